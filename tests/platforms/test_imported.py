@@ -134,9 +134,23 @@ def test_a_domain_of_libvirts_becomes_an_arm() -> None:
         "hugepage-size": 2 << 20,
         "mlock": True,
         "enlightenments": {"hyperv": True},
+        # Of threads that are not named, `cpuset` of <vcpu> says where they are.
+        "emulator-cpus": [0, 1, 2, 3],
+        "scheduling": {"weight": 512},
         "shape": {"vcpus": 2, "memory": "4GiB"},
     }
-    left(arm, "pc-q35-7.2", "shares", "vcpupin", "UEFI", "<cpu> numa", "<clock>", "memnode", "tpm")
+    assert "scenarios" not in arm.text()
+    left(
+        arm,
+        "pc-q35-7.2",
+        "write `scheduling: {weight: 50}`",
+        "vCPU 0 on CPU 1: ",
+        "UEFI",
+        "<cpu> numa",
+        "<clock>",
+        "memnode",
+        "tpm",
+    )
     left(arm, "discard=unmap", "disk 2", "hostdev", "ioapic", "nosharepages", "0-3")
 
 
@@ -200,13 +214,118 @@ def test_a_configuration_of_proxmox_becomes_an_arm() -> None:
         "disk-aio": "native",
         "iothread": True,
         "nic-queues": 4,
+        "emulator-cpus": [0, 1],
         "shape": {"vcpus": 4, "memory": "8GiB", "disk": "32GiB"},
     }
-    left(arm, "affinity", "args", "bios: ovmf", "numa", "iops_rd")
+    left(arm, "vCPUs on CPUs 0-1: ", "args", "bios: ovmf", "numa", "iops_rd")
     # Tare's machines have no balloon either.
     assert not any("balloon" in each for each in arm.left)
     assert not any("controller" in each for each in arm.left)
     left(imported(PROXMOX.replace("scsihw: virtio-scsi-single", "")), "disk controller lsi: ")
+
+
+def tuned(tune: str, disk: str = "", vcpus: str = "<vcpu>2</vcpu>") -> Arm:
+    return imported(
+        f"<domain type='kvm'><name>rt</name><memory unit='GiB'>2</memory>{vcpus}"
+        f"<cputune>{tune}</cputune><devices>{disk}</devices></domain>"
+    )
+
+
+PINS = "<vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='3'/>"
+THREADED = (
+    "<disk type='file' device='disk'><driver name='qemu' type='raw' iothread='2'/>"
+    "<target dev='vda' bus='virtio'/></disk>"
+)
+ON_CONTROLLER = (
+    "<controller type='scsi' model='virtio-scsi'><driver iothread='2'/></controller>"
+    "<disk type='file' device='disk'><target dev='sda' bus='scsi'/></disk>"
+)
+
+
+@pytest.mark.parametrize("disk", [THREADED, ON_CONTROLLER])
+def test_threads_go_where_a_domain_has_them(disk: str) -> None:
+    pins = (
+        f"{PINS}<emulatorpin cpuset='0-1,^1,4'/><iothreadpin iothread='1' cpuset='5'/>"
+        "<iothreadpin iothread='2' cpuset='1'/>"
+    )
+    arm = tuned(pins, disk)
+    assert (arm.said["emulator-cpus"], arm.said["iothread-cpus"]) == ([0, 4], [1])
+    assert yaml.safe_load(arm.text())["scenarios"] == {"pinned": {"subject": {"cpus": "pinned"}}}
+    left(arm, "vCPU 0 on CPU 2: Tare chooses", "vCPU 1 on CPU 3: ", "iothreadpin 1 on CPUs 5: ")
+    assert not any("iothreadpin 2" in each for each in arm.left)
+    # Without a thread there is nothing to pin.
+    assert "iothread-cpus" not in tuned(pins).said
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        "<vcpupin vcpu='0' cpuset='2'/>",
+        "<vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='2'/>",
+        "<vcpupin vcpu='0' cpuset='2-3'/><vcpupin vcpu='1' cpuset='2-3'/>",
+        "<vcpupin vcpu='0' cpuset='x'/><vcpupin vcpu='1' cpuset='99999'/>",
+    ],
+)
+def test_only_a_cpu_for_each_vcpu_is_what_a_scenario_says(pins: str) -> None:
+    arm = tuned(pins)
+    assert not arm.pinned and "scenarios" not in arm.text()
+    left(arm, "vCPU 0 on CPU")
+
+
+@pytest.mark.parametrize(
+    ("tune", "scheduling", "words"),
+    [
+        ("<shares>100</shares>", {"weight": 100}, ()),
+        ("<shares>2048</shares>", {"weight": 2048}, ("{weight: 200}",)),
+        # No group of version 2 has so much.
+        ("<shares>262144</shares>", {"weight": 10000}, ()),
+        ("<quota>50000</quota>", {"cap": 1.0}, ("at most 0.5 of a CPU for each vCPU by itself",)),
+        (
+            "<period>20000</period><quota>5000</quota>",
+            {"cap": 0.5, "period": "20ms"},
+            ("at most 0.25 of a CPU",),
+        ),
+        ("<global_quota>150000</global_quota><quota>-1</quota>", {"cap": 1.5}, ()),
+        (
+            "<global_quota>150000</global_quota><quota>90000</quota>",
+            {"cap": 1.5},
+            ("at most 0.9 of a CPU for each vCPU: ",),
+        ),
+        ("<emulator_quota>-1</emulator_quota>", None, ()),
+        ("<emulator_quota>30000</emulator_quota>", None, ("0.3 of a CPU for QEMU's other",)),
+        ("<quota>10</quota>", None, ("<cputune> quota 10 in 100000",)),
+        (
+            "<vcpusched vcpus='0-1' scheduler='fifo' priority='99'/><shares>512</shares>",
+            {"policy": "fifo", "priority": 98},
+            ("priority 99", "shares 512: it has no effect"),
+        ),
+        ("<vcpusched vcpus='0' scheduler='fifo'/>", None, ("one policy for all",)),
+        ("<vcpusched vcpus='0-1' scheduler='rr' priority='1'/>", None, ("vcpusched rr",)),
+        ("<cachetune vcpus='0-1'/>", None, ("cachetune vcpus=0-1",)),
+    ],
+)
+def test_limits_and_weights_are_carried_over_and_what_is_not_is_told(
+    tune: str, scheduling: dict[str, Any] | None, words: tuple[str, ...]
+) -> None:
+    arm = tuned(tune)
+    assert arm.said.get("scheduling") == scheduling
+    left(arm, *words)
+    # Beside that nothing is told but of the disk and what it boots.
+    told = [each for each in arm.left if "disk" not in each and "boots" not in each]
+    assert len(told) == len(words), told
+
+
+def test_a_share_of_cpus_of_proxmox_is_that_of_the_arm() -> None:
+    arm = imported("cores: 4\ncpulimit: 1.5\ncpuunits: 200\naffinity: 2,4-5\n")
+    assert arm.said["scheduling"] == {"cap": 1.5, "weight": 200}
+    assert arm.said["emulator-cpus"] == [2, 4, 5]
+    left(arm, "vCPUs on CPUs 2,4-5: ", "cpuunits 200 on a host with version 1", "{weight: 20}")
+    arm = imported("cores: 4\ncpulimit: 0\ncpuunits: 100\n")
+    assert "scheduling" not in arm.said or arm.said["scheduling"] == {"weight": 100}
+    assert not any("cpu" in each for each in arm.left if not each.startswith("CPU"))
+    arm = imported("cores: 4\ncpulimit: half\ncpuunits: 0\naffinity: all\n")
+    assert not {"scheduling", "emulator-cpus"} & set(arm.said)
+    left(arm, "cpulimit: half: ", "cpuunits 0: ", "vCPUs on CPUs all: ")
 
 
 def test_a_descriptor_becomes_an_arm_alone_and_in_an_archive(tmp_path: Path) -> None:
@@ -225,7 +344,16 @@ def test_a_descriptor_becomes_an_arm_alone_and_in_an_archive(tmp_path: Path) -> 
     assert import_file(archive) == arm
 
 
-@pytest.mark.parametrize("text", [DOMAIN, WORDS, PROXMOX, OVF], ids=["xml", "qemu", "pve", "ovf"])
+PINNED = f"""<domain type='kvm'><name>rt</name><memory unit='GiB'>2</memory><vcpu>2</vcpu>
+<cputune>{PINS}<emulatorpin cpuset='0'/><iothreadpin iothread='2' cpuset='1'/><quota>50000</quota></cputune>
+<devices>{THREADED}</devices></domain>"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [DOMAIN, WORDS, PROXMOX, OVF, PINNED],
+    ids=["xml", "qemu", "pve", "ovf", "pinned"],
+)
 def test_what_is_printed_is_part_of_a_study(text: str, tmp_path: Path) -> None:
     arm = imported(text)
     study = tmp_path / "study.yaml"
@@ -334,7 +462,7 @@ def test_any_bytes_are_an_arm_or_refused(content: bytes) -> None:
 @pytest.mark.fuzz
 @given(st.data())
 def test_a_damaged_description_is_an_arm_or_refused(data: st.DataObject) -> None:
-    text = data.draw(st.sampled_from([DOMAIN, WORDS, PROXMOX, OVF]))
+    text = data.draw(st.sampled_from([DOMAIN, WORDS, PROXMOX, OVF, PINNED]))
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 30)))
     inserted = data.draw(st.text(max_size=8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
+from tare.platforms.imported.cpu_tuning import read_tuning
 from tare.platforms.imported.libvirt_devices import read_devices
 from tare.platforms.imported.model import CPU_OF_QEMU, Found
 from tare.platforms.imported.numbers import UNITS, bytes_of, whole
@@ -14,6 +15,8 @@ IGNORED = frozenset(
         *("uuid", "title", "description", "metadata", "resource"),
         # A disk's own `iothread` says that it has one.
         *("iothreads", "iothreadids"),
+        # See :mod:`tare.platforms.imported.cpu_tuning`.
+        "cputune",
     }
 )
 """What says nothing of how the machine performs, or the same as another part."""
@@ -43,6 +46,8 @@ def read_domain(root: ET.Element) -> Found:
     # So does its memory what a balloon leaves of it.
     for part in sorted(root, key=lambda part: part.tag != "memory"):
         _PARTS.get(part.tag, _other)(found, part)
+    # Which thread is the disk's, and how many vCPUs there are, is known by now.
+    read_tuning(found, root)
     return found
 
 
@@ -83,20 +88,6 @@ def _vcpu(found: Found, part: ET.Element) -> None:
     found.vcpus = whole(part.get("current")) or most
     if most is not None and found.vcpus is not None and most > found.vcpus:
         found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
-    if part.get("cpuset"):
-        found.leave(f"vCPUs on CPUs {part.get('cpuset')}", "say so in a scenario: `cpus: pinned`")
-
-
-def _tune(found: Found, part: ET.Element) -> None:
-    for each in part:
-        why = "say so in a scenario: `cpus: pinned`" if each.tag == "vcpupin" else ""
-        if each.tag in ("emulatorpin", "iothreadpin"):
-            why = "write `emulator-cpus`"
-        if each.tag == "shares":
-            why = "write `scheduling: {weight: …}`"
-        if each.tag in ("quota", "period"):
-            why = "write `scheduling: {cap: …}`"
-        found.leave(f"<cputune> {each.tag}", why)
 
 
 def _backing(found: Found, part: ET.Element) -> None:
@@ -168,7 +159,6 @@ _PARTS: dict[str, Callable[[Found, ET.Element], None]] = {
     "currentMemory": _balloon,
     "{http://libvirt.org/schemas/domain/qemu/1.0}commandline": _commandline,
     "vcpu": _vcpu,
-    "cputune": _tune,
     "memoryBacking": _backing,
     "numatune": _nodes,
     "cpu": _processor,

@@ -62,6 +62,7 @@ class Found:
         disk: The size of its first disk in bytes; None: not said.
         options: Options of the platform ``qemu``, by their names in Python.
         left: What is not carried over, a few words each.
+        pinned: Whether each vCPU has a CPU of its own, which a scenario says.
     """
 
     name: str = ""
@@ -70,6 +71,7 @@ class Found:
     disk: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
+    pinned: bool = False
     _disks: int = 0
     _nics: int = 0
     _bus: str = ""
@@ -176,6 +178,10 @@ class Found:
         else:
             self.leave(f"memory of the NUMA nodes {nodes}", "write `numa-node`, which is one")
 
+    def schedule(self, **said: Any) -> None:
+        """Take how the machine is scheduled, by the names of the option `scheduling`."""
+        self.options.setdefault("scheduling", {}).update(said)
+
     def settle(self) -> None:
         """Choose the kind of devices by the network card, and the disk's bus beside it."""
         if self._bus == "scsi":
@@ -214,10 +220,14 @@ class Arm:
     name: str
     said: Mapping[str, Any]
     left: tuple[str, ...]
+    pinned: bool = False
 
     def text(self) -> str:
         """Return it as YAML; what is left out stands below, as comments."""
-        arm = yaml.safe_dump({"arms": {self.name: dict(self.said)}}, sort_keys=False)
+        study: dict[str, Any] = {"arms": {self.name: dict(self.said)}}
+        if self.pinned:
+            study["scenarios"] = {"pinned": {"subject": {"cpus": "pinned"}}}
+        arm = yaml.safe_dump(study, sort_keys=False)
         if not self.left:
             return str(arm)
         lines = "".join(f"# - {each}\n" for each in self.left)
@@ -255,7 +265,7 @@ def arm_of(found: Found, source: str) -> Arm:
     else:
         found.leave("the disk's content", "each machine gets a new disk")
     name = _NO_SLUG.sub("-", found.name.lower()).strip("-._")[:40] or "imported"
-    return Arm(name, said, tuple(found.left))
+    return Arm(name, said, tuple(found.left), found.pinned)
 
 
 def _valid(found: Found, source: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 MOST = 1 << 60
+MOST_CPUS = 4096
 UNITS = {
     "b": 1,
     "bytes": 1,
@@ -23,6 +24,8 @@ UNITS = {
 }
 """Libvirt's units of memory (libvirt.org, "Domain XML format", memory allocation)."""
 _WHOLE = re.compile(r"[0-9]{1,19}")
+_FRACTION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_CPUS = re.compile(r"(?P<out>\^?)(?P<first>[0-9]{1,5})(?:-(?P<last>[0-9]{1,5}))?")
 
 
 def whole(text: str | None) -> int | None:
@@ -39,3 +42,31 @@ def bytes_of(text: str | None, unit: int | None) -> int | None:
     if number is None or unit is None or number * unit > MOST:
         return None
     return number * unit
+
+
+def fraction(text: str | None) -> float | None:
+    """Return a number from 0 on that may have decimals; None where the text is none."""
+    text = (text or "").strip()
+    return float(text) if _FRACTION.fullmatch(text) else None
+
+
+def cpu_set(text: str | None) -> tuple[int, ...] | None:
+    """Return the CPUs of a list such as ``0-3,^2,8``, ascending; None where the text is none.
+
+    Args:
+        text: As libvirt writes it, in which ``^`` takes one out again, or taskset(1).
+    """
+    named: set[int] = set()
+    for part in (text or "").replace(" ", "").split(","):
+        found = _CPUS.fullmatch(part)
+        if found is None:
+            return None
+        first = int(found["first"])
+        last = int(found["last"] or first)
+        if not first <= last < MOST_CPUS:
+            return None
+        if found["out"]:
+            named -= set(range(first, last + 1))
+        else:
+            named |= set(range(first, last + 1))
+    return tuple(sorted(named)) or None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from tare.platforms.imported.cpu_tuning import OWN_CPU, weigh
 from tare.platforms.imported.model import Found
-from tare.platforms.imported.numbers import bytes_of, whole
+from tare.platforms.imported.numbers import bytes_of, cpu_set, fraction, whole
 from tare.platforms.imported.qemu_words import pairs
 
 _LINE = re.compile(r"([a-z][a-z0-9_-]*):\s*(.*)")
@@ -18,7 +19,7 @@ IGNORED = frozenset(
         *("boot", "bootdisk", "description", "digest", "meta", "onboot", "ostype", "parent"),
         *("smbios1", "startup", "tags", "template", "vmgenid", "vga", "tablet", "agent", "scsihw"),
         *("lock", "protection", "keyboard", "localtime", "name", "memory", "cores", "sockets"),
-        *("cpu", "machine", "kvm", "hugepages", "vcpus"),
+        *("cpu", "machine", "kvm", "hugepages", "vcpus", "affinity", "cpulimit", "cpuunits"),
     }
 )
 """Keys that say nothing of how the machine performs, or that are read by their names below."""
@@ -26,9 +27,6 @@ _NOTHING = frozenset({("balloon", "0"), ("numa", "0"), ("acpi", "1")})
 """What is so in any case."""
 _UNUSED = re.compile(r"unused\d+")
 INSTEAD = {
-    "affinity": "say so in a scenario: `cpus: pinned`",
-    "cpulimit": "write `scheduling: {cap: …}`",
-    "cpuunits": "write `scheduling: {weight: …}`",
     "args": "write `extra-args`",
 }
 SHOWING = frozenset({"memory", "cores", "sockets", "scsihw", "vmgenid", "smbios1", "bios", "boot"})
@@ -91,6 +89,7 @@ def read_proxmox(text: str) -> Found:
             found.options["hugepage_size"] = size
     for key, value in said.items():
         _part(found, key, value)
+    _tuning(found, said)
     # Where nothing is said, it is LSI's (qm.conf(5)).
     controller = said.get("scsihw", "lsi")
     on_scsi = any(key.startswith("scsi") and _DISK.fullmatch(key) for key in said)
@@ -113,6 +112,21 @@ def _processor(found: Found, value: str) -> None:
         found.leave(f"CPU {','.join([model, *flags])}", "the host's own processor is taken")
     elif flags or model not in ("host", "max"):
         found.options["cpu"] = ",".join([model, *flags])
+
+
+def _tuning(found: Found, said: dict[str, str]) -> None:
+    """Take limit, weight and CPUs of the whole VM (qm.conf(5), `cpulimit` and what follows)."""
+    if (limit := fraction(said.get("cpulimit", "0"))) is None:
+        found.leave(f"cpulimit: {said['cpulimit']}", "it is no number")
+    elif limit > 0:
+        found.schedule(cap=limit)
+    if (units := said.get("cpuunits")) is not None:
+        weigh(found, f"cpuunits {units}", whole(units))
+    if (affinity := said.get("affinity")) is not None:
+        cpus = cpu_set(affinity)
+        if cpus is not None:
+            found.options["emulator_cpus"] = list(cpus)
+        found.leave(f"vCPUs on CPUs {affinity}", OWN_CPU if cpus else "it is no list of CPUs")
 
 
 def _part(found: Found, key: str, value: str) -> None:

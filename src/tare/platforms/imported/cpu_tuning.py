@@ -1,0 +1,215 @@
+"""Which CPUs a machine's threads have, and how much of them; libvirt.org, "CPU Tuning"."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+from tare.platforms.imported.model import Found
+from tare.platforms.imported.numbers import cpu_set, whole
+from tare.platforms.scheduling import DEFAULT_PERIOD_S
+from tare.study.quantities import format_duration
+
+OWN_CPU = "each vCPU has a CPU of its own with `cpus: pinned` in a scenario, and else all of them"
+NO_LIST = "it is no list of CPUs"
+MOST_WEIGHT, USUAL_WEIGHT = 10_000, 100
+"""Of version 2 of control groups (Documentation/admin-guide/cgroup-v2.rst)."""
+USUAL_SHARES = 1024
+"""Of version 1 (Documentation/scheduler/sched-design-CFS.rst)."""
+MOST_PRIORITY = 98
+PERIOD_US = round(DEFAULT_PERIOD_S * 1e6)
+LEAST_US, MOST_PERIOD_US = 1000, 1_000_000
+READ = frozenset(
+    {
+        *("vcpupin", "emulatorpin", "iothreadpin", "shares", "vcpusched"),
+        *("period", "quota", "global_period", "global_quota"),
+        *("emulator_period", "emulator_quota", "iothread_period", "iothread_quota"),
+    }
+)
+OTHERS = {"emulator_": "QEMU's other threads", "iothread_": "each I/O thread"}
+"""What has a limit of its own, by how libvirt begins its name."""
+
+
+def read_tuning(found: Found, root: ET.Element) -> None:
+    """Take what a domain says of its CPUs, once all else of it was read.
+
+    Args:
+        found: What was gathered.
+        root: The element ``domain``.
+    """
+    said, vcpu = root.find("cputune"), root.find("vcpu")
+    tune = ET.Element("cputune") if said is None else said
+    anywhere = None if vcpu is None else vcpu.get("cpuset")
+    _vcpus(found, tune, anywhere)
+    _emulator(found, tune, anywhere)
+    _disks_thread(found, tune, _thread_of_disk(root), anywhere)
+    _policy(found, tune)
+    if found.options.get("scheduling", {}).get("policy") != "fifo":
+        _share(found, tune)
+        _limit(found, tune)
+    else:
+        for name in ("shares", "quota", "global_quota"):
+            if (value := tune.findtext(name)) is not None:
+                found.leave(f"<cputune> {name} {value}", "it has no effect under `policy: fifo`")
+    for prefix, who in OTHERS.items():
+        if (other := _quota(found, tune, prefix)) is not None:
+            found.leave(f"at most {other[0] / other[1]:g} of a CPU for {who}")
+    for each in tune:
+        if each.tag not in READ:
+            words = " ".join(f"{key}={value}" for key, value in each.attrib.items())
+            found.leave(f"<cputune> {each.tag} {words or each.text or ''}".rstrip())
+
+
+def weigh(found: Found, said: str, number: int | None, most: int = MOST_WEIGHT) -> None:
+    """Take a weight among control groups, which is another number in each version of them.
+
+    Args:
+        found: What was gathered.
+        said: What is said, in the description's words.
+        number: The weight; None: it is none.
+        most: The largest that there is in version 2.
+    """
+    if not number:
+        found.leave(said, "it is no weight")
+        return
+    old = max(1, min(MOST_WEIGHT, round(number * USUAL_WEIGHT / USUAL_SHARES)))
+    if number > most:
+        # No group of version 2 has so much.
+        found.schedule(weight=old)
+        return
+    found.schedule(weight=number)
+    if number not in (USUAL_WEIGHT, old):
+        found.leave(
+            f"{said} on a host with version 1 of control groups",
+            f"{USUAL_SHARES} is usual there: write `scheduling: {{weight: {old}}}`",
+        )
+
+
+def _vcpus(found: Found, tune: ET.Element, anywhere: str | None) -> None:
+    """Take vCPUs that have a CPU each; which one it is, Tare chooses."""
+    pins = {each.get("vcpu", ""): each.get("cpuset", "") for each in tune.findall("vcpupin")}
+    sets = [cpu_set(pins.get(str(number))) for number in range(found.vcpus or 1)]
+    one_each = {cpus[0] for cpus in sets if cpus is not None and len(cpus) == 1}
+    found.pinned = len(one_each) == len(sets)
+    for number, cpus in pins.items():
+        what = f"vCPU {number} on CPU{'s' if len(cpu_set(cpus) or ()) != 1 else ''} {cpus}"
+        if cpu_set(cpus) is None:
+            found.leave(what, NO_LIST)
+        elif (whole(number) or 0) >= (found.vcpus or 1):
+            found.leave(what, "there is no such vCPU")
+        else:
+            found.leave(what, "Tare chooses which it is" if found.pinned else OWN_CPU)
+    if anywhere is not None and len(pins) < len(sets):
+        found.leave(f"vCPUs on CPUs {anywhere}", OWN_CPU if cpu_set(anywhere) else NO_LIST)
+
+
+def _emulator(found: Found, tune: ET.Element, anywhere: str | None) -> None:
+    """Take where QEMU's other threads run: without a word, where vCPUs run by default."""
+    pin = tune.find("emulatorpin")
+    said = anywhere if pin is None else pin.get("cpuset", "")
+    if said is None:
+        return
+    if (cpus := cpu_set(said)) is not None:
+        found.options["emulator_cpus"] = list(cpus)
+    elif pin is not None:
+        found.leave(f"<cputune> emulatorpin {said}", NO_LIST)
+
+
+def _disks_thread(found: Found, tune: ET.Element, thread: str | None, anywhere: str | None) -> None:
+    """Take where the thread of the disk that is carried over runs."""
+    said = anywhere
+    for pin in tune.findall("iothreadpin"):
+        words = f"<cputune> iothreadpin {pin.get('iothread', '')} on CPUs {pin.get('cpuset', '')}"
+        if thread is None or pin.get("iothread") != thread:
+            found.leave(words, "the disk that is carried over has no such thread")
+        elif cpu_set(pin.get("cpuset")) is None:
+            found.leave(words, NO_LIST)
+        else:
+            said = pin.get("cpuset")
+    cpus = cpu_set(said)
+    # Where nothing else is said, it is where QEMU's other threads are.
+    others = found.options.get("emulator_cpus")
+    if thread is not None and cpus is not None and list(cpus) != others:
+        found.options["iothread_cpus"] = list(cpus)
+
+
+def _thread_of_disk(root: ET.Element) -> str | None:
+    """Return the number of the thread that the first disk has, by itself or by its controller."""
+    disks = root.findall("devices/disk")
+    first = next((each for each in disks if each.get("device", "disk") == "disk"), None)
+    if first is None:
+        return None
+    driver, target = first.find("driver"), first.find("target")
+    if driver is not None and driver.get("iothread"):
+        return driver.get("iothread")
+    if target is None or target.get("bus") != "scsi":
+        return None
+    drivers = (
+        each.find("driver")
+        for each in root.findall("devices/controller")
+        if each.get("type") == "scsi"
+    )
+    return next((each.get("iothread") for each in drivers if each is not None), None)
+
+
+def _policy(found: Found, tune: ET.Element) -> None:
+    """Take the scheduling policy of the vCPUs, where it is that of all of them."""
+    for each in tune.findall("vcpusched"):
+        policy, vcpus = each.get("scheduler", ""), each.get("vcpus", "")
+        words = f"<cputune> vcpusched {policy} of the vCPUs {vcpus}"
+        numbers = cpu_set(vcpus)
+        if numbers is None or not set(range(found.vcpus or 1)) <= set(numbers):
+            found.leave(words, "Tare knows one policy for all vCPUs")
+        elif policy == "batch":
+            found.schedule(policy=policy)
+        elif policy == "fifo":
+            priority = whole(each.get("priority")) or 1
+            found.schedule(policy=policy, priority=min(priority, MOST_PRIORITY))
+            if priority > MOST_PRIORITY:
+                found.leave(f"priority {priority} of the vCPUs", f"{MOST_PRIORITY} is taken")
+        else:
+            found.leave(words, "Tare knows `batch` and `fifo`")
+
+
+def _share(found: Found, tune: ET.Element) -> None:
+    if (shares := tune.findtext("shares")) is not None:
+        weigh(found, f"<cputune> shares {shares}", whole(shares))
+
+
+def _limit(found: Found, tune: ET.Element) -> None:
+    """Take what the whole domain may use, or each vCPU; 0 and less is as much as there is."""
+    each_us = _quota(found, tune, "")
+    all_us = _quota(found, tune, "global_")
+    if all_us is not None:
+        found.schedule(**_capped(*all_us, 1))
+        if each_us is not None:
+            quota, period = each_us
+            words = f"at most {quota / period:g} of a CPU for each vCPU"
+            found.leave(words, "`cap` is that of the whole machine")
+    elif each_us is not None:
+        quota, period = each_us
+        found.schedule(**_capped(quota, period, found.vcpus or 1))
+        if (found.vcpus or 1) > 1:
+            found.leave(
+                f"at most {quota / period:g} of a CPU for each vCPU by itself",
+                "`cap` is that of all of them together; `cap` of `platform: libvirt` is each one's",
+            )
+
+
+def _capped(quota: int, period: int, times: int) -> dict[str, float | str]:
+    cap: dict[str, float | str] = {"cap": round(times * quota / period, 6)}
+    if period != PERIOD_US:
+        cap["period"] = format_duration(period / 1e6).replace(" ", "")
+    return cap
+
+
+def _quota(found: Found, tune: ET.Element, prefix: str) -> tuple[int, int] | None:
+    """Return quota and period in microseconds; None where there is no limit."""
+    said = (tune.findtext(f"{prefix}quota") or "").strip()
+    quota = whole(said)
+    period = whole(tune.findtext(f"{prefix}period", str(PERIOD_US))) or PERIOD_US
+    if not said or said.startswith("-") or quota == 0:
+        return None
+    if quota is None or quota < LEAST_US or not LEAST_US <= period <= MOST_PERIOD_US:
+        found.leave(f"<cputune> {prefix}quota {said} in {period} µs", "it is no quota of libvirt's")
+        return None
+    return quota, period
