@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
+from tare.platforms.proxmox.login import logged_in
 from tare.platforms.vendors import extras
 from tare.platforms.vendors.credentials import credentials
 from tare.platforms.vendors.faults import Expired, Missing, Refused
@@ -58,16 +59,9 @@ class ProxmoxSession(Session[Any]):
         user, bang, token = self._who.user.partition("!")
         secret = self._who.password.reveal()
         proof = {"token_name": token, "token_value": secret} if bang else {"password": secret}
-        ca = self._way["ca"]
+        who = {"user": user, "timeout": REQUEST_S, **proof}
         try:
-            api = self._library.ProxmoxAPI(
-                self._way["address"],
-                port=self._way["port"] or PORT,
-                user=user,
-                verify_ssl=True if ca is None else ca,
-                timeout=REQUEST_S,
-                **proof,
-            )
+            api = logged_in(self._library, self._way, PORT, who)
             api.version.get()
         except Exception as error:
             if (
@@ -97,8 +91,8 @@ class ProxmoxSession(Session[Any]):
             return InputError(
                 f"the certificate of {self.name} lacks what this Python asks of it since 3.13 "
                 f"({STRICTLY})",
-                "run Tare with Python 3.11 or 3.12, or give the node another certificate "
-                "(pvenode cert set)",
+                "name its CA's certificate by `ca` (on a node: /etc/pve/pve-root-ca.pem): of what "
+                "is named, name, dates and signature alone are verified",
             )
         if isinstance(error, faults.SSLError):
             return InputError(
