@@ -231,5 +231,5 @@ def test_every_platform_states_what_it_makes_with_the_ledgers_own_words(
         assert all(each.call and each.undone for each in stated)
         kinds = [each.kind for each in stated]
         assert len(set(kinds)) == len(kinds)
-        # What it alone knows how to undo, it makes: but for volumes, which an option asks for.
-        assert set(platform.undoers) - {"logical-volume"} <= set(kinds)
+        # What it alone knows how to undo, it makes: but for what an option asks for.
+        assert set(platform.undoers) - {"logical-volume", "pci-function"} <= set(kinds)

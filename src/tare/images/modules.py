@@ -26,6 +26,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "rtl8139": ("8139cp",),
     "vmxnet3": ("vmxnet3",),
     "tulip": ("tulip",),
+    # The drivers of most cards' virtual functions: Intel's of 1, 10 and 40 Gbit/s up, Mellanox's.
+    "virtual-function": ("igbvf", "ixgbevf", "iavf", "mlx5_core"),
     "ahci": ("ahci", "sd_mod"),
     "ide": ("ata_piix", "sd_mod"),
     # Xen's console, buses and platform device are built into every kernel that boots under it.

@@ -123,7 +123,7 @@ def command(
         *("-device", "isa-serial,chardev=console,index=0"),
         *("-chardev", f"socket,id=agent,path={escaped(places.agent)},server=on,wait=off"),
         # A port with nothing behind it, and a disk of zeros: no traffic, no file.
-        *("-netdev", nic.netdev(options, link, vhost)),
+        *(("-netdev", nic.netdev(options, link, vhost)) if _has_netdev(link) else ()),
         *(("-object", f"iothread,id={drive.DISK_THREAD}") if options.iothread else ()),
         *("-blockdev", drive.backend(options, places.disk)),
         *_devices(options, link),
@@ -131,6 +131,11 @@ def command(
         *options.extra_args,
         "-S",
     ]
+
+
+def _has_netdev(link: Link | None) -> bool:
+    """Return whether QEMU or the host's kernel carries packets: a card of its own does that."""
+    return link is None or link.function is None
 
 
 def trial(options: QemuOptions) -> list[str]:

@@ -129,7 +129,7 @@ async def confinement(
     uid = _FIRST_UID + secrets.randbelow(_UIDS)
     groups = await groups_of(host, devices)
     paths = [*own, *devices]
-    locking = " ".join(_LOCKING) if options.mlock else ""
+    locking = " ".join(_LOCKING) if options.locks_memory else ""
     words = [str(uid), _groups(groups), locking, str(len(own)), PROGRAM, *map(str, own)]
     opened = [f"/dev/fd/{n}" for n in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))]
     trial = ["sh", "-c", _TRIAL, "sh", *words, *opened, *map(str, paths)]
@@ -137,7 +137,7 @@ async def confinement(
     argv = ["sh", "-c", _OPEN, "sh", numbers, *map(str, files), *trial]
     done = await host.run(argv, timeout_s=_TRY_S)
     if done.ok:
-        return Confinement(True, uid, groups, mlock=options.mlock)
+        return Confinement(True, uid, groups, mlock=options.locks_memory)
     reason = plain_line(done.words(), _LONGEST_REASON) or f"status {done.returncode}"
     return Confinement(True, reason=reason)
 

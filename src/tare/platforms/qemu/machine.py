@@ -68,7 +68,8 @@ class QemuMachine(Machine):
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         self.applied: Mapping[str, Any] = {}
         self._scheduled = scheduled
-        self._held = contextlib.AsyncExitStack()
+        self.held = contextlib.AsyncExitStack()
+        """Gives back what it has of the host's, once QEMU has ended."""
         self._host = context.host
         self._ledger = context.ledger
         self._places = places
@@ -178,7 +179,7 @@ class QemuMachine(Machine):
                 task.cancel()
             for stream in self._streams:
                 stream.close()
-            await self._held.aclose()
+            await self.held.aclose()
             for entry, folder in reversed(self._folders):
                 # A host that is lost keeps it, and the ledger its entry.
                 with contextlib.suppress(TareError):
@@ -199,7 +200,7 @@ class QemuMachine(Machine):
         """Make the disk that the shape asks for, which :meth:`stop` removes; None without one."""
         kind, group = self._options.disk_format, self._options.disk_volume_group
         making = backed_disk(context, spec, kind, group)
-        self._disk = await self._held.enter_async_context(making)
+        self._disk = await self.held.enter_async_context(making)
         return None if self._disk is None else self._disk.file
 
     async def forget_disk(self) -> Mapping[str, Any]:
@@ -222,9 +223,9 @@ class QemuMachine(Machine):
         self, argv: Sequence[str], cpus: Sequence[int], confined: Confinement | None = None
     ) -> None:
         """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go."""
-        await self._scheduled.hold(self._held, realtime=False)
+        await self._scheduled.hold(self.held, realtime=False)
         polls = self._options.halt_poll
-        polling = await hold_polling(self._held, self._host, self._ledger, self.name, polls)
+        polling = await hold_polling(self.held, self._host, self._ledger, self.name, polls)
         started = self._scheduled.around(argv, threads=False)
         online = self._host.topology().online
         # What QEMU starts later, such as threads for a disk, inherits this.

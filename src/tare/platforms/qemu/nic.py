@@ -8,6 +8,7 @@ from typing import Any
 from tare.hosts import Host
 from tare.plaintext import plain_line
 from tare.platforms.linux.network import Link
+from tare.platforms.linux.network.functions import functions_of, lacking
 from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.options import QemuOptions
 
@@ -18,7 +19,6 @@ _MACVTAP = (
     "ip link add lower type veth peer name other && "
     "ip link add upper link lower type macvtap mode bridge"
 )
-_FUNCTIONS = "cat /sys/class/net/*/device/sriov_totalvfs 2>/dev/null | grep -v '^0$'"
 MODELS: Mapping[str, str] = {
     "virtio": "virtio-net-pci",
     "e1000": "e1000",
@@ -37,6 +37,8 @@ OFFLOADS = (
 
 def device(options: QemuOptions, link: Link | None) -> str:
     """Return what QEMU's ``-device`` takes of the card."""
+    if link is not None and link.function is not None:
+        return f"vfio-pci,host={link.function.address},rombar=0"
     if options.machine == MICROVM:
         words = ["virtio-net-device", "netdev=net"]
     else:
@@ -91,17 +93,23 @@ async def lacking_way(host: Host, options: QemuOptions) -> tuple[str, str] | Non
         if not done.ok:
             reason = plain_line(done.words(), 200)
             return f"`network: macvtap`: the host makes none ({reason})", "modprobe macvtap"
-    if options.network == "sriov":
-        found = await host.run(["sh", "-c", _FUNCTIONS], timeout_s=_TRY_S)
-        if not found.stdout.strip():
-            lacks = "no network card of the host offers virtual functions"
-            return f"`network: sriov`: {lacks}", "use `network: tap`"
-        return "`network: sriov`: Tare gives no virtual functions to machines yet", ""
+    if options.network == "sriov" and (
+        problem := lacking(await functions_of(host), options.nic_function)
+    ):
+        return f"`network: sriov`: {problem[0]}", problem[1]
     return None
 
 
-def told(options: QemuOptions, vhost: bool) -> dict[str, Any]:
+def told(options: QemuOptions, vhost: bool, link: Link) -> dict[str, Any]:
     """Return what was used, for a run's record."""
+    if link.function is not None:
+        own = link.function
+        return {
+            "model": "a virtual function",
+            "function": own.address,
+            "host_driver": own.driver,
+            "routed_by": link.interface,
+        }
     return {
         "model": options.card,
         "vhost": vhost,

@@ -95,7 +95,15 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
         "`tap`, an isolated bridge of the host (needs root); `user`, QEMU's own network stack in "
         "software (needs nothing, and costs much); `auto`, the first of these two that works; "
         "`macvtap`, an interface on top of another one of the host's (needs root); `sriov`, a "
-        "virtual function of a network card, which Tare only looks for as yet.",
+        "virtual function of a network card (needs root, an IOMMU, and two functions that nobody "
+        "uses).",
+    )
+    nic_function: str | None = Field(
+        default=None,
+        pattern=r"^(?:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|[A-Za-z0-9][A-Za-z0-9_.-]{0,14})$",
+        description="With `network: sriov`: the network card by its interface (`ens1f0`) or PCI "
+        'address (`"0000:03:00.0"`), or one virtual function of it likewise; if left out, the '
+        "first card that has two free ones.",
     )
     nic: Literal["auto", "virtio", "e1000", "e1000e", "rtl8139", "vmxnet3", "tulip"] = Field(
         default="auto",
@@ -185,6 +193,10 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
                     raise ValueError(f"{name} needs `nic: virtio`: {self.card} has nothing of it")
         if self.network == "macvtap" and self.nic_queues > 1:
             raise ValueError("nic-queues need `network: tap`: a macvtap has one pair here")
+        if self.nic_function is not None and self.network != "sriov":
+            raise ValueError("nic-function needs `network: sriov`")
+        if self.network == "sriov":
+            self._is_a_function()
         if self.network == "user" and (self.nic_queues > 1 or self.vhost == "on"):
             raise ValueError("nic-queues and vhost need a tap: write `network: tap`")
         if self.accelerator == "tcg":
@@ -203,6 +215,29 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
         if self.prealloc and self.hugepages:
             raise ValueError("huge pages are always touched at the start; remove `prealloc`")
         return self
+
+    def _is_a_function(self) -> None:
+        """Raise ValueError unless all that is asked for can be had with a virtual function."""
+        if self.switch != "routed":
+            raise ValueError(
+                "`network: sriov` needs `switch: routed`: a card hands a function what is for its "
+                "own address alone, so that no bridge can be behind one"
+            )
+        if self.machine == MICROVM:
+            raise ValueError("`network: sriov` needs PCI, which `machine: microvm` has not")
+        for name, asked in (
+            ("nic", self.nic != "auto"),
+            ("nic-queues", self.nic_queues > 1),
+            ("nic-offloads", not self.nic_offloads),
+            ("vhost", self.vhost == "on"),
+        ):
+            if asked:
+                raise ValueError(f"{name} is of cards of QEMU's, and `network: sriov` has none")
+
+    @property
+    def locks_memory(self) -> bool:
+        """Whether QEMU locks the guest's memory: a function reads and writes all of it itself."""
+        return self.mlock or self.network == "sriov"
 
     @property
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
@@ -248,7 +283,8 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
     def nic_words(self) -> tuple[tuple[bool, str], ...]:
         """What was chosen about the network card: whether it was, and how reports say it."""
         return (
-            (self.network in ("macvtap", "sriov"), self.network),
+            (self.network == "macvtap", self.network),
+            (self.network == "sriov", "a virtual function"),
             (self.nic != "auto", f"network card {self.nic}"),
             (self.nic_queues > 1, f"{self.nic_queues} pairs of queues"),
             (not self.nic_offloads, "no network offloads"),
@@ -272,6 +308,10 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
     @property
     def needs(self) -> frozenset[str]:
         """The kernel modules that the devices need, as ``images`` names them."""
+        return self._own_needs | ({"virtual-function"} if self.network == "sriov" else frozenset())
+
+    @property
+    def _own_needs(self) -> frozenset[str]:
         if self.machine == MICROVM:
             return frozenset({"virtio-mmio"}) | self.bus_needs
         if self.devices == "paravirtual":

@@ -33,16 +33,17 @@ from tare.platforms.contract import (
 from tare.platforms.linux.backed_disk import VOLUME, backing_writes, remove_volume
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
-from tare.platforms.linux.network import Link
+from tare.platforms.linux.lent import LENT, LENT_FUNCTION, give_back
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
 from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTINGS
 from tare.platforms.qemu import kvm_memory, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
-from tare.platforms.qemu.confined import KVM, TUN, Confinement, confined_as, confinement
+from tare.platforms.qemu.confined import KVM, TUN, confined_as, confinement
 from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.huge_pages import require_whole_pages
 from tare.platforms.qemu.lacking import lacking_here
+from tare.platforms.qemu.linking import given, link_of
 from tare.platforms.qemu.machine import QemuMachine, fits_socket
 from tare.platforms.qemu.microvm import frequency_words
 from tare.platforms.qemu.offer import Offer, offer_of
@@ -72,7 +73,7 @@ class Qemu(Platform[QemuOptions]):
     }
     options = QemuOptions
     variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
-    undoers = MappingProxyType({VOLUME: remove_volume})
+    undoers = MappingProxyType({VOLUME: remove_volume, LENT: give_back})
 
     def describe(self, options: QemuOptions) -> str:
         """Return a phrase such as ``QEMU TCG, paravirtual devices``."""
@@ -122,7 +123,7 @@ class Qemu(Platform[QemuOptions]):
             host_boot=KVM_BOOT if kvm else ANY_BOOT,
             boots_image=True,
             network=NetworkWays(
-                rooted=frozenset({"tap", "macvtap", "user"}),
+                rooted=frozenset({"tap", "macvtap", "sriov", "user"}),
                 unprivileged=frozenset({"user"}),
                 device="/dev/net/tun",
             ),
@@ -134,7 +135,8 @@ class Qemu(Platform[QemuOptions]):
         """Return what QEMU's guests make on their host."""
         kept = backing_writes(options.disk_format, options.disk_volume_group)
         started = replace(PROCESS, call=f"{PROGRAM} -name tare-… as a user of its own")
-        return (FOLDER, started, GROUPS, SETTINGS, *kept, *NETWORK)
+        functions = (LENT_FUNCTION,) if options.network == "sriov" else ()
+        return (FOLDER, started, GROUPS, SETTINGS, *kept, *NETWORK, *functions)
 
     async def check(self, context: Context, options: QemuOptions) -> Verdict:
         """Find out whether guests can be started; with KVM a guest is booted once."""
@@ -338,19 +340,21 @@ async def launch(
         if spec.toolbox is not None:
             places = replace(places, toolbox=await at_host(context.host, spec.toolbox.image))
         files = [there.boot_kernel, there.initramfs, *([places.toolbox] if places.toolbox else [])]
+        taken = await given(context, machine.held, spec, options)
         vhost = await nic.uses_vhost(context.host, options, spec.way)
         confined = await confinement(
             context.host,
             options,
-            own=[*dict.fromkeys((spec.workdir, sockets)), *places.disk_parts],
+            own=[*dict.fromkeys((spec.workdir, sockets)), *places.disk_parts, *taken.own],
             files=files,
             devices=[
                 *([KVM] * (options.accelerator == "kvm")),
                 *([TUN] * (spec.way == "tap")),
                 *([Path(nic.VHOST)] * vhost),
+                *taken.devices,
             ],
         )
-        link = await _link(spec, options, confined)
+        link = await link_of(spec, options, confined.uid, taken)
         words = kernel_arguments(options, counted=context.counted) if append is None else append
         words += await frequency_words(context.host, options)
         words += tickless_arguments(options.nohz_full, spec.shape.vcpus)
@@ -361,21 +365,11 @@ async def launch(
         around = [] if link is None else link.around
         await machine.run([*around, *confined.around(argv, files)], spec.cpus, confined)
         if link is not None:
-            machine.applied = {**machine.applied, "nic": nic.told(options, vhost)}
+            machine.applied = {**machine.applied, "nic": nic.told(options, vhost, link)}
     except BaseException:
         await machine.stop()
         raise
     return machine
-
-
-async def _link(spec: MachineSpec, options: QemuOptions, confined: Confinement) -> Link | None:
-    if spec.network is None:
-        return None
-    if spec.way == "user":
-        return spec.network.user(spec.name)
-    if spec.way == "macvtap":
-        return await spec.network.macvtap(spec.name)
-    return await spec.network.tap(spec.name, options.nic_queues, confined.uid)
 
 
 async def _at_host(host: Host, image: GuestImage) -> GuestImage:

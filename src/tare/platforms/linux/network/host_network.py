@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -10,6 +11,7 @@ from typing import Any
 
 from tare.errors import MachineFault
 from tare.hosts import Host
+from tare.platforms.linux.network.functions import next_taken
 from tare.platforms.linux.network.joint import Bridge, Joint
 from tare.platforms.linux.network.link import MTU, SERVED, Link, Way, free_ports, in_namespace
 from tare.platforms.linux.network.parts import Parts
@@ -59,6 +61,8 @@ class Common:
         link: The speed of the link to the peers in bits per second; None: as fast as it goes.
         links: The link of each machine, by its name.
         numbers: The number of the next machine that gets an address.
+        reserved: PCI addresses of the virtual functions that its machines have.
+        choosing: Held while functions are chosen.
     """
 
     token: str
@@ -69,6 +73,8 @@ class Common:
     link: float | None = None
     links: dict[str, Link] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
+    reserved: set[str] = field(default_factory=set)
+    choosing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Network:
@@ -187,6 +193,28 @@ class Network:
         link = self._keep(machine, laid, "macvtap", address, name)
         device = await self._parts.macvtap(name, lower, link.mac)
         self._common.links[machine] = link = replace(link, device=device)
+        return link
+
+    async def function(self, host: Host, machine: str, wanted: str | None) -> Link:
+        """Choose a virtual function for a machine, and let the host route to it by another one.
+
+        Args:
+            host: This network's host.
+            machine: The machine's name.
+            wanted: The card or function, by its interface or PCI address; None: any.
+
+        Raises:
+            MachineFault: There are no two free functions, or none can be moved.
+        """
+        laid, number = await self._next()
+        switch, address = laid.switches[self._name], laid.addresses.machine(number)
+        async with self._common.choosing:
+            pair = await next_taken(host, wanted, self._common.reserved)
+            self._common.reserved.update((pair.own.address, pair.port.address))
+        await self._parts.lend(pair.port.interface, switch.parts.within)
+        await switch.attach(pair.port.interface, address)
+        link = self._keep(machine, laid, "sriov", address, pair.port.interface)
+        self._common.links[machine] = link = replace(link, function=pair.own)
         return link
 
     async def vif(self, machine: str) -> Link:

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Way = Literal["tap", "macvtap", "vif", "user", "veth", "bridge", "loopback", "given"]
+from tare.platforms.linux.network.functions import Function
+
+Way = Literal["tap", "macvtap", "sriov", "vif", "user", "veth", "bridge", "loopback", "given"]
 
 MTU = 1500
 """Of every network on one host: that of Ethernet (IEEE 802.3)."""
@@ -45,6 +47,7 @@ class Link:
         mtu: The longest packet of the network, in bytes.
         within: The network namespace that the interface is in; empty: the host's own.
         device: The character device of a macvtap; empty otherwise.
+        function: The virtual function that the machine gets; None otherwise.
     """
 
     way: Way
@@ -56,6 +59,7 @@ class Link:
     mtu: int = MTU
     within: str = ""
     device: str = ""
+    function: Function | None = None
 
     @property
     def around(self) -> list[str]:

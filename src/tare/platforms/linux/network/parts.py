@@ -73,6 +73,22 @@ class Parts:
             raise MachineFault(f"the host shows no {device} for the macvtap {name}")
         return device
 
+    async def lend(self, interface: str, namespace: str) -> None:
+        """Put an interface that is not Tare's into a namespace of Tare's until the end.
+
+        It was down, and is down again. A physical one goes back by itself where its namespace ends,
+        as after a kill (Linux's net/core/dev.c, ``default_device_exit_net``).
+        """
+        await self.run("ip", "link", "set", interface, "netns", namespace)
+        self.held.push_async_callback(self._give_back, interface, namespace)
+
+    async def _give_back(self, interface: str, namespace: str) -> None:
+        # The shell is where the interface came from, and waits there while `ip` is elsewhere.
+        script = 'ip -n "$1" link set "$2" netns $$ || exit 1; exit 0'
+        # What does not go now goes with the namespace; or its owner has removed it meanwhile.
+        words = ["sh", "-c", script, "sh", namespace, interface]
+        await self._host.run(words, timeout_s=_IP_S)
+
     async def namespace(self, name: str) -> None:
         """Make a network namespace."""
         await self._own("netns", name)

@@ -1,0 +1,132 @@
+"""A PCI function of the host's, lent to a virtual machine for as long as that is there.
+
+Linux binds a device to the one driver that its ``driver_override`` names, and to whatever fits once
+that is cleared (the same file of another bus: Documentation/ABI/testing/sysfs-bus-platform). Bound
+to ``vfio-pci``, its IOMMU group has a file, by whose owner a user without rights may be given it
+(Documentation/driver-api/vfio.rst); that file goes when the device is given back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tare.errors import MachineFault
+from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Entry, Ledger
+from tare.hosts.ledger.undoing import Refused
+from tare.platforms.linux.network.functions import UNSET, VFIO, Function
+from tare.platforms.statement import Write
+
+LENT = "pci-function"
+"""The kind of the ledger's entries for functions that are lent."""
+CONTAINER = Path("/dev/vfio/vfio")
+"""What a program that uses functions opens first; it gives no rights by itself."""
+LENT_FUNCTION = Write(
+    LENT,
+    f"{VFIO} to driver_override of a free virtual function, unbind and drivers_probe; the "
+    "interface of another one into a network namespace of Tare's",
+    "driver_override cleared, unbind and drivers_probe; the interface goes back with the namespace",
+    "/sys/bus/pci",
+)
+_DEVICES, _DRIVERS = Path("/sys/bus/pci/devices"), Path("/sys/bus/pci/drivers")
+_PROBE = Path("/sys/bus/pci/drivers_probe")
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_ASK_S = 20.0
+
+
+@asynccontextmanager
+async def lent(host: Host, ledger: Ledger, function: Function) -> AsyncIterator[Path]:
+    """Bind a function to vfio-pci, and give it back to the driver that it had.
+
+    Args:
+        host: Whose it is.
+        ledger: Is told before anything is changed.
+        function: The function, which nobody uses.
+
+    Yields:
+        The file of its IOMMU group.
+
+    Raises:
+        MachineFault: It does not let itself be bound, or given back.
+    """
+    override = await _override(host, function.address)
+    if override:
+        # Somebody else's, who would lose it if it were given back here.
+        raise MachineFault(f"{function.address} was taken for {override} meanwhile", transient=True)
+    entry = ledger.record(LENT, address=function.address, driver=function.driver)
+    try:
+        group = await _bind(host, function)
+        yield group
+    finally:
+        await give_back(host, entry)
+        ledger.done(entry)
+
+
+async def _bind(host: Host, function: Function) -> Path:
+    address, device = function.address, _DEVICES / function.address
+    try:
+        await host.write(device / "driver_override", VFIO.encode())
+        if function.driver:
+            await host.write(_DRIVERS / function.driver / "unbind", address.encode())
+        await host.write(_PROBE, address.encode())
+    except OSError as error:
+        raise MachineFault(f"{address} cannot be bound to {VFIO}: {error}") from error
+    has = await _driver(host, address)
+    if has != VFIO:
+        raise MachineFault(f"{address} cannot be bound to {VFIO}: {has or 'no driver'} has it")
+    group = Path("/dev/vfio") / function.group
+    if not await host.exists(group):
+        # Without an IOMMU vfio names its groups otherwise, and keeps nothing from the host.
+        raise MachineFault(f"{address} is bound to {VFIO}, and there is no {group}")
+    return group
+
+
+async def give_back(host: Host, entry: Entry) -> str:
+    """Give a function back to the driver that it had; nothing happens where it is back.
+
+    Returns:
+        What was done, in one sentence; empty where there was nothing to do.
+
+    Raises:
+        Refused: The entry names no PCI function.
+        OSError, MachineFault: It cannot be given back.
+    """
+    address, driver = str(entry.details["address"]), str(entry.details["driver"])
+    if not _ADDRESS.fullmatch(address) or "/" in driver:
+        raise Refused("it names no PCI function")
+    device = _DEVICES / address
+    # After a boot, or where its owner made the functions anew, nothing of what was changed is left.
+    if entry.boot != host.boot_id() or not await host.exists(device):
+        return ""
+    override = await _override(host, address)
+    if override not in (VFIO, ""):
+        return f"{address} is kept for {override}, which Tare did not ask for: left."
+    has = await _driver(host, address)
+    if override == VFIO:
+        if has == VFIO:
+            await host.write(_DRIVERS / VFIO / "unbind", address.encode())
+        await host.write(device / "driver_override", b"\n")
+        has = await _driver(host, address)
+    elif has:
+        return ""
+    if driver and has != driver:
+        await host.write(_PROBE, address.encode())
+        if (has := await _driver(host, address)) != driver:
+            raise MachineFault(f"{address} is with {has or 'no driver'}, and was with {driver}")
+    return f"Gave {address} back to {driver or 'nobody, as it was'}."
+
+
+async def _override(host: Host, address: str) -> str:
+    """Return the one driver that may have a device; empty: any that fits."""
+    text = (await host.read(_DEVICES / address / "driver_override")).decode().strip()
+    return "" if text == UNSET else text
+
+
+async def _driver(host: Host, address: str) -> str:
+    """Return the driver that has a device; empty: none."""
+    link = ["readlink", str(_DEVICES / address / "driver")]
+    done = await host.run(link, timeout_s=_ASK_S)
+    return Path(done.stdout.decode(errors="replace").strip()).name
