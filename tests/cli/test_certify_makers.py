@@ -84,7 +84,7 @@ SERVERS: Mapping[str, Callable[[str, Path], AbstractAsyncContextManager[There]]]
 }
 RIGHTS = {
     "proxmox": ("root of the node, by password: every right",),
-    "xenserver": ("the role vm-admin",),
+    "xenserver": ("the role vm-power-admin",),
     "ovirt": ("the role TareMeasures on a cluster",),
     "hyperv": ("member of Hyper-V Administrators", "member of Remote Management Users"),
 }

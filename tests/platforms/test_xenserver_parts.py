@@ -200,10 +200,24 @@ async def test_a_check_tells_build_and_cpus(server: XenServer, context: Context)
     verdict = await Xenserver().check(context, options_of(server))
     assert verdict.usable and verdict.versions == {"xenserver": "8.3.0 cloud", "xen": "4.17.5"}
     assert verdict.capabilities.max_vcpus == 16
-    assert verdict.shown["licence"] == "free" and verdict.rights == ("the role vm-admin",)
+    assert verdict.shown["licence"] == "free" and verdict.rights == ("the role vm-power-admin",)
     server.is_superuser = True
     (root,) = (await Xenserver().check(context, options_of(server))).rights
     assert root.startswith("root of the host")
+
+
+@pytest.mark.parametrize("role", ["read-only", "vm-operator", "vm-admin"])
+async def test_a_role_that_is_too_little_is_named_before_anything_is_made(
+    server: XenServer, context: Context, tmp_path: Path, role: str
+) -> None:
+    server.role = role
+    verdict = await Xenserver().check(context, options_of(server))
+    assert not verdict.usable and f"the role {role} at " in verdict.reason
+    assert "role-name=vm-power-admin" in verdict.hint
+    # Whoever starts all the same is refused, by that role or one that may do less.
+    with pytest.raises(MachineFault, match="RBAC_PERMISSION_DENIED"):
+        await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
+    assert nothing_left(server, context)
 
 
 @pytest.mark.parametrize(

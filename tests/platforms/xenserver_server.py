@@ -9,7 +9,9 @@ docs.xenserver.com/en-us/xenserver/developer/xenserver-8/management-api (class-v
 an ended session: SESSION_INVALID               ocaml/xapi/session_check.ml
 a wrong password: SESSION_AUTHENTICATION_FAILED ocaml/xapi/xapi_session.ml
 a member of the pool: HOST_IS_SLAVE             ocaml/xapi/xapi_session.ml
-a role that may not: RBAC_PERMISSION_DENIED     ocaml/xapi/rbac.ml, ocaml/idl/datamodel_vm.ml
+a role that may not: RBAC_PERMISSION_DENIED     ocaml/xapi/rbac.ml; which may is ``allowed_roles``
+                                                in ocaml/idl/datamodel.ml, datamodel_vm.ml and
+                                                datamodel_host.ml
 an unknown object: HANDLE_INVALID, UUID_INVALID ocaml/database/db_exn.ml, datamodel_errors.ml
 a wrong state: VM_BAD_POWER_STATE               ocaml/xapi/xapi_vm_lifecycle.ml
 what is busy: OTHER_OPERATION_IN_PROGRESS       ocaml/xapi/xapi_vm_lifecycle.ml
@@ -46,6 +48,16 @@ from platforms.loopback_server import Answer, Asked, LoopbackServer
 NULL = "OpaqueRef:NULL"
 USER = "tare"
 WRITES = ("create", "destroy", "start_on", "hard_shutdown", "copy", "set_", "add_to_", "record_")
+ROLES = ("read-only", "vm-operator", "vm-admin", "vm-power-admin", "pool-operator", "pool-admin")
+"""From the least to the one that may do all (ocaml/idl/datamodel_roles.ml)."""
+OF_WRITES = "vm-admin"
+LEAST = {
+    "VM.start_on": "vm-power-admin",
+    "VM.hard_shutdown": "vm-operator",
+    "task.destroy": "read-only",
+}
+"""The least role that may make a call, where it is another than that of writes."""
+ROOT_ALONE = frozenset({"host.get_sched_gran"})
 
 
 class Said(Exception):
@@ -75,7 +87,7 @@ class XenServer(LoopbackServer):
         self.sessions: set[str] = set()
         self.coordinator = ""
         """Where this host is none: the address of the one that is."""
-        self.role = "vm-admin"
+        self.role = "vm-power-admin"
         self.is_superuser = False
         """Whether the account is the host's own root, who has every right and no role."""
         self.licence: list[str] = []
@@ -181,11 +193,18 @@ class XenServer(LoopbackServer):
             return self._account(method)
         begun = method.startswith("Async.")
         kind, _, verb = method.removeprefix("Async.").partition(".")
-        if self.role == "read-only" and verb.startswith(WRITES) and kind != "task":
-            raise Said("RBAC_PERMISSION_DENIED", f"{kind}.{verb}".lower(), "No permission")
+        self._require_role(kind, verb)
         if begun:
             return self._task(f"{kind}.{verb}", lambda: self._do(kind, verb, given))
         return self._do(kind, verb, given)
+
+    def _require_role(self, kind: str, verb: str) -> None:
+        if self.is_superuser:
+            return
+        least = LEAST.get(f"{kind}.{verb}", OF_WRITES if verb.startswith(WRITES) else ROLES[0])
+        lacks = ROLES.index(self.role) < ROLES.index(least)
+        if lacks or f"{kind}.{verb}" in ROOT_ALONE:
+            raise Said("RBAC_PERMISSION_DENIED", f"{kind}.{verb}".lower(), "No permission")
 
     def _account(self, method: str) -> Any:
         """Return what a session tells of its account: any role may ask (pages as above)."""

@@ -97,7 +97,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
             channel=CHANNEL,
             needs=(
                 "XenServer 8, Citrix Hypervisor 8.2 or XCP-ng 8.2 or newer, with an account of the "
-                "role vm-admin",
+                "role vm-power-admin",
                 "XenAPI (pip install 'hypertare[xenserver]')",
                 "a live image in one of its repositories",
             ),

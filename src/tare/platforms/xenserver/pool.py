@@ -10,6 +10,7 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import Presence
 from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.xenserver.roles import require_role
 from tare.platforms.xenserver.session import XenSession
 
 TASK_S = 600.0
@@ -207,6 +208,9 @@ class Pool:
 
         The host's own root has every right and no role (the management API's pages of the classes
         session, subject and role; any role may ask).
+
+        Raises:
+            InputError: None of the roles is enough.
         """
         try:
             own = await self.session.call(
@@ -221,6 +225,7 @@ class Pool:
             names = [str(await self.get("role", str(role), "name_label")) for role in roles]
         except MachineFault:
             return ()
+        require_role(sorted(names), self.session.name)
         return tuple(f"the role {name}" for name in sorted(names))
 
     async def facts(self, host: str) -> Mapping[str, Any]:
