@@ -16,9 +16,9 @@ from typing import Any
 from tare.analysis.effects import Pair, estimate_all, pair_up
 from tare.analysis.families import tested
 from tare.analysis.grouping import Block, BlockId, Measured
-from tare.analysis.interference import SUBJECT, Hurt
+from tare.analysis.interference import Hurt
 from tare.analysis.results import Key
-from tare.analysis.rundata import RunData
+from tare.analysis.rundata import SUBJECT, RunData
 from tare.analysis.verdict import LEVEL
 from tare.events.results import CellResult, Metric
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from tare.analysis.interference import SUBJECT
-from tare.analysis.rundata import RunData
+from tare.analysis.rundata import SUBJECT, RunData
 
 LINE_BYTES = 64
 """What a miss of the last-level cache brings from memory on x86-64: one line."""

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tare.analysis.formatting import format_duration
 from tare.analysis.pilot import Advice
-from tare.report.leads import SUBJECT
+from tare.analysis.rundata import SUBJECT
 from tare.report.words import Names, Part, metric_name
 
 

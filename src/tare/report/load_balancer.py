@@ -10,14 +10,14 @@ from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.load_balancer import INSIDE, Spent, Through, through
 from tare.analysis.model import Comparison, Key
 from tare.analysis.proxied_cells import HOST, LEAST
-from tare.analysis.rundata import RunData
+from tare.analysis.rundata import SUBJECT, RunData
 from tare.report.balancer_courses import course_figures
 from tare.report.balancer_findings import findings
 from tare.report.balancer_tables import costs_table, rates_table, spent_table
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_size import Mark, over_size_figure
 from tare.report.figures.time_spent import Bar, Part, time_figures
-from tare.report.leads import SUBJECT, Leads
+from tare.report.leads import Leads
 from tare.report.palette import Look
 from tare.report.tables import Shown, Table
 from tare.report.words import marked, percent

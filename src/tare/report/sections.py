@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tare.analysis.model import ArmSummary, Comparison, Effect, Flag, Key, SeriesSummary
+from tare.analysis.rundata import SUBJECT
 from tare.analysis.unit_cost import UnitCost
 from tare.report.drawing import Drawn, Noted
 from tare.report.far_tails import far_tables
 from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import metrics_figure
-from tare.report.leads import SUBJECT, leads_of
+from tare.report.leads import leads_of
 from tare.report.long_series import (
     emulated_arms,
     series_flags,
