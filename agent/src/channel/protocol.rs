@@ -25,6 +25,9 @@ pub enum Request {
     Go {
         id: u64,
         target: u64,
+        /// Runs of other machines begin by the same signal.
+        #[serde(default)]
+        together: bool,
     },
     Stop {
         id: u64,

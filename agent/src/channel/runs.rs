@@ -26,13 +26,16 @@ struct Task {
     stop: AtomicBool,
     open: Mutex<bool>,
     opened: Condvar,
+    /// Runs of other machines begin by the same signal.
+    together: AtomicBool,
     /// When the barrier was passed (monotonic raw), 0 before.
     started_ns: AtomicU64,
     outbox: Arc<Outbox>,
 }
 
 impl Task {
-    fn release(&self) {
+    fn release(&self, together: bool) {
+        self.together.store(together, Ordering::SeqCst);
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.opened.notify_all();
     }
@@ -64,7 +67,11 @@ impl Sink for Task {
                 return Err(Failure::from("stopped before the start signal"));
             }
         }
-        clock::align();
+        // Each machine has a clock of its own: whoever waits for a moment of it comes too late for the
+        // others, whose work lets no idle time pass at once any more.
+        if !self.together.load(Ordering::SeqCst) {
+            clock::align();
+        }
         self.started_ns
             .store(clock::monotonic_raw_ns(), Ordering::Relaxed);
         Ok(())
@@ -143,6 +150,7 @@ impl Runs {
             stop: AtomicBool::new(false),
             open: Mutex::new(false),
             opened: Condvar::new(),
+            together: AtomicBool::new(false),
             started_ns: AtomicU64::new(0),
             outbox: self.outbox.clone(),
         });
@@ -237,9 +245,9 @@ impl Runs {
     }
 
     /// Let a run pass its barrier. Returns whether there is such a run.
-    pub fn go(&self, id: u64) -> bool {
+    pub fn go(&self, id: u64, together: bool) -> bool {
         let task = self.lock().running.get(&id).cloned();
-        task.inspect(|task| task.release()).is_some()
+        task.inspect(|task| task.release(together)).is_some()
     }
 
     /// Ask a run to end. Returns whether there is such a run.

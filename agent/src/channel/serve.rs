@@ -210,8 +210,12 @@ impl Server {
                 self.runs.start(id, &workload, params, cpus, barrier);
                 self.move_aside();
             }
-            Request::Go { id, target } => {
-                let found = self.runs.go(target);
+            Request::Go {
+                id,
+                target,
+                together,
+            } => {
+                let found = self.runs.go(target, together);
                 self.answer(id, json!({ "found": found }));
             }
             Request::Stop { id, target } => {

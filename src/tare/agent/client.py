@@ -156,7 +156,7 @@ class AgentClient:
                     async with asyncio.timeout(deadline_s):
                         if barrier is not None:
                             await self._reach(request)
-                            await barrier.arrive(lambda: self._go(request))
+                            await barrier.arrive(lambda: self._go(request, barrier))
                         answer = await asyncio.shield(request.answer)
                 except TimeoutError:
                     raise self._connection.silence(deadline_s) from None
@@ -187,7 +187,7 @@ class AgentClient:
                 if barrier is None:
                     await self._go(request)
                 else:
-                    await barrier.arrive(lambda: self._go(request))
+                    await barrier.arrive(lambda: self._go(request, barrier))
                 if request.answer.done():
                     self._outcome(request, workload, request.answer.result())
                     raise WorkloadFault(f"{workload} on {self.name} ended at once")
@@ -311,9 +311,10 @@ class AgentClient:
         if not request.ready.done() and request.answer.done():
             self._outcome(request, str(request.message["workload"]), request.answer.result())
 
-    async def _go(self, request: Request) -> None:
+    async def _go(self, request: Request, barrier: Barrier | None = None) -> None:
         """Send the start signal; it is repeated until the agent has answered it."""
-        await self._connection.signal("go", target=request.id)
+        said = {"together": True} if barrier is not None and barrier.parties > 1 else {}
+        await self._connection.signal("go", target=request.id, **said)
 
     async def _end_load(self, request: Request, workload: str, timeout_s: float) -> Outcome:
         with _Held(self, request, stop=True):
