@@ -17,17 +17,16 @@ from tare.events.host_schedule import HostEvent, Left
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.contract import Host
 from tare.hosts.trace.pages import page_events, parse_data_offset, parse_format
-from tare.hosts.trace.recorder import cpu_mask, host_recorder, how_left
+from tare.hosts.trace.recorder import HostRecorder, cpu_mask, host_recorder, how_left
 from tare.hosts.trace.rows import as_columns
 from tare.hosts.trace.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
 from tare.hosts.trace.tracefs import NoTracing, mounted_tracefs, traced
 from tare.run.host_clock import (
-    clock_offset,
+    by_the_host,
     counter_offset,
     host_agent,
     in_turn,
     kept_busy,
-    readings,
 )
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="tracing the kernel needs root")
@@ -169,6 +168,32 @@ async def test_the_recorder_sees_a_thread_go_and_come_and_leaves_nothing(
 
 
 @needs_root
+@pytest.mark.parametrize("looks", [True, False])
+async def test_a_host_whose_time_is_not_its_own_is_left_alone_while_it_is_recorded(
+    host: Host, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, looks: bool
+) -> None:
+    asked: list[str] = []
+
+    async def stat(self: HostRecorder, instance: Path, cpu: int, name: str) -> int:
+        asked.append(name)
+        return 0
+
+    monkeypatch.setattr("tare.hosts.trace.recorder.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(HostRecorder, "_stat", stat)
+    try:
+        async with host_recorder(host, ledger, looks=looks) as recorder:
+            await recorder.begin(host.topology().online, [])
+            await asyncio.sleep(0.2)
+            looked = list(asked)
+            await recorder.end()
+    except NoTracing as why:
+        pytest.skip(str(why))
+    assert set(looked) == ({"bytes"} if looks else set())
+    # What was lost is told either way.
+    assert "dropped events" in asked
+
+
+@needs_root
 async def test_clean_removes_what_a_killed_recorder_left(ledger: Ledger) -> None:
     host = LocalHost()
     held = traced(host, ledger)
@@ -249,15 +274,12 @@ async def test_the_clock_of_a_host_is_told_by_an_agent_there(
 ) -> None:
     async with host_agent(host, ledger, host.agent or agent_program) as beside:
         assert [entry.kind for entry in ledger.open_entries()] == ["process"]
-        first = await readings(beside)
-        await asyncio.sleep(0.3)
-        last = await readings(beside)
         own, its = await in_turn(beside, beside)
         async with kept_busy(host, ledger):
             assert len(ledger.open_entries()) == 2
-    offset = clock_offset([*first, *last])
     counters = counter_offset(own, its)
-    # Either way it is this computer's own clock, and one counter.
-    assert offset.low <= 0 <= offset.high
+    # It is one clock, and one counter.
+    for each in by_the_host(own, its):
+        assert each.host_before_ns <= each.guest_ns <= each.host_after_ns
     assert counters.low <= 0 <= counters.high
     assert ledger.open_entries() == ()

@@ -8,25 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.agent.clocktrust import ClockReading
-from tare.run.host_clock import clock_offset, counter_offset, on_the_host
-
-HZ = 2.5e9
-LATENESS = st.lists(
-    st.tuples(st.integers(1_000, 5_000_000), st.integers(1_000, 5_000_000)), min_size=1, max_size=6
-)
-
-
-def exchanges(
-    times: list[tuple[int, int]], begin_ns: int, counter_ns: int, clock_ns: int = 0
-) -> list[ClockReading]:
-    """Return exchanges one after another: each is read so long after it left, and so on."""
-    now, found = begin_ns, []
-    for there, back in times:
-        read = now + there
-        ticks = round((read + counter_ns) * HZ * 1e-9)
-        found.append(ClockReading(read + clock_ns, now, read + back, ticks))
-        now = read + back
-    return found
+from tare.run.host_clock import Bounds, by_the_host, counter_offset
 
 
 @given(st.integers(1, 10), st.integers(0, 10**12), st.data())
@@ -49,19 +31,27 @@ def test_the_offset_of_two_counters_lies_within_its_bounds(
     assert found.high - found.low <= apart
 
 
-@given(LATENESS, LATENESS, st.integers(-(10**15), 10**15))
-def test_readings_keep_holding_the_true_moment_on_the_hosts_clock(
-    own: list[tuple[int, int]], host: list[tuple[int, int]], ahead_ns: int
+@given(st.integers(1, 10), st.integers(-(10**15), 10**15), st.data())
+def test_a_hosts_clock_bounds_readings_of_its_machine_whatever_clock_this_computer_has(
+    rounds: int, ahead_ns: int, data: st.DataObject
 ) -> None:
-    mine = exchanges(own, 10**9, 0)
-    offset = clock_offset(exchanges(host, 2 * 10**9, 0, ahead_ns))
-    for before, after in zip(mine, on_the_host(mine, offset), strict=True):
-        # ``guest_ns`` is this computer's own clock here, so it is known when it was read.
-        assert after.host_before_ns - 1 <= before.guest_ns + ahead_ns <= after.host_after_ns + 1
-        assert after.tsc == before.tsc
+    between, clock = st.integers(0, 10**9), st.integers(0, 10**12)
+    moments = list(accumulate(data.draw(between) for _ in range(2 * rounds + 1)))
+
+    def read(moment: int, clock_ns: int) -> ClockReading:
+        return ClockReading(clock_ns, data.draw(clock), data.draw(clock), moment * 2)
+
+    its = [read(moment, moment + ahead_ns) for moment in moments[::2]]
+    mine = [read(moment, data.draw(clock)) for moment in moments[1::2]]
+    for own, placed, moment in zip(mine, by_the_host(mine, its), moments[1::2], strict=True):
+        assert placed.host_before_ns <= moment + ahead_ns <= placed.host_after_ns
+        assert (placed.guest_ns, placed.tsc) == (own.guest_ns, own.tsc)
 
 
-def test_exchanges_that_contradict_each_other_leave_the_tightest() -> None:
-    wide = ClockReading(500, 0, 1_000, 0)
-    tight = ClockReading(50_000, 2_000, 2_010, 0)
-    assert clock_offset([wide, tight]) == clock_offset([tight])
+def test_counters_that_contradict_each_other_leave_the_tightest() -> None:
+    def read(ticks: int) -> ClockReading:
+        return ClockReading(0, 0, 0, ticks)
+
+    # The first pair says 0 to 1000 ticks, the second 2000 to 2010.
+    its, mine = [read(0), read(1_000), read(1_010)], [read(0), read(-1_000)]
+    assert counter_offset(mine, its) == Bounds(2_000, 2_010)

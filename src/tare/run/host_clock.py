@@ -1,8 +1,8 @@
 """A machine's cycle counter on the clock of its host, where that host is another computer.
 
-What this computer exchanges with a machine passes through its own clock. An agent on the host is
-asked in between, so that both can be set against one another: a chain of two exchanges, each
-bounded (Cristian's algorithm, 1989), whose bounds add up.
+An agent on the host is asked in turn with the machine's, so that each reading of the machine was
+made between two of its host, however long they were on their way (after Cristian's algorithm,
+1989). This computer's own clock has no part in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GONE_S = 5.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """A number of ticks, or of nanoseconds, that lies between two."""
+    """A number of ticks that lies between two."""
 
     low: float
     high: float
@@ -68,26 +68,21 @@ def counter_offset(machine: Sequence[ClockReading], host: Sequence[ClockReading]
     )
 
 
-def clock_offset(host: Sequence[ClockReading]) -> Bounds:
-    """Return what is to be added to this computer's clock to have the host's, in ns."""
-    return _common(
-        [
-            Bounds(each.guest_ns - each.host_after_ns, each.guest_ns - each.host_before_ns)
-            for each in host
-        ]
-    )
+def by_the_host(
+    machine: Sequence[ClockReading], host: Sequence[ClockReading]
+) -> tuple[ClockReading, ...]:
+    """Return readings of a machine as its host's clock bounds them.
 
+    Each was made after one of the host's and before the next. This computer's own clock is left out
+    of it, as in `counter_offset`.
 
-def on_the_host(readings: Sequence[ClockReading], offset: Bounds) -> tuple[ClockReading, ...]:
-    """Return readings of a machine as the host's clock would have bounded them."""
+    Args:
+        machine: Readings of the machine.
+        host: Readings of its host's agent in turn with them, one more: see `in_turn`.
+    """
     return tuple(
-        ClockReading(
-            each.guest_ns,
-            round(each.host_before_ns + offset.low),
-            round(each.host_after_ns + offset.high),
-            each.tsc,
-        )
-        for each in readings
+        ClockReading(own.guest_ns, before.guest_ns, after.guest_ns, own.tsc)
+        for own, (before, after) in zip(machine, pairwise(host), strict=True)
     )
 
 

@@ -21,7 +21,7 @@ from tare.hosts.trace.threads import (
     throttled,
 )
 from tare.platforms.oci.cgroups import cgroup_mounts
-from tare.run.host_clock import clock_offset, host_agent, on_the_host, readings
+from tare.run.host_clock import by_the_host, host_agent, in_turn, kept_busy, readings
 from tare.run.host_record import HostRecord
 from tare.run.xen_trace import XenTrace
 
@@ -55,7 +55,10 @@ async def host_tracing(context: Context) -> AsyncIterator[HostTracing]:
     """Yield what a run records the host's side with; where that cannot be, the reason."""
     async with AsyncExitStack() as held:
         try:
-            recorder = await held.enter_async_context(host_recorder(context.host, context.ledger))
+            # Each look would take time from what is measured on a host whose time counts
+            # instructions, and how many there are hangs on how fast this computer is.
+            making = host_recorder(context.host, context.ledger, looks=not context.counted)
+            recorder = await held.enter_async_context(making)
         except NoTracing as refusal:
             yield HostTracing(context.host, None, str(refusal))
             return
@@ -118,10 +121,14 @@ class HostTrace:
         """Read the subject's clock often enough to align it with the host's."""
         if self.tracing is None or self.tracing.recorder is None or self.subject.shares_clock:
             return ()
-        own = await readings(self.subject.agent)
         if self._beside is None:
-            return own
-        return on_the_host(own, clock_offset(await readings(self._beside)))
+            return await readings(self.subject.agent)
+        async with AsyncExitStack() as held:
+            context = self.tracing.context
+            if context is not None and context.counted:
+                await held.enter_async_context(kept_busy(context.host, context.ledger))
+            own, its = await in_turn(self.subject.agent, self._beside)
+        return by_the_host(own, its)
 
     async def open(self) -> None:
         """Read the subject's clock, before anything loads the host."""

@@ -87,14 +87,21 @@ _Take = Callable[[bytes, int, int, int, _Taken], None]
 
 
 @asynccontextmanager
-async def host_recorder(host: Host, ledger: Ledger) -> AsyncIterator[HostRecorder]:
+async def host_recorder(
+    host: Host, ledger: Ledger, *, looks: bool = True
+) -> AsyncIterator[HostRecorder]:
     """Make a recorder of the host's scheduler, and leave nothing of it behind.
+
+    Args:
+        host: The host.
+        ledger: Is told of what is made there.
+        looks: Whether the buffer is emptied while it records; what finds it full is lost otherwise.
 
     Raises:
         NoTracing: The host cannot be traced; the text says why.
     """
     async with traced(host, ledger) as instance, traced(host, ledger) as wakes:
-        yield HostRecorder(host, instance, wakes)
+        yield HostRecorder(host, instance, wakes, looks=looks)
 
 
 class HostRecorder:
@@ -104,8 +111,9 @@ class HostRecorder:
     all of them, in a second instance: the wake-ups of a few threads, and these timers alone.
     """
 
-    def __init__(self, host: Host, instance: Path, wakes: Path) -> None:
+    def __init__(self, host: Host, instance: Path, wakes: Path, *, looks: bool = True) -> None:
         self._host = host
+        self._looks = looks
         self._instance = instance
         self._wakes = wakes
         self._online = host.topology().online
@@ -143,7 +151,8 @@ class HostRecorder:
         except (OSError, ValueError) as error:
             await self.abandon()
             raise NoTracing(f"the kernel's tracer cannot be set up: {error}") from error
-        self._drain = asyncio.create_task(self._look())
+        if self._looks:
+            self._drain = asyncio.create_task(self._look())
 
     async def end(self) -> Recording:
         """Stop recording, and return what was recorded."""
