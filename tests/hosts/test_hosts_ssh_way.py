@@ -183,6 +183,9 @@ def test_what_a_study_says_goes_before(tmp_path: Path) -> None:
     plain = found(tmp_path, config)
     assert (plain.user, plain.port, plain.reached_at) == ("me", 2222, "10.0.0.5")
     assert [each.place for each in plain.jumps] == [f"{ME}@z", "first@a", "b@c:23"]
+    assert plain.name == f"me@vm:2222 through b@c:23 through first@a through {ME}@z"
+    assert f"-J {ME}@z,first@a " in plain.jumps[2].login
+    assert options_of(json.loads(json.dumps(way_of(plain)))) == plain
     assert (plain.known_as, plain.identities) == ("the-vm", (Path("~/one").expanduser(),))
     said = found(tmp_path, config, user="you", port=24, key="k", known_hosts="kh", jump="none")
     assert (said.user, said.port, said.jumps) == ("you", 24, ())

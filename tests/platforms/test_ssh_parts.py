@@ -169,6 +169,42 @@ def test_an_arm_names_its_machine() -> None:
         SshArmOptions.model_validate({"ssh": "vm", "password_env": "A", "password_file": "b"})
 
 
+@pytest.mark.parametrize(
+    ("jump", "fault"),
+    [
+        ("me@bastion.example", ""),
+        ("a,b@[fe80::1]:22,ssh://c@d:23", ""),
+        ("none", ""),
+        ("a b", "must be"),
+        ("a:0", "must be"),
+        ("-oProxyCommand=x", "must be"),
+        ("me:word@bastion", "must be"),
+        ("a,,b", "must be"),
+    ],
+)
+def test_a_jump_is_named_as_ssh_has_it(jump: str, fault: str) -> None:
+    try:
+        options = SshArmOptions.model_validate({"ssh": "vm", "ssh_config": "none", "jump": jump})
+    except ValidationError as error:
+        assert fault and fault in str(error) and "me@bastion.example" in str(error)
+    else:
+        assert not fault and len(options.way.jumps) == (
+            0 if jump == "none" else jump.count(",") + 1
+        )
+
+
+def test_a_configuration_that_cannot_be_used_is_a_fault_of_its_option(tmp_path: Path) -> None:
+    gone = SshArmOptions.model_validate({"ssh": "vm", "ssh_config": str(tmp_path / "none-here")})
+    ((option, words),) = gone.faults(True)
+    assert option == "ssh_config" and "there is no SSH configuration" in words
+    (tmp_path / "config").write_text("Host vm\n  Port many\n")
+    wrong = SshArmOptions.model_validate({"ssh": "vm", "ssh_config": str(tmp_path / "config")})
+    ((option, words),) = wrong.faults(True)
+    assert option == "ssh_config" and f"{tmp_path / 'config'} line 2" in words
+    # A report of another computer's run does not look.
+    assert not list(wrong.faults(False))
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Sshd]:
     with serving(tmp_path / "sshd") as server:
@@ -197,6 +233,38 @@ async def test_what_cannot_be_reached_is_a_verdict(context: Context, server: Ssh
     assert not gone.usable
     assert not gone.lasting
     assert "cannot be reached" in gone.reason
+
+
+async def test_a_machine_behind_another_is_checked_and_left(
+    context: Context, server: Sshd, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "jump") as jump:
+        config = tmp_path / "ssh_config"
+        config.write_text(
+            f"Host vm\n  HostName 127.0.0.1\n  ProxyJump bastion\n"
+            f"Host bastion\n  HostName 127.0.0.1\n  Port {jump.port}\n"
+            f"  IdentityFile {jump.user_key}\n  UserKnownHostsFile {jump.known_hosts}\n"
+        )
+        known = tmp_path / "known"
+        known.write_text(server.known_hosts.read_text() + jump.known_hosts.read_text())
+        options = options_for(
+            server,
+            ssh="vm",
+            ssh_config=str(config),
+            known_hosts=str(known),
+            network_way="given",
+            folder=str(server.folder),
+        )
+        verdict = await Ssh().check(context, options)
+        assert verdict.usable, verdict.reason
+        assert "through" in verdict.reason and "bastion" in verdict.reason
+        # What would be measured over the network is the way through the other one.
+        assert "reached through another computer" in verdict.capabilities.no_network
+        assert not list(server.folder.glob("tare-*"))
+        jump.stop()
+        gone = await Ssh().check(context, options)
+        assert not gone.usable and not gone.lasting
+        assert gone.reason.startswith("on the way to root@vm:") and "bastion" in gone.reason
 
 
 async def test_a_machine_that_is_too_small_is_refused(context: Context, server: Sshd) -> None:

@@ -102,7 +102,8 @@ def _jumps(
             if said.jump is None:
                 _refuse_proxy(said, jump.host, config)
             found += _jumps(said.jump, login, config, before | {jump.host})
-        found.append(_jump(jump, login, config, said))
+        # Each knows those before it, for the command that tries it by hand.
+        found.append(replace(_jump(jump, login, config, said), jumps=tuple(found)))
     return tuple(found)
 
 
