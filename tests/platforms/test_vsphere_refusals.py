@@ -393,6 +393,8 @@ async def test_files_of_a_machine_that_is_gone_are_removed_by_the_ledger(
                 vm.PowerOffVM_Task()
                 vm.UnregisterVM()
 
+        stated = {write.kind for write in Vsphere().writes(there.options())}
+        assert {entry.kind for entry in context.ledger.open_entries()} <= stated
         await asyncio.to_thread(forget)
         assert any(path.endswith("/tare-cfg.iso") for path in there.left())
         told = await clean(context.host, context.ledger, Vsphere.undoers)

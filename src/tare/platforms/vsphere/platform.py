@@ -159,12 +159,17 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             FOLDER,
             Write(
                 VM,
-                "CreateVM_Task of a VM tare-…, an upload of its CD and CopyVirtualDisk_Task into "
-                "its folder, ReconfigVM_Task with the empty disk of its shape, PowerOnVM_Task, "
-                "PowerOffVM_Task",
-                "Destroy_Task, DeleteDatastoreFile_Task of its folder",
+                "CreateVM_Task of a VM tare-…, ReconfigVM_Task with its CD, what it boots and the "
+                "empty disk of its shape, PowerOnVM_Task, PowerOffVM_Task",
+                "Destroy_Task",
                 f"datastore {options.datastore}, folder {options.folder or '(the topmost)'}, "
                 f"pool {options.pool or '(the topmost)'}",
+            ),
+            Write(
+                FILES,
+                "an upload of its CD and CopyVirtualDisk_Task into the VM's folder tare-…",
+                "DeleteDatastoreFile_Task of that folder",
+                f"datastore {options.datastore}",
             ),
         )
 
