@@ -17,6 +17,8 @@ import yaml
 from tare.events import Record, read_events
 
 DEADLINE_S = 1800.0
+STOPPING_S = 120.0
+"""A run that is stopped has so long to remove what it made."""
 
 
 class Unmeasured(Exception):
@@ -52,7 +54,11 @@ def tare_program() -> Path:
 
 
 def carry_out(
-    study: Mapping[str, Any], *, seed: int = 1, look: Callable[[Path], None] = lambda _: None
+    study: Mapping[str, Any],
+    *,
+    seed: int = 1,
+    look: Callable[[Path], None] = lambda _: None,
+    deadline_s: float = DEADLINE_S,
 ) -> CarriedOut:
     """Run ``tare run`` on ``study`` in a folder of its own, which is removed afterwards.
 
@@ -60,9 +66,10 @@ def carry_out(
         study: What stands in the study file.
         seed: Determines the order of everything.
         look: Is shown the run's folder before that is removed.
+        deadline_s: Seconds after which it is stopped.
 
     Raises:
-        Unmeasured: The command failed; with its last words.
+        Unmeasured: The command failed, with its last words, or did not end in time.
     """
     with tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
         path = Path(folder) / "study.yaml"
@@ -70,27 +77,43 @@ def carry_out(
         out = Path(folder) / "run"
         argv = [str(tare_program()), "run", str(path), "--out", str(out), "--seed", str(seed)]
         spawned = time.time()
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=DEADLINE_S,
-            env={**os.environ, "NO_COLOR": "1"},
-        )
+        status, said = _run(argv, deadline_s)
         ended = time.time()
         events = out / "events.jsonl"
         if not events.exists():
-            last = " / ".join(done.stdout.strip().splitlines()[-3:])
-            raise Unmeasured(f"tare run ended with {done.returncode}: {last}")
+            raise Unmeasured(f"tare run ended with {status}: {' / '.join(said)}")
         records = tuple(read_events(events))
-        if done.returncode != 0:
-            said = reasons(records) or tuple(done.stdout.strip().splitlines()[-3:])
-            raise Unmeasured(f"tare run ended with {done.returncode}: {'; '.join(said)}")
+        if status != 0:
+            why = reasons(records) or said
+            raise Unmeasured(f"tare run ended with {status}: {'; '.join(why)}")
         look(out)
         return CarriedOut(spawned, ended, records)
+
+
+def _run(argv: Sequence[str], deadline_s: float) -> tuple[int, tuple[str, ...]]:
+    """Return the exit status of a command and its last lines."""
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    ) as process:
+        try:
+            text, _ = process.communicate(timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            # Not killed: what it made is its own to remove.
+            process.terminate()
+            try:
+                process.communicate(timeout=STOPPING_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise Unmeasured(f"tare run did not end within {deadline_s:,.0f} s") from None
+        except BaseException:
+            process.terminate()
+            raise
+    return process.returncode, tuple(text.strip().splitlines()[-3:])
 
 
 def reasons(records: Sequence[Record]) -> tuple[str, ...]:

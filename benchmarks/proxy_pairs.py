@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
-from benchmarks._runs import Unmeasured, carry_out
+from benchmarks._runs import DEADLINE_S, Unmeasured, carry_out
 from tare.analysis import compare_runs, load_run
 from tare.analysis.formatting import format_size
 from tare.analysis.load_balancer import through
@@ -26,6 +26,8 @@ from tare.study.yamltext import parse
 
 SHORT = "load-balancer-short"
 MARGIN = 0.05
+BLOCK_S = 90.0
+"""More than a block of one size takes, of both arms."""
 NICE = {"nice": -20}
 """Above whatever else runs here, as in `gates_of_runs`."""
 JUDGED = ("connections", "cpu-per-request", "response-offered-median")
@@ -205,7 +207,8 @@ def main(argv: list[str] | None = None) -> int:
             parts.extend(split(platform, run))
 
         try:
-            ran = carry_out(asked, look=look)
+            longest_s = max(DEADLINE_S, BLOCK_S * sizes * wanted.blocks)
+            ran = carry_out(asked, look=look, deadline_s=longest_s)
             found, ratios = result(platform, pair, sizes, wanted.blocks)
         except Unmeasured as why:
             name = f"{platform}: two identical arms may differ by"
