@@ -11,6 +11,8 @@ from tare.analysis.statistics.maxt import least_p
 POWER = 0.8
 _SHOWN = 0.95
 _MANY = 1000
+_FAR = 400.0
+"""Standard errors up to which the library's noncentral t is asked."""
 
 
 def power(
@@ -39,17 +41,21 @@ def power(
         return 0.0
     if spread <= 0:
         return 1.0 if difference else 0.0
-    from scipy.special import nctdtr, stdtrit
+    from scipy.special import chdtr, nctdtr, stdtrit
 
+    degrees = blocks - 1
     critical = (
         t_that_tells(blocks, level / tests)
         if anytime
-        else float(stdtrit(blocks - 1, 1 - level / tests / 2))
+        else float(stdtrit(degrees, 1 - level / tests / 2))
     )
     if math.isinf(critical):
         return 0.0
     shift = abs(difference) * math.sqrt(blocks) / spread
-    chance = 1 - float(nctdtr(blocks - 1, min(shift, 400.0), critical))
+    if shift > _FAR:
+        # A mean so far off hardly varies: whether it tells is up to the spread that is found.
+        return float(chdtr(degrees, degrees * (shift / critical) ** 2))
+    chance = 1 - float(nctdtr(degrees, shift, critical))
     return 1.0 if math.isnan(chance) and shift > critical else chance
 
 
