@@ -29,6 +29,8 @@ DRAWS = 2047
 """Drawn exchanges; the observed names are counted among them (Phipson & Smyth 2010)."""
 _WAYS = 6
 """Names of three boots change in six ways, two of which leave the arm where it is."""
+_ROUNDING = 1e-12
+"""So small a share of the greatest is nothing but rounding noise, as of places that are thirds."""
 
 
 def least_exchanged_p(blocks: int) -> float:
@@ -121,7 +123,7 @@ def _statistics(
         shift = np.where(np.isnan(differences), np.nan, np.nan_to_num(along))
         shift[count < LEAST_FOR_POSITION] = 0.0
         own, crossed, moved = total(shift**2), total(shift * differences), total(shift)
-        used = own > 0
+        used = own > _ROUNDING * own.max(axis=1, keepdims=True)
         slope = np.divide(crossed, own, out=np.zeros_like(own), where=used)
         lever = np.divide(moved, own, out=np.zeros_like(own), where=used)
         sums, squares = sums - slope * moved, squares - slope * crossed
@@ -129,6 +131,6 @@ def _statistics(
         degrees = degrees - used.any(axis=1).astype(np.int64)
     whole = length * np.maximum(squares, 0.0)
     scale = np.abs(whole).max(axis=1, keepdims=True)
-    usable = whole > 1e-12 * scale
+    usable = whole > _ROUNDING * scale
     share = np.divide(sums**2, whole, out=np.zeros_like(whole), where=usable)
     return common_scale(np.minimum(share, 1.0), degrees)
