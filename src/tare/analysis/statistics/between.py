@@ -121,7 +121,7 @@ def _depth(first: int, second: int, confidence: float) -> int:
             gain = rank - chosen
             if gain <= second:
                 counts[chosen, gain:] += counts[chosen - 1, : most + 1 - gain]
-    chances = np.cumsum(counts[first]) / counts[first].sum()
+    chances = np.cumsum(counts[-1]) / float(math.comb(first + second, first))
     return int(np.searchsorted(chances, (1 - confidence) / 2, side="right"))
 
 

@@ -203,7 +203,7 @@ def _ends(
     below, above = np.zeros_like(mean), np.zeros_like(mean)
     if whole.any():
         below[whole], above[whole] = between_tails(pivots[whole], tail)
-    for i in np.flatnonzero(~whole & (spread > 0)):
+    for i in np.flatnonzero(~whole):
         usable = pivots[i][~np.isnan(pivots[i])]
         if usable.size:
             below[i], above[i] = between_tails(usable, tail)

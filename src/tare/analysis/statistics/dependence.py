@@ -48,12 +48,11 @@ def block_length(values: ArrayLike) -> float:
     n = series.size
     most = float(math.ceil(min(3 * math.sqrt(n), n / 3)))
     covariance = _covariances(series)
-    if covariance.size < 2 or covariance[0] <= 0:
+    if covariance[0] <= 0:
         return 1.0
     reach = min(2 * max(1, _last_correlated(covariance, n)), covariance.size - 1)
     lags = np.arange(1, reach + 1)
-    flat_top = np.minimum(1.0, 2 * (1 - lags / reach)) if reach > 1 else np.ones(1)
-    weighed = flat_top * covariance[1 : reach + 1]
+    weighed = np.minimum(1.0, 2 * (1 - lags / reach)) * covariance[1 : reach + 1]
     spectrum = float(covariance[0] + 2 * weighed.sum())
     slope = float(2 * (lags * weighed).sum())
     if spectrum <= 0:
@@ -66,7 +65,8 @@ def _covariances(series: Floats) -> Floats:
     """Return autocovariances, by a Fourier transform, to as many lags as are looked at."""
     n = series.size
     centred = series - series.mean()
-    size = 1 << (2 * n - 1).bit_length()
+    # So long that none begins again from the front.
+    size = 2 * n
     power = np.abs(np.fft.rfft(centred, size)) ** 2
     found: Floats = np.fft.irfft(power, size)[: n // 2 + 1] / n
     return found

@@ -52,8 +52,6 @@ def _spread_ties(ordered: np.ndarray) -> np.ndarray:
     if (ordered[1:] > ordered[:-1]).all():
         return ordered
     distinct, counts = np.unique(ordered, return_counts=True)
-    if distinct.size < 2:
-        return ordered
     width = np.diff(distinct).min()
     within = np.concatenate([(np.arange(count) + 0.5) / count - 0.5 for count in counts])
     spread: np.ndarray = np.repeat(distinct, counts) + within * width

@@ -97,8 +97,7 @@ def _of_part(rows: Floats, seed: int) -> tuple[NDArray[np.int64], Floats]:
         order = rng.permutation(rows.shape[1])
         shuffled = _energy(distances[:, order][:, :, order])
         count += shuffled.max() >= most - 1e-9
-    p = np.where(size[:, 0, 0] > 0, count / (DRAWS + 1), 1.0)
-    return places + LEAST_PART, p
+    return places + LEAST_PART, count / (DRAWS + 1)
 
 
 def _energy(distances: Floats) -> Floats:

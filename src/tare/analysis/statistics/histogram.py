@@ -161,7 +161,7 @@ def thin(histogram: Histogram, most: int) -> Histogram:
     least, greatest = float(histogram.low[0]), float(ends.max())
     body = max(histogram.quantile(0.9) - least, float(histogram.width.min()))
     edges = least + body * np.sinh(np.linspace(0, math.asinh((greatest - least) / body), most + 1))
-    bins = np.clip(np.searchsorted(edges, histogram.middle, side="right") - 1, 0, most - 1)
+    bins = np.minimum(np.searchsorted(edges, histogram.middle, side="right") - 1, most - 1)
     count = np.bincount(bins, weights=histogram.count, minlength=most).astype(np.int64)
     used = np.flatnonzero(count)
     return Histogram(edges[used], np.diff(edges)[used], count[used])

@@ -1,0 +1,93 @@
+"""What the dip test is asked of: few values, many, and values that a clock rounded."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from diptest import diptest
+
+from tare.analysis.statistics.dip import Humps, two_humped
+
+NOTHING = Humps(0.0, 1.0, False)
+
+
+def spread(values: list[float]) -> list[float]:
+    """Equal values evenly over as much as the nearest two unequal ones are apart."""
+    distinct = sorted(set(values))
+    width = min(b - a for a, b in itertools.pairwise(distinct))
+    found = []
+    for value in distinct:
+        count = values.count(value)
+        found += [value + width * ((i + 0.5) / count - 0.5) for i in range(count)]
+    return found
+
+
+def expected(sample: list[float], level: float = 0.01) -> Humps:
+    dip, p = diptest(np.array(sample))
+    return Humps(dip, p, p < level)
+
+
+def two_heaps(n: int) -> list[float]:
+    rng = np.random.default_rng(n)
+    found = [*rng.normal(0, 1, n // 2), *rng.normal(8, 1, n - n // 2)]
+    return [float(value) for value in rng.permutation(found)]
+
+
+def test_sixteen_values_are_tested_and_fewer_are_not() -> None:
+    found = two_humped(two_heaps(16))
+    assert found == pytest.approx(expected(sorted(two_heaps(16)))) and found.dip > 0.1
+    assert two_humped(two_heaps(15)) == NOTHING
+    assert two_humped([5.0] * 16) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0, *[5.0] * 15],  # all but the least equal
+        [*[5.0] * 15, 9.0],
+        [*[5.0] * 8, *[6.0] * 12],
+        [3.0, *[1.0, 2.0, 4.0, 8.0] * 5, 0.5],
+        [1.0, 1.0, *map(float, range(2, 20))],
+        [*map(float, range(18)), 17.0],
+    ],
+)
+def test_equal_values_are_spread_between_their_neighbours(values: list[float]) -> None:
+    assert two_humped(values[::-1]) == pytest.approx(expected(spread(values)))
+
+
+def test_values_without_a_tie_are_tested_as_they_are() -> None:
+    values = [float(i**2) for i in range(20)]
+    assert two_humped(values) == pytest.approx(expected(values))
+
+
+def test_more_than_two_thousand_are_thinned_to_evenly_spaced_quantiles() -> None:
+    values = sorted(two_heaps(2000))
+    assert two_humped(values) == pytest.approx(expected(values))
+    for n in (2001, 5000):
+        values = sorted(two_heaps(n))
+        places = [(i + 0.5) / 2000 * (n - 1) for i in range(2000)]
+        thinned = [
+            values[int(at)] + (at - int(at)) * (values[int(at) + 1] - values[int(at)])
+            for at in places
+        ]
+        found = two_humped(values)
+        assert found == pytest.approx(expected(thinned), rel=1e-9)
+        assert found.dip != pytest.approx(expected(values).dip, rel=1e-9)
+
+
+def test_humps_are_flagged_below_the_level_alone() -> None:
+    values = two_heaps(16)
+    p = two_humped(values).p
+    assert 0 < p < 0.2
+    assert not two_humped(values, p).flagged
+    assert two_humped(values, p * 1.001).flagged
+
+
+def test_a_chance_of_one_in_eighty_flags_nothing_unless_asked() -> None:
+    rng = np.random.default_rng(91)
+    values = np.concatenate([rng.normal(0, 1, 10), rng.normal(3.5, 1, 10)])
+    found = two_humped(values)
+    assert 0.01 < found.p < 0.015 and not found.flagged
+    assert two_humped(values, 0.015).flagged
