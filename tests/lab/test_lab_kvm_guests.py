@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
-from tare.errors import MachineFault
+from lab.lab_kvm import booted, kvm
 from tare.hosts.trace.threads import allowed_cpus
 from tare.lab.options import GIB, LabOptions
 from tare.platforms.contract import Capabilities, Context
@@ -19,7 +18,7 @@ from tare.platforms.qemu.enlightenments import told_by_kvm
 from tare.platforms.qemu.machine import QemuMachine
 from tare.platforms.qemu.offer import offer_of
 from tare.platforms.qemu.options import QemuOptions
-from tare.platforms.qemu.platform import Qemu, launch
+from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
 
@@ -43,10 +42,6 @@ async def kvm_lab(
         yield found
 
 
-def kvm(**options: Any) -> QemuOptions:
-    return QemuOptions.model_validate({"accelerator": "kvm", **options})
-
-
 class TestKvm(PlatformCases):
     platform = Qemu()
     options = kvm()
@@ -67,34 +62,6 @@ class TestKvm(PlatformCases):
     @classmethod
     def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:
         return (OWN,)
-
-
-@asynccontextmanager
-async def booted(
-    lab: Inside, options: QemuOptions, role: str = "subject", cpu: int = OWN
-) -> AsyncIterator[tuple[QemuMachine, Mapping[str, Any]]]:
-    prepared = await Qemu().prepare(lab.context, options, SHAPE, True)
-    image = prepared.extra["image"]
-
-    async def begun() -> tuple[QemuMachine, Mapping[str, Any]]:
-        machine = await launch(lab.context, options, image, lab.spec(role, cpu=cpu))
-        try:
-            return machine, (await machine.ready(PATIENCE_S)).proof
-        except BaseException:
-            await machine.stop()
-            raise
-
-    try:
-        machine, proof = await begun()
-    except MachineFault as fault:
-        # As a run does: one guest in some 25 falls at its boot there (docs/lab.md).
-        if not fault.transient:
-            raise
-        machine, proof = await begun()
-    try:
-        yield machine, proof
-    finally:
-        await machine.stop()
 
 
 def features(proof: Mapping[str, Any]) -> tuple[str, ...]:
