@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.report.connections import connection_words
+from tare.report.provenance import memory_words
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
@@ -49,6 +50,21 @@ def test_it_says_what_was_used(network: Any, nic: Any, words: str) -> None:
     placement = {"network": network, **({} if nic is None else {"nic": nic})}
     assert connection_words(placement) == words
     assert connection_words({"nic": nic}) == ""
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        ({"kept_to": 1 << 30, "swap": "off"}, "kept to 1 GiB, page cache included"),
+        ({"kept_to": None, "reason": "no groups"}, "all the host’s: no groups"),
+        ({}, ""),
+        (None, ""),
+        (True, ""),
+    ],
+)
+def test_what_memory_a_machine_was_kept_to_is_told(memory: Any, words: str) -> None:
+    assert memory_words({"memory": memory}) == words
+    assert memory_words({}) == ""
 
 
 @given(placement=st.dictionaries(st.sampled_from(["network", "nic"]), plain))

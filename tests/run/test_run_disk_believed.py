@@ -216,3 +216,6 @@ def test_what_the_page_cache_did_is_withheld_unless_that_is_stated(
         "stated": "ok",
     }, done.stdout
     assert "a cache was measured and not the disk" in found["kept"]["reason"]
+    kept = [machine["placement"]["memory"] for machine in of_type(folder, "machine_ready")]
+    assert [each["kept_to"] for each in kept] == [256 << 20] * 2, kept
+    assert not [each["group"] for each in kept if Path(each["group"]).exists()]

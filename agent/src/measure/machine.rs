@@ -1,5 +1,6 @@
 //! What the machine looks like from inside: its caches and the memory that may be used.
 
+use super::memory_group;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -64,7 +65,7 @@ fn bytes(size: &str) -> Option<u64> {
 }
 
 /// Bytes that can be taken without swapping or being killed: what the kernel calls available,
-/// within the limit of this process's control group where that shows.
+/// within the limits of this process's control groups where they show.
 pub fn memory_available() -> u64 {
     let available = fs::read_to_string("/proc/meminfo")
         .ok()
@@ -75,14 +76,7 @@ pub fn memory_available() -> u64 {
             line.split_whitespace().nth(1)?.parse::<u64>().ok()
         })
         .map_or(64 << 20, |kib| kib * 1024);
-    let limit = [
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ]
-    .iter()
-    .find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok())
-    .unwrap_or(u64::MAX);
-    available.min(limit)
+    available.min(memory_group::limit().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod disk;
 pub mod hardware;
 pub mod histogram;
 pub mod machine;
+pub mod memory_group;
 pub mod pages;
 pub mod params;
 pub mod prefault;

@@ -3,6 +3,7 @@
 use super::guard;
 use super::toolbox::Toolbox;
 use crate::contract::Failure;
+use crate::measure::memory_group;
 use crate::sys::{self, Ended, Usage};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -41,6 +42,8 @@ pub struct Outcome {
     pub usage: Usage,
     pub output: Vec<u8>,
     pub errors: Vec<u8>,
+    /// Whether memory ran out meanwhile, so that the kernel ended a process; nothing: nobody counts.
+    pub out_of_memory: Option<bool>,
 }
 
 /// A program under way. It dies with the thread that started it.
@@ -51,6 +54,7 @@ pub struct Running {
     output: Option<JoinHandle<Vec<u8>>>,
     errors: Option<JoinHandle<Vec<u8>>>,
     over: bool,
+    killed_before: Option<u64>,
     _stdin: Option<ChildStdin>,
 }
 
@@ -116,6 +120,7 @@ impl Program {
 impl Running {
     fn watch(mut child: Child, name: &str, begun: Instant, keep: usize) -> Self {
         let pid = child.id() as i32;
+        let killed_before = memory_group::oom_kills();
         let output = child.stdout.take().map(|pipe| collect(pipe, keep));
         let errors = child.stderr.take().map(|pipe| collect(pipe, ERRORS_KEPT));
         let (sender, ended) = mpsc::channel();
@@ -131,6 +136,7 @@ impl Running {
             output,
             errors,
             over: false,
+            killed_before,
             _stdin: child.stdin.take(),
         }
     }
@@ -147,6 +153,10 @@ impl Running {
                 Ok(result) => {
                     let (ended, usage, wall_s) =
                         result.map_err(|error| format!("{} was lost: {error}", self.name))?;
+                    let out_of_memory = self
+                        .killed_before
+                        .zip(memory_group::oom_kills())
+                        .map(|(before, now)| now > before);
                     let (output, errors) = self.finish();
                     return Ok(Outcome {
                         ended,
@@ -154,6 +164,7 @@ impl Running {
                         usage,
                         output,
                         errors,
+                        out_of_memory,
                     });
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -272,15 +283,26 @@ pub fn last_lines(said: &[u8]) -> String {
     format!("; it said last: {}", last.join(" / "))
 }
 
+/// Say why a program was killed, where the agent did not do it.
+fn killed(out_of_memory: Option<bool>, limit: Option<u64>) -> String {
+    let kept = limit.map(|limit| format!(", which is kept to {} MiB", limit >> 20));
+    match out_of_memory {
+        Some(true) => format!(
+            "was killed: the machine{} ran out of memory",
+            kept.map(|words| words + ",").unwrap_or_default()
+        ),
+        Some(false) => "was killed, though the machine had not run out of memory".to_string(),
+        None => "was killed: most likely the machine ran out of memory".to_string(),
+    }
+}
+
 impl Outcome {
     /// Refuse any end but these exit codes.
     pub fn require(&self, name: &str, codes: &[i32]) -> Result<(), Failure> {
         let how = match self.ended {
             Ended::Exit(code) if codes.contains(&code) => return Ok(()),
             Ended::Exit(code) => format!("failed with exit code {code}"),
-            Ended::Signal(libc::SIGKILL) => {
-                "was killed: most likely the machine ran out of memory".to_string()
-            }
+            Ended::Signal(libc::SIGKILL) => killed(self.out_of_memory, memory_group::limit()),
             Ended::Signal(signal) => format!("was ended by signal {signal}"),
         };
         let said = match last_lines(&self.errors) {
@@ -288,5 +310,24 @@ impl Outcome {
             said => said,
         };
         Err(Failure(format!("{name} {how}{said}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_program_is_told_with_what_is_known_of_memory() {
+        assert_eq!(
+            killed(Some(true), Some(64 << 20)),
+            "was killed: the machine, which is kept to 64 MiB, ran out of memory"
+        );
+        assert_eq!(
+            killed(Some(true), None),
+            "was killed: the machine ran out of memory"
+        );
+        assert!(killed(Some(false), None).contains("had not run out of memory"));
+        assert!(killed(None, Some(1)).contains("most likely"));
     }
 }

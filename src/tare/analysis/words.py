@@ -15,7 +15,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
 from tare.events.results import Break, PlatformResult
-from tare.study.notes import BY_RELEASE, ONE_KERNEL
+from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ONE_KERNEL
 
 
 def described(key: Key) -> str:
@@ -221,11 +221,11 @@ def _blocks(count: int) -> str:
     return f"{count} block" if count == 1 else f"{count} blocks"
 
 
-def one_kernel(runs: Sequence[RunData]) -> list[str]:
-    """Return what is not told apart of kernels: another than the study's kind, other releases."""
+def not_alike(runs: Sequence[RunData]) -> list[str]:
+    """Return how machines are not as the study asks: their kernels, releases, and page cache."""
     notes = dict.fromkeys(note for run in runs for note in run.adapted)
     return [
         f"{note[:1].upper()}{note[1:]}."
         for note in notes
-        if note.startswith((ONE_KERNEL, BY_RELEASE))
+        if note.startswith((ONE_KERNEL, BY_RELEASE, BEYOND_MEMORY))
     ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from tare.errors import TareError, heard
 from tare.hosts import start_owned
@@ -25,9 +28,14 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
+from tare.platforms.linux.cpu_groups import require_member
 from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
-from tare.platforms.linux.memory_group import memory_group
+from tare.platforms.linux.memory_group import (
+    MemoryGroup,
+    lacks_memory_groups,
+    memory_group,
+)
 from tare.platforms.linux.network import Link
 from tare.platforms.linux.process_machine import (
     CONSOLE,
@@ -45,11 +53,30 @@ from tare.platforms.linux.writes import PROCESS_MACHINE
 CHECK_S = 20.0
 MIN_MEMORY = 16 << 20
 NEEDS_ROOT = "real-time priority, control groups and disks need it"
+NOT_WANTED = "the study says `memory-limit: none`"
 NO_FIFO = "real-time work runs under the ordinary policy, because SCHED_FIFO is refused here"
 
 
 class BareOptions(SwitchedOptions, LinuxOptions):
-    """How the bare host schedules what runs on it."""
+    """How the bare host schedules what runs on it, and what memory it lets it have."""
+
+    memory_limit: Literal["auto", "shape", "none"] = Field(
+        default="auto",
+        description="Whether what runs on the bare host is kept to the shape's memory by a control "
+        "group, page cache included and without swap, as a guest is. `auto`: where a workload of "
+        "the scenario uses a disk, if the host can, for else files that a guest cannot cache are "
+        "answered from the host's memory; `shape`: always, and the arm is left out where the host "
+        "cannot; `none`: never, but for the machines of a cluster.",
+    )
+
+    @property
+    def memory_words(self) -> tuple[str, ...]:
+        """What reports add to an arm's description."""
+        told = {
+            "shape": "kept to the shape's memory",
+            "none": "with all the host's memory",
+        }
+        return (told[self.memory_limit],) if self.memory_limit in told else ()
 
 
 class Bare(Platform[BareOptions]):
@@ -63,11 +90,16 @@ class Bare(Platform[BareOptions]):
 
     def describe(self, options: BareOptions) -> str:
         """Return what reports call it."""
-        words = (*options.wanted_switch.words, *options.scheduling_words)
+        words = (
+            *options.memory_words,
+            *options.wanted_switch.words,
+            *options.scheduling_words,
+        )
         return ", ".join(("bare host", *words))
 
     def stated(self, options: BareOptions) -> Statement:
         """Return what the bare host offers; nothing is tried for it."""
+        unlimited = options.memory_limit == "none"
         return Statement(
             capabilities=Capabilities(
                 pinning=True,
@@ -75,10 +107,14 @@ class Bare(Platform[BareOptions]):
                 min_memory=MIN_MEMORY,
                 knobs=LINUX_KNOBS,
                 disk=frozenset({"mounted"}),
+                own_cache=not unlimited,
+                no_own_cache=NOT_WANTED if unlimited else "",
                 toolbox=frozenset({"tree"}),
                 reaches_out=True,
                 notes=(
-                    "memory is not limited to the shape: the bare host's processes share all of it",
+                    "where a workload uses a disk, its processes are kept to the shape's memory "
+                    "by a control group, page cache included; elsewhere they share all of the "
+                    "host's",
                     "a machine that is not pinned keeps to the least used CPUs, as many as it "
                     "has vCPUs",
                 ),
@@ -114,22 +150,34 @@ class Bare(Platform[BareOptions]):
             return Verdict(False, error.message, error.hint, False, versions, nothing)
         knobs, missing = await linux_knobs(context)
         best = self.stated(options).capabilities
+        no_own_cache = best.no_own_cache or await lacks_memory_groups(context.host)
         capabilities = replace(
             best,
             knobs=knobs,
             missing_knobs=missing,
             max_vcpus=len(context.host.topology().online),
-            notes=best.notes if fifo.ok else (*best.notes, f"{NO_FIFO} ({fifo.words()})"),
+            own_cache=not no_own_cache,
+            no_own_cache=no_own_cache,
+            notes=(
+                *best.notes,
+                *([] if fifo.ok else [f"{NO_FIFO} ({fifo.words()})"]),
+                *([f"here they are not: {no_own_cache}"] if no_own_cache else []),
+            ),
         )
+        if no_own_cache and options.memory_limit == "shape":
+            reason = f"memory cannot be kept to the shape: {no_own_cache}"
+            hint = "write `memory-limit: auto` to measure without that, and have it said"
+            return Verdict(False, reason, hint, False, versions, capabilities)
         if not proof.ok:
             hint = heard(f"try it: {agent} proof", "it", proof.words())
             return Verdict(
                 False, "the agent does not run here", hint, False, versions, capabilities
             )
         runs_as = await as_tare(context.host, NEEDS_ROOT)
-        return Verdict(
-            True, "the agent runs here", "", False, versions, capabilities, runs_as=runs_as
-        )
+        reason = "the agent runs here"
+        if no_own_cache and options.memory_limit == "auto":
+            reason += f", but is not kept to a study's memory: {no_own_cache}"
+        return Verdict(True, reason, "", False, versions, capabilities, runs_as=runs_as)
 
     async def prepare(
         self, context: Context, options: BareOptions, shape: Shape, realtime: bool
@@ -153,13 +201,13 @@ class Bare(Platform[BareOptions]):
             await scheduled.hold(held, realtime=spec.realtime)
             tools = await tree_environment(context, spec, held)
             link, around = await _joined(spec)
-            kept = await _kept(context, spec, held)
+            kept, given = await _kept(context, options, spec, scheduled, held)
             log = spec.workdir / CONSOLE
             process = await start_owned(
                 context.host,
                 context.ledger,
                 [
-                    *kept,
+                    *_inside(context, kept),
                     *scheduled.around([*around, str(context.host_agent), "serve"], threads=True),
                 ],
                 log=log,
@@ -182,7 +230,13 @@ class Bare(Platform[BareOptions]):
 
             async def prove() -> Mapping[str, Any]:
                 threads = await threads_of(context.host, [process.pid])
-                return await scheduled.prove(tuple(threads), process.pid)
+                told = await scheduled.prove(tuple(threads), process.pid)
+                if kept is not None:
+                    await require_member(context.host, kept.folder, process.pid)
+                return {**told, **given}
+
+            async def explain(code: int) -> str:
+                return await _explain(code, kept)
 
             return ProcessMachine(
                 spec.name,
@@ -191,7 +245,7 @@ class Bare(Platform[BareOptions]):
                 host=context.host,
                 members=members,
                 cost=cost,
-                explain=_explain,
+                explain=explain,
                 held=held.pop_all(),
                 prove=prove,
                 disk=disk,
@@ -209,16 +263,43 @@ async def _joined(spec: MachineSpec) -> tuple[Link | None, list[str]]:
     return link, ["ip", "netns", "exec", link.interface]
 
 
-async def _kept(context: Context, spec: MachineSpec, held: AsyncExitStack) -> list[str]:
-    """Return what comes before a command that is to be kept to the machine's memory."""
-    if not spec.keeps_memory:
+async def _kept(
+    context: Context,
+    options: BareOptions,
+    spec: MachineSpec,
+    scheduled: Scheduled,
+    held: AsyncExitStack,
+) -> tuple[MemoryGroup | None, dict[str, Any]]:
+    """Make the group that keeps the machine to its memory, where it is to be kept to it.
+
+    Returns:
+        The group, and what is recorded of the memory that the machine may have.
+    """
+    must = spec.keeps_memory or options.memory_limit == "shape"
+    if not must and not spec.uses_disk:
+        return None, {}
+    if not must:
+        none = options.memory_limit == "none"
+        if reason := NOT_WANTED if none else await lacks_memory_groups(context.host):
+            return None, {"memory": {"kept_to": None, "reason": reason}}
+    group = await held.enter_async_context(
+        memory_group(
+            context.host, context.ledger, spec.name, spec.shape.memory, own=scheduled.group
+        )
+    )
+    return group, {"memory": group.told}
+
+
+def _inside(context: Context, kept: MemoryGroup | None) -> list[str]:
+    """Return what comes before a command that is to begin in the group."""
+    if kept is None:
         return []
-    group = memory_group(context.host, context.ledger, spec.name, spec.shape.memory)
-    folder = await held.enter_async_context(group)
-    return [str(context.host_agent), "exec", "--cgroup", str(folder), "--"]
+    return [str(context.host_agent), "exec", "--cgroup", str(kept.folder), "--"]
 
 
-async def _explain(code: int) -> str:
+async def _explain(code: int, kept: MemoryGroup | None) -> str:
+    if code == -signal.SIGKILL and kept is not None and (exhausted := await kept.exhausted()):
+        return f"the kernel killed the agent on the bare host: {exhausted}"
     if code < 0:
         return f"the agent on the bare host was killed by signal {-code}"
     return f"the agent on the bare host ended by itself with status {code}"

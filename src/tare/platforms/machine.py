@@ -85,8 +85,9 @@ class MachineSpec:
         way: How, as :class:`tare.platforms.statement.NetworkWays` names it.
         own_address: Whether it needs an address of its own there, which machines that are processes
             of the host would otherwise share.
-        keeps_memory: Whether it is to be kept to its shape's memory, page cache included, which
-            machines that are processes of the host are not otherwise.
+        uses_disk: Whether a workload of its batch uses a disk of the machine's own.
+        keeps_memory: Whether it has to be kept to its shape's memory, page cache included, however
+            its platform would have it.
     """
 
     name: str
@@ -99,6 +100,7 @@ class MachineSpec:
     network: Network | None = None
     way: str = ""
     own_address: bool = False
+    uses_disk: bool = False
     keeps_memory: bool = False
 
 

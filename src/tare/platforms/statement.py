@@ -64,6 +64,9 @@ class Capabilities:
             known.
         disk: How a machine gets a disk of its own (``mounted``, ``virtio-blk``, …); empty: not.
         no_disk: What to do where it gets none, and could; empty: nothing is known.
+        own_cache: Whether files that do not fit into a machine's memory are not cached beyond that,
+            where a workload uses a disk of the machine's own.
+        no_own_cache: Why they are, in words.
         toolbox: How a machine gets the applications (``tree``, ``disk``, or ``live``: they are in
             what it boots); empty: not.
         no_realtime: Why nothing in its machines may have real-time priority; empty: it may.
@@ -83,6 +86,8 @@ class Capabilities:
     no_network: str = ""
     disk: frozenset[str] = frozenset()
     no_disk: str = ""
+    own_cache: bool = True
+    no_own_cache: str = ""
     toolbox: frozenset[str] = frozenset()
     no_realtime: str = ""
     reaches_out: bool = False

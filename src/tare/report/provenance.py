@@ -99,13 +99,25 @@ class Place:
     summary: str
     role: str
     cpus: str
+    memory: str
     network: str
     arms: tuple[str, ...]
 
 
+def memory_words(placement: Mapping[str, Any]) -> str:
+    """Return what memory a process of the host was kept to; empty where that is not recorded."""
+    memory = placement.get("memory")
+    if not isinstance(memory, Mapping) or "kept_to" not in memory:
+        return ""
+    kept = memory["kept_to"]
+    if isinstance(kept, int) and not isinstance(kept, bool):
+        return f"kept to {format_size(kept)}, page cache included"
+    return f"all the host’s: {memory.get('reason')}"
+
+
 def places_table(runs: Iterable[RunData]) -> Table[Place]:
     """Return where machines ran, scenario by scenario; arms placed alike share a row."""
-    arms: dict[tuple[str, str, str, str, str], dict[str, None]] = {}
+    arms: dict[tuple[str, str, str, str, str, str], dict[str, None]] = {}
     for run in runs:
         named = run.study.get("scenarios")
         scenarios = named if isinstance(named, Mapping) else {}
@@ -118,13 +130,15 @@ def places_table(runs: Iterable[RunData]) -> Table[Place]:
             cpus = machine.placement.get("cpus")
             where = ", ".join(map(str, cpus)) if isinstance(cpus, list | tuple) and cpus else "any"
             network = connection_words(machine.placement)
-            key = (machine.scenario, summary, machine.role, where, network)
+            memory = memory_words(machine.placement)
+            key = (machine.scenario, summary, machine.role, where, memory, network)
             arms.setdefault(key, {})[marked(machine.arm, machine.arm in run.emulated_arms)] = None
     columns: tuple[Column[Place], ...] = (
         Column("scenario", lambda p: p.scenario, "Scenario"),
         Column("summary", lambda p: p.summary, "What it is", lambda p: p.summary or NONE),
         Column("role", lambda p: p.role, "Role"),
         Column("cpus", lambda p: p.cpus, "Host CPUs"),
+        Column("memory", lambda p: p.memory, "Memory limit", lambda p: legible(p.memory) or NONE),
         Column("network", lambda p: p.network, "Network", lambda p: legible(p.network) or NONE),
         Column("arms", lambda p: ", ".join(p.arms), "Arms"),
     )

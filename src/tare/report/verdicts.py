@@ -16,7 +16,7 @@ from tare.analysis.model import (
     PlatformResult,
 )
 from tare.analysis.rundata import RunData
-from tare.analysis.words import arms_ended, one_kernel
+from tare.analysis.words import arms_ended, not_alike
 from tare.report.palette import Look
 from tare.report.svg import legible
 from tare.report.words import (
@@ -90,7 +90,7 @@ def lead(comparison: Comparison) -> str:
         for name, found in groups.items()
         if found
     ]
-    told = [*(one_kernel(comparison.runs) if compared else ()), *arms_ended(comparison.runs)]
+    told = [*(not_alike(comparison.runs) if compared else ()), *arms_ended(comparison.runs)]
     return " ".join([*_told_apart(comparison), *compared, *map(legible, told)])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -17,8 +16,7 @@ from tare.errors import MachineFault, TareError
 from tare.events import MachineReady, MachineStarting
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.settings import held_unaltered
-from tare.platforms.contract import SUBJECT, Context, Machine, MachineSpec
-from tare.platforms.linux.process_machine import temporary_folder
+from tare.platforms.contract import SUBJECT, Context, Machine
 from tare.run.alive import while_alive
 from tare.run.batch_tracing import traced_cells
 from tare.run.between import stood_between
@@ -36,7 +34,7 @@ from tare.run.peers import (
     require_network,
     started_peer,
 )
-from tare.run.place import Place, connected_by
+from tare.run.place import Place, connected_by, spec_at
 from tare.run.settled_clock import settled
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
@@ -301,21 +299,9 @@ class BatchRunner:
         name = self.newest = f"tare-{self.run}-{next(self.numbers)}-{role}"
         vcpus = batch.vcpus if role == SUBJECT else vcpus or arm.shape.vcpus
         shape = replace(arm.shape, memory=memory or arm.shape.memory, vcpus=vcpus)
-        # Nobody can have made it beforehand: its name is known to nobody.
-        workdir = temporary_folder(context.host) / f"{name}-{secrets.token_hex(4)}"
-        spec = MachineSpec(name, shape, cpus, workdir, arm.realtime, role, site.prepared.toolbox)
-        if place.connection is not None:
-            network = place.connection.whole.on(context.host.name)
-            cluster = batch.placement.cluster is not None
-            own = cluster or role in {each.role for each in batch.placement.companions}
-            spec = replace(
-                spec,
-                network=network,
-                way=place.connection.way,
-                own_address=own,
-                keeps_memory=cluster,
-            )
-            place.specs[role] = spec
+        # Of all cells of the batch: a boot for some of them must be like any other.
+        uses_disk = "disk" in self._needs(batch, batch.cells)
+        spec = spec_at(place, site, name, shape, cpus, role, uses_disk=uses_disk)
         self.cells.log.append(
             MachineStarting(
                 machine=name, block=batch.block, arm=arm.name, scenario=batch.scenario, role=role
@@ -330,7 +316,7 @@ class BatchRunner:
             self._left.setdefault(context.host.name, (context, first))
             tell_stopped(self.cells, name, fault)
             raise
-        place.machines.push_async_callback(self._remove, site, machine, workdir, first)
+        place.machines.push_async_callback(self._remove, site, machine, spec.workdir, first)
         hello = await while_alive((), machine.ready(site.run_host.machine_s), *place.lost)
         boot_s = time.monotonic() - began
         if spec.network is not None:

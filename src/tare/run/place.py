@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
-from tare.platforms.contract import SUBJECT, MachineSpec
+from tare.platforms.contract import SUBJECT, MachineSpec, Shape
 from tare.platforms.host_hypervisor import hypervisor_of
+from tare.platforms.linux.process_machine import temporary_folder
 from tare.run.peers import Connection, outside_cpus, shared_out
 from tare.run.sites import ReadyArm, Site
 
@@ -57,6 +59,53 @@ class Place:
         hosts = (site.run_host.lost for site in (self.home, *self.abroad.values()))
         joined = () if self.connection is None else (self.connection.whole.lost,)
         return (*hosts, *joined)
+
+
+def spec_at(
+    place: Place,
+    site: Site,
+    name: str,
+    shape: Shape,
+    cpus: tuple[int, ...],
+    role: str,
+    *,
+    uses_disk: bool,
+) -> MachineSpec:
+    """Return what a machine is to be, and note it where something joins the machines.
+
+    Args:
+        place: Where those of its batch are started.
+        site: Where this one is.
+        name: Its name, unique on the host.
+        shape: Its size.
+        cpus: Host CPUs for its vCPUs; empty: anywhere.
+        role: Its role.
+        uses_disk: Whether a workload of the batch uses a disk of the machine's own.
+    """
+    # Nobody can have made it beforehand: its name is known to nobody.
+    workdir = temporary_folder(site.context.host) / f"{name}-{secrets.token_hex(4)}"
+    spec = MachineSpec(
+        name,
+        shape,
+        cpus,
+        workdir,
+        place.arm.realtime,
+        role,
+        site.prepared.toolbox,
+        uses_disk=uses_disk,
+    )
+    if place.connection is None:
+        return spec
+    placed = place.batch.placement
+    cluster = placed.cluster is not None
+    place.specs[role] = replace(
+        spec,
+        network=place.connection.whole.on(site.context.host.name),
+        way=place.connection.way,
+        own_address=cluster or role in {each.role for each in placed.companions},
+        keeps_memory=cluster,
+    )
+    return place.specs[role]
 
 
 def connected_by(place: Place, spec: MachineSpec) -> dict[str, Any]:

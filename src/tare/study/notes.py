@@ -8,6 +8,9 @@ ONE_KERNEL = "every guest boots the distribution's general kernel"
 BY_RELEASE = "by `release`"
 """Begins a note on arms that name a release of the distribution."""
 
+BEYOND_MEMORY = "what is cached of files is not limited"
+"""Begins the note of a plan whose machines are not all kept to their memory."""
+
 
 def one_kernel_note(fragile: Sequence[str], live: Sequence[str]) -> str:
     """Return why no guest boots the real-time kernel that the study's workloads would have.

@@ -13,6 +13,7 @@ from tare.study.cells import Batch, Cell, cell_id
 from tare.study.duets import exchanged, expected_s, paired
 from tare.study.kinds import Kind, few_vcpus, noting_ends, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
+from tare.study.memory_held import cached_beyond, little_memory
 from tare.study.model import Study, WorkloadSpec
 from tare.study.notes import one_kernel_note
 from tare.study.order import in_order
@@ -51,6 +52,7 @@ class ArmFacts:
         boots_image: Whether its machines boot the kernel that an arm may name.
         plain_kernel: Whether the study wants a real-time kernel here, on which its machines do
             not run dependably, or which is not in the live image that they boot.
+        no_own_cache: Why its machines cache files beyond their shape's memory; empty: they do not.
     """
 
     usable: bool
@@ -70,6 +72,7 @@ class ArmFacts:
     boot: str = ""
     boots_image: bool = True
     plain_kernel: bool = False
+    no_own_cache: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class Plan:
         plain: The arms that run, and would not (dependably) on the real-time kernel that the study
             wants.
         live: Those of ``plain`` that boot the live image.
+        beyond: Which arms cache more of files than their memory holds, and why; a sentence each.
     """
 
     study: Study
@@ -117,6 +121,7 @@ class Plan:
     hosts: Mapping[str, HostFacts]
     plain: tuple[str, ...] = ()
     live: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -133,7 +138,7 @@ class Plan:
         )
         releases = release_notes(self.study, self.arms)
         apart = self._apart if self.study.sessions is None else ()
-        return tuple(dict.fromkeys((*apart, *self._one_kernel, *releases, *adapted)))
+        return tuple(dict.fromkeys((*apart, *self._one_kernel, *releases, *self.beyond, *adapted)))
 
     def kernel_of(self, arm: str) -> str | None:
         """Return the kernel an arm boots: one for all that are compared; None: as it comes."""
@@ -259,7 +264,8 @@ def make_plan(
     choosing = any(facts[arm].boots_image for arm in run)
     plain = tuple(arm for arm in run if choosing and facts[arm].plain_kernel)
     live = tuple(arm for arm in plain if not facts[arm].boots_image)
-    return Plan(study, seed, tuple(batches), tuple(skipped), hosts, plain, live)
+    beyond = cached_beyond(study, batches, {arm: facts[arm].no_own_cache for arm in run}, kinds)
+    return Plan(study, seed, tuple(batches), tuple(skipped), hosts, plain, live, beyond)
 
 
 def _arm_lacks(study: Study, arm: str, facts: ArmFacts, host_cpus: int) -> str:
@@ -300,7 +306,7 @@ def _batch(
     scenario = study.scenarios[name]
     if (scenario.neighbours or scenario.roles) and not facts.neighbours:
         return Skip(arm, name, None, "needs other machines, which this platform cannot run")
-    if reason := facts.loads_lack.get(name) or _little_memory(scenario, facts):
+    if reason := facts.loads_lack.get(name) or little_memory(scenario, facts.min_memory):
         return Skip(arm, name, None, reason)
     vcpus = study.vcpus_of(arm, name, len(cpus.online))
     if vcpus > facts.max_vcpus:
@@ -353,20 +359,6 @@ def _skipped_workloads(
             few = [few_vcpus(spec, point, kind, vcpus) for point in spec.points]
             found += [Skip(arm, name, label, reason) for reason in dict.fromkeys(few) if reason]
     return found
-
-
-def _little_memory(scenario: Scenario, facts: ArmFacts) -> str:
-    """Return why another machine has too little memory for this platform, or nothing."""
-    own = [each.memory for each in scenario.neighbours]
-    own += [each.memory for each in scenario.machines.values()]
-    own += [scenario.cluster.memory] if scenario.cluster else []
-    given = [memory for memory in own if memory is not None]
-    if not given or min(given) >= facts.min_memory:
-        return ""
-    return (
-        f"wants other machines with {format_size(min(given))} of memory; "
-        f"this platform needs at least {format_size(facts.min_memory)}"
-    )
 
 
 def _cells(

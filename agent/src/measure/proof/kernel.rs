@@ -1,7 +1,7 @@
 //! The kernel, its scheduler, memory, mitigations, clocks, and what confines this process.
 
 use super::{chosen, field, names, number, read};
-use crate::measure::scheduling;
+use crate::measure::{memory_group, scheduling};
 use crate::sys;
 use rustix::process::Resource;
 use serde_json::{json, Map, Value};
@@ -142,6 +142,6 @@ pub fn confinement() -> Value {
         "realtime_priority_limit": sys::limit(Resource::Rtprio),
         "locked_memory_limit": sys::limit(Resource::Memlock),
         "cpu_max": read("/sys/fs/cgroup/cpu.max"),
-        "memory_max": read("/sys/fs/cgroup/memory.max"),
+        "memory_max": memory_group::limit().map(|limit| limit.to_string()),
     })
 }

@@ -102,6 +102,11 @@ class Scheduled:
         return (argv[0], "exec", *given, "--", *argv) if given else tuple(argv)
 
     @property
+    def group(self) -> Path | None:
+        """The machine's control group for its CPUs, where it has one."""
+        return None if self._group is None else self._group.folder
+
+    @property
     def environment(self) -> dict[str, str]:
         """What tells an agent that its workloads keep the policy that they are given."""
         return {GIVEN_VARIABLE: "1"} if self.wanted.asks else {}

@@ -4,19 +4,84 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tare.errors import MachineFault
+from tare.errors import MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.control_groups import remove_cgroup
 from tare.hosts.ledger.ledger import Ledger
-from tare.platforms.oci.cgroups import cgroup_mounts, limits_swap
+from tare.platforms.oci.cgroups import CgroupMounts, cgroup_mounts, limits_swap, oom_kills
+from tare.study.quantities import format_size
 
 _ASK_S = 10.0
 
 
+@dataclass(frozen=True)
+class MemoryGroup:
+    """A control group that limits memory.
+
+    Args:
+        host: Where it is.
+        mounts: That host's control groups.
+        folder: Its directory; processes begin in it by the agent's ``exec --cgroup``.
+        memory: Bytes that its processes may have, with what the kernel caches for them.
+        swap: Whether they may be swapped out, in words.
+    """
+
+    host: Host
+    mounts: CgroupMounts
+    folder: Path
+    memory: int
+    swap: str
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What is recorded of the machine."""
+        return {"kept_to": self.memory, "swap": self.swap, "group": str(self.folder)}
+
+    async def exhausted(self) -> str:
+        """Return that the kernel ended something in it for want of memory; empty if not."""
+        try:
+            killed = await oom_kills(self.host, self.mounts, self.folder.name)
+        except (OSError, ValueError, TareError):
+            return ""
+        if not killed:
+            return ""
+        return f"it needed more than the {format_size(self.memory)} of memory that it is kept to"
+
+
+async def lacks_memory_groups(host: Host) -> str:
+    """Return why processes of a host cannot be kept to a size of memory; empty if they can."""
+    mounts = await cgroup_mounts(host)
+    base = mounts.of("memory", ".")
+    if base is None:
+        return "no control groups are mounted"
+    if "memory" not in mounts.controllers:
+        try:
+            offered, granted = [
+                (await host.read(base / file)).split()
+                for file in ("cgroup.controllers", "cgroup.subtree_control")
+            ]
+        except OSError as error:
+            return f"{base} cannot be read: {error.strerror}"
+        if b"memory" not in offered:
+            return f"the memory controller is not there in {base}"
+        if b"memory" not in granted:
+            return (
+                f"the memory controller is not passed on to groups below {base}: "
+                f"echo +memory > {base}/cgroup.subtree_control"
+            )
+    if not (await host.run(["test", "-w", str(base)], timeout_s=_ASK_S)).ok:
+        return f"no groups can be made in {base}: be root"
+    return ""
+
+
 @asynccontextmanager
-async def memory_group(host: Host, ledger: Ledger, name: str, memory: int) -> AsyncIterator[Path]:
+async def memory_group(
+    host: Host, ledger: Ledger, name: str, memory: int, *, own: Path | None = None
+) -> AsyncIterator[MemoryGroup]:
     """Make a group for a machine, and remove it in the end with all that is left in it.
 
     Args:
@@ -24,9 +89,7 @@ async def memory_group(host: Host, ledger: Ledger, name: str, memory: int) -> As
         ledger: Is told before it is made.
         name: The machine's name.
         memory: Bytes that its processes may have, with what the kernel caches for them.
-
-    Yields:
-        The group's directory; processes begin in it by the agent's ``exec --cgroup``.
+        own: The group that the machine has already for its CPUs; version 2 has one for both.
 
     Raises:
         MachineFault: It cannot be made or does not take the limit; in the kernel's words.
@@ -35,6 +98,9 @@ async def memory_group(host: Host, ledger: Ledger, name: str, memory: int) -> As
     folder = mounts.of("memory", name)
     if folder is None:
         raise MachineFault("memory cannot be limited: no control groups are mounted")
+    if folder == own:
+        yield await _limited(host, mounts, folder, memory)
+        return
     entry = ledger.record("cgroup", path=str(folder))
     made = await host.run(["mkdir", str(folder)], timeout_s=_ASK_S)
     if not made.ok:
@@ -42,18 +108,27 @@ async def memory_group(host: Host, ledger: Ledger, name: str, memory: int) -> As
         ledger.done(entry)
         raise MachineFault(f"a control group cannot be made: {made.words()}", "run as root")
     try:
-        first = "memory" in mounts.controllers
-        files = ["memory.limit_in_bytes" if first else "memory.max"]
-        if await limits_swap(host, mounts):
-            # Version 1 counts memory and swap together in the second, which is never below.
-            files.append("memory.memsw.limit_in_bytes" if first else "memory.swap.max")
-        for file in files:
-            value = 0 if file == "memory.swap.max" else memory
-            await _limit(host, folder / file, value)
-        yield folder
+        yield await _limited(host, mounts, folder, memory)
     finally:
         await remove_cgroup(host, str(folder))
         ledger.done(entry)
+
+
+async def _limited(host: Host, mounts: CgroupMounts, folder: Path, memory: int) -> MemoryGroup:
+    """Limit what a group may have, and see that nothing of it is swapped out."""
+    if "memory" in mounts.controllers:
+        # 0 keeps a group of version 1 out of swap (cgroup-v1/memory.rst, 5.3 swappiness).
+        values, swap = {"memory.limit_in_bytes": memory, "memory.swappiness": 0}, "off"
+        if await limits_swap(host, mounts):
+            # It counts memory and swap together, and is never below the other.
+            values["memory.memsw.limit_in_bytes"] = memory
+    elif await host.exists(folder / "memory.swap.max"):
+        values, swap = {"memory.max": memory, "memory.swap.max": 0}, "off"
+    else:
+        values, swap = {"memory.max": memory}, "not limited: the kernel counts none by group"
+    for file, value in values.items():
+        await _limit(host, folder / file, value)
+    return MemoryGroup(host, mounts, folder, memory, swap)
 
 
 async def _limit(host: Host, file: Path, value: int) -> None:

@@ -16,7 +16,8 @@ FOLDER = Write(
 PROCESS = Write("process", "a process of Tare's own, with a token in its environment", "kill")
 GROUPS = Write(
     "cgroup",
-    "mkdir /sys/fs/cgroup/…/tare-…; writes to cpu.weight, cpu.max, memory.max in it",
+    "mkdir /sys/fs/cgroup/…/tare-…; writes to cpu.weight, cpu.max, memory.max and memory.swap.max "
+    "in it",
     "rmdir of that control group",
     "/sys/fs/cgroup",
 )

@@ -258,7 +258,8 @@ class Oci(Platform[OciOptions]):
                 if values and (folder := mounts.of("cpu", spec.name)) is not None:
                     scheduled.adopt(folder, values)
                 told = await scheduled.prove(tuple(await threads_of(host, pids)), pids[0])
-                return {**told, "runs_as": await runs_as(host, spec.name, pids[0], options.seccomp)}
+                who = await runs_as(host, spec.name, pids[0], options.seccomp)
+                return {**told, "memory": {"kept_to": spec.shape.memory}, "runs_as": who}
 
             async def cost() -> dict[str, float]:
                 return await cgroup_cost(host, mounts, spec.name)

@@ -50,6 +50,7 @@ from tare.platforms.ssh.shown import Look, look, uncontrolled
 from tare.study.quantities import format_size
 
 MIN_MEMORY = 16 << 20
+OWN_MEMORY = "the workloads share the machine's own"
 KEPT_BY_KERNEL = 0.25
 """Share of a machine's memory that its kernel and firmware may keep from what it tells."""
 NAME_ONE = "it measures a machine that exists: a study names one, as in {platform: ssh, ssh: NAME}"
@@ -96,12 +97,14 @@ class Ssh(Platform[SshArmOptions]):
                 min_memory=MIN_MEMORY,
                 neighbours=False,
                 disk=frozenset({"mounted"}),
+                own_cache=False,
+                no_own_cache=OWN_MEMORY,
                 toolbox=frozenset({"tree"}),
                 notes=(
                     "its vCPUs are not pinned: where it runs is its owner's matter",
                     "a machine with more CPUs than the shape has vCPUs is measured on as many of "
                     "them",
-                    "memory is not limited to the shape: the workloads share the machine's own",
+                    f"memory is not limited to the shape: {OWN_MEMORY}",
                     "disk and toolbox need root in the machine, by its user or by `sudo`",
                 ),
             ),

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tare.platforms.qemu.machine import QemuMachine
     from tare.study.hosting import LabSpec
 
+ALL_MEMORY = "the machine has all that the lab has"
+
 
 class LabBare(Platform[BareOptions]):
     """The emulated computer without any hypervisor.
@@ -66,6 +68,8 @@ class LabBare(Platform[BareOptions]):
                 max_vcpus=self._spec.cpus,
                 min_memory=MIN_MEMORY,
                 disk=frozenset({"virtio-blk"}),
+                own_cache=False,
+                no_own_cache=ALL_MEMORY,
                 toolbox=frozenset({"disk"}),
                 knobs=frozenset({"policy"}),
                 missing_knobs=dict.fromkeys(
@@ -73,7 +77,7 @@ class LabBare(Platform[BareOptions]):
                     "the bare machine of the lab schedules as its kernel does by itself",
                 ),
                 notes=(
-                    "memory is not limited to the shape: the machine has all that the lab has",
+                    f"memory is not limited to the shape: {ALL_MEMORY}",
                     "neighbours are loads in the same kernel, on the CPUs they are bound to, or "
                     "the least used ones",
                 ),
@@ -104,6 +108,9 @@ class LabBare(Platform[BareOptions]):
                 reason="`policy: batch`: the bare machine of the lab has `other` alone",
                 hint="write `policy: other`",
             )
+        if options.memory_limit == "shape":
+            reason = f"memory cannot be kept to the shape: {ALL_MEMORY}"
+            return replace(verdict, usable=False, reason=reason, hint="leave out `memory-limit`")
         found = self.stated(options).capabilities
         return replace(verdict, emulated=True, capabilities=found)
 

@@ -1,0 +1,38 @@
+"""What a plan says of machines whose page cache is larger than a guest's can be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from study.study_catalog import ABLE, KINDS, FixedKind, Tick
+from study.test_study_plan import small
+from tare.study.notes import BEYOND_MEMORY
+from tare.study.placement import HostCpus
+from tare.study.plan import HostFacts, make_plan
+
+WHY = "the memory controller is away"
+STUDY = """
+study: x
+baseline: b
+shape: {memory: 64MiB, disk: 64MiB}
+arms:
+  b: {platform: bare}
+  again: {twin-of: b}
+  q: {platform: qemu}
+workloads: {tick: {}}
+"""
+
+
+@pytest.mark.parametrize("disk", [True, False])
+def test_arms_that_are_not_kept_to_their_memory_are_told_where_a_disk_is_used(disk: bool) -> None:
+    study, kind = small(STUDY), FixedKind(Tick)
+    kind.needs = frozenset({"disk"} if disk else ())
+    unkept = replace(ABLE, no_own_cache=WHY)
+    facts = {"b": unkept, "again": unkept, "q": ABLE}
+    hosts = {"": HostFacts(HostCpus((0, 1)))}
+    plan = make_plan(study, 1, facts, hosts, {**KINDS, "tick": kind})
+    said = [note for note in plan.notes if note.startswith(BEYOND_MEMORY)]
+    assert len(said) == disk
+    assert all(f"to 64 MiB on b, again ({WHY})" in note for note in said)
