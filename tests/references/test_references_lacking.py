@@ -150,7 +150,9 @@ def test_two_arms_that_a_source_compares_are_divided(comparison: Comparison) -> 
         "vm": {"platform": "xen", "options": {"type": "hvm", **credit}},
     }
     told = {each.name: each for each in stated(changed(comparison, arms), REFERENCE)}
-    assert own_words(told["xen-pv-factor"]) == ("tick excess-max in one-to-all: vm ÷ bare 3.00×")
+    assert own_words(told["xen-pv-factor"]) == (
+        "tick excess-max in one-to-all: vm ÷ bare 3.00× (of the longest of all) (emulated)"
+    )
     hyperv = own_words(told["hyperv-pv-factor"])
     assert hyperv.startswith("nothing: Hyper-V HW-Assisted VM: this run has no arm with platform")
     assert "xen-hw against xen-pv, one-to-all" in told["xen-pv-factor"].fact.conditions

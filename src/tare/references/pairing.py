@@ -171,7 +171,7 @@ def measured_keys(
         and key.metric == metric
         and kinds.get(key.workload, key.workload) == workload
         and all(
-            _fits(_asked(key, workload, name), told, vcpus) for name, told in parameters.items()
+            _fits(asked_of(key, workload, name), told, vcpus) for name, told in parameters.items()
         )
     ]
 
@@ -188,7 +188,7 @@ def measured_key(
     return max(found, key=samples_of, default=None)
 
 
-def _asked(key: Key, workload: str, name: str) -> Any:
+def asked_of(key: Key, workload: str, name: str) -> Any:
     """Return a parameter as a cell was asked for it, which is its default where none was named."""
     given = _parameters(key)
     if name in given or workload not in WORKLOADS:

@@ -13,6 +13,8 @@ from tare.study.quantities import DURATION_UNITS, SIZE_UNITS, format_quantity
 
 Unit = Literal["s", "B", "B/s", "1/s", "1"]
 """SI units that values are in once they are read."""
+Share = Literal["", "above", "below", "difference"]
+"""What a number says of two arms; empty: their quotient."""
 
 
 class Part(BaseModel):
@@ -47,13 +49,20 @@ class Fact(Part):
         description="The scenario that `scenario` is compared with: of a run the quotient of the "
         "two stands beside it, or where the unit is a time, their difference.",
     )
-    than: str = Field(
+    than: tuple[str, ...] = Field(
+        (),
+        description="The arm that `arm` is compared with, or several, each of which it is: of a "
+        "run the quotients of those like them stand beside it. Without `arm` each two of several.",
+    )
+    share: Share = Field(
         "",
-        description="The arm that `arm` is compared with: of a run the quotients of those like "
-        "them stand beside it.",
+        description="What the number is made of their quotient: how far `arm` is `above` or "
+        "`below`, or their `difference` as a share of the mean of both.",
     )
     setup: bool = Field(False, description="Whether it tells how the source measured.")
-    here: str = Field("", description="Where a run tells how it measured that itself.")
+    here: str = Field(
+        "", description="Where a run tells that, by no metric; with `setup` how it measured."
+    )
     none: str = Field("", description="Why nothing of a run can stand beside it.")
 
     @property
@@ -69,7 +78,8 @@ class Fact(Part):
         ends = [end for end in (self.data, self.data_to) if end is not None]
         worked = " to ".join(format_quantity(end, "B") for end in ends)
         phase = f"during {self.phase}" if self.phase else ""
-        arms = " against ".join(filter(None, (self.arm, self.than)))
+        others = (" or " if self.arm else ", ").join(self.than)
+        arms = " against ".join(filter(None, (self.arm, others)))
         return ", ".join(filter(None, (arms, self.scenario, counted, worked, phase)))
 
     @model_validator(mode="after")
@@ -78,10 +88,13 @@ class Fact(Part):
             raise ValueError("`workload` and `metric` go together")
         if [self.measured, self.setup, bool(self.none)].count(True) > 1:
             raise ValueError("has one of `workload`, `setup` and `none` at most")
-        if self.than and (self.against or not (self.measured and self.scenario and self.arm)):
+        if self.here and (self.measured or self.none):
+            raise ValueError("`here` stands alone or with `setup`")
+        several = bool(self.arm) or len(self.than) > 1
+        if self.than and (self.against or not (self.measured and self.scenario and several)):
             raise ValueError("`than` needs `arm`, `workload`, `metric` and `scenario` alone")
-        if self.here and not self.setup:
-            raise ValueError("`here` goes with `setup`")
+        if self.share and not (self.than and self.unit == "1"):
+            raise ValueError("`share` goes with `than`, and has the unit 1")
         if self.against and not (self.measured and self.scenario):
             raise ValueError("`against` needs `workload`, `metric` and `scenario`")
         return self
@@ -94,8 +107,9 @@ class Fact(Part):
         units = {"value": data.get("unit"), "to": data.get("unit"), "data": "B", "data_to": "B"}
         ends = {key: in_si(data[key], unit) for key, unit in units.items() if key in data}
         # What a validator hands on is checked strictly: a list is no tuple then.
-        of = {"of": tuple(data["of"])} if isinstance(data.get("of"), list) else {}
-        return {**data, **ends, **of}
+        lists = {key: tuple(data[key]) for key in ("of", "than") if isinstance(data.get(key), list)}
+        one = {"than": (data["than"],)} if isinstance(data.get("than"), str) else {}
+        return {**data, **ends, **lists, **one}
 
 
 _PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?([a-zµ]+(?:/s)?)", re.IGNORECASE)

@@ -244,7 +244,7 @@ def _check_names(reference: Reference, findings: Findings) -> None:
         if fact.scenario and fact.scenario not in reference.scenarios:
             known = suggestion(fact.scenario, reference.scenarios)
             findings.add(("facts", name, "scenario"), f"is no scenario{known}")
-        for key, arm in (("arm", fact.arm), ("than", fact.than)):
+        for key, arm in (("arm", fact.arm), *(("than", each) for each in fact.than)):
             if arm and arm not in reference.arms:
                 findings.add(("facts", name, key), f"is no arm{suggestion(arm, reference.arms)}")
         if fact.against and fact.against not in reference.scenarios:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Key
-from tare.references.arms import Like, alike
-from tare.references.pairing import measured_keys, samples_of, shown_value
+from tare.references.pairing import asked_of, measured_keys, samples_of, shown_value
 from tare.references.printed import Fact
 from tare.references.published import Reference
 from tare.references.scenarios import describe_scenario, matching
+from tare.references.shares import Compared, compared
 
 SETUP = "it tells how the source measured"
 UNNAMED = "no metric of a study is named for it"
@@ -24,11 +24,12 @@ class Stated:
     Args:
         name: Its name in the reference.
         fact: What is stated.
-        own: What the run has for it, arm by arm: in ``unit``, of a quotient a plain number. Where
-            arms are compared, by the two.
+        own: What the run has for it, arm by arm: in ``unit``, of a quotient or a share a plain
+            number. Where arms are compared, by the two.
         unit: SI unit of the run's values.
         why: Why the run has none; empty where it has.
         scenario: The run's scenario that they are from, where it is one.
+        between: Where arms are compared, the two with their interval.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Stated:
     unit: str
     why: str
     scenario: str = ""
+    between: tuple[Compared, ...] = ()
 
 
 def stated(comparison: Comparison, reference: Reference) -> tuple[Stated, ...]:
@@ -47,6 +49,8 @@ def stated(comparison: Comparison, reference: Reference) -> tuple[Stated, ...]:
 def _stated(comparison: Comparison, reference: Reference, name: str, fact: Fact) -> Stated:
     if not fact.measured:
         return Stated(name, fact, {}, fact.unit, fact.none or (SETUP if fact.setup else UNNAMED))
+    if fact.than:
+        return _between_arms(comparison, reference, name, fact)
     own, unit, scenario = _values(comparison, reference, fact, fact.scenario)
     if fact.against:
         other, _, _ = _values(comparison, reference, fact, fact.against)
@@ -57,26 +61,35 @@ def _stated(comparison: Comparison, reference: Reference, name: str, fact: Fact)
         else:
             own = {arm: value - base for arm, (value, base) in shared.items()}
     why = "" if own else _unmeasured(reference, fact)
-    if fact.than:
-        own, why = _quotients(alike(comparison, reference), fact, own, why)
-        unit = "1"
     return Stated(name, fact, own, unit, why, scenario)
 
 
-def _quotients(
-    likes: Iterable[Like], fact: Fact, own: Mapping[str, float], why: str
-) -> tuple[dict[str, float], str]:
-    """Return what a run's arms like the one are to those like the other, or why there is none."""
-    found = {like.arm: like for like in likes}
-    one, other = found[fact.arm], found[fact.than]
-    quotients = {
-        f"{first} ÷ {second}": own[first] / own[second]
-        for first in one.own
-        for second in other.own
-        if first in own and own.get(second, 0.0) > 0
-    }
-    reasons = [f"{like.label}: {like.why}" for like in (one, other) if like.why]
-    return quotients, "" if quotients else "; ".join(reasons) or why
+def _between_arms(comparison: Comparison, reference: Reference, name: str, fact: Fact) -> Stated:
+    """Return what the run has of two arms that the text compares."""
+    keys, scenario = _keys_of(comparison, reference, fact)
+    if not keys:
+        return Stated(name, fact, {}, "1", _unmeasured(reference, fact))
+    found, why = compared(comparison, reference, fact, keys)
+    own = {f"{each.first} ÷ {each.second}": each.value for each in found}
+    why = why or ("" if found else f"no block of this run has both arms' {fact.metric}")
+    return Stated(name, fact, own, "1", why, scenario, found)
+
+
+def _keys_of(
+    comparison: Comparison, reference: Reference, fact: Fact
+) -> tuple[tuple[Key, ...], str]:
+    """Return what the run measured: for a range of data, one key of each size in it."""
+    key = _key(comparison, reference, fact, fact.scenario)
+    if key is None or fact.data is None or fact.data_to is None:
+        return ((key,) if key else ()), key.scenario if key else ""
+    sizes: dict[float, Key] = {}
+    for each in measured_keys(
+        comparison, fact.workload, fact.metric, key.scenario, fact.parameters
+    ):
+        size = asked_of(each, fact.workload, "size")
+        if isinstance(size, int | float) and fact.data <= size <= fact.data_to:
+            sizes.setdefault(float(size), each)
+    return tuple(sizes.values()) or (key,), key.scenario
 
 
 def _values(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tare.analysis.formatting import format_quantity
+from tare.references.printed import Fact
 from tare.references.published import Reference
+from tare.references.shares import Compared
 from tare.references.stated import Stated
 from tare.report.published import as_printed
 from tare.report.tables import Column, Table
-from tare.report.words import joined, ratio
+from tare.report.words import joined, marked, ratio
 
 
 def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:
@@ -42,7 +44,8 @@ def statement(row: Stated) -> str:
 def own_words(row: Stated) -> str:
     """Return what the run has for it, arm by arm, or why it has nothing."""
     if row.fact.here:
-        return f"stands under {row.fact.here}"
+        has = "" if row.fact.setup else "what it has of that "
+        return f"{has}stands under {row.fact.here}"
     if row.why:
         return f"nothing: {row.why}"
     fact = row.fact
@@ -52,12 +55,31 @@ def own_words(row: Stated) -> str:
         what += f", {fact.scenario} {sign} {fact.against}"
     elif row.scenario:
         what += f" in {row.scenario}"
+    if row.between:
+        return f"{what}: {'; '.join(_two(fact, each) for each in row.between)}"
     values = (f"{arm} {_own(row, value)}" for arm, value in row.own.items())
     return f"{what}: {', '.join(values)}"
 
 
+def _two(fact: Fact, one: Compared) -> str:
+    """Return what a run has of two arms, with its interval or the reason why it has none."""
+    two = f"{one.first} {'against' if fact.share else '÷'} {one.second}"
+    told = _signed if fact.share else ratio
+    if one.ends is None:
+        many = f"{one.blocks} block{'s' * (one.blocks != 1)}"
+        why = "of the longest of all" if one.longest else f"of {many}, too few for an interval"
+        words = f"{told(one.value)} ({why})"
+    else:
+        words = f"{told(one.value)} ({told(one.ends[0])} to {told(one.ends[1])})"
+    return marked(f"{two} {words}", one.emulated)
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:.3g} %".replace("-", "−")
+
+
 def _own(row: Stated, value: float) -> str:
-    if (row.fact.against or row.fact.than) and row.unit == "1":
+    if row.fact.against and row.unit == "1":
         return ratio(value)
     if value < 0:
         return f"−{format_quantity(-value, row.unit)}"
@@ -68,4 +90,6 @@ def _value(row: Stated) -> str:
     """Return the number with the digits that it was printed with."""
     fact = row.fact
     ends = [fact.value] if fact.to is None else [fact.value, fact.to]
+    if fact.share:
+        return f"{' to '.join(f'{100 * end:.10g}' for end in ends)} %"
     return " to ".join(as_printed(end, fact.unit) for end in ends)

@@ -1,0 +1,159 @@
+"""How a run's arms did against each other, where a source's text compares two of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from tare.analysis.comparison import Comparison
+from tare.analysis.results import ArmSummary, Effect, Key
+from tare.analysis.statistics.logratio import mean_interval
+from tare.analysis.statistics.maxt import least_blocks
+from tare.references.arms import Like, alike
+from tare.references.pairing import shown_value
+from tare.references.printed import Fact
+from tare.references.published import Reference
+
+AS_STATED: Mapping[str, Callable[[float], float]] = {
+    "": lambda ratio: ratio,
+    "above": lambda ratio: ratio - 1,
+    "below": lambda ratio: 1 - ratio,
+    # The difference divided by the mean of both, as li2013 has its percent differences.
+    "difference": lambda ratio: 2 * (ratio - 1) / (ratio + 1),
+}
+"""What a source makes of the quotient of two arms; each goes one way with it."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One arm of a run against another.
+
+    Args:
+        first: The arm.
+        second: The arm that it is compared with.
+        value: Their quotient, or the share as the source states it.
+        ends: Of its interval, at the run's confidence; None where there is none.
+        blocks: In how many blocks both have a value.
+        emulated: Whether either is emulated.
+        longest: Whether it is of the longest of all, which has no interval.
+    """
+
+    first: str
+    second: str
+    value: float
+    ends: tuple[float, float] | None
+    blocks: int
+    emulated: bool
+    longest: bool = False
+
+
+def compared(
+    comparison: Comparison, reference: Reference, fact: Fact, keys: Sequence[Key]
+) -> tuple[tuple[Compared, ...], str]:
+    """Return what a run has of two arms that a text compares, or why it has nothing.
+
+    Args:
+        comparison: The run.
+        reference: The source.
+        fact: What is stated; of several arms that it is compared with, each is one of the two.
+        keys: What the run measured of it: of several, their geometric mean in each block.
+    """
+    likes = {like.arm: like for like in alike(comparison, reference)}
+    found = [
+        one
+        for first, second in _pairs(fact, likes)
+        for arm in first.own
+        for other in second.own
+        if (one := _compared(comparison, keys, arm, other, fact.share)) is not None
+    ]
+    named = dict.fromkeys(like for pair in _pairs(fact, likes) for like in pair)
+    reasons = [f"{like.label}: {like.why}" for like in named if like.why]
+    return tuple(found), "" if found else "; ".join(reasons)
+
+
+def _pairs(fact: Fact, likes: Mapping[str, Like]) -> Iterator[tuple[Like, Like]]:
+    others = [likes[name] for name in fact.than]
+    if fact.arm:
+        yield from ((likes[fact.arm], other) for other in others)
+    else:
+        yield from combinations(others, 2)
+
+
+def _compared(
+    comparison: Comparison, keys: Sequence[Key], first: str, second: str, share: str
+) -> Compared | None:
+    ones, others = (
+        [each for each in comparison.summaries if each.arm == arm and each.key in keys]
+        for arm in (first, second)
+    )
+    if len(ones) != len(keys) or len(others) != len(keys) or first == second:
+        return None
+    emulated = any(each.emulated for each in (*ones, *others))
+    effect = _effect(comparison, keys, first, second)
+    if effect is not None:
+        ends = None if effect.interval is None else (effect.interval.low, effect.interval.high)
+        return _as_stated(first, second, effect.estimate, ends, effect.blocks, emulated, share)
+    if any(each.kind == "maximum" for each in ones):
+        if len(keys) != 1 or shown_value(others[0]) <= 0:
+            return None
+        longest = shown_value(ones[0]) / shown_value(others[0])
+        blocks = min(len(ones[0].blocks), len(others[0].blocks))
+        made = _as_stated(first, second, longest, None, blocks, emulated, share)
+        return replace(made, longest=True)
+    logs = _log_ratios(keys, ones, others)
+    if not logs:
+        return None
+    estimate, ends = math.exp(math.fsum(logs) / len(logs)), None
+    if len(logs) >= least_blocks(comparison.level):
+        interval = mean_interval(logs, comparison.confidence)
+        ends = (math.exp(float(interval.low)), math.exp(float(interval.high)))
+    return _as_stated(first, second, estimate, ends, len(logs), emulated, share)
+
+
+def _effect(comparison: Comparison, keys: Sequence[Key], first: str, second: str) -> Effect | None:
+    """Return what the comparison has of the two itself; of maxima nothing, nor of several keys."""
+    known = (*comparison.effects, *(comparison.pairs.effects if comparison.pairs else ()))
+    if len(keys) != 1:
+        return None
+    of_two = (e for e in known if (e.key, e.arm, e.baseline) == (keys[0], first, second))
+    return next((e for e in of_two if e.scale == "ratio" and e.kind != "maximum"), None)
+
+
+def _log_ratios(
+    keys: Sequence[Key], ones: Sequence[ArmSummary], others: Sequence[ArmSummary]
+) -> list[float]:
+    """Return the mean log-ratio over all keys of each block in which both arms have them all."""
+    of_key: list[dict[tuple[str, int], float]] = []
+    for key in keys:
+        first, second = (
+            {(b.run, b.block): b.value for s in side if s.key == key for b in s.blocks}
+            for side in (ones, others)
+        )
+        of_key.append(
+            {
+                block: math.log(value / second[block])
+                for block, value in first.items()
+                if value > 0 and second.get(block, 0.0) > 0
+            }
+        )
+    blocks = set.intersection(*map(set, of_key))
+    return [math.fsum(each[block] for each in of_key) / len(keys) for block in sorted(blocks)]
+
+
+def _as_stated(
+    first: str,
+    second: str,
+    ratio: float,
+    ends: tuple[float, float] | None,
+    blocks: int,
+    emulated: bool,
+    share: str,
+) -> Compared:
+    made = AS_STATED[share]
+    both = None
+    if ends is not None:
+        low, high = sorted(map(made, ends))
+        both = (low, high)
+    return Compared(first, second, made(ratio), both, blocks, emulated)
