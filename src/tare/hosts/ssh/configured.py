@@ -73,9 +73,11 @@ def look_up(config: Path | None, host: str, user: str | None, port: int | None) 
         )
     except ConfigParseError as error:
         raise InputError(f"the SSH configuration is not understood: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        words = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        words = error.strerror or str(error)
         raise InputError(f"the SSH configuration {config} cannot be read: {words}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"the SSH configuration {config} cannot be read: {error}") from None
 
     def text(option: str) -> str | None:
         value = found.get(option)
