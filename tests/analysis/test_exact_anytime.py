@@ -7,6 +7,7 @@ import statistics
 
 import pytest
 
+from tare.analysis.statistics import anytime
 from tare.analysis.statistics.anytime import (
     mean_ends,
     mean_evidence,
@@ -20,10 +21,11 @@ VALUES = [0.3, 1.1, -0.2, 0.9, 2.4, 0.7, 0.1]
 MOST = math.exp(700)
 
 
-def mixed(t: float, n: int) -> float:
-    """Wang & Ramdas 2023: the ratio of t's likelihoods, effects mixed over a standard normal."""
-    inner = (1 + t**2 / (n - 1)) / (1 + t**2 / ((n - 1) * (1 + n)))
-    return float(inner ** (n / 2) / math.sqrt(1 + n))
+def mixed(t: float, n: int, effect: float = 1.0) -> float:
+    """Wang & Ramdas 2023: the ratio of t's likelihoods, effects mixed over a normal."""
+    more = 1 + n * effect**2
+    inner = (1 + t**2 / (n - 1)) / (1 + t**2 / ((n - 1) * more))
+    return float(inner ** (n / 2) / math.sqrt(more))
 
 
 def uniform(n: int, above: int) -> float:
@@ -58,6 +60,14 @@ def test_ends_of_a_mean_are_where_evidence_is_one_in_the_level(n: int, confidenc
     t = t_that_tells(n, 1 - confidence)
     assert mixed(t, n) == pytest.approx(1 / (1 - confidence))
     assert (low, high) == pytest.approx((mean - t * error, mean + t * error))
+
+
+def test_effects_may_be_mixed_that_are_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anytime, "EFFECT", 0.4)
+    n = len(VALUES)
+    t = statistics.mean(VALUES) / statistics.stdev(VALUES) * math.sqrt(n)
+    assert mean_evidence(VALUES) == pytest.approx(mixed(t, n, 0.4))
+    assert mixed(t_that_tells(n, 0.2), n, 0.4) == pytest.approx(5)
 
 
 def test_no_t_tells_where_even_an_endless_one_is_too_little_evidence() -> None:

@@ -64,8 +64,15 @@ class Searched:
         return found[0], found[1]
 
 
-def cases() -> Iterator[tuple[list[float], int, int, int]]:
+Case = tuple[list[float], int, int, int]
+
+
+def cases() -> Iterator[Case]:
     """Of noise with and without a change, found at and beside its place."""
+    for seed, missed_by in enumerate((-3, -2, 2, 3)):
+        values = np.round(np.random.default_rng(seed).standard_normal(16))
+        values[8:] += 4
+        yield values.tolist(), 8 + missed_by, 2, seed
     for seed in range(6):
         rng = np.random.default_rng(seed)
         n, least = 11 + seed, 2 + seed % 3
@@ -82,19 +89,20 @@ def test_ends_are_those_of_the_search_at_every_level_that_tells_two_places_apart
 ) -> None:
     searched = Searched(values, place, least, seed)
     chances = sorted({searched.chance(tried) for tried in searched.places if tried != place})
-    for chance in [each + step / 800 for each in chances for step in (-1, 0, 1)]:
+    for chance in [each + step for each in chances for step in (-1e-9, 0, 1e-9)]:
         confidence = 1 - 2 * chance
         if confidence > 0 and 0.5 * (1 - confidence) >= chance:
             expected = searched.ends(2 * chance)
             assert place_ends(values, place, least, confidence, seed) == expected, chance
-            small = [1e-6 * value for value in values]
+            small = [2**-20 * value + 8 for value in values]
             assert place_ends(small, place, least, confidence, seed) == expected, chance
 
 
 def test_without_a_seed_the_shuffles_are_the_first_seeds() -> None:
-    values, place, least, _ = next(cases())
-    expected = Searched(values, place, least, 0).ends(0.4)
-    assert place_ends(values, place, least, 0.6) == expected
+    for values, place, least, _ in list(cases())[4:]:
+        searched = Searched(values, place, least, 0)
+        for level in (0.1, 0.2, 0.4):
+            assert place_ends(values, place, least, 1 - level) == searched.ends(level)
 
 
 def test_values_beyond_the_reach_are_not_looked_at() -> None:

@@ -107,6 +107,12 @@ def test_the_least_difference_is_told_with_just_the_wanted_power(
             assert detectable(0.7, blocks, tests, 0.05) == least
 
 
+def test_certainty_is_had_from_some_difference_on() -> None:
+    least = detectable(0.7, 20, 3, 0.05, 1.0)
+    assert power(least, 0.7, 20, 3, 0.05) == 1
+    assert power(least * (1 - 1e-6), 0.7, 20, 3, 0.05) < 1
+
+
 def least_blocks(half_width: float, wanted: float, blocks: int) -> int:
     """Counted up from what there were: t's quantile of each number, of 1001 for more."""
     spread = half_width * math.sqrt(blocks) / float(t.ppf(0.975, blocks - 1))
@@ -130,6 +136,8 @@ def test_of_many_blocks_the_quantile_hardly_changes_and_is_no_longer_looked_up()
     expected = (float(t.ppf(0.975, 1000)) * spread / 0.001) ** 2
     assert blocks_for(1.0, 0.001, 4) == math.ceil(expected)
     assert (float(t.ppf(0.975, 1001)) * spread / 0.001) ** 2 < expected - 2
+    # Nobody has these, and they are not counted one by one.
+    assert blocks_for(1.0, 1e-5, 4) == pytest.approx(expected * 1e4, abs=1)
 
 
 def test_a_half_width_that_is_just_the_wanted_one_is_narrow_enough() -> None:

@@ -49,7 +49,8 @@ def test_a_mean_is_known_to_t_errors_of_it(n: int, confidence: float) -> None:
         expected.append((mean, mean - error, mean + error))
     found = mean_interval(rows, confidence)
     assert list(zip(*found, strict=True)) == [pytest.approx(each) for each in expected]
-    assert mean_interval([rows], confidence).low.shape == (1, 2)
+    boxed = mean_interval([[row] for row in rows], confidence)
+    assert [low.tolist() for low in boxed.low] == [[pytest.approx(each[1])] for each in expected]
 
 
 def test_a_log_ratio_is_of_two_values_above_zero() -> None:

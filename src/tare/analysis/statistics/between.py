@@ -116,9 +116,9 @@ def _depth(first: int, second: int, confidence: float) -> int:
     most = first * second
     counts = np.zeros((first + 1, most + 1))
     counts[0, 0] = 1.0
-    for rank in range(1, first + second + 1):
-        for chosen in range(min(rank, first), 0, -1):
-            gain = rank - chosen
+    for rank in range(first + second):
+        for chosen in range(min(rank + 1, first), 0, -1):
+            gain = rank + 1 - chosen
             if gain <= second:
                 counts[chosen, gain:] += counts[chosen - 1, : most + 1 - gain]
     chances = np.cumsum(counts[-1]) / float(math.comb(first + second, first))

@@ -124,7 +124,7 @@ def paired_interval(
     if arm.values.shape[2:] == baseline.values.shape[2:] == (1, 1):
         return _interval_of_single_values(observed, mean, spread, confidence, rng, resamples)
     pivots = np.empty((mean.size, resamples))
-    step = max(1, _CHUNK // max(1, arm.values.size + baseline.values.size))
+    step = max(1, _CHUNK // (arm.values.size + baseline.values.size))
     for start in range(0, resamples, step):
         draws = min(step, resamples - start)
         blocks = rng.integers(0, n, size=(draws, n))

@@ -65,8 +65,7 @@ def _chance(
 ) -> float:
     """Return how often another place fits so much better where it changed at the one tried."""
     means = np.repeat([values[:tried].mean(), values[tried:].mean()], [tried, values.size - tried])
-    made = means + noise
-    by_chance = _fits(made - made.mean(axis=1, keepdims=True), places)
+    by_chance = _fits(means + noise, places)
     own = by_chance[:, tried - int(places[0])]
     slack = 1e-12 * float(values @ values)
     return float(1 + (by_chance.max(axis=1) - own >= gain - slack).sum()) / (DRAWS + 1)

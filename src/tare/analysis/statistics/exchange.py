@@ -64,9 +64,9 @@ def exchanged_p(
     if ranked is not None and np.any(ranked):
         rows = np.asarray(ranked, dtype=np.bool_)
         shape = differences[rows].shape
-        flat = signed_ranks(differences[rows].reshape(shape[0], -1))
+        flat = signed_ranks(differences[rows].reshape(shape[0], shape[1] * shape[2]))
         differences[rows] = np.where(np.isnan(differences[rows]), np.nan, flat.reshape(shape))
-    count = (~np.isnan(differences[:, 0])).sum(axis=1).astype(np.int64)
+    count = (~np.isnan(differences).any(axis=1)).sum(axis=1).astype(np.int64)
     tested = np.flatnonzero(count >= 2)
     if tested.size == 0:
         return found
@@ -82,7 +82,7 @@ def _in_all_ways(values: Floats) -> Floats:
     arm, one, other = values
     thrice = [arm - (one + other) / 2, one - (arm + other) / 2, other - (arm + one) / 2]
     single = np.where(np.isnan(one), arm - other, arm - one)
-    lacking = np.isnan(thrice[0])
+    lacking = np.isnan(values).any(axis=0)
     ways = [
         np.where(lacking, sign * single, thrice[way // 2])
         for way, sign in enumerate((1, 1, 1, -1, -1, -1))
@@ -97,10 +97,10 @@ def _drawn(seed: int, blocks: int) -> Floats:
     All families of a run have the same draws, which took as long as what is told from them.
     """
     chosen = np.random.default_rng(seed).integers(0, _WAYS, size=(DRAWS + 1, blocks))
-    chosen[0] = 0
+    chosen[:1] = 0
     picks = np.zeros((DRAWS + 1, _WAYS, blocks))
     np.put_along_axis(picks, chosen[:, None, :], 1.0, axis=1)
-    names: Floats = picks.reshape(DRAWS + 1, -1).T
+    names: Floats = picks.reshape(DRAWS + 1, _WAYS * blocks).T
     names.flags.writeable = False
     return names
 
@@ -113,7 +113,7 @@ def _statistics(
     names = _drawn(seed, blocks)
 
     def total(each: Floats) -> Floats:
-        result: Floats = np.nan_to_num(each).reshape(metrics, -1) @ names
+        result: Floats = np.nan_to_num(each).reshape(metrics, names.shape[0]) @ names
         return result
 
     length = np.broadcast_to(count[:, None].astype(np.float64), (metrics, DRAWS + 1))
