@@ -53,9 +53,7 @@ class Adjusted(NamedTuple):
 
 def least_p(blocks: int) -> float:
     """Return the least two-sided p that ``blocks`` blocks can reach, alone or in a family."""
-    if blocks < 1:
-        return 1.0
-    return 1.0 / (2 ** (blocks - 1) if blocks <= EXACT_BLOCKS else DRAWS + 1)
+    return 1.0 / (2 ** max(0, blocks - 1) if blocks <= EXACT_BLOCKS else DRAWS + 1)
 
 
 @lru_cache(maxsize=8)

@@ -167,9 +167,8 @@ def _fits(boots: Sequence[Histogram]) -> list[_Fit]:
     total = int(above[0])
     for share in SHARES:
         at = np.searchsorted(-above, -share * total, side="right")
-        if at >= order.size or (fit := _fit(boots, float(low[order[at - 1]]), total)) is None:
-            continue
-        if not found or fit.at > found[-1].at:
+        fit = _fit(boots, float(low[order[at - 1]]), total)
+        if fit is not None and (not found or fit.at > found[-1].at):
             found.append(fit)
     return found
 
@@ -213,14 +212,19 @@ def _zhang_stephens(x: Floats, counts: NDArray[np.int64]) -> tuple[Floats, Float
     quartile = x[np.searchsorted(np.cumsum(counts[0]), sizes[0] / 4)]
     j = np.arange(1, steps + 1)
     theta = 1 / (x[-1] * (1 + 1e-9)) + (1 - np.sqrt(steps / (j - 0.5))) / (3 * quartile)
-    theta = np.where(np.abs(theta * x[-1]) < 1e-9, 1e-9 / x[-1], theta)
+    theta = _never_nothing(theta, x[-1])
     k = -(np.log1p(-np.outer(theta, x)) @ counts.T) / sizes
     likely = sizes * (np.log(theta[:, None] / k) + k - 1)
     weight = np.exp(likely - likely.max(axis=0))
-    best = (weight * theta[:, None]).sum(axis=0) / weight.sum(axis=0)
-    best = np.where(np.abs(best * x[-1]) < 1e-9, 1e-9 / x[-1], best)
+    best = _never_nothing((weight * theta[:, None]).sum(axis=0) / weight.sum(axis=0), x[-1])
     own = -(np.log1p(-np.outer(best, x)) * counts).sum(axis=1) / sizes
     return -own, own / best
+
+
+def _never_nothing(theta: Floats, greatest: float) -> Floats:
+    """Return θ, all but nothing where it is nothing, which is what an exponential tail has."""
+    least = 1e-9 / greatest
+    return np.where(np.abs(theta) < least, least, theta)
 
 
 def _error(values: Floats, confidence: float) -> float:

@@ -20,7 +20,7 @@ def between_tails(values: Floats, tail: float) -> tuple[Floats, Floats]:
     """
     last = values.shape[-1] - 1
     at = last * np.array([tail, 1 - tail])
-    below = np.minimum(np.floor(at), max(last - 1, 0)).astype(np.intp)
+    below = np.floor(at).astype(np.intp)
     share = at - below
     above = np.minimum(below + 1, last)
     # The same places as NumPy's, so that of 0 and -0, which are equal, the same one comes first.

@@ -55,12 +55,12 @@ def slow_boots(logs: ArrayLike) -> NDArray[np.bool_]:
     off = given - typical[:, None]
     own = off - np.array([_common(column[~np.isnan(column)]) for column in off.T])
     for arm, row in enumerate(off):
-        known = row[there[arm]]
+        measured = there[arm]
+        known = row[measured]
         if known.size < LEAST_BOOTS:
             continue
         bar = _reach(known.size) * 1.4826 * _middle(np.abs(known))
-        far = np.nan_to_num(row, nan=0.0) > bar
-        found[arm] = far & (np.nan_to_num(own[arm], nan=0.0) > math.log(LEAST_FACTOR))
+        found[arm, measured] = (known > bar) & (own[arm, measured] > math.log(LEAST_FACTOR))
     return found
 
 

@@ -101,20 +101,24 @@ def student_quantile(confidence: float, degrees: int) -> float:
 def _of_many(degrees: int) -> float:
     """Return the usual confidence's t for more degrees of freedom than the table has.
 
-    An expansion in 1 ÷ degrees (Abramowitz & Stegun 1964, 26.7.5) is near enough for one step of
-    Newton's method to reach it.
+    The expansion is near enough for one step of Newton's method to reach it.
     """
+    near = _expanded(degrees)
+    gamma = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
+    density = math.exp(gamma - (degrees + 1) / 2 * math.log1p(near**2 / degrees))
+    both = 2 * density / math.sqrt(math.pi * degrees)
+    return near + (CONFIDENCE - within(near, degrees)) / both
+
+
+def _expanded(degrees: int) -> float:
+    """Return the same by an expansion in 1 ÷ degrees (Abramowitz & Stegun 1964, 26.7.5)."""
     z = _NORMAL
-    near = (
+    return (
         z
         + (z**3 + z) / (4 * degrees)
         + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
     )
-    gamma = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
-    density = math.exp(gamma - (degrees + 1) / 2 * math.log1p(near**2 / degrees))
-    both = 2 * density / math.sqrt(math.pi * degrees)
-    return near + (CONFIDENCE - within(near, degrees)) / both
 
 
 def within(t: float, degrees: int) -> float:

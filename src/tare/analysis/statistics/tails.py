@@ -43,8 +43,8 @@ def median_interval(values: ArrayLike, confidence: float) -> tuple[float, float]
     if found is None:
         return None
     depth, weight = found
-    low = (1 - weight) * ordered[depth - 1] + weight * ordered[min(depth, n - 1)]
-    high = (1 - weight) * ordered[n - depth] + weight * ordered[max(n - depth - 1, 0)]
+    low = (1 - weight) * ordered[depth - 1] + weight * ordered[depth]
+    high = (1 - weight) * ordered[n - depth] + weight * ordered[n - depth - 1]
     return low, high
 
 

@@ -104,7 +104,7 @@ def change_points_of_all(
         costs = best[:, :starts] + length * np.log(variance + floor)
         least = costs.argmin(axis=1)
         best[:, end], last[:, end] = costs[rows, least] + fine, least
-    return tuple(_walk_back(last[row], n) if spread[row] > 0 else () for row in range(count))
+    return tuple(_walk_back(row, n) for row in last)
 
 
 def _walk_back(last: np.ndarray, n: int) -> tuple[int, ...]:
@@ -169,10 +169,9 @@ def _classified(series: Floats, changes: tuple[int, ...]) -> Course:
     start = segments[steady].start
     if start > series.size * 3 // 4:
         return Course("no steady state", segments, None)
-    before = segments[:steady]
-    if all(abs(segment.mean - final.mean) <= slack for segment in before):
+    if steady == 0:
         return Course("flat", segments, start)
-    slower = all(segment.mean > final.mean - slack for segment in before)
+    slower = all(segment.mean > final.mean - slack for segment in segments[:steady])
     return Course("warm-up" if slower else "slowdown", segments, start)
 
 
@@ -202,7 +201,7 @@ def thinned(values: ArrayLike, most: int = MOST_POINTS) -> Floats:
         most: Most windows.
     """
     series = np.asarray(values, dtype=np.float64)
-    width = -(-series.size // most) if series.size else 1
-    whole = series.size // width * width
-    result: Floats = series[:whole].reshape(-1, width).mean(axis=1)
+    width = max(1, -(-series.size // most))
+    windows = series.size // width
+    result: Floats = series[: windows * width].reshape(windows, width).mean(axis=1)
     return result
