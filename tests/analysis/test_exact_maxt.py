@@ -125,6 +125,15 @@ def test_p_values_are_those_of_the_definition(
     assert found.adjusted.tolist() == pytest.approx(adjusted, abs=1e-12, nan_ok=True)
 
 
+def test_positions_may_be_in_any_unit() -> None:
+    rows, later = drawn(4, 5, 8), np.resize(LATER, (5, 8))
+    expected = maxt.family_p(rows, later)
+    for unit in (0.01, 1000.0):
+        found = maxt.family_p(rows, unit * later)
+        assert found.raw.tolist() == expected.raw.tolist()
+        assert found.adjusted.tolist() == expected.adjusted.tolist()
+
+
 def test_one_metric_may_be_given_as_a_row() -> None:
     row = drawn(8, 1, 6)
     assert maxt.family_p(row[0]).raw.tolist() == maxt.family_p(row).raw.tolist()
@@ -283,3 +292,8 @@ def test_a_billionth_less_is_as_extreme(below: float, equal: bool, size: float) 
     less = size - below * abs(size)
     raw, adjusted = maxt.stepped_down(np.array([[size, less, less, less]]), np.array([False]))
     assert raw.tolist() == adjusted.tolist() == [1.0 if equal else 0.25]
+
+
+def test_nothing_at_all_is_as_extreme_as_nothing() -> None:
+    raw, adjusted = maxt.stepped_down(np.zeros((2, 3)), np.array([False, False]))
+    assert raw.tolist() == adjusted.tolist() == [1.0, 1.0]

@@ -100,7 +100,7 @@ def test_an_interval_of_more_than_thirty_times_tells_nothing(
 ) -> None:
     # Only the first of the two levels counts for this.
     def level(fit: object, one_in: float, confidence: float) -> Level:
-        return Level(one_in, 10.0, 2.0, high if one_in == 1e4 else 1e9)
+        return Level(one_in, 10.0, 2.0, high) if one_in == 1e4 else Level(one_in, 1e6, 1e3, 1e9)
 
     found = told(monkeypatch, level=level)
     assert found.reason == (

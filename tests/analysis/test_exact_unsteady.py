@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 
@@ -127,8 +128,13 @@ def test_a_boot_is_asked_once_however_many_series_it_has() -> None:
 
 
 def at(place: int, shape: Shape = "warm-up", size: int = 64) -> Course:
-    parts = (Segment(0, place, 0.0, 0.0), Segment(place, size, 0.0, 0.0))
+    places = (0, 2, place, size)
+    parts = tuple(Segment(a, b, 0.0, 0.0) for a, b in itertools.pairwise(places))
     return Course(shape, parts, None if shape == "no steady state" else place)
+
+
+def test_what_never_changes_does_not_stand_out() -> None:
+    assert not unsteady._stands_out(np.ones(64), at(8), 1)
 
 
 @pytest.mark.parametrize("pattern", [[0.3, -0.1, -0.4, 0.5, -0.3], [float(n) for n in range(32)]])

@@ -109,7 +109,7 @@ class _Fit(NamedTuple):
     def seen(self, share: float) -> Floats:
         """Return the same of the samples themselves."""
         left = _without_each(self.counts)
-        upper = np.cumsum(left[:, ::-1], axis=1)[:, ::-1]
+        upper = np.cumsum(left[:, ::-1], axis=1)
         wanted = share / self.share * left.sum(axis=1)
         at = np.maximum((upper > wanted[:, None]).sum(axis=1) - 1, 0)
         return np.asarray(self.excess[at])
@@ -214,7 +214,7 @@ def _zhang_stephens(x: Floats, counts: NDArray[np.int64]) -> tuple[Floats, Float
     theta = 1 / (x[-1] * (1 + 1e-9)) + (1 - np.sqrt(steps / (j - 0.5))) / (3 * quartile)
     theta = _never_nothing(theta, x[-1])
     k = -(np.log1p(-np.outer(theta, x)) @ counts.T) / sizes
-    likely = sizes * (np.log(theta[:, None] / k) + k - 1)
+    likely = sizes * (np.log(theta[:, None] / k) + k)  # But for a constant, which cancels out.
     weight = np.exp(likely - likely.max(axis=0))
     best = _never_nothing((weight * theta[:, None]).sum(axis=0) / weight.sum(axis=0), x[-1])
     own = -(np.log1p(-np.outer(best, x)) * counts).sum(axis=1) / sizes
