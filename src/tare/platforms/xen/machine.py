@@ -134,9 +134,8 @@ class XenMachine(Machine):
         self._host_on = self._host_on or await dom0s_cpus(self._host, self._cpus)
         threads = await device_threads(self._host, self.id)
         batch = self.name.removesuffix(self._spec.role)
-        # Last, so that the caller's clock is close to it.
-        told = (self.id, batch, self._cpus, threads, self._host_on)
-        return given(await xen.all_domains(self._host), *told)
+        domains, at_s = await xen.all_domains_at(self._host)
+        return given(domains, self.id, batch, self._cpus, threads, self._host_on, at_s)
 
     def traced_below(self) -> Vcpus | None:
         """Return its vCPUs, which are no threads of dom0's."""
