@@ -90,7 +90,7 @@ async def test_the_while_is_as_long_as_the_hosts_own_clock_says() -> None:
     ]
     found = (await meanwhile(Guest([*told]), (0.0, 0.1)))["below"]
     assert (found["machine"], found["host"], found["others"]) == (0.2, 0.8, {"other": 0.1})
-    still = [*told[:2], dataclasses.replace(told[2], at_s=100.0)]
+    still: list[GivenOut | None] = [*told[:2], dataclasses.replace(told[2], at_s=100.0)]
     assert await meanwhile(Guest(still), (0.0, 0.1)) == {}
 
 
