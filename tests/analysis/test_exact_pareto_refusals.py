@@ -33,10 +33,15 @@ def told(
 def test_levels_begin_at_the_power_of_ten_that_was_not_exceeded(
     each: int, first: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stable: list[float] = []
-    monkeypatch.setattr(pareto, "_stable", lambda fits, share: stable.append(share) or 0)
+    asked: list[float] = []
+
+    def stable(fits: object, share: float) -> int:
+        asked.append(share)
+        return 0
+
+    monkeypatch.setattr(pareto, "_stable", stable)
     found = told(monkeypatch, boots=[counted({10.0: each})] * 8)
-    assert stable == [1 / first]
+    assert asked == [1 / first]
     assert found.levels == tuple(pareto._level(GOOD[0], n, 0.95) for n in (first, 10 * first))
     assert found.thresholds == tuple(pareto._threshold(fit, 0.95) for fit in GOOD)
     assert (found.chosen, found.misses, found.reason) == (0, 0.03, "")

@@ -124,7 +124,9 @@ def test_shuffles_are_made_in_pieces_that_have_room(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(module, "_CHUNK", room)
         again = serial(rows)
         assert pieces == expected
-        assert all(np.array_equal(a, b) for a, b in zip(whole, again, strict=True))
+        assert [np.asarray(each).tolist() for each in again] == [
+            np.asarray(each).tolist() for each in whole
+        ]
 
 
 def test_ranks_are_counted_from_zero_and_ties_share_their_mean() -> None:

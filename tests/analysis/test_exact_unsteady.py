@@ -59,7 +59,7 @@ def test_a_series_of_three_has_no_quarters() -> None:
 
 @pytest.mark.parametrize(("boots", "believed"), [(5, False), (6, True)])
 def test_six_boots_are_the_least_that_are_asked(boots: int, believed: bool) -> None:
-    differences = 1 + 0.01 * np.arange(boots)
+    differences = np.linspace(1.0, 1.05, boots, dtype=np.float64)
     assert unsteady._told(differences, slower=True) is believed
     assert unsteady._told(-differences, slower=False) is believed
     assert not unsteady._told(-differences, slower=True)

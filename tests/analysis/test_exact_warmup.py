@@ -32,7 +32,8 @@ def points_by_hand(series: list[float], penalty: float) -> tuple[int, ...]:
     distinct = sorted(set(scaled))
     quantum = min(b - a for a, b in itertools.pairwise(distinct))
     floor = max(1e-4, quantum**2 / 12)
-    best: list[tuple[float, tuple[int, ...]]] = [(-penalty, ())] + [(math.inf, ())] * n
+    best: list[tuple[float, tuple[int, ...]]] = [(-penalty, ())]
+    best.extend((math.inf, ()) for _ in range(n))
     for end in range(2, n + 1):
         tried = []
         for start in range(end - 1):
