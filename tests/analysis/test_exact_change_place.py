@@ -122,3 +122,10 @@ def test_a_sequence_without_a_change_may_have_changed_anywhere() -> None:
 def test_a_fit_is_by_how_much_two_means_have_less_squares() -> None:
     values = np.array([[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0], [2.0, 7.0, 1.0, 8.0, 2.0, 8.0, 1.0]])
     assert change_place._fits(values, np.arange(2, 6)) == pytest.approx(gains(values, 2))
+
+
+@pytest.mark.parametrize("confidence", [0.1, 0.5, 0.95])
+def test_of_two_places_that_fit_alike_neither_is_refused(confidence: float) -> None:
+    values = [0.0] * 4 + [0.5] + [1.0] * 4
+    assert place_ends(values, 4, 2, confidence) == (4, 5)
+    assert place_ends(values, 5, 2, confidence) == (4, 5)
