@@ -59,7 +59,8 @@ def _median_depth(n: int, confidence: float) -> tuple[int, float] | None:
     if n < 2 or coverage(1) < confidence:
         return None
     depth = 1
-    while depth < n // 2 and coverage(depth + 1) >= confidence:
+    # Beyond the middle nothing is covered, so it ends there at the latest.
+    while coverage(depth + 1) >= confidence:
         depth += 1
     outer, inner = coverage(depth), coverage(depth + 1)
     share = (outer - confidence) / (outer - inner)
