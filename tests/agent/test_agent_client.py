@@ -341,6 +341,21 @@ async def test_runs_of_several_agents_start_together() -> None:
         await client.close()
 
 
+async def test_whoever_measures_is_told_to_start_before_its_neighbours() -> None:
+    order: list[str] = []
+
+    async def told(name: str) -> None:
+        order.append(name)
+
+    barrier = Barrier(3)
+    await asyncio.gather(
+        barrier.arrive(lambda: told("load 1"), load=True),
+        barrier.arrive(lambda: told("measures")),
+        barrier.arrive(lambda: told("load 2"), load=True),
+    )
+    assert order == ["measures", "load 1", "load 2"]
+
+
 async def test_a_run_that_has_begun_is_not_told_that_its_start_signals_answer_came() -> None:
     # On its only CPU each message would take time from what is measured.
     def answer(request: dict[str, Any]) -> list[dict[str, Any]]:

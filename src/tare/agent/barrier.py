@@ -26,6 +26,7 @@ class Barrier:
         self.parties = parties
         self._prepare = prepare
         self._signals: list[Go] = []
+        self._last: list[Go] = []
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._skew_ns: int | None = None
 
@@ -34,17 +35,19 @@ class Barrier:
         """Nanoseconds between the first and the last signal's leaving; None before the start."""
         return self._skew_ns
 
-    async def arrive(self, go: Go) -> None:
+    async def arrive(self, go: Go, *, load: bool = False) -> None:
         """Say that one run is ready, and wait for the common start.
 
         Args:
             go: Sends that run its signal.
+            load: Whether it is a load, which begins after those who measure: where time counts
+                instructions, a load's pauses would pass at once while nobody is at work yet.
 
         Raises:
             MachineFault: Another run failed before the start.
         """
-        self._signals.append(go)
-        if len(self._signals) < self.parties:
+        (self._last if load else self._signals).append(go)
+        if len(self._signals) + len(self._last) < self.parties:
             await asyncio.shield(self._started)
             return
         if self._started.done():
@@ -52,7 +55,7 @@ class Barrier:
         if self._prepare is not None:
             await self._prepare()
         left = []
-        for signal in self._signals:
+        for signal in (*self._signals, *self._last):
             await signal()
             left.append(time.monotonic_ns())
         self._skew_ns = left[-1] - left[0]

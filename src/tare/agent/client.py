@@ -187,7 +187,7 @@ class AgentClient:
                 if barrier is None:
                     await self._go(request)
                 else:
-                    await barrier.arrive(lambda: self._go(request, barrier))
+                    await barrier.arrive(lambda: self._go(request, barrier), load=True)
                 if request.answer.done():
                     self._outcome(request, workload, request.answer.result())
                     raise WorkloadFault(f"{workload} on {self.name} ended at once")
