@@ -230,10 +230,16 @@ class HostSpec(Login):
         return self
 
 
+_ONCE = {"user": "root", "port": 22, "known_hosts": "~/.ssh/known_hosts"}
+"""Defaults that were stored before the SSH configuration was read."""
+
+
 def _unset(spec: HostSpec) -> set[str]:
-    """Return the fields that were given, but as what they are anyway: a stored study's."""
+    """Return the fields that a stored study gives as what they are, or once were, anyway."""
     return {
-        name for name, info in HostSpec.model_fields.items() if getattr(spec, name) == info.default
+        name
+        for name, info in HostSpec.model_fields.items()
+        if getattr(spec, name) in (info.default, _ONCE.get(name, info.default))
     }
 
 
