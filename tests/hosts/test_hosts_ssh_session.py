@@ -154,6 +154,20 @@ async def test_a_killed_keeper_takes_its_processes_along(sshd: Sshd, agent_progr
         assert not folder.exists()
 
 
+async def test_nobody_waits_for_what_was_broken_off_with_all_else(
+    sshd: Sshd, agent_program: Path
+) -> None:
+    """As when an event loop ends early: it cancels all tasks, of which some wait for answers."""
+    async with SshHost(sshd.options(lease_s=2), agent_program) as host:
+        process = await host.start(["sleep", "600"])
+        own = asyncio.current_task()
+        for task in asyncio.all_tasks() - {own}:
+            task.cancel()
+        async with asyncio.timeout(10):
+            with pytest.raises(MachineFault, match="was broken off"):
+                await process.wait()
+
+
 async def test_closing_ends_all_and_leaves_nothing(sshd: Sshd, agent_program: Path) -> None:
     host = SshHost(sshd.options(), agent_program)
     await host.connect()

@@ -109,6 +109,11 @@ class Session:
         except Exception as error:
             self._fail(MachineFault(f"{self.name}: {error!r}", transient=True))
             raise
+        except asyncio.CancelledError:
+            # Not by `close`, but with all else that was under way: no answer comes any more.
+            if not self._closing:
+                self._fail(MachineFault(f"the connection to {self.name} was broken off"))
+            raise
         finally:
             self._wire.close()
 
