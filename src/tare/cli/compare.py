@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tare.cli.checking import loaded
-from tare.cli.telling import cleaning
+from tare.cli.telling import lasting
 from tare.errors import InputError, TareError
 from tare.outputs import put_for_user
 
@@ -145,7 +145,7 @@ def _compare(
 
     limits, gates, floors = told
     _require_fitting(len(directories), bool(limits or gates), floors, shown)
-    console = cleaning(Console(highlight=False))
+    console = lasting()
     if shown.html is not None or limits or gates:
         runs = [loaded(directory) for directory in directories]
         _require_different([run.run for run in runs])

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tare.cli.compare import effects_of
-from tare.cli.telling import cleaning
+from tare.cli.telling import lasting
 from tare.errors import InputError
 
 
@@ -56,9 +56,7 @@ def history(
         raise InputError("text is for the terminal", "write --format json or svg beside --out")
     found = history_of(effects_of(_folders(runs, host), baseline))
     if form is As.text:
-        from rich.console import Console
-
-        render_history(found, cleaning(Console(highlight=False)))
+        render_history(found, lasting())
         return
     text = history_json(found) if form is As.json else history_svg(found)
     if out is None:

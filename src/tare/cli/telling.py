@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from tare.plaintext import plain
 
@@ -28,7 +30,10 @@ def tell(line: str, style: str = "", *, wrapped: bool = True) -> None:
     """
     line = plain(line)
     if not sys.stdout.isatty() and not any(map(os.environ.get, ASKS_FOR_STYLE)):
-        print(line, flush=True)
+        try:
+            print(line, flush=True)
+        except BrokenPipeError:
+            _go_nowhere(sys.stdout)
         return
     from rich.text import Text
 
@@ -38,11 +43,31 @@ def tell(line: str, style: str = "", *, wrapped: bool = True) -> None:
 
 def piped_or_terminal() -> Console:
     """Return where commands print what is more than lines."""
-    from rich.console import Console
-
-    console = cleaning(Console(highlight=False))
+    console = lasting()
     console.soft_wrap = not console.is_terminal
     return console
+
+
+def lasting() -> Console:
+    """Return a console that cleans what it prints, and goes on where nobody reads it any more.
+
+    Rich's own ends the program there, with status 1, whatever came out: a run would be broken off
+    in the middle of its event loop, and a gate that holds would fail.
+    """
+    from rich.console import Console
+
+    class Lasting(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            _go_nowhere(self.file)
+
+    return cleaning(Lasting(highlight=False))
+
+
+def _go_nowhere(file: IO[str]) -> None:
+    """Let all that is printed from now on go nowhere: whoever read it has ended."""
+    with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), file.fileno())
 
 
 def cleaning(console: Console) -> Console:
