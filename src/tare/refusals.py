@@ -53,6 +53,9 @@ FORMS: Mapping[str, str] = {
         "a key that begins with raw., security., limits., boot., linux., migration., nvidia. or "
         "agent."
     ),
+    r"^(?:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|[A-Za-z0-9][A-Za-z0-9_.-]{0,14})$": (
+        "an interface, such as ens1f0, or a PCI address, such as 0000:03:00.0"
+    ),
     r"^qemu(\+unix)?:///\S*$": "a connection on the host itself, such as qemu:///system",
     r"^[A-Za-z][A-Za-z0-9._-]*:[^,\s]+$": "STORAGE:VOLUME, such as local:iso/tare.iso",
     r"^\d{4}-\d{2}-\d{2}$": "a day, like 2026-11-24",

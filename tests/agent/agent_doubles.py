@@ -74,8 +74,11 @@ class NoisyChannel:
         self._damage = damage
 
     async def receive(self) -> bytes:
-        data = await self._channel.receive()
-        return self._text() + self._spoil(data) if data else data
+        # Of a short piece nothing may be left, and nothing is how a channel ends.
+        while data := await self._channel.receive():
+            if spoiled := self._text() + self._spoil(data):
+                return spoiled
+        return b""
 
     async def send(self, data: bytes) -> None:
         await self._channel.send(self._text() + self._spoil(data))
