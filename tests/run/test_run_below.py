@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import shutil
 import subprocess
 import time
@@ -17,7 +15,6 @@ from tare.hosts import LocalHost
 from tare.platforms.contract import GivenOut
 from tare.platforms.xen.given_out import given
 from tare.platforms.xen.output import domains
-from tare.platforms.xen.toolstack import all_domains_at
 from tare.run.below import given_out_meanwhile
 from tare.run.between import processes_of
 
@@ -79,37 +76,6 @@ async def test_only_what_was_used_in_the_while_counts() -> None:
     assert (found["below"]["domain"], found["below"]["cpus"]) == (3, 4)
     assert found["below"]["host_on"] == [0, 1]
     assert found["threads"] == [61, 62]
-
-
-async def test_the_while_is_as_long_as_the_hosts_own_clock_says() -> None:
-    """An answer comes over a connection, and how late it comes says nothing of what it tells."""
-    told = [
-        GivenOut(3, 4, 1.0, 50.0, {}),
-        GivenOut(3, 4, 1.0, 50.0, {}, at_s=100.0),
-        GivenOut(3, 4, 3.0, 58.0, {"other": 1.0}, at_s=110.0),
-    ]
-    found = (await meanwhile(Guest([*told]), (0.0, 0.1)))["below"]
-    assert (found["machine"], found["host"], found["others"]) == (0.2, 0.8, {"other": 0.1})
-    still: list[GivenOut | None] = [*told[:2], dataclasses.replace(told[2], at_s=100.0)]
-    assert await meanwhile(Guest(still), (0.0, 0.1)) == {}
-
-
-async def test_xens_list_comes_with_the_hosts_time_of_it(
-    tmp_path: Path, agent_program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "xl"
-    program.write_text(f"#!/bin/sh\nsleep 0.2\ncat <<'END'\n{LISTED}END\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    host = LocalHost(agent_program)
-    before = time.clock_gettime(time.CLOCK_BOOTTIME)
-    found, at_s = await all_domains_at(host)
-    assert found == domains(LISTED)
-    # The uptime is told in hundredths.
-    assert before + 0.09 <= at_s <= time.clock_gettime(time.CLOCK_BOOTTIME) - 0.05
-    program.write_text("#!/bin/sh\necho no privileges >&2\nexit 1\n")
-    with pytest.raises(MachineFault, match="no privileges"):
-        await all_domains_at(host)
 
 
 async def test_where_nothing_is_below_the_hosts_kernel_nothing_is_waited_for() -> None:

@@ -58,7 +58,6 @@ class GivenOut:
         others: Those of each other machine, by its name; of the same batch, by its role.
         threads: The host's threads that emulate devices for the machine.
         host_on: The computer's CPUs that the host's kernel is kept on; empty: it is not known.
-        at_s: When that was read, in seconds of a clock of the host's; None: it does not say.
     """
 
     domain: int
@@ -68,7 +67,6 @@ class GivenOut:
     others: Mapping[str, float]
     threads: tuple[int, ...] = ()
     host_on: tuple[int, ...] = ()
-    at_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,7 @@ async def given_out_meanwhile(subject: Machine, window: tuple[float, float]) -> 
     first, began = await subject.given_out(), time.monotonic()
     await asyncio.sleep(max(0.0, begins + seconds - began))
     last, took_s = await subject.given_out(), time.monotonic() - began
-    if first is None or last is None:
-        return {}
-    if first.at_s is not None and last.at_s is not None:
-        took_s = last.at_s - first.at_s
-    if took_s <= 0:
+    if first is None or last is None or took_s <= 0:
         return {}
     return {
         "below": {

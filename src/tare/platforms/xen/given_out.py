@@ -22,7 +22,6 @@ def given(
     cpus: int,
     threads: tuple[int, ...],
     host_on: tuple[int, ...] = (),
-    at_s: float | None = None,
 ) -> GivenOut:
     """Return what each had of the CPUs, from the lines of ``xl list``.
 
@@ -33,7 +32,6 @@ def given(
         cpus: How many CPUs Xen has.
         threads: Those of dom0 that emulate devices for the machine.
         host_on: The CPUs that dom0 is kept on.
-        at_s: When the lines were read, by dom0's clock.
 
     Raises:
         MachineFault: The machine, or dom0, is not among them.
@@ -46,7 +44,7 @@ def given(
         if each.id not in (own, DOM0):
             name = each.name.removeprefix(batch) or str(each.id)
             others[name] = others.get(name, 0.0) + each.cpu_s
-    return GivenOut(own, cpus, spent[own], spent[DOM0], others, threads, host_on, at_s)
+    return GivenOut(own, cpus, spent[own], spent[DOM0], others, threads, host_on)
 
 
 async def cpus_of(host: Host) -> int:

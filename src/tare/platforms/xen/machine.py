@@ -132,11 +132,11 @@ class XenMachine(Machine):
         """
         self._cpus = self._cpus or await cpus_of(self._host)
         self._host_on = self._host_on or await dom0s_cpus(self._host, self._cpus)
-        # First: the caller asks when a while begins or ends, and each answer takes its time.
-        domains, at_s = await xen.all_domains_at(self._host)
         threads = await device_threads(self._host, self.id)
         batch = self.name.removesuffix(self._spec.role)
-        return given(domains, self.id, batch, self._cpus, threads, self._host_on, at_s)
+        # Last, so that the caller's clock is close to it.
+        told = (self.id, batch, self._cpus, threads, self._host_on)
+        return given(await xen.all_domains(self._host), *told)
 
     def traced_below(self) -> Vcpus | None:
         """Return its vCPUs, which are no threads of dom0's."""

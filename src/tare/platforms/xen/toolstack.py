@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from tare.errors import InputError, MachineFault
@@ -20,29 +20,19 @@ START_XENSTORED = "start Xen's services, for example: systemctl start xenstored 
 COMMAND_S = 60.0
 """Longer than any of xl's commands takes, also under emulation; one that waits longer hangs."""
 DESTROY_S = 60.0
-_TIMED = 'read -r before _ < /proc/uptime; "$@" || exit; read -r after _ < /proc/uptime'
-_TIMED += '; echo "$before $after"'
 _GONE_S = 15.0
 _LOOK_S = 0.2
 
 
-async def xl(
-    host: Host, *arguments: str, timeout_s: float = COMMAND_S, through: Sequence[str] = ()
-) -> Completed:
+async def xl(host: Host, *arguments: str, timeout_s: float = COMMAND_S) -> Completed:
     """Run ``xl`` to its end; a status other than 0 is no error here.
-
-    Args:
-        host: The host.
-        arguments: Those of ``xl``.
-        timeout_s: Seconds that it may take.
-        through: A command that runs what is put behind it.
 
     Raises:
         InputError: It is not installed.
         MachineFault: It does not end: xenstored does not answer it.
     """
     try:
-        return await host.run([*through, XL, *arguments], timeout_s=timeout_s)
+        return await host.run([XL, *arguments], timeout_s=timeout_s)
     except InputError as error:
         raise InputError("Xen's tools are not installed here: there is no xl", INSTALL) from error
     except MachineFault as fault:
@@ -55,14 +45,14 @@ async def xl(
         ) from fault
 
 
-async def asked(host: Host, *arguments: str, through: Sequence[str] = ()) -> str:
-    """Return what ``xl`` printed; ``through`` is as :func:`xl` takes it.
+async def asked(host: Host, *arguments: str) -> str:
+    """Return what ``xl`` printed.
 
     Raises:
         InputError: It is not installed.
         MachineFault: It refused, in Xen's words; or it does not end.
     """
-    done = await xl(host, *arguments, through=through)
+    done = await xl(host, *arguments)
     if not done.ok:
         said = (done.stderr + b"\n" + done.stdout).decode(errors="replace")
         words = xen_output.reason(said) or "no reason"
@@ -73,24 +63,6 @@ async def asked(host: Host, *arguments: str, through: Sequence[str] = ()) -> str
 async def all_domains(host: Host) -> tuple[Domain, ...]:
     """Return all domains, also half-built and dying ones; raises as :func:`asked`."""
     return xen_output.domains(await asked(host, "list", "-v"))
-
-
-async def all_domains_at(host: Host) -> tuple[tuple[Domain, ...], float]:
-    """Return all domains, and when they were read, in seconds since the host's start (proc(5)).
-
-    The host's own clock tells it: ``xl`` is asked over a connection, and how long an answer takes
-    changes with the host's load.
-
-    Raises:
-        InputError, MachineFault: As :func:`asked`.
-    """
-    said = await asked(host, "list", "-v", through=["sh", "-c", _TIMED, "sh"])
-    listed, _, times = said.rstrip().rpartition("\n")
-    try:
-        before, after = (float(each) for each in times.split())
-    except ValueError:
-        raise MachineFault(f"{host.name}: /proc/uptime tells no time: {times[:80]!r}") from None
-    return xen_output.domains(listed), (before + after) / 2
 
 
 async def find_domain(host: Host, name: str, uuid: str) -> Domain | None:
