@@ -11,6 +11,7 @@ from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.load_balancer import Spent, Through
 from tare.analysis.proxied_cells import HOST, LEAST
 from tare.analysis.results import Key
+from tare.analysis.rundata import SUBJECT
 from tare.references.arms import alike, bare_of
 from tare.references.exhibits import Exhibit
 from tare.references.pairing import measured_keys
@@ -224,7 +225,7 @@ def _most_sizes(found: Sequence[Through]) -> list[Through]:
 
 def _key(each: Through) -> Key:
     metric = f"{REQUESTS}{LEAST}" if each.limited else REQUESTS
-    return Key(each.scenario, each.kind, each.parameters, "subject", metric)
+    return Key(each.scenario, each.kind, each.parameters, SUBJECT, metric)
 
 
 def _table(name: str, exhibit: Exhibit, rows: Sequence[Through]) -> Table[Through]:
