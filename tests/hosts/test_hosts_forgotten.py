@@ -87,7 +87,7 @@ async def test_frames_keep_their_order_whoever_collects(
 ) -> None:
     told: list[str] = []
     async with SshHost(sshd.options(), agent_program, tell=told.append) as host:
-        for _ in range(10):
+        for _ in range(5):
             async with asyncio.timeout(30):
                 writing = (host.write(tmp_path / str(number), b"x") for number in range(12))
                 await asyncio.gather(*writing)

@@ -239,7 +239,7 @@ def test_a_hypervisor_that_the_oom_killer_took_is_tried_again_and_told(
     assert_nothing_is_left(folder, home)
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.7])
+@pytest.mark.parametrize("after_s", [pytest.param(0.0, marks=pytest.mark.acceptance), 0.7])
 def test_a_hypervisor_killed_while_it_boots_is_tried_again_and_told(
     study: Path, home: Path, start: Begin, after_s: float
 ) -> None:
