@@ -50,8 +50,14 @@ pytestmark = [
 def asked_for(agent: Path, ports: int, *around: str) -> dict[str, Any]:
     """Return what the client found where a network has so few ports."""
     load = {
-        **{"address": "127.0.0.1", "port": 80, "version": "1.0", "expected_bytes": 2},
-        **{"connections": CONNECTIONS, "threads": 1, "seconds": 0.3, "warmup_s": 0.0},
+        "address": "127.0.0.1",
+        "port": 80,
+        "version": "1.0",
+        "expected_bytes": 2,
+        "connections": CONNECTIONS,
+        "threads": 1,
+        "seconds": 0.3,
+        "warmup_s": 0.0,
     }
     command = [*around, str(agent), "run", "http-load", json.dumps(load)]
     span = f"20000 {20000 + ports - 1}"
