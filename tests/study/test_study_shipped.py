@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -67,11 +68,21 @@ def test_a_plan_takes_a_name_anywhere(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "numeric-sort" in told.stdout
 
 
-@pytest.mark.parametrize("name", ["components", "hypervisors", "interference", "realtime"])
-def test_a_short_form_says_that_its_machines_are_smaller(name: str) -> None:
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+IN_SHORT = ("components", "hypervisors", "interference", "load-balancer", "realtime")
+
+
+@pytest.mark.parametrize("name", IN_SHORT)
+def test_a_short_form_says_what_it_has_less_of(name: str) -> None:
     whole, short = shipped(name), shipped(f"{name}-short")
+    said = " ".join((short.description or "").lower().split())
     assert short.shape.memory < whole.shape.memory
-    assert format_size(short.shape.memory) in " ".join((short.description or "").split())
+    assert format_size(short.shape.memory).lower() in said
+    if short.blocks.least < whole.blocks.least:
+        assert f"{NUMBERS[short.blocks.least]} blocks" in said
+    if (fewer := len(short.scenarios)) < (all_of_them := len(whole.scenarios)):
+        both = NUMBERS[fewer], NUMBERS[all_of_them]
+        assert re.search(r"\b{} of (?:its|the) {} scenarios\b".format(*both), said)
 
 
 OF_THE_SOURCES = (
