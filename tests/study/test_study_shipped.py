@@ -85,6 +85,27 @@ def test_a_short_form_says_what_it_has_less_of(name: str) -> None:
         assert re.search(r"\b{} of (?:its|the) {} scenarios\b".format(*both), said)
 
 
+SHAPES = {
+    "components": (1, 2 << 30),
+    "interference": (1, 2 << 30),
+    "knobs": (1, 1 << 30),
+    "realtime": (1, 1 << 30),
+    "realtime-long": (1, 1 << 30),
+}
+"""vCPUs and bytes of memory of the sources' machines."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_machines_are_of_the_sources_shape(name: str) -> None:
+    shape = shipped(name).shape
+    assert (shape.vcpus, shape.memory) == SHAPES[name]
+
+
+def test_components_are_measured_with_one_vcpu_and_with_four_as_in_the_source() -> None:
+    scenarios = shipped("components").scenarios.values()
+    assert {1, 4} <= {scenario.subject.vcpus for scenario in scenarios}
+
+
 OF_THE_SOURCES = (
     *("components", "interference", "interference-short", "knobs"),
     *("realtime", "realtime-long", "realtime-short"),
