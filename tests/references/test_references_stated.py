@@ -76,6 +76,22 @@ def test_what_has_a_counterpart_is_measured_by_a_study(name: str) -> None:
     assert not lacking
 
 
+@pytest.mark.parametrize("name", SEEDS)
+def test_each_number_is_set_beside_the_scenario_that_it_is_of(name: str) -> None:
+    reference = load_reference(name)
+    measured = {key: fact for key, fact in reference.facts.items() if fact.measured}
+    assert not [key for key, fact in measured.items() if not fact.scenario]
+
+
+def test_what_is_of_the_bare_machine_is_of_it_alone() -> None:
+    run = planned_run("realtime", 4)
+    # The run's first scenario by name is one with neighbours.
+    assert min(summary.key.scenario for summary in run.summaries) == "all-to-all-cpu"
+    for name, own in (("fayyad2013", "busy-loop-longest"), ("fayyad2013-hyperv", "switch-least")):
+        found = {each.name: each for each in stated(run, load_reference(name))}
+        assert [found[key].scenario for key in (own, "busy-loop", "tick")] == ["one-to-all"] * 3
+
+
 def test_slaves_are_compared_where_the_copies_and_the_data_are_the_sources() -> None:
     reference = load_reference("li2013")
     found = {each.name: each for each in stated(planned_run("mapreduce", 8), reference)}
