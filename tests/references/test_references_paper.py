@@ -111,6 +111,20 @@ def test_values_stand_with_the_sources_confidence_and_phases_arm_by_arm() -> Non
     ]
 
 
+def test_figures_are_of_what_the_source_had_alone() -> None:
+    found = {draft.exhibit.name: draft for draft in drafted(REFERENCES["hwang2013"], "components")}
+    servers = found["Figure 6(a)"].table
+    assert servers is not None
+    tests = {row[0].text.partition(":")[0] for row in servers.rows}
+    assert tests == {f"filebench work={work}" for work in ("fileserver", "varmail", "webserver")}
+    # The study compiles with as many vCPUs as there are CPUs, too.
+    compiled = found["Figure 1"]
+    assert compiled.exhibit.scenario == "one-vcpu" and compiled.table is not None
+    other = drafted(REFERENCES["hwang2013"], "interference")
+    (why,) = (draft.empty for draft in other if draft.exhibit.name == "Figure 6(a)")
+    assert why == "this run measured no filebench with work: fileserver, varmail and webserver"
+
+
 @pytest.mark.parametrize("name", ["fayyad2013", "fayyad2013-hyperv"])
 def test_each_longest_of_an_hour_is_filled_by_the_study_of_an_hour_too(name: str) -> None:
     reference = REFERENCES[name]

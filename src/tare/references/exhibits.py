@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tare.references.printed import Part
+from tare.references.printed import Asked, Part
 
 View = Literal[
     "samples",
@@ -51,7 +51,9 @@ class Exhibit(Part):
     view: View | None = None
     workloads: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
-    parameters: dict[str, int | float | str] = Field(default_factory=dict)
+    parameters: dict[str, Asked] = Field(
+        default_factory=dict, description="What was asked for; of several values any."
+    )
     arms: tuple[str, ...] = Field(
         (), description="The source's arms that it is of; empty: of all, and of all of a run."
     )

@@ -15,6 +15,7 @@ from tare.analysis.comparison import Comparison
 from tare.analysis.results import ArmSummary, Effect, Key
 from tare.analysis.rundata import SUBJECT, RunData
 from tare.references.arms import bare_of
+from tare.references.printed import Asked
 from tare.references.published import PublishedScenario, PublishedTable, Reference
 from tare.references.scenarios import (
     cpus_of,
@@ -150,7 +151,7 @@ def measured_keys(
     workload: str,
     metric: str,
     scenario: str,
-    parameters: Mapping[str, int | float | str],
+    parameters: Mapping[str, Asked],
 ) -> list[Key]:
     """Return what the run measured of a metric, for all further parameters.
 
@@ -159,7 +160,7 @@ def measured_keys(
         workload: The workload that the source's is like, by its kind and not by a study's label.
         metric: Its metric.
         scenario: The run's scenario.
-        parameters: Those that the source states.
+        parameters: Those that the source states; of several values any.
     """
     kinds = kinds_of(comparison.runs)
     vcpus = vcpus_in(comparison.runs, scenario)
@@ -181,7 +182,7 @@ def measured_key(
     workload: str,
     metric: str,
     scenario: str,
-    parameters: Mapping[str, int | float | str],
+    parameters: Mapping[str, Asked],
 ) -> Key | None:
     """Return the key of :func:`measured_keys` for which the run took most samples."""
     found = measured_keys(comparison, workload, metric, scenario, parameters)
@@ -197,8 +198,10 @@ def asked_of(key: Key, workload: str, name: str) -> Any:
     return None if field is None else field.get_default()
 
 
-def _fits(asked: Any, published: int | float | str, vcpus: int | None) -> bool:
+def _fits(asked: Any, published: Asked, vcpus: int | None) -> bool:
     """Return whether a parameter is the published one; ``all`` threads are one for each vCPU."""
+    if isinstance(published, tuple):
+        return asked in published
     return asked == published or (asked == "all" and vcpus == published)
 
 

@@ -292,7 +292,10 @@ def _keys(comparison: Comparison, exhibit: Exhibit, scenario: str) -> list[Key]:
 
 
 def _unmeasured(exhibit: Exhibit) -> str:
-    given = ", ".join(f"{name}: {value}" for name, value in exhibit.parameters.items())
+    asked = exhibit.parameters.items()
+    given = ", ".join(
+        f"{name}: {joined(value) if isinstance(value, tuple) else value}" for name, value in asked
+    )
     return f"this run measured no {joined(exhibit.workloads)}" + (f" with {given}" if given else "")
 
 
