@@ -125,6 +125,18 @@ def test_figures_are_of_what_the_source_had_alone() -> None:
     assert why == "this run measured no filebench with work: fileserver, varmail and webserver"
 
 
+def test_values_are_of_the_sources_rings_and_of_the_longest_view_in_order() -> None:
+    tests = {
+        draft.exhibit.name: [row[0].text for row in draft.table.rows]
+        for draft in drafted(REFERENCES["fayyad2013-hyperv"], "realtime")
+        if draft.table is not None
+    }
+    rings = [f"switch threads={threads}: latency max" for threads in (2, 1000)]
+    assert tests["Table 1"] == tests["Table 11"] == tests["Table 15"] == rings
+    # Neither a short view nor one in which the processor's counters were read.
+    assert tests["Table 6"] == tests["Table 10"] == ["tick-long: excess max"]
+
+
 @pytest.mark.parametrize("name", ["fayyad2013", "fayyad2013-hyperv"])
 def test_each_longest_of_an_hour_is_filled_by_the_study_of_an_hour_too(name: str) -> None:
     reference = REFERENCES[name]

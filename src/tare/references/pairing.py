@@ -6,16 +6,14 @@ run's value by the run's baseline. Nothing here divides one source by the other.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import ArmSummary, Effect, Key
-from tare.analysis.rundata import SUBJECT, RunData
 from tare.references.arms import bare_of
-from tare.references.printed import Asked
+from tare.references.measured import measured_key, parameters_in
 from tare.references.published import PublishedScenario, PublishedTable, Reference
 from tare.references.scenarios import (
     cpus_of,
@@ -23,12 +21,8 @@ from tare.references.scenarios import (
     matching,
     neighbours_in,
     subject_of,
-    vcpus_in,
 )
-from tare.workloads import WORKLOADS
 
-TYPICAL_LOOP_S = 68e-6
-"""Turns a duration of `tick` into samples, to tell a long view from a short one."""
 PLACES = {
     "any": "Here the subject is pinned to CPUs of its own; in the source it was not.",
     "pinned": "Here the subject is not pinned; in the source it was.",
@@ -146,87 +140,6 @@ def _paired(comparison: Comparison, reference: Reference, table: PublishedTable)
     return PairedTable(table, scenario, matched, keys, (*published, *own), tuple(notes))
 
 
-def measured_keys(
-    comparison: Comparison,
-    workload: str,
-    metric: str,
-    scenario: str,
-    parameters: Mapping[str, Asked],
-) -> list[Key]:
-    """Return what the run measured of a metric, for all further parameters.
-
-    Args:
-        comparison: The runs, compared.
-        workload: The workload that the source's is like, by its kind and not by a study's label.
-        metric: Its metric.
-        scenario: The run's scenario.
-        parameters: Those that the source states; of several values any.
-    """
-    kinds = kinds_of(comparison.runs)
-    vcpus = vcpus_in(comparison.runs, scenario)
-    return [
-        key
-        for key in dict.fromkeys(summary.key for summary in comparison.summaries)
-        if key.scenario == scenario
-        and key.role == SUBJECT
-        and key.metric == metric
-        and kinds.get(key.workload, key.workload) == workload
-        and all(
-            _fits(asked_of(key, workload, name), told, vcpus) for name, told in parameters.items()
-        )
-    ]
-
-
-def measured_key(
-    comparison: Comparison,
-    workload: str,
-    metric: str,
-    scenario: str,
-    parameters: Mapping[str, Asked],
-) -> Key | None:
-    """Return the key of :func:`measured_keys` for which the run took most samples."""
-    found = measured_keys(comparison, workload, metric, scenario, parameters)
-    return max(found, key=samples_of, default=None)
-
-
-def asked_of(key: Key, workload: str, name: str) -> Any:
-    """Return a parameter as a cell was asked for it, which is its default where none was named."""
-    given = _parameters(key)
-    if name in given or workload not in WORKLOADS:
-        return given.get(name)
-    field = WORKLOADS[workload].parameters.model_fields.get(name)
-    return None if field is None else field.get_default()
-
-
-def _fits(asked: Any, published: Asked, vcpus: int | None) -> bool:
-    """Return whether a parameter is the published one; ``all`` threads are one for each vCPU."""
-    if isinstance(published, tuple):
-        return asked in published
-    return asked == published or (asked == "all" and vcpus == published)
-
-
-def kinds_of(runs: Iterable[RunData]) -> dict[str, str]:
-    """Return the workload that each label of the studies stands for."""
-    return {
-        str(label): str(mapping(spec).get("workload", label))
-        for run in runs
-        for label, spec in mapping(run.study.get("workloads")).items()
-    }
-
-
-def samples_of(key: Key) -> float:
-    """Return about how many samples a cell of it takes."""
-    given = _parameters(key)
-    samples, duration = given.get("samples"), given.get("duration")
-    if isinstance(samples, int | float):
-        return float(samples)
-    return duration / TYPICAL_LOOP_S if isinstance(duration, int | float) else 0.0
-
-
-def _parameters(key: Key) -> Mapping[str, Any]:
-    return mapping(_json(key.parameters))
-
-
 def _published_rows(reference: Reference, table: PublishedTable) -> tuple[Row, ...]:
     nothing: tuple[float | None, ...] = (None,) * len(table.columns)
     bare = table.rows[reference.baseline] if reference.baseline is not None else nothing
@@ -339,7 +252,7 @@ def _notes(
 ) -> list[str]:
     taken = ", ".join(
         dict.fromkeys(
-            f"{key.workload} [{', '.join(f'{k}={v}' for k, v in _parameters(key).items())}]"
+            f"{key.workload} [{', '.join(f'{k}={v}' for k, v in parameters_in(key).items())}]"
             for key in keys
             if key is not None
         )
@@ -370,10 +283,3 @@ def describe_column(column: Mapping[str, int | float | str]) -> str:
         f"{value} {name.removesuffix('s') if value == 1 else name}"
         for name, value in column.items()
     )
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {}

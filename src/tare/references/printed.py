@@ -15,7 +15,7 @@ Unit = Literal["s", "B", "B/s", "1/s", "1"]
 """SI units that values are in once they are read."""
 Share = Literal["", "above", "below", "difference"]
 """What a number says of two arms; empty: their quotient."""
-Asked = int | float | str | tuple[str, ...]
+Asked = int | float | str | tuple[int | float | str, ...]
 """A parameter that was asked for; of several values any."""
 
 

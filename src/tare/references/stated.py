@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Key
-from tare.references.pairing import asked_of, measured_keys, samples_of, shown_value
+from tare.references.measured import asked_of, measured_keys, samples_of
+from tare.references.pairing import shown_value
 from tare.references.printed import Fact
 from tare.references.published import Reference
 from tare.references.scenarios import describe_scenario, matching

@@ -16,7 +16,8 @@ from tare.analysis.monitoring import Monitor
 from tare.analysis.results import Key
 from tare.analysis.series_data import SeriesSummary
 from tare.references.exhibits import Exhibit
-from tare.references.pairing import PairedTable, SideBySide, measured_keys, samples_of
+from tare.references.measured import longest_views, measured_keys, samples_of
+from tare.references.pairing import PairedTable, SideBySide
 from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
 from tare.report.drawing import Drawn, Noted
@@ -280,22 +281,25 @@ def _keys(comparison: Comparison, exhibit: Exhibit, scenario: str) -> list[Key]:
         else list(dict.fromkeys(summary.key.scenario for summary in comparison.summaries))
     )
     for each in scenarios:
-        keys = [
-            key
+        found = [
+            measured_keys(comparison, workload, metric, each, exhibit.parameters)
             for workload in exhibit.workloads
             for metric in exhibit.metrics
-            for key in measured_keys(comparison, workload, metric, each, exhibit.parameters)
         ]
-        if keys:
+        if exhibit.view == "values":
+            # The source has one value of each, that of its longest view.
+            found = [longest_views(keys) for keys in found]
+        if keys := [key for part in found for key in part]:
             return keys
     return []
 
 
 def _unmeasured(exhibit: Exhibit) -> str:
-    asked = exhibit.parameters.items()
-    given = ", ".join(
-        f"{name}: {joined(value) if isinstance(value, tuple) else value}" for name, value in asked
-    )
+    told = {
+        name: joined([*map(str, value)]) if isinstance(value, tuple) else str(value)
+        for name, value in exhibit.parameters.items()
+    }
+    given = ", ".join(f"{name}: {value}" for name, value in told.items())
     return f"this run measured no {joined(exhibit.workloads)}" + (f" with {given}" if given else "")
 
 

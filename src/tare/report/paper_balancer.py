@@ -14,7 +14,7 @@ from tare.analysis.results import Key
 from tare.analysis.rundata import SUBJECT
 from tare.references.arms import alike, bare_of
 from tare.references.exhibits import Exhibit
-from tare.references.pairing import measured_keys
+from tare.references.measured import measured_keys
 from tare.references.published import Reference
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_size import Mark, over_size_figure

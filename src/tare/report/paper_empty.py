@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Key
 from tare.references.lacking import why_no_value
-from tare.references.pairing import PairedTable, describe_column, measured_keys
+from tare.references.measured import measured_keys
+from tare.references.pairing import PairedTable, describe_column
 from tare.references.scenarios import skipped_in
 from tare.report.words import joined
 

@@ -12,7 +12,7 @@ from tare.analysis.monitoring import COUNTS, QUANTITIES, Monitor
 from tare.analysis.results import Key
 from tare.analysis.rundata import SUBJECT
 from tare.references.exhibits import Exhibit
-from tare.references.pairing import kinds_of
+from tare.references.measured import kinds_of
 from tare.report.figures.bars import SHARE, Bar, bars_figure
 from tare.report.figures.frame import Figure
 from tare.report.leads import Leads

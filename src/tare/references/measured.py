@@ -1,0 +1,127 @@
+"""What of a run a source's numbers are of: its cells by workload, scenario and parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tare.analysis.comparison import Comparison
+from tare.analysis.results import Key
+from tare.analysis.rundata import SUBJECT, RunData
+from tare.references.printed import Asked
+from tare.references.scenarios import mapping, vcpus_in
+from tare.workloads import WORKLOADS
+
+TYPICAL_LOOP_S = 68e-6
+"""Turns a duration of `tick` into samples, to tell a long view from a short one."""
+_LOOKING = frozenset({"counters", "duration", "raw", "samples"})
+"""Parameters that say for how long a workload looks, and what it keeps of that."""
+
+
+def measured_keys(
+    comparison: Comparison,
+    workload: str,
+    metric: str,
+    scenario: str,
+    parameters: Mapping[str, Asked],
+) -> list[Key]:
+    """Return what the run measured of a metric, for all further parameters, in the study's order.
+
+    Args:
+        comparison: The runs, compared.
+        workload: The workload that the source's is like, by its kind and not by a study's label.
+        metric: Its metric.
+        scenario: The run's scenario.
+        parameters: Those that the source states; of several values any.
+    """
+    kinds = kinds_of(comparison.runs)
+    vcpus = vcpus_in(comparison.runs, scenario)
+    places = {label: place for place, label in enumerate(kinds)}
+    found = (
+        key
+        for key in dict.fromkeys(summary.key for summary in comparison.summaries)
+        if key.scenario == scenario
+        and key.role == SUBJECT
+        and key.metric == metric
+        and kinds.get(key.workload, key.workload) == workload
+        and all(
+            _fits(asked_of(key, workload, name), told, vcpus) for name, told in parameters.items()
+        )
+    )
+    # They come as they were drawn, which is another order in each run.
+    return sorted(found, key=lambda key: (places.get(key.workload, len(places)), _natural(key)))
+
+
+def measured_key(
+    comparison: Comparison,
+    workload: str,
+    metric: str,
+    scenario: str,
+    parameters: Mapping[str, Asked],
+) -> Key | None:
+    """Return the key of :func:`measured_keys` for which the run took most samples."""
+    found = measured_keys(comparison, workload, metric, scenario, parameters)
+    return max(found, key=samples_of, default=None)
+
+
+def asked_of(key: Key, workload: str, name: str) -> Any:
+    """Return a parameter as a cell was asked for it, which is its default where none was named."""
+    given = parameters_in(key)
+    if name in given or workload not in WORKLOADS:
+        return given.get(name)
+    field = WORKLOADS[workload].parameters.model_fields.get(name)
+    return None if field is None else field.get_default()
+
+
+def _fits(asked: Any, published: Asked, vcpus: int | None) -> bool:
+    """Return whether a parameter is the published one; ``all`` threads are one for each vCPU."""
+    if isinstance(published, tuple):
+        return asked in published
+    return asked == published or (asked == "all" and vcpus == published)
+
+
+def _natural(key: Key) -> list[tuple[str, bool, float, str]]:
+    """Return by what cells of one workload are ordered: numbers by their size, words by letters."""
+    found = []
+    for name, value in sorted(parameters_in(key).items()):
+        counts = isinstance(value, int | float)
+        found.append((name, not counts, float(value) if counts else 0.0, str(value)))
+    return found
+
+
+def longest_views(keys: Iterable[Key]) -> list[Key]:
+    """Return of cells that differ in nothing but how long they look the one that looks longest."""
+    found: dict[str, Key] = {}
+    for key in keys:
+        rest = {name: told for name, told in parameters_in(key).items() if name not in _LOOKING}
+        asked = json.dumps(rest, sort_keys=True)
+        if asked not in found or samples_of(key) > samples_of(found[asked]):
+            found[asked] = key
+    return list(found.values())
+
+
+def kinds_of(runs: Iterable[RunData]) -> dict[str, str]:
+    """Return the workload that each label of the studies stands for."""
+    return {
+        str(label): str(mapping(spec).get("workload", label))
+        for run in runs
+        for label, spec in mapping(run.study.get("workloads")).items()
+    }
+
+
+def samples_of(key: Key) -> float:
+    """Return about how many samples a cell of it takes."""
+    given = parameters_in(key)
+    samples, duration = given.get("samples"), given.get("duration")
+    if isinstance(samples, int | float):
+        return float(samples)
+    return duration / TYPICAL_LOOP_S if isinstance(duration, int | float) else 0.0
+
+
+def parameters_in(key: Key) -> Mapping[str, Any]:
+    """Return the parameters that a cell was asked for; empty where they cannot be read."""
+    try:
+        return mapping(json.loads(key.parameters))
+    except ValueError:
+        return {}
