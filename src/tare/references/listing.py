@@ -20,7 +20,7 @@ Each table and figure of a source, in its order, with what a run of Tare sets be
 command that measures it, and the file of the report that holds it. `tare report DIR --reference
 NAME` then ends with the same list, filled from the run, with the published values where the text
 states them, and with the reason where nothing stands. A study's name with `-short` behind it
-measures the same in short, and the one behind *as long* for as long as the source did; files of
+measures a part in short, and the one behind *as long* for as long as the source did; files of
 figures are there as SVG, and as PNG and PDF with `--figures`, tables as CSV and LaTeX.
 Figures that draw architectures or scenarios hold no values, and are not listed.
 
