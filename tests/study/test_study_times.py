@@ -57,6 +57,11 @@ def test_a_plans_estimate_agrees_with_what_is_told(name: str) -> None:
         assert each.seconds / FACTOR < planned_s < each.seconds * FACTOR
 
 
+def test_the_load_balancers_short_form_takes_less_than_ten_minutes_on_two_cpus() -> None:
+    plan = shipped_plan("load-balancer-short", 2)
+    assert plan.block_s * plan.study.blocks.most < 10 * SECONDS["min"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_studys_own_header_tells_no_time(name: str) -> None:
     header = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8").partition("\nstudy:")[0]
