@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tare.errors import MachineFault
+from tare.errors import MachineFault, WorkloadFault
 from tare.hosts import LocalHost
-from tare.platforms.contract import GivenOut
+from tare.platforms.contract import Below, GivenOut
 from tare.platforms.xen.given_out import given
 from tare.platforms.xen.output import domains
 from tare.run.below import given_out_meanwhile
@@ -28,61 +28,75 @@ other                      5   192     2     -b----      0.5 32345678-1234-1234-
 
 
 def test_the_machines_time_is_told_apart_from_dom0s_and_from_others() -> None:
-    found = given(domains(LISTED), 3, "tare-1-", 4, (61,), (0, 1))
-    others = {"neighbour-1": 4.0, "other": 0.5}
-    assert found == GivenOut(3, 4, 9.2, 61.5, others, (61,), host_on=(0, 1))
+    found = given(domains(LISTED), 3, "tare-1-", 4)
+    assert found == GivenOut(3, 4, 9.2, 61.5, {"neighbour-1": 4.0, "other": 0.5})
 
 
 @pytest.mark.parametrize(("own", "listed", "lacks"), [(4, LISTED, "4"), (3, LISTED[:72], "0")])
 def test_a_domain_that_is_gone_is_named(own: int, listed: str, lacks: str) -> None:
     with pytest.raises(MachineFault, match=f"domain {lacks}$"):
-        given(domains(listed), own, "tare-1-", 4, ())
+        given(domains(listed), own, "tare-1-", 4)
 
 
-class Guest:
-    """A machine of which each look finds more; None: nothing is below its host's kernel."""
-
-    def __init__(self, looks: list[GivenOut | None]) -> None:
-        self._looks = looks
-        self.looked: list[float] = []
-
-    async def given_out(self) -> GivenOut | None:
-        self.looked.append(time.monotonic())
-        return self._looks.pop(0)
+def looks(first: str, last: str, ended_s: float = 110.0) -> dict[str, Any]:
+    return {"printed": [{"at_s": 100.0, "text": first}, {"at_s": ended_s, "text": last}]}
 
 
-async def meanwhile(guest: Guest, window: tuple[float, float]) -> dict[str, Any]:
-    return await given_out_meanwhile(guest, window)  # type: ignore[arg-type]
+BELOW = Below(
+    argv=("xl", "list", "-v"),
+    read=lambda listed: given(domains(listed), 3, "tare-1-", 4),
+    host_on=(0, 1),
+)
+LATER = LISTED.replace("61.5", "69.5").replace(" 4.0", " 5.0").replace(" 9.2", "11.2")
 
 
-async def test_only_what_was_used_in_the_while_counts() -> None:
-    guest = Guest(
-        [
-            GivenOut(3, 4, 1.0, 50.0, {"ended": 2.0}),
-            GivenOut(3, 4, 2.0, 60.0, {"ended": 3.0, "other": 1.0}, (61,)),
-            GivenOut(3, 4, 2.1, 60.3, {"other": 1.2}, (61, 62), (0, 1)),
-        ]
+def test_only_what_was_used_between_both_looks_counts() -> None:
+    assert given_out_meanwhile(BELOW, looks(LISTED, LATER)) == {
+        "domain": 3,
+        "cpus": 4,
+        "machine": pytest.approx(0.2),
+        "host": pytest.approx(0.8),
+        "host_on": [0, 1],
+        "others": {"neighbour-1": pytest.approx(0.1), "other": 0.0},
+    }
+
+
+def test_a_domain_that_ended_meanwhile_took_its_time_with_it() -> None:
+    without = "".join(line for line in LATER.splitlines(True) if not line.startswith("other"))
+    for first, last, other in ((LISTED, without, None), (without, LATER, 0.05)):
+        assert given_out_meanwhile(BELOW, looks(first, last))["others"].get("other") == other
+
+
+@pytest.mark.parametrize(
+    ("account", "says"),
+    [
+        ({}, "not what it saw at both ends"),
+        ({"printed": [{"at_s": 1.0, "text": LISTED}]}, "not what it saw at both ends"),
+        ({"printed": 7}, "cannot be read"),
+        ({"printed": [{"text": LISTED}] * 2}, "cannot be read"),
+        (looks(LISTED, LATER, ended_s=float("nan")), "cannot be read"),
+        (looks(LISTED, LATER, ended_s=100.0), "in one moment"),
+    ],
+)
+def test_a_host_that_tells_of_no_stretch_is_not_believed(
+    account: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(WorkloadFault, match=says):
+        given_out_meanwhile(BELOW, account)
+
+
+def test_the_hosts_agent_asks_at_both_ends_of_what_it_accounts_for(agent_program: Path) -> None:
+    asked = {"seconds": 0.2, "tasks": False, "command": ["echo", LISTED]}
+    done = subprocess.run(
+        [agent_program, "run", "account", json.dumps(asked)],
+        capture_output=True,
+        check=True,
     )
-    began = time.monotonic()
-    found = await meanwhile(guest, (0.1, 0.2))
-    _, first, last = guest.looked
-    assert first - began >= 0.1
-    took_s = last - first
-    assert took_s >= 0.19
-    assert found["below"]["machine"] == pytest.approx(0.1 / took_s, rel=0.1)
-    assert found["below"]["host"] == pytest.approx(0.3 / took_s, rel=0.1)
-    # A domain that ended meanwhile took its time with it.
-    assert found["below"]["others"] == {"other": pytest.approx(0.2 / took_s, rel=0.1)}
-    assert (found["below"]["domain"], found["below"]["cpus"]) == (3, 4)
-    assert found["below"]["host_on"] == [0, 1]
-    assert found["threads"] == [61, 62]
-
-
-async def test_where_nothing_is_below_the_hosts_kernel_nothing_is_waited_for() -> None:
-    guest = Guest([None])
-    began = time.monotonic()
-    assert await meanwhile(guest, (5.0, 5.0)) == {}
-    assert time.monotonic() - began < 1.0
+    told = json.loads(done.stdout)["value"]
+    assert given_out_meanwhile(BELOW, told)["others"].keys() == {
+        "neighbour-1",
+        "other",
+    }
 
 
 async def test_tares_own_processes_on_another_host_are_found_by_their_program(

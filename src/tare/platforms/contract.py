@@ -18,6 +18,7 @@ from tare.platforms.host_hypervisor import HostHypervisor
 from tare.platforms.machine import (
     SUBJECT,
     TRIAL,
+    Below,
     GivenOut,
     Machine,
     MachineSpec,
@@ -54,6 +55,7 @@ __all__ = [
     "SUBJECT",
     "TAKES_HOST",
     "TRIAL",
+    "Below",
     "Capabilities",
     "Context",
     "GivenOut",

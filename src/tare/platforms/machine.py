@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,8 +56,6 @@ class GivenOut:
         machine_s, host_s: CPU seconds that the machine, and the host's kernel with all that runs
             on it, have had.
         others: Those of each other machine, by its name; of the same batch, by its role.
-        threads: The host's threads that emulate devices for the machine.
-        host_on: The computer's CPUs that the host's kernel is kept on; empty: it is not known.
     """
 
     domain: int
@@ -65,6 +63,25 @@ class GivenOut:
     machine_s: float
     host_s: float
     others: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Below:
+    """How a host is asked whom the hypervisor below its kernel has given the computer's CPUs.
+
+    The host itself asks, at the ends of what is accounted for there: over a connection it would be
+    another stretch of time.
+
+    Args:
+        argv: A command of the host's that prints it.
+        read: Makes of what that printed who has had the CPUs so far; raises MachineFault where the
+            machine is not in it.
+        threads: The host's threads that emulate devices for the machine.
+        host_on: The computer's CPUs that the host's kernel is kept on; empty: it is not known.
+    """
+
+    argv: tuple[str, ...]
+    read: Callable[[str], GivenOut]
     threads: tuple[int, ...] = ()
     host_on: tuple[int, ...] = ()
 
@@ -168,8 +185,8 @@ class Machine(ABC):
         """Return the CPU seconds that some of its threads have had; cheap enough to ask often."""
         return 0.0
 
-    async def given_out(self) -> GivenOut | None:
-        """Return who has had the computer's CPUs so far, by the hypervisor below the host's kernel.
+    async def below(self) -> Below | None:
+        """Return how the host is asked who has had the CPUs, by the hypervisor below its kernel.
 
         None where there is none: the host's kernel itself gives them out, and knows all of it.
         """

@@ -2,51 +2,55 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tare.errors import WorkloadFault
+from tare.workloads.values import finite, shortened
+
 if TYPE_CHECKING:
-    from tare.platforms.contract import Machine
+    from tare.platforms.contract import Below, GivenOut
 
 
-async def given_out_meanwhile(subject: Machine, window: tuple[float, float]) -> dict[str, Any]:
-    """Return who had the CPUs in a while that begins soon, by the hypervisor below the host.
+def given_out_meanwhile(below: Below, account: Mapping[str, Any]) -> dict[str, Any]:
+    """Return who had the CPUs over a stretch of time, by the hypervisor below the host's kernel.
 
     Args:
-        subject: The machine.
-        window: After how many seconds the while begins, and how many it lasts.
+        below: How the host was asked.
+        account: What it accounts for: ``printed`` has what it was told near both ends.
 
     Returns:
-        ``below``: the machine's number (``domain``), how many ``cpus`` there are, and how many of
-        them the ``machine``, the ``host``'s kernel and each of the ``others`` had; ``host_on``,
-        which CPUs the host's kernel is kept on, as far as that is known. ``threads``:
-        those of the host that emulate devices for it. Empty where nothing is below its kernel.
+        The machine's number (``domain``), how many ``cpus`` there are, and how many of them the
+        ``machine``, the ``host``'s kernel and each of the ``others`` had; ``host_on``, which CPUs
+        the host's kernel is kept on, as far as that is known.
 
     Raises:
-        MachineFault: It has ended, or the hypervisor does not answer.
+        MachineFault: The machine has ended.
+        WorkloadFault: The host's agent does not tell of two moments.
     """
-    after_s, seconds = window
-    begins = time.monotonic() + after_s
-    if await subject.given_out() is None:
-        return {}
-    await asyncio.sleep(max(0.0, begins - time.monotonic()))
-    first, began = await subject.given_out(), time.monotonic()
-    await asyncio.sleep(max(0.0, begins + seconds - began))
-    last, took_s = await subject.given_out(), time.monotonic() - began
-    if first is None or last is None or took_s <= 0:
-        return {}
+    (first, began_s), (last, ended_s) = _looks(below, account)
+    seconds = ended_s - began_s
+    if seconds <= 0:
+        raise WorkloadFault("the hypervisor below the host was asked twice in one moment")
     return {
-        "below": {
-            "domain": last.domain,
-            "cpus": last.cpus,
-            "machine": (last.machine_s - first.machine_s) / took_s,
-            "host": (last.host_s - first.host_s) / took_s,
-            "host_on": list(last.host_on),
-            "others": {
-                name: (spent - first.others.get(name, 0.0)) / took_s
-                for name, spent in last.others.items()
-            },
+        "domain": last.domain,
+        "cpus": last.cpus,
+        "machine": (last.machine_s - first.machine_s) / seconds,
+        "host": (last.host_s - first.host_s) / seconds,
+        "host_on": list(below.host_on),
+        "others": {
+            name: (spent - first.others.get(name, 0.0)) / seconds
+            for name, spent in last.others.items()
         },
-        "threads": sorted({*first.threads, *last.threads}),
     }
+
+
+def _looks(below: Below, account: Mapping[str, Any]) -> list[tuple[GivenOut, float]]:
+    printed = account.get("printed")
+    try:
+        looks = [(str(each["text"]), finite(each["at_s"], "at_s")) for each in printed or ()]
+    except (KeyError, TypeError, ValueError) as error:
+        raise WorkloadFault(f"what the host printed cannot be read: {error!r}") from error
+    if len(looks) != 2:
+        raise WorkloadFault(f"the host printed {shortened(printed)}, not what it saw at both ends")
+    return [(below.read(text), at_s) for text, at_s in looks]

@@ -225,10 +225,11 @@ class _Course:
         asked = {"after_s": after_s, "seconds": seconds, "files": files}
         inside = {**asked, "tasks": False, "ask": dict(self.through.ask)}
         limit_s = seconds + after_s + STOP_S
-        threads = await subject.threads()
+        threads, below = await subject.threads(), await subject.below()
+        of_host = {**asked, "cycles": True, "command": [] if below is None else list(below.argv)}
         outside = {**asked, "tasks": False, "files": list(self.through.outside_files)}
         beside = [
-            self.host.run("account", {**asked, "cycles": True}, deadline_s=limit_s),
+            self.host.run("account", of_host, deadline_s=limit_s),
             subject.agent.run("account", inside, deadline_s=limit_s),
             between.client.agent.run("account", outside, deadline_s=limit_s),
             between.origin.agent.run("account", outside, deadline_s=limit_s),
@@ -238,12 +239,7 @@ class _Course:
             agent = between.client.agent
             beside.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
         first, began = await subject.host_cost(), time.monotonic()
-        giving = asyncio.ensure_future(given_out_meanwhile(subject, window))
-        try:
-            found = await _together(self._client(stage), *beside)
-            given = await giving
-        finally:
-            giving.cancel()
+        found = await _together(self._client(stage), *beside)
         last, took_s = await subject.host_cost(), time.monotonic() - began
         client = found[0]
         names = ("host", "machine", "client", "origin")
@@ -252,10 +248,14 @@ class _Course:
         if stage.probe is not None:
             self.done[PROBE] = found[5].value
             self.beside += _renamed(found[5], PROBE)
-        machine_tids = {**threads, **await subject.threads()}
+        machine_tids = {*threads, *await subject.threads()}
+        given: dict[str, Any] = {}
+        if below is not None and (still := await subject.below()) is not None:
+            machine_tids |= {*below.threads, *still.threads}
+            given["below"] = given_out_meanwhile(below, accounts["host"])
         vcpus = await subject.vcpu_threads()
         owners = {
-            "machine": sorted({*machine_tids, *given.get("threads", ())}),
+            "machine": sorted(machine_tids),
             "vcpus": list(vcpus),
             **await between.outside_threads(),
             "tare": list(between.tare),
@@ -266,7 +266,7 @@ class _Course:
             "accounts": accounts,
             "owners": owners,
             "cost": {**cost, "wall_s": took_s},
-            **({"below": given["below"]} if given else {}),
+            **given,
         }
         return replace(client, value=value)
 

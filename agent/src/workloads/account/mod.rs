@@ -4,6 +4,7 @@
 //! and at the end, and what they say is compared by whoever asked.
 
 mod cycles;
+mod printed;
 mod tasks;
 
 use crate::contract::{Context, Failure};
@@ -48,6 +49,9 @@ struct Params {
     files: Vec<String>,
     /// A server's own account.
     ask: Option<Ask>,
+    /// A command whose output is kept at both looks, within the stretch; none: empty.
+    #[serde(default)]
+    command: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -76,12 +80,19 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let began = monotonic_ns();
     let first_ns = began + (params.after_s * 1e9) as u64;
     rest(first_ns, context.stop);
+    let printing_ns = monotonic_ns();
+    let first = printed(&params.command)?;
+    let printing = monotonic_ns() - printing_ns;
     let cycles = params.cycles.then(cycles::Count::begin);
     let (before_ns, before) = (monotonic_ns(), texts(&params.files));
     let look = || params.tasks.then(Tasks::now).unwrap_or_default();
     let tasks = look();
     let look_s = (monotonic_ns() - before_ns) as f64 * 1e-9;
-    rest(before_ns + (params.seconds * 1e9) as u64, context.stop);
+    let last_ns = printing_ns + (params.seconds * 1e9) as u64;
+    // As early as it takes, so that both are told of a stretch of about the same load.
+    rest(last_ns.saturating_sub(printing), context.stop);
+    let last = printed(&params.command)?;
+    rest(last_ns, context.stop);
     let counted = cycles.map(cycles::Count::end);
     // In the order of the first look: then most threads are told of about the same stretch.
     let (after_ns, after) = (monotonic_ns(), texts(&params.files));
@@ -99,8 +110,14 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         "cycles": counted,
         "parents": after_tasks.parents(),
         "said": said.unwrap_or_default(),
+        "printed": first.into_iter().chain(last).collect::<Vec<_>>(),
         "warnings": [],
     }))
+}
+
+fn printed(command: &[String]) -> Result<Option<printed::Printed>, Failure> {
+    let wanted = !command.is_empty();
+    wanted.then(|| printed::by(command)).transpose()
 }
 
 fn is_kernels(path: &str) -> bool {
@@ -223,6 +240,29 @@ mod tests {
         serving.join().unwrap();
         fs::remove_dir_all(folder.parent().unwrap()).unwrap();
         assert!(answer(&path, "show info").is_err());
+    }
+
+    #[test]
+    fn a_command_is_heard_at_both_ends_of_the_stretch_and_within_it() {
+        let uptime = ["cut", "-d", " ", "-f", "1", "/proc/uptime"];
+        let asked = json!({"seconds": 1.0, "tasks": false, "command": uptime});
+        let (result, _) = run_with(run, &asked, &[]);
+        let heard = result["printed"].as_array().unwrap();
+        assert_eq!(heard.len(), 2);
+        let apart = heard[1]["at_s"].as_f64().unwrap() - heard[0]["at_s"].as_f64().unwrap();
+        let at = |index: usize| -> f64 {
+            let text = heard[index]["text"].as_str().unwrap();
+            text.trim().parse().unwrap()
+        };
+        assert!(
+            apart > 0.5 && (at(1) - at(0) - apart).abs() < 0.4,
+            "{heard:?}"
+        );
+        let nothing = json!({"seconds": 0.0, "tasks": false});
+        assert_eq!(run_with(run, &nothing, &[]).0["printed"], json!([]));
+        let wrong = json!({"seconds": 0.0, "tasks": false, "command": ["sh", "-c", "exit 3"]});
+        let (result, _) = run_with(run, &wrong, &[]);
+        assert!(result["error"].as_str().unwrap().contains("exit 3"));
     }
 
     #[test]

@@ -20,8 +20,6 @@ def given(
     own: int,
     batch: str,
     cpus: int,
-    threads: tuple[int, ...],
-    host_on: tuple[int, ...] = (),
 ) -> GivenOut:
     """Return what each had of the CPUs, from the lines of ``xl list``.
 
@@ -30,8 +28,6 @@ def given(
         own: The machine's number.
         batch: What the names of the machines that were started with it begin with.
         cpus: How many CPUs Xen has.
-        threads: Those of dom0 that emulate devices for the machine.
-        host_on: The CPUs that dom0 is kept on.
 
     Raises:
         MachineFault: The machine, or dom0, is not among them.
@@ -44,7 +40,7 @@ def given(
         if each.id not in (own, DOM0):
             name = each.name.removeprefix(batch) or str(each.id)
             others[name] = others.get(name, 0.0) + each.cpu_s
-    return GivenOut(own, cpus, spent[own], spent[DOM0], others, threads, host_on)
+    return GivenOut(own, cpus, spent[own], spent[DOM0], others)
 
 
 async def cpus_of(host: Host) -> int:

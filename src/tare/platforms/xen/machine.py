@@ -15,7 +15,7 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.begun import begun
-from tare.platforms.contract import Context, GivenOut, Machine, MachineSpec
+from tare.platforms.contract import Below, Context, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.disk import forget_file
 from tare.platforms.linux.process_machine import owned_directory
@@ -124,19 +124,21 @@ class XenMachine(Machine):
             cost["dom0_cpu_s"] = known[0].cpu_s
         return cost
 
-    async def given_out(self) -> GivenOut | None:
-        """Return who has had the CPUs so far, to 0.1 s, as ``xl list`` tells it.
+    async def below(self) -> Below:
+        """Return how dom0 is asked who has had the CPUs: by ``xl list``, to 0.1 s.
 
         Raises:
-            MachineFault: It has ended, or Xen's toolstack does not answer.
+            MachineFault: Xen's toolstack does not answer.
         """
-        self._cpus = self._cpus or await cpus_of(self._host)
-        self._host_on = self._host_on or await dom0s_cpus(self._host, self._cpus)
-        threads = await device_threads(self._host, self.id)
-        batch = self.name.removesuffix(self._spec.role)
-        # Last, so that the caller's clock is close to it.
-        told = (self.id, batch, self._cpus, threads, self._host_on)
-        return given(await xen.all_domains(self._host), *told)
+        cpus = self._cpus = self._cpus or await cpus_of(self._host)
+        self._host_on = self._host_on or await dom0s_cpus(self._host, cpus)
+        own, batch = self.id, self.name.removesuffix(self._spec.role)
+        return Below(
+            argv=xen.LIST,
+            read=lambda listed: given(xen_output.domains(listed), own, batch, cpus),
+            threads=await device_threads(self._host, own),
+            host_on=self._host_on,
+        )
 
     def traced_below(self) -> Vcpus | None:
         """Return its vCPUs, which are no threads of dom0's."""

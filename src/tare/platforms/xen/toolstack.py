@@ -15,6 +15,8 @@ from tare.platforms.xen import output as xen_output
 from tare.platforms.xen.output import Domain
 
 XL = "xl"
+LIST = (XL, "list", "-v")
+"""Tells of all domains: what each has had of the CPUs (``Time(s)``, xl(1))."""
 INSTALL = "apt-get install -y xen-system-amd64, then reboot and choose Xen in GRUB"
 START_XENSTORED = "start Xen's services, for example: systemctl start xenstored xenconsoled"
 COMMAND_S = 60.0
@@ -62,7 +64,7 @@ async def asked(host: Host, *arguments: str) -> str:
 
 async def all_domains(host: Host) -> tuple[Domain, ...]:
     """Return all domains, also half-built and dying ones; raises as :func:`asked`."""
-    return xen_output.domains(await asked(host, "list", "-v"))
+    return xen_output.domains(await asked(host, *LIST[1:]))
 
 
 async def find_domain(host: Host, name: str, uuid: str) -> Domain | None:

@@ -34,8 +34,10 @@ PROBE_ROOM = 10
 timed as if the proxy had made it wait."""
 STEP_WARMUP_S = 0.0
 """None: requests begin with the step, so that even a computer that stands still answers some."""
-MARGIN_S = 0.05
-"""How much later than its load an account begins, and earlier it ends."""
+MARGIN_S, MARGIN_SHARE = 0.05, 0.1
+"""How much later than its load an account begins, and earlier it ends: the longer of these seconds
+and this share of it. Several agents are told to begin, which takes each its own time, and to read
+all threads of a busy host takes a while as well."""
 OVERHEAD_S = 0.1
 """What a stage takes beside its load, for the plan."""
 USUAL_STEPS = 5
@@ -188,7 +190,8 @@ def _full(parameters: ProxyParameters, connections: int, rate: float) -> Stage:
         seconds=seconds,
         warmup_s=warmup,
     )
-    window = (warmup + MARGIN_S, seconds - 2 * MARGIN_S)
+    margin_s = max(MARGIN_S, MARGIN_SHARE * seconds)
+    window = (warmup + margin_s, seconds - 2 * margin_s)
     return Stage(FULL, client, probe=probe, account=window)
 
 
