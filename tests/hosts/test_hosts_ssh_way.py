@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,13 @@ from tare.platforms.given import require_direct
 from tare.study.hosting import Login
 
 ME = getpass.getuser()
+CARRY = (
+    "import os,socket,sys,threading;s=socket.create_connection(sys.argv[1:]);"
+    "t=lambda:[s.sendall(d) for d in iter(lambda:os.read(0,4096),b'')];"
+    "threading.Thread(target=t,daemon=True).start();"
+    "[os.write(1,d) for d in iter(lambda:s.recv(4096),b'')]"
+).replace("'", '"')
+"""Carries a connection from standard input to a host and port, and back."""
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +86,69 @@ async def test_it_goes_through_the_hosts_before_it(
         # The one before it is cut, and the host comes back through it.
         jump.cut()
         assert (await host.run(["true"])).ok
+
+
+def by_program(program: str) -> str:
+    return f"ProxyCommand {program}"
+
+
+async def test_it_goes_through_a_program_that_ends_with_the_connection(
+    sshd: Sshd, jump: Sshd, tmp_path: Path, agent_program: Path
+) -> None:
+    pid = tmp_path / "pid"
+    ssh = f"ssh -F {tmp_path}/ssh_config -W %h:%p bastion"
+    vm = block("vm", sshd, by_program(f"sh -c 'echo $$ > {pid}; exec {ssh}'"))
+    options = found(tmp_path, vm + block("bastion", jump))
+    kept = options_of(json.loads(json.dumps(way_of(options))))
+    assert kept == options
+    async with SshHost(kept, agent_program) as host:
+        assert (await host.run(["true"])).ok
+        with pytest.raises(MachineFault, match="reached through another computer"):
+            require_direct("vm", *host.addresses)
+        first = int(pid.read_text())
+        jump.cut()
+        assert (await host.run(["true"])).ok
+        last = int(pid.read_text())
+    assert first != last
+    for number in (first, last):
+        async with asyncio.timeout(10):
+            while Path(f"/proc/{number}").exists():
+                await asyncio.sleep(0.05)
+
+
+async def test_a_program_that_leads_nowhere_is_quoted(sshd: Sshd, tmp_path: Path) -> None:
+    agent = tmp_path / "agent"
+
+    async def told(program: str, **changes: Any) -> str:
+        options = found(tmp_path, block("vm", sshd, by_program(program)))
+        with pytest.raises((MachineFault, InputError)) as raised:
+            await SshHost(replace(options, **changes), agent).connect()
+        return str(raised.value)
+
+    said = await told("sh -c 'echo no token >&2; echo log in first >&2; exit 3'")
+    assert said.startswith(f"{ME}@vm:{sshd.port} cannot be reached: ")
+    assert "; its ProxyCommand said: no token / log in first" in said
+    assert "no-such-program" in await told("no-such-program %h")
+    silent = await told("sh -c 'echo waiting >&2; exec sleep 60'", connect_s=1.0)
+    assert "did not let Tare in within 1 s; its ProxyCommand said: waiting" in silent
+    make_key(tmp_path / "key")
+    other = tmp_path / "other"
+    other.write_text(f"example {(tmp_path / 'key.pub').read_text()}")
+    # The key that is asked for comes by the program as well.
+    way = f"{sys.executable} -c '{CARRY}' %h %p"
+    assert "; it shows SHA256:" in await told(way, known_hosts=other)
+
+
+def test_a_program_knows_who_logs_in_where_and_a_jump_goes_before_it(tmp_path: Path) -> None:
+    config = "Host vm\n  HostName 10.0.0.5\n  ProxyCommand way %r %h %p\n"
+    assert found(tmp_path, config).proxy_command == "way root 10.0.0.5 22"
+    assert found(tmp_path, config, user="me", port=24).proxy_command == "way me 10.0.0.5 24"
+    assert found(tmp_path, config, jump="none").proxy_command is None
+    behind = found(tmp_path, config, name="other", jump="vm,last")
+    assert (behind.proxy_command, behind.indirect) == (None, True)
+    assert [each.proxy_command for each in behind.jumps] == [f"way {ME} 10.0.0.5 22", None]
+    direct = found(tmp_path, "Host *\n  ProxyCommand none\n")
+    assert (direct.proxy_command, direct.indirect) == (None, False)
 
 
 async def test_a_study_names_the_jump_itself(
@@ -197,11 +269,6 @@ def test_what_a_study_says_goes_before(tmp_path: Path) -> None:
 
 
 def test_what_is_not_done_of_a_configuration_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="by `ProxyCommand`") as told:
-        found(tmp_path, "Host vm\n  ProxyCommand ssh -W %h:%p bastion\n")
-    assert "`jump: JUMP`" in told.value.hint
-    assert found(tmp_path, "Host vm\n  ProxyCommand nc %h %p\n", jump="none").jumps == ()
-    assert found(tmp_path, "Host *\n  ProxyCommand none\n").jumps == ()
     with pytest.raises(InputError, match="leads from a back to a"):
         found(tmp_path, "Host vm b\n  ProxyJump a\nHost a\n  ProxyJump b\n")
     with pytest.raises(InputError, match=r"ssh_config line 2: Invalid Port"):

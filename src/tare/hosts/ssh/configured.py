@@ -31,7 +31,8 @@ class Said:
         known_hosts: Files of hosts' keys (``UserKnownHostsFile``, ``GlobalKnownHostsFile``).
         key_alias: The name that the host's key is known by (``HostKeyAlias``).
         jump: The computers to go through (``ProxyJump``), ``none`` for none.
-        proxy_command: A program to go through (``ProxyCommand``), which Tare does not run.
+        proxy_command: A program to go through (``ProxyCommand``), with what ``%h`` and others
+            stand for.
     """
 
     address: str | None = None

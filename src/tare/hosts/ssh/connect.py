@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import secrets
 import shlex
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 
@@ -16,6 +18,7 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.address_pair import UNKNOWN, AddressPair, of_transport, told_by_sshd
 from tare.hosts.ssh.offering import offered
 from tare.hosts.ssh.options import SshOptions
+from tare.hosts.ssh.proxied import Proxy
 from tare.hosts.ssh.through import not_let_on, on_the_way
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -96,12 +99,14 @@ async def _one(
             f"there is no file {options.known_hosts} that could tell the key of {options.place}",
             await _how_to_know(options, through),
         )
+    proxy: Proxy | None = None
     try:
-        async with asyncio.timeout(options.connect_s):
-            return await asyncssh.connect(
+        async with contextlib.AsyncExitStack() as until_in, asyncio.timeout(options.connect_s):
+            proxy = _proxy(options, through, until_in)
+            connection = await asyncssh.connect(
                 options.reached_at,
                 options.port,
-                tunnel=through or (),
+                **_way(through, proxy),
                 username=options.user,
                 known_hosts=known,
                 host_key_alias=options.key_alias,
@@ -111,6 +116,11 @@ async def _one(
                 connect_timeout=options.connect_s,
                 login_timeout=options.connect_s,
             )
+            if proxy is not None:
+                # It ends with what goes through it.
+                connection.set_tunnel(proxy)
+                until_in.pop_all()
+            return connection
     except asyncssh.HostKeyNotVerifiable as error:
         raise await _key_not_verified(options, through) from error
     except asyncssh.PermissionDenied as error:
@@ -127,16 +137,44 @@ async def _one(
         ) from error
     except TimeoutError as error:
         raise MachineFault(
-            f"{options.place} did not let Tare in within {options.connect_s:g} s",
+            f"{options.place} did not let Tare in within {options.connect_s:g} s"
+            f"{await _last_words(proxy)}",
             f"is it on, and reachable? try: {options.login}",
             transient=True,
         ) from error
     except (OSError, asyncssh.Error) as error:
         raise MachineFault(
-            f"{options.place} cannot be reached: {reason(error)}",
+            f"{options.place} cannot be reached: {reason(error)}{await _last_words(proxy)}",
             f"is it on, and does sshd listen there? try: {options.login}",
             transient=True,
         ) from error
+
+
+def _proxy(
+    options: SshOptions,
+    through: asyncssh.SSHClientConnection | None,
+    until: contextlib.AsyncExitStack,
+) -> Proxy | None:
+    """Start the program that leads to a computer, which is ended with ``until``; None: none does.
+
+    Args:
+        options: How the computer is reached.
+        through: The connection to one before it, which goes before any program.
+        until: Where its end is left.
+    """
+    if through is not None or options.proxy_command is None:
+        return None
+    proxy = Proxy.start(options.proxy_command)
+    until.callback(proxy.close)
+    return proxy
+
+
+def _way(through: asyncssh.SSHClientConnection | None, proxy: Proxy | None) -> dict[str, Any]:
+    return {"tunnel": through or ()} if proxy is None else {"sock": proxy.socket}
+
+
+async def _last_words(proxy: Proxy | None) -> str:
+    return "" if proxy is None else await proxy.last_words()
 
 
 def reason(error: Exception) -> str:
@@ -173,9 +211,13 @@ async def _key_not_verified(
 
 async def _how_to_know(options: SshOptions, through: asyncssh.SSHClientConnection | None) -> str:
     try:
-        async with asyncio.timeout(min(options.connect_s, 10)):
+        async with (
+            contextlib.AsyncExitStack() as until_told,
+            asyncio.timeout(min(options.connect_s, 10)),
+        ):
+            way = _way(through, _proxy(options, through, until_told))
             key = await asyncssh.get_server_host_key(
-                options.reached_at, options.port, tunnel=through or (), config=None
+                options.reached_at, options.port, **way, config=None
             )
     except (OSError, asyncssh.Error):
         key = None
@@ -223,8 +265,8 @@ async def prepare(
         connection,
         f"{folder}/tare-agent",
         f"/tmp/tare-keep-{token}",
-        # Through another computer, asyncssh tells that one's end of the way.
-        UNKNOWN if options.jumps else of_transport(connection.get_extra_info),
+        # Through another computer, asyncssh tells that one's end of the way; a program tells none.
+        UNKNOWN if options.indirect else of_transport(connection.get_extra_info),
         told_by_sshd(told),
     )
 

@@ -39,8 +39,6 @@ def options_for(host: str, login: Login, patience_s: float) -> SshOptions:
     config = _config(login)
     said = look_up(config, host, login.user, login.port)
     jump = login.jump if login.jump is not None else said.jump
-    if jump is None:
-        _refuse_proxy(said, host, config)
     target = SshOptions(
         host=host,
         user=login.user or said.user or USER,
@@ -54,7 +52,25 @@ def options_for(host: str, login: Login, patience_s: float) -> SshOptions:
         sudo=login.sudo,
         config=config,
     )
-    return replace(_with_said(target, login, said), jumps=_jumps(jump, login, config, frozenset()))
+    return replace(
+        _with_said(target, login, said),
+        jumps=_jumps(jump, login, config, frozenset()),
+        proxy_command=_proxy_command(target, said, jump),
+    )
+
+
+def _proxy_command(options: SshOptions, said: Said, jump: str | None) -> str | None:
+    """Return the program that leads to a computer, where no other computer does.
+
+    Args:
+        options: How the computer is logged in to.
+        said: What the configuration says of it.
+        jump: The computers to go through, as they were named.
+    """
+    if jump is not None or said.proxy_command is None:
+        return None
+    # Looked up again: `%r` stands for who logs in, which was not known before.
+    return look_up(options.config, options.host, options.user, options.port).proxy_command
 
 
 def _with_said(options: SshOptions, login: Login, said: Said) -> SshOptions:
@@ -99,11 +115,11 @@ def _jumps(
                     f"{config}: `ProxyJump` leads from {jump.host} back to {jump.host}",
                     "name the computers to go through in the study: `jump: HOST`",
                 )
-            if said.jump is None:
-                _refuse_proxy(said, jump.host, config)
             found += _jumps(said.jump, login, config, before | {jump.host})
         # Each knows those before it, for the command that tries it by hand.
-        found.append(replace(_jump(jump, login, config, said), jumps=tuple(found)))
+        options = replace(_jump(jump, login, config, said), jumps=tuple(found))
+        command = None if index else _proxy_command(options, said, said.jump)
+        found.append(replace(options, proxy_command=command))
     return tuple(found)
 
 
@@ -139,15 +155,6 @@ def _config(login: Login) -> Path | None:
             f"there is no SSH configuration {named}", "name a file, or write `ssh-config: none`"
         )
     return named
-
-
-def _refuse_proxy(said: Said, host: str, config: Path | None) -> None:
-    if said.proxy_command is not None:
-        raise InputError(
-            f"{config} reaches {host} by `ProxyCommand`, and Tare starts no program for that",
-            "write `ProxyJump JUMP` there, which says the same as `ProxyCommand ssh -W %h:%p JUMP`;"
-            " or name the computer to go through in the study: `jump: JUMP`, or `jump: none`",
-        )
 
 
 def _path(text: str) -> Path:

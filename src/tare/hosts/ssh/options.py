@@ -40,6 +40,8 @@ class SshOptions:
         agent_folder: Where the agent is put; None: where it stays for the next time.
         jumps: The computers that the way there goes through, the first one first; of what is said
             of one of them, only what belongs to logging in counts.
+        proxy_command: A program that leads to the first computer of the way, as the shell takes
+            it; None: it is reached directly.
         config: The SSH configuration that named what follows; None: there is none.
         address: What is connected to; None: ``host`` itself.
         key_alias: The name that the host's key is known by; None: what is connected to.
@@ -65,6 +67,7 @@ class SshOptions:
     sudo: bool = False
     agent_folder: Path | None = None
     jumps: tuple[SshOptions, ...] = ()
+    proxy_command: str | None = None
     config: Path | None = None
     address: str | None = None
     key_alias: str | None = None
@@ -88,6 +91,11 @@ class SshOptions:
         """User, host and port, as ``ssh -J`` takes them."""
         port = "" if self.port == 22 else f":{self.port}"
         return f"{self.user}@{self.host}{port}"
+
+    @property
+    def indirect(self) -> bool:
+        """Whether the way there goes through another computer, or through a program."""
+        return bool(self.jumps) or self.proxy_command is not None
 
     @property
     def reached_at(self) -> str:

@@ -1,0 +1,90 @@
+"""The way to a host through a program of its user's: ``ProxyCommand`` of ssh_config(5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+from subprocess import PIPE, Popen
+
+KEPT = 4096
+"""Bytes of what the program says beside the connection; its last words tell what is wrong."""
+LINES = 3
+GRACE_S = 2.0
+
+
+class Proxy:
+    """A program that carries a connection from its standard input to a host, and back.
+
+    It outlives no connection, but may outlive the event loop: threads look after it.
+
+    Args:
+        process: It.
+        ours: The connection's end here.
+    """
+
+    def __init__(self, process: Popen[bytes], ours: socket.socket) -> None:
+        self.socket = ours
+        self._process = process
+        self._said = bytearray()
+        self._listening = threading.Thread(target=self._listen, daemon=True)
+        self._listening.start()
+
+    @classmethod
+    def start(cls, command: str) -> Proxy:
+        """Start a program as OpenSSH does: by the shell, which becomes it.
+
+        Raises:
+            OSError: There is no shell, or no room for another process.
+        """
+        ours, its = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            # Out of reach of Ctrl-C, which Tare hears and which ends no connection.
+            process = Popen(
+                ["/bin/sh", "-c", f"exec {command}"],
+                stdin=its.fileno(),
+                stdout=its.fileno(),
+                stderr=PIPE,
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            its.close()
+        return cls(process, ours)
+
+    async def last_words(self) -> str:
+        """Return what it said last, to go behind a sentence; empty where it said nothing."""
+        await asyncio.to_thread(self._listening.join, GRACE_S)
+        lines = bytes(self._said).decode(errors="replace").split("\n")
+        told = [line.strip() for line in lines if line.strip()][-LINES:]
+        return f"; its ProxyCommand said: {' / '.join(told)}" if told else ""
+
+    def close(self) -> None:
+        """End it; it has noticed by itself where the connection is closed already."""
+        self.socket.close()
+        self._process.terminate()
+        threading.Thread(target=self._require_end, daemon=True).start()
+
+    async def wait_closed(self) -> None:
+        """Wait until it has ended."""
+        await asyncio.to_thread(self._process.wait)
+
+    def _require_end(self) -> None:
+        try:
+            self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def _listen(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as errors, contextlib.suppress(OSError):
+            while piece := os.read(errors.fileno(), KEPT):
+                self._said += piece
+                del self._said[:-KEPT]
+        self._process.wait()
