@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from rich.console import Console
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from report.report_page_reader import read
@@ -20,8 +21,12 @@ from tare.analysis.changed import changed
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison
 from tare.analysis.settings import Settings
+from tare.errors import InputError
 from tare.events import Record, fold_records
 from tare.report.anchors import anchor_of
+from tare.report.between import render_changes
+from tare.report.changes import changes_page
+from tare.report.changes_table import RunPair
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
 from tare.report.palette import looks
@@ -165,3 +170,44 @@ def test_a_page_of_anything_but_two_runs_is_refused(runs: Mapping[str, Path]) ->
     done = tare("compare", runs["before"], "--html", "x.html")
     assert done.returncode == 2
     assert "about two runs" in done.stderr
+
+
+def of_arms(number: int, *arms: str, workload: str = "work") -> Comparison:
+    metric = SimulatedMetric(
+        "latency", dict.fromkeys(arms, 1e-6), unit="s", workload=workload, spreads=(0.01, 0.0)
+    )
+    run = SimulatedRun(
+        [metric], arms={arm: ARMS[arm] for arm in arms}, emulated=frozenset(), run=f"r{number}"
+    )
+    records = (Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(run)))
+    data = run_data(Path("nowhere"), fold_records(records))
+    return compare_runs(data, Settings.of([data]))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says", "hint"),
+    [
+        (of_arms(1, "bare", "vm"), of_arms(2, "bare"), "the run r2 has no arm", "`hosts:`"),
+        (of_arms(1, "bare"), of_arms(2, "bare", "vm"), "the run r1 has no arm", "`hosts:`"),
+        (
+            of_arms(1, "bare", "box"),
+            of_arms(2, "bare", "vm"),
+            "no arm in common but bare: the first has box, the second vm",
+            "the same in both studies",
+        ),
+        (
+            of_arms(1, "bare", "vm"),
+            of_arms(2, "bare", "vm", workload="other"),
+            "no arm of both did the same work",
+            "the same workloads",
+        ),
+    ],
+)
+def test_runs_with_nothing_in_common_are_told_what_they_lack(
+    before: Comparison, after: Comparison, says: str, hint: str
+) -> None:
+    with pytest.raises(InputError, match=says) as told:
+        render_changes(before, after, Console())
+    assert hint in told.value.hint
+    page = changes_page(RunPair({"bare": before}, {"bare": after}, "bare"), [], Path())
+    assert says in page.lead

@@ -18,6 +18,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
 from tare.report.arrange import arranged
+from tare.report.nothing_common import why_nothing
 from tare.report.run_doubts import doubts_of
 from tare.report.svg import legible
 from tare.report.words import (
@@ -53,9 +54,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     told = changed({base: before}, {base: after}, base)
     found = [one for one in told if one.change.before.headline]
     if not found:
-        raise InputError(
-            "the runs have no headline effect in common", "name two runs that measured the same"
-        )
+        raise InputError(*why_nothing(before, after))
     names = Names(Part.of(one.change.key) for one in found)
     table = table_of(
         "What", "Arm", "Before", "After", "After ÷ before", "Interval", "Verdict", plain=console

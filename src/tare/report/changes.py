@@ -26,6 +26,7 @@ from tare.report.changes_table import (
 )
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
+from tare.report.nothing_common import why_nothing
 from tare.report.palette import looks
 from tare.report.rendering import SCRIPTS, filled
 from tare.report.run_doubts import doubts_of
@@ -104,7 +105,7 @@ def changes_page(pair: RunPair, found: Sequence[Changed], folder: Path) -> Chang
         subtitle=f"{_named(after)} against {_named(before)}; each effect against "
         f"{legible(pair.chosen)}",
         alerts=doubts_of(comparison, pair.after[pair.chosen]),
-        lead=_lead(headlines),
+        lead=_lead(headlines) if headlines else _nothing(pair),
         arms=_arms(headlines, comparison),
         wide=wide,
         narrow=narrow,
@@ -134,9 +135,12 @@ def _named(run: RunData) -> str:
     return f"{legible(run.run)} ({day} UTC)"
 
 
+def _nothing(pair: RunPair) -> str:
+    why, _ = why_nothing(pair.before[pair.chosen], pair.after[pair.chosen])
+    return f"Nothing can be compared: {why}."
+
+
 def _lead(headlines: Sequence[Changed]) -> str:
-    if not headlines:
-        return "The runs have no headline effect in common, so nothing can be compared."
     counts = Counter[str](one.verdict for one in headlines)
     told = [f"{counts[word]} {said}" for word, said in HEADED.items() if counts[word]]
     if counts["preliminary"] == len(headlines):
