@@ -18,6 +18,7 @@ from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.hosts.ledger.undoing import Refused
 from tare.platforms.linux.network.functions import UNSET, VFIO, Function
+from tare.platforms.linux.pci_address import ADDRESS
 from tare.platforms.statement import Write
 
 LENT = "pci-function"
@@ -33,7 +34,6 @@ LENT_FUNCTION = Write(
 )
 _DEVICES, _DRIVERS = Path("/sys/bus/pci/devices"), Path("/sys/bus/pci/drivers")
 _PROBE = Path("/sys/bus/pci/drivers_probe")
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _ASK_S = 20.0
 
 
@@ -95,7 +95,7 @@ async def give_back(host: Host, entry: Entry) -> str:
         OSError, MachineFault: It cannot be given back.
     """
     address, driver = str(entry.details["address"]), str(entry.details["driver"])
-    if not _ADDRESS.fullmatch(address) or "/" in driver:
+    if not re.fullmatch(ADDRESS, address) or "/" in driver:
         raise Refused("it names no PCI function")
     device = _DEVICES / address
     # After a boot, or where its owner made the functions anew, nothing of what was changed is left.
