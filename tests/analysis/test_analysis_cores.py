@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 from tare.analysis.cores import Core, apart, bound_cpus, cores_of, shares, together
 from tare.analysis.job_counters import counter_values, value_of
 from tare.analysis.monitoring import Monitor, Phase, Track, _grouped, track_of
+from tare.report.cores import groups_table
+from tare.report.figures.monitoring import monitoring_figure
 
 STEPS = np.arange(6, dtype=np.float64)
 KEPT = np.ones(5, dtype=bool)
@@ -112,6 +116,32 @@ def test_counters_of_a_step_are_those_of_its_phases_and_of_slaves_alone() -> Non
     assert value_of(one, "disk-read", "host", "read") == pytest.approx(6e5)
     assert value_of(one, "disk-read", "machines", "read") is None
     assert value_of(one, "cpu-used", "machines", "sort") is None
+
+
+def test_what_is_asked_of_hosts_is_asked_of_all_of_them_and_each_has_cpus_of_its_own() -> None:
+    one = watched("kvm", 1, level=0.6)
+    further = Track("host-h2", one.hosts[0].time_s, {"disk-read": (0.0,) * 10})
+    both = replace(one, tracks=(further, *one.tracks))
+    assert [track.role for track in both.hosts] == ["host", "host-h2"]
+    assert value_of(both, "disk-read", "host", "read") == pytest.approx(3e5)
+    assert value_of(both, "cpu-used", "machines", "read") == pytest.approx(0.7)
+    bound = replace(
+        both,
+        tracks=tuple(
+            replace(track_of(role, columns({0: 90, 1: 10})) or further, role=role)
+            for role in ("host", "host-h2")
+        ),
+        bound={"host": frozenset({0}), "host-h2": frozenset({1})},
+    )
+    rows = [(use.role, use.which, use.numbers) for use in groups_table([bound]).rows]
+    assert rows == [
+        ("host", "with machines", (0,)),
+        ("host", "without", (1,)),
+        ("host-h2", "with machines", (1,)),
+        ("host-h2", "without", (0,)),
+    ]
+    told = monitoring_figure(bound, name="m")
+    assert "the host h2" in json.dumps(told.spec.marks)
 
 
 def test_over_blocks_there_are_means_with_intervals() -> None:

@@ -92,7 +92,8 @@ def test_a_process_bound_to_one_cpu_of_its_host_is_limited_by_that_one() -> None
     bound = replace(watched, own={"slave-1": frozenset({3})})
     assert use_of(bound, PHASES[0]).limit == "CPU"
     # A machine of its own numbers its CPUs itself, so where they are on the host says nothing.
-    assert use_of(replace(watched, bound=frozenset({3})), PHASES[0]).limit == "nothing of these"
+    placed = replace(watched, bound={"host": frozenset({3})})
+    assert use_of(placed, PHASES[0]).limit == "nothing of these"
 
 
 def test_arms_are_told_apart() -> None:

@@ -17,7 +17,7 @@ baseline: bare
 blocks: {{least: 2, most: 2}}
 hosts:
   here: local
-  there: {{ssh: 127.0.0.1, port: {port}, user: {user}, known-hosts: {known}, key: {key}}}
+  there: {{{reached}}}
 shape: {{vcpus: 1, memory: 1GiB, disk: 1GiB}}
 arms:
   bare: {{platform: bare, on: here}}
@@ -37,9 +37,7 @@ def test_slaves_of_one_cluster_are_on_two_hosts(
     study, folder, place = tmp_path / "apart.yaml", tmp_path / "run", tmp_path / "sshd"
     place.mkdir()
     with two_hosts(tmp_path, agent_program) as (_, far), sshd_inside(far, place) as server:
-        options = server.options()
-        told = {"user": options.user, "known": options.known_hosts, "key": options.key}
-        study.write_text(STUDY.format(port=server.port, **told))
+        study.write_text(STUDY.format(reached=server.in_a_study()))
         done = tare("run", study, "--out", folder, limit_s=2300)
     assert done.returncode == 0, done.stdout + done.stderr
     ended = of_type(folder, "cell_finished")
@@ -52,5 +50,12 @@ def test_slaves_of_one_cluster_are_on_two_hosts(
         for ready in of_type(folder, "machine_ready")
     }
     assert spans == {("together", 1), ("apart", 2)}
+    hosts = {
+        (cell["cell"].split("/")[2], role)
+        for cell in ended
+        for role in cell["facts"]["origins_ns"]
+        if role.startswith("host")
+    }
+    assert hosts == {("together", "host"), ("apart", "host"), ("apart", "host-there")}
     assert_no_ledger_is_left(tmp_path)
     assert_no_process_is_left(folder)

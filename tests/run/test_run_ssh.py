@@ -29,8 +29,7 @@ STUDY = """
 study: afar
 baseline: bare
 blocks: {{least: 2, most: 2}}
-host: {{ssh: 127.0.0.1, port: {port}, user: {user}, known-hosts: {known}, key: {key},
-       patience: 5s}}
+host: {{{reached}, patience: 5s}}
 shape: {{vcpus: 1, memory: 128MiB}}
 arms:
   bare: {{platform: bare}}
@@ -46,8 +45,7 @@ baseline: bare
 blocks: {{least: 2, most: 2}}
 hosts:
   here: local
-  there: {{ssh: 127.0.0.1, port: {port}, user: {user}, known-hosts: {known}, key: {key},
-           patience: 5s}}
+  there: {{{reached}, patience: 5s}}
 shape: {{vcpus: 1, memory: 128MiB}}
 arms:
   bare: {{platform: bare, on: here}}
@@ -63,8 +61,7 @@ baseline: bare
 blocks: {{least: 2, most: 2}}
 hosts:
   here: local
-  there: {{ssh: 127.0.0.1, port: {port}, user: {user}, known-hosts: {known}, key: {key},
-           patience: 5s}}
+  there: {{{reached}, patience: 5s}}
 shape: {{vcpus: 1, memory: 128MiB}}
 arms:
   bare: {{platform: bare, on: here}}
@@ -73,7 +70,7 @@ arms:
 scenarios:
   apart: {{machines: {{peer: {{on: there}}}}}}
 workloads:
-  request-response: {{duration: 1500ms}}
+  request-response: {{duration: 2500ms}}
 """
 GUEST = "  guest: {platform: qemu, accelerator: tcg}\n"
 EVERY = """\
@@ -93,18 +90,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
 def written(
     server: Sshd, folder: Path, arms: str = "", duration: str = "300ms", study: str = STUDY
 ) -> Path:
-    options = server.options()
     path = folder / "afar.yaml"
-    path.write_text(
-        study.format(
-            port=server.port,
-            user=options.user,
-            known=options.known_hosts,
-            key=options.key,
-            arms=arms,
-            duration=duration,
-        )
-    )
+    path.write_text(study.format(reached=server.in_a_study(), arms=arms, duration=duration))
     return path
 
 
@@ -194,8 +181,19 @@ def test_the_machines_of_one_cell_are_on_two_hosts(server: Sshd, tmp_path: Path)
     ended = [event for event in told if event["type"] == "cell_finished"]
     assert [cell["status"] for cell in ended] == ["ok"] * 6, ended
     ready = {each["machine"]: each for each in told if each["type"] == "machine_ready"}
+    # Each host's beside each machine's, and on whose clock each began.
+    watched = {"subject", "peer", "host", "host-there"}
+    for cell in ended:
+        assert cell["facts"]["host_counters"] == {"sampled": True, "reason": ""}
+        assert set(cell["facts"]["origins_ns"]) == watched
+        saved = [e for e in told if e["type"] == "series" and e["cell"] == cell["cell"]]
+        assert {e["role"] for e in saved if e["name"] == "counters"} == watched
     for cell in (event for event in told if event["type"] == "cell_started"):
         assert set(cell["machines"]) == {"subject", "peer"}
+        hosts = {
+            each: ready[name]["placement"].get("host") for each, name in cell["machines"].items()
+        }
+        assert hosts == {"subject": None, "peer": "there"}
         networks = [ready[name]["placement"]["network"] for name in cell["machines"].values()]
         assert len({network["address"] for network in networks}) == 2
         assert all(network["joined"] == "bridge" for network in networks)

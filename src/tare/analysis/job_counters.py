@@ -86,10 +86,9 @@ def value_of(monitor: Monitor, quantity: str, whose: Whose, step: str) -> float 
 
 
 def tracks_of(monitor: Monitor, whose: Whose) -> tuple[Track, ...]:
-    """Return the tracks of a cluster's slaves, or of their host."""
+    """Return the tracks of a cluster's slaves, or of their hosts."""
     if whose == "host":
-        host = monitor.track("host")
-        return () if host is None else (host,)
+        return monitor.hosts
     slaves = tuple(track for track in monitor.tracks if track.role.startswith(SLAVE))
     subject = monitor.track("subject")
     # A master that is a slave too has no other role.

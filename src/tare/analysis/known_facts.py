@@ -155,6 +155,7 @@ _FACTS: Mapping[str, Any] = {
 """By the name of a fact that the analysis or the report goes by, what it holds."""
 _PLACEMENT: Mapping[str, Any] = {
     "cpus": list[_Whole],
+    "host": str,
     "memory": _Object,
     "network": _Object,
     "nic": _Object,

@@ -15,6 +15,7 @@ from tare.analysis.cores import Core, apart, bound_cpus, cores_of, grown, shares
 from tare.analysis.parquet import UnreadableSeries, floats, understood
 from tare.analysis.rundata import RunData
 from tare.analysis.series_file import read_series
+from tare.events.parts import host_named, is_host
 from tare.events.results import CellResult, SeriesEntry
 
 SERIES = "counters"
@@ -73,7 +74,7 @@ class Track:
     """One computer's counters over one cell.
 
     Args:
-        role: ``subject`` or ``host``.
+        role: A machine's, ``host`` for the arm's own host, ``host-NAME`` for another one.
         time_s: The ends of the intervals, seconds since the cell's common start; since the first
             sample where that start was not recorded.
         values: By quantity of :data:`QUANTITIES`, one value an interval; a quantity whose counters
@@ -98,10 +99,10 @@ class Track:
 
 @dataclass(frozen=True)
 class Monitor:
-    """A cell with its tracks, the machine's and the host's, each as far as it was recorded.
+    """A cell with its tracks, the machines' and the hosts', each as far as it was recorded.
 
-    ``bound`` are the CPUs of the arm's host that its machines were bound to; ``own`` has those of
-    each role whose counters are its host's, and so tell of other CPUs too.
+    ``bound`` has, by the role of each host, the CPUs that machines were bound to there; ``own``
+    those of each role whose counters are its host's, and so tell of other CPUs too.
     """
 
     cell: str
@@ -113,7 +114,7 @@ class Monitor:
     emulated: bool
     tracks: tuple[Track, ...]
     phases: tuple[Phase, ...] = ()
-    bound: frozenset[int] = frozenset()
+    bound: Mapping[str, frozenset[int]] = field(default_factory=dict)
     own: Mapping[str, frozenset[int]] = field(default_factory=dict)
     run: str = ""
 
@@ -121,6 +122,21 @@ class Monitor:
     def length_s(self) -> float:
         """How long it was watched."""
         return max(track.time_s[-1] for track in self.tracks)
+
+    @property
+    def hosts(self) -> tuple[Track, ...]:
+        """The tracks of hosts, that of the arm's own first."""
+        found = [track for track in self.tracks if is_host(track.role)]
+        return tuple(sorted(found, key=lambda track: track.role))
+
+    @property
+    def machines(self) -> tuple[Track, ...]:
+        """The tracks of machines."""
+        return tuple(track for track in self.tracks if not is_host(track.role))
+
+    def bound_on(self, role: str) -> frozenset[int]:
+        """Return the CPUs of a host that machines were bound to."""
+        return self.bound.get(role, frozenset())
 
     def track(self, role: str) -> Track | None:
         """Return the track of ``role``, if it was recorded."""
@@ -166,7 +182,11 @@ def _monitor(
 ) -> Monitor:
     cell = found.cell
     places = placed.get((cell.block, cell.arm, cell.scenario), [])
-    bound = bound_cpus(places)
+    roles = [track.role for track in found.tracks if is_host(track.role)]
+    bound = {
+        role: bound_cpus(each for each in places if each.get("host", "") == host_named(role))
+        for role in roles
+    }
     return Monitor(
         run=cell.run,
         cell=cell.cell,
@@ -176,7 +196,7 @@ def _monitor(
         workload=cell.workload,
         parameters=cell.parameters,
         emulated=cell.arm in emulated,
-        tracks=tuple(_grouped(track, bound) for track in found.tracks),
+        tracks=tuple(_grouped(track, bound.get(track.role, frozenset())) for track in found.tracks),
         phases=phases_of(cell.facts),
         bound=bound,
         own={
@@ -188,9 +208,9 @@ def _monitor(
 
 
 def _grouped(track: Track, bound: frozenset[int]) -> Track:
-    """Return the host's track with the CPUs that machines are bound to apart from the others."""
+    """Return a host's track with the CPUs that machines are bound to apart from the others."""
     mine, others = apart(track.cores, bound)
-    if track.role != "host" or not mine or not others:
+    if not is_host(track.role) or not mine or not others:
         return track
     groups = {
         f"{group}-{state}": values

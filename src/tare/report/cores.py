@@ -8,6 +8,7 @@ from statistics import fmean
 
 from tare.analysis.cores import STATES, Core, apart, together
 from tare.analysis.monitoring import Monitor, Track
+from tare.events.parts import is_host
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, marked
 
@@ -33,11 +34,11 @@ def groups_table(monitors: Sequence[Monitor]) -> Table[CoresUse]:
     """Return a row for each group of CPUs of a host of which machines have some for themselves."""
     rows = []
     for monitor in monitors:
-        host = monitor.track("host")
-        mine, others = apart(host.cores, monitor.bound) if host else ((), ())
-        if host is not None and mine and others:
-            rows.append(_use(monitor, host, "with machines", mine))
-            rows.append(_use(monitor, host, "without", others))
+        for host in monitor.hosts:
+            mine, others = apart(host.cores, monitor.bound_on(host.role))
+            if mine and others:
+                rows.append(_use(monitor, host, "with machines", mine))
+                rows.append(_use(monitor, host, "without", others))
     return _table("monitoring-groups", "CPUs of the host with machines, and those without", rows)
 
 
@@ -53,9 +54,9 @@ def cores_table(monitors: Sequence[Monitor]) -> Table[CoresUse]:
 
 
 def _which(monitor: Monitor, track: Track, core: Core) -> str:
-    if track.role != "host":
+    if not is_host(track.role):
         return "of the machine"
-    return "with machines" if core.number in monitor.bound else "without"
+    return "with machines" if core.number in monitor.bound_on(track.role) else "without"
 
 
 def _use(monitor: Monitor, track: Track, which: str, cores: Sequence[Core]) -> CoresUse:

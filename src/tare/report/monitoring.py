@@ -19,7 +19,7 @@ from tare.analysis.monitoring import (
 from tare.analysis.rundata import RunData
 from tare.report.cores import cores_table, groups_table
 from tare.report.figures.frame import Figure
-from tare.report.figures.monitoring import WORDS, monitoring_figure
+from tare.report.figures.monitoring import monitoring_figure, whose_counters
 from tare.report.leads import Leads
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
@@ -178,4 +178,4 @@ def means_told(track: Track) -> str:
 
 
 def _whose(track: Track) -> str:
-    return WORDS.get(track.role, track.role)
+    return whose_counters(track.role)

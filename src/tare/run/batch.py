@@ -127,8 +127,9 @@ class BatchRunner:
                 await self._clear(site.run_host, site.context)
             place = Place(batch, arm, home, abroad, machines)
             place = replace(place, connection=await self._connection(place, cells))
-            watch = await self._watch(place, cells)
-            cast = await self._cast(place, "bridged" in self._needs(batch, cells), watch)
+            watched = await self._watched(place, cells)
+            bridged = "bridged" in self._needs(batch, cells)
+            cast = await self._cast(place, bridged, watched[0] if watched else None)
             cast = await place.machines.enter_async_context(
                 clustered(
                     cast,
@@ -161,7 +162,7 @@ class BatchRunner:
                     logs=self._logs(cast.subject.name),
                     host_trace=batch.host_trace,
                     lost=place.lost,
-                    watch=watch,
+                    watched=watched,
                     unaltered=partial(held_unaltered, context.host, context.ledger),
                     in_step=None if side is None else InStep(side, index),
                     bus=arm.bus_of(
@@ -212,15 +213,22 @@ class BatchRunner:
             *(needs_of(known[cell.kind], [cell.parameters]) for cell in cells)
         )
 
-    async def _watch(self, place: Place, cells: Sequence[Cell]) -> HostSampler | None:
-        """Have the host's counters at hand where any cell is long enough for them."""
+    async def _watched(self, place: Place, cells: Sequence[Cell]) -> list[HostSampler]:
+        """Have the counters of all hosts at hand where any cell is long enough for them.
+
+        The arm's own host comes first.
+        """
         known = self.cells.workloads
         if not any(
             not known[cell.kind].realtime and cell.expected_s >= LEAST_COUNTED_S for cell in cells
         ):
-            return None
-        watching = host_sampler(place.home.context, place.batch.placement.subject)
-        return await place.machines.enter_async_context(watching)
+            return []
+        placed = place.batch.placement
+        watching = [host_sampler(place.home.context, placed.subject)]
+        for name, site in place.abroad.items():
+            apart = [cpu for each in placed.companions if each.host == name for cpu in each.cpus]
+            watching.append(host_sampler(site.context, apart, name))
+        return [await place.machines.enter_async_context(each) for each in watching]
 
     async def _cast(self, place: Place, bridged: bool, watch: HostSampler | None) -> Cast:
         """Boot the machines of all roles; ``bridged``: some cell has the subject between two."""
@@ -229,7 +237,7 @@ class BatchRunner:
         neighbours = await self._boot_neighbours(place)
         companions = {
             each.role: await self._boot(
-                place, each.cpus, each.role, each.memory, each.vcpus, place.abroad.get(each.host)
+                place, each.cpus, each.role, each.memory, each.vcpus, each.host
             )
             for each in placed.companions
         }
@@ -292,9 +300,10 @@ class BatchRunner:
         role: str,
         memory: int | None = None,
         vcpus: int | None = None,
-        site: Site | None = None,
+        host: str = "",
     ) -> Machine:
-        batch, arm, site = place.batch, place.arm, site or place.home
+        batch, arm = place.batch, place.arm
+        site = place.abroad.get(host, place.home)
         context = site.context
         name = self.newest = f"tare-{self.run}-{next(self.numbers)}-{role}"
         vcpus = batch.vcpus if role == SUBJECT else vcpus or arm.shape.vcpus
@@ -331,6 +340,7 @@ class BatchRunner:
                 proof=dict(hello.proof),
                 placement={
                     "role": role,
+                    **({"host": host} if host in place.abroad else {}),
                     "cpus": list(cpus),
                     "vcpu_threads": list(await machine.vcpu_threads()),
                     # Its counters of CPUs are the host's then, which has more than its own.

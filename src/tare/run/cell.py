@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -141,7 +141,7 @@ class Attempt:
         logs: Paths of the subject's logs, relative to the run's folder.
         host_trace: Whether the host's side is recorded where the workload can use it.
         lost: Each set if a host is lost as a whole, or the network between hosts.
-        watch: What samples the host's counters beside the machine's.
+        watched: What samples the hosts' counters beside the machines'.
         unaltered: Raises MachineFault where the host is no longer as the machines need it.
         in_step: What keeps it in step with the other arm of a duet.
         bus: What the host counts of caches and memory.
@@ -155,7 +155,7 @@ class Attempt:
     logs: tuple[str, ...] = ()
     host_trace: bool = False
     lost: tuple[asyncio.Future[MachineFault], ...] = ()
-    watch: HostSampler | None = None
+    watched: Sequence[HostSampler] = ()
     unaltered: Callable[[], Awaitable[None]] | None = None
     in_step: InStep | None = None
     bus: HostBus = field(default_factory=lambda: HostBus(None))
@@ -256,7 +256,7 @@ class Attempt:
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
         if not (looks := not context.hands_off):
             subject.agent.repeat_after(HANDS_OFF_REPEAT_S)
-        counters = Counters(subject, self.watch, counted, cast.companions, looks=looks)
+        counters = Counters(subject, self.watched, counted, cast.companions, looks=looks)
         await counters.begin(first[SUBJECT])
         beginning = asyncio.ensure_future(loads.begin(barrier))
         began = time.monotonic()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import TareError
+from tare.events.parts import HOST as ROLE
+from tare.events.parts import host_role, is_host
 from tare.hosts import start_owned
 from tare.run.alive import ANSWER_S, given_up
 from tare.run.cost import MEMORY
@@ -33,27 +35,40 @@ HOST = "host_counters"
 
 @dataclass
 class HostSampler:
-    """An agent on the host that samples its counters; ``reason`` says why there is none."""
+    """An agent on a host that samples its counters; ``reason`` says why there is none.
 
+    ``name`` is the study's name of a host beside the arm's own.
+    """
+
+    name: str = ""
     agent: AgentClient | None = None
     reason: str = ""
 
+    @property
+    def role(self) -> str:
+        """Whose counters they are."""
+        return host_role(self.name)
+
     def lose(self, error: Exception) -> None:
         """Do without from now on: a cell is not worth less for it."""
-        self.agent, self.reason = None, f"the host's counters could not be sampled: {error}"
+        whose = f"the counters of {self.name}" if self.name else "the host's counters"
+        self.agent, self.reason = None, f"{whose} could not be sampled: {error}"
 
 
 @asynccontextmanager
-async def host_sampler(context: Context, apart: Sequence[int]) -> AsyncIterator[HostSampler]:
+async def host_sampler(
+    context: Context, apart: Sequence[int], name: str = ""
+) -> AsyncIterator[HostSampler]:
     """Hold an agent on the host for one batch; one that does not start is told of, not raised.
 
     Args:
         context: The host, its ledger and the agent's program there.
         apart: CPUs that it is to keep off, as far as there are others.
+        name: The study's name of a host beside the arm's own.
     """
     online = context.host.topology().online
     cpus = tuple(cpu for cpu in online if cpu not in apart) or online
-    watch = HostSampler()
+    watch = HostSampler(name)
     try:
         process = await start_owned(
             context.host, context.ledger, [str(context.host_agent), "serve"], cpus=cpus
@@ -62,7 +77,7 @@ async def host_sampler(context: Context, apart: Sequence[int]) -> AsyncIterator[
         watch.lose(error)
         yield watch
         return
-    agent = AgentClient(StreamChannel(process.stdout, process.stdin), name="the host")
+    agent = AgentClient(StreamChannel(process.stdout, process.stdin), name=name or "the host")
     try:
         try:
             await agent.hello(READY_S)
@@ -87,18 +102,18 @@ class Counted:
 
 @dataclass
 class Counters:
-    """Samples the counters of a cell's machine and of its host, from before its common start.
+    """Samples the counters of a cell's machines and of their hosts, from before its common start.
 
     Args:
         subject: The machine.
-        host: Where the host's are sampled; None: nowhere.
+        hosts: Where those of hosts are sampled.
         wanted: Whether any are; not beside real-time work, in whose loop every wake-up would show.
         others: Further machines that work for the cell, by role.
         looks: Whether the machine's cost is looked at meanwhile, for the most bytes it had.
     """
 
     subject: Machine
-    host: HostSampler | None
+    hosts: Sequence[HostSampler]
     wanted: bool
     others: Mapping[str, Machine] = field(default_factory=dict)
     looks: bool = True
@@ -129,14 +144,15 @@ class Counters:
             self._clocks[role] = await machine.agent.clock()
             await machine.agent.counters_start()
             self._agents[role] = machine.agent
-        if self.host is None or self.host.agent is None:
-            return
-        try:
-            self._clocks["host"] = await self.host.agent.clock()
-            await self.host.agent.counters_start()
-            self._agents["host"] = self.host.agent
-        except TareError as error:
-            self.host.lose(error)
+        for host in self.hosts:
+            if host.agent is None:
+                continue
+            try:
+                self._clocks[host.role] = await host.agent.clock()
+                await host.agent.counters_start()
+                self._agents[host.role] = host.agent
+            except TareError as error:
+                host.lose(error)
 
     async def end(self) -> Counted:
         """Sample a last time, and return everything.
@@ -148,17 +164,19 @@ class Counters:
         if not self.wanted:
             return Counted()
         series: list[tuple[str, Series]] = []
+        hosts = {host.role: host for host in self.hosts}
         for role, agent in list(self._agents.items()):
             del self._agents[role]
             try:
                 series += [(role, each) for each in (await agent.counters_stop()).series]
             except TareError as error:
-                if role != "host" or self.host is None:
+                if role not in hosts:
                     raise
-                self.host.lose(error)
-        sampled = any(role == "host" for role, _ in series)
-        reason = "" if self.host is None or sampled else self.host.reason
-        facts: dict[str, Any] = {HOST: {"sampled": sampled, "reason": reason}}
+                hosts[role].lose(error)
+        sampled = {role for role, _ in series if is_host(role)}
+        reasons = [host.reason for role, host in hosts.items() if role not in sampled]
+        told = {"sampled": ROLE in sampled, "reason": "; ".join(filter(None, reasons))}
+        facts: dict[str, Any] = {HOST: told}
         if self.start_ns:
             facts[ORIGINS] = {role: self._origin(role) for role, _ in series}
         return Counted(tuple(series), facts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity
 from tare.analysis.monitoring import Monitor, Track
-from tare.analysis.rundata import SUBJECT
+from tare.events.parts import HOST, SUBJECT, host_named, is_host
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
@@ -17,11 +17,11 @@ from tare.report.words import marked
 
 WIDE, NARROW = 720.0, 360.0
 LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0
-MOST_POINTS = 160
+MOST_POINTS, MOST_COLUMNS = 160, 4
 LEAST_PACKETS = 50.0
 """So many a second, and a machine's network is at work: below that is what networks say anyway."""
-ROLES = (SUBJECT, "slave-1", "host")
-WORDS = {SUBJECT: "the machine", "slave-1": "the first slave", "host": "its host"}
+ROLES = (SUBJECT, "slave-1")
+WORDS = {SUBJECT: "the machine", "slave-1": "the first slave", HOST: "its host"}
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def _moved(monitor: Monitor, panel: Panel) -> bool:
 
 def _packets(monitor: Monitor) -> float:
     """Return the most packets that a machine received a second on average; its host's aside."""
-    machines = (track for track in monitor.tracks if track.role != "host")
-    return max((track.mean("net-packets-received") or 0.0 for track in machines), default=0.0)
+    received = (track.mean("net-packets-received") or 0.0 for track in monitor.machines)
+    return max(received, default=0.0)
 
 
 def _told(monitor: Monitor, panel: Panel) -> str:
@@ -137,7 +137,9 @@ def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float, to: str) -> 
             assert track is not None
             left = LEFT + number * (room + GAP) if beside else LEFT
             base = top + 14 + HEIGHT
-            canvas.text(left + room, top + 6, WORDS[role], size=10, ink=SOFT, align="right")
+            canvas.text(
+                left + room, top + 6, whose_counters(role), size=10, ink=SOFT, align="right"
+            )
             _phases(canvas, monitor, left, room, base)
             _lines(canvas, track, panel, left, room, base, most, monitor.length_s)
             if number == 0 or not beside:
@@ -156,7 +158,13 @@ def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float, to: str) -> 
 def _columns(monitor: Monitor) -> list[str]:
     """Return whose counters are drawn: of a cluster one slave's, as its master only waits."""
     there = [role for role in ROLES if monitor.track(role) is not None]
-    return [role for role in there if role != SUBJECT or "slave-1" not in there]
+    machines = [role for role in there if role != SUBJECT or "slave-1" not in there]
+    return [*machines, *(track.role for track in monitor.hosts)][:MOST_COLUMNS]
+
+
+def whose_counters(role: str) -> str:
+    """Return in words whose counters a track has."""
+    return WORDS.get(role) or (f"the host {host_named(role)}" if is_host(role) else role)
 
 
 def _legend(canvas: Canvas, monitor: Monitor, panel: Panel, top: float) -> None:
