@@ -15,6 +15,7 @@ from tare.cli.ending import end
 from tare.events import read_fold
 from tare.run.known_runs import (
     KnownRun,
+    is_there,
     keep_run,
     known_runs,
     known_runs_file,
@@ -61,6 +62,22 @@ def test_a_studys_runs_are_found_by_its_name_and_host(tmp_path: Path) -> None:
     told = tare("history", STUDY, "--host", "local")
     assert "the folders of 2 runs" not in told.stderr and "of 1 runs" in told.stderr
     assert "no complete run of other is known here" in tare("history", "other").stderr
+
+
+def test_a_folder_that_holds_another_run_by_now_is_not_taken_for_the_one_before(
+    tmp_path: Path,
+) -> None:
+    folder = a_run(tmp_path / "runs", 2)
+    # The folder of r1 was removed, and r2 written there.
+    keep_run(known(1, folder))
+    keep_run(known(2, folder))
+    assert [is_there(run) for run in known_runs(STUDY)] == [False, True]
+    told = tare("history", STUDY)
+    # It is one run, and not the same one twice.
+    assert "one run has no history" in told.stderr, told
+    assert f"the folders of 1 runs of {STUDY} are gone or hold others" in told.stderr
+    (folder / "events.jsonl").write_bytes(b"\xff\n")
+    assert not any(is_there(run) for run in known_runs(STUDY))
 
 
 def test_what_ends_is_noted_once_and_damage_passed_over(tmp_path: Path) -> None:

@@ -84,11 +84,16 @@ def _folders(said: Sequence[str], host: str) -> list[Path]:
     if not there:
         raise InputError(
             f"no complete run of {study}{f' on {host}' if host else ''} is known here"
-            + (f"; the folders of {len(known)} are gone" if known and not host else ""),
+            + (
+                f"; the folders of {len(known)} are gone or hold others"
+                if known and not host
+                else ""
+            ),
             f"name folders of runs; those that end are noted in {known_runs_file()}",
         )
     if gone := sum(not is_there(run) for run in known):
-        print(f"tare: the folders of {gone} runs of {study} are gone", file=sys.stderr)
+        said = f"tare: the folders of {gone} runs of {study} are gone or hold others"
+        print(said, file=sys.stderr)
     places = Counter(run.hosts for run in there)
     if len(places) > 1:
         listed = "; ".join(f"{number} on {', '.join(on)}" for on, number in places.items())

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare.hosts.ledger.ledger import state_dir
 from tare.run.folder import RunFolder
+from tare.run.going_on import first_event
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ def known_runs(study: str) -> Sequence[KnownRun]:
 
 
 def is_there(run: KnownRun) -> bool:
-    """Return whether a run's folder still holds it."""
-    return RunFolder(run.folder).events.is_file()
+    """Return whether a run's folder still holds it, and not another one that was written there."""
+    first = first_event(RunFolder(run.folder).events)
+    return first is not None and first.run == run.run
 
 
 def names_of_hosts(facts: Mapping[str, Any]) -> tuple[str, ...]:
