@@ -10,10 +10,13 @@ import pytest
 from tare.events import (
     Calibrated,
     Calibration,
+    Check,
+    Event,
     EventLog,
     Fold,
     Planned,
     PlatformChecked,
+    Preflight,
     RunStarted,
 )
 from tare.fleet.dealing import Way
@@ -39,6 +42,31 @@ def test_each_host_is_calibrated_by_itself_and_only_its_newest_counts(tmp_path: 
     assert {name: each.found[0].own for name, each in fold.calibrated.items()} == {
         "a": 3.0,
         "b": 2.0,
+    }
+
+
+def test_each_host_tells_its_own_condition_once_and_only_its_newest_counts(tmp_path: Path) -> None:
+    study, fold = load_study(STUDY, build_catalog()), Fold()
+    told: list[Event] = []
+    with EventLog(tmp_path / "events.jsonl") as log:
+        log.subscribe(fold.take)
+        log.subscribe(lambda record: told.append(record.event))
+        merger = Merger(log, fold, study, 3, "replicate")
+        for host, load in (("h1", "9"), ("h2", "0"), ("h12", "0"), ("h1", "1")):
+            checks = (
+                Check(name="load", level="warn", found=load),
+                Check(name="x", level="ok", found=""),
+            )
+            merger.part_of(host, "tcp://x").take(Preflight(checks=checks))
+    # What others found is not said once more with each: of a thousand hosts it would fill disks.
+    found = [each for each in told if isinstance(each, Preflight)]
+    assert [(each.host, len(each.checks)) for each in found] == [
+        ("h1", 2), ("h2", 2), ("h12", 2), ("h1", 2)
+    ]  # fmt: skip
+    assert {check.name: check.found for check in fold.checks if check.level == "warn"} == {
+        "load on h2": "0",
+        "load on h12": "0",
+        "load on h1": "1",
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.events.chain import Chain, read_seal
+from tare.events.condition import checks_since
 from tare.events.model import (
     ArmEnded,
     BlockFinished,
@@ -177,10 +178,7 @@ class Fold:
             case RunResumed():
                 self._resume(event)
             case Preflight():
-                self.checks = tuple(
-                    CheckResult(check.name, check.level, check.found, check.hint)
-                    for check in event.checks
-                )
+                self.checks = checks_since(self.checks, event)
             case Calibrated():
                 self.calibrated[event.host] = event
             case Planned():
@@ -265,15 +263,16 @@ class Fold:
 
     @property
     def settled(self) -> frozenset[str]:
-        """The cells that ended for good.
+        """The cells that ended for good."""
+        return frozenset(filter(self.is_settled, self.finished))
 
-        Not those with a passing fault in a block that never ended: a second try may be owed them.
+    def is_settled(self, cell: str) -> bool:
+        """Return whether a cell that ended did so for good.
+
+        Not with a passing fault in a block that never ended: a second try may be owed it.
         """
-        return frozenset(
-            cell
-            for cell, done in self.finished.items()
-            if cell not in self._passing or done.result.block in self.block.finished
-        )
+        ended = self.block.finished
+        return cell not in self._passing or self.finished[cell].result.block in ended
 
     def all_series(self, folder: Path) -> tuple[SeriesEntry, ...]:
         """Return the series of all cells that ended, whether they count or not."""

@@ -57,9 +57,13 @@ class RunResumed(Base):
 
 
 class Preflight(Base):
-    """What the host looked like before the first block (or when the run was resumed)."""
+    """What the host looked like before the first block (or when the run was resumed).
+
+    ``host`` is its name, where several share a run: each says it for itself.
+    """
 
     type: Literal["preflight"] = "preflight"
+    host: str = ""
     checks: tuple[Check, ...]
 
 

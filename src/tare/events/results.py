@@ -47,12 +47,16 @@ class Break:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One pre-flight check: its name, ``ok``/``warn``/``bad``, what was found, what to do."""
+    """One pre-flight check: its name, ``ok``/``warn``/``bad``, what was found, what to do.
+
+    ``host`` is the name of the host, where several share a run.
+    """
 
     name: str
     level: Level
     found: str
     hint: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from tare.events import (
     BlockFinished,
     BlockStarted,
     Calibrated,
-    Check,
     Decided,
     Event,
     EventLog,
@@ -49,7 +48,6 @@ class Merger:
         self._hosts = hosts
         self._how = how
         self._begun: set[int] = set()
-        self._checks: dict[str, tuple[Check, ...]] = {}
 
     def part_of(self, host: str, worker: str) -> HostPart:
         """Return where what a host says goes, for one attempt."""
@@ -95,12 +93,11 @@ class Merger:
             self._log.append(event)
 
     def condition(self, host: str, event: Preflight) -> None:
-        """Append what all hosts look like, each check with the name of its host."""
-        self._checks[host] = tuple(
+        """Append what a host looks like, each check with the host's name."""
+        checks = (
             check.model_copy(update={"name": f"{check.name} on {host}"}) for check in event.checks
         )
-        everywhere = (check for checks in self._checks.values() for check in checks)
-        self._log.append(Preflight(checks=tuple(everywhere)))
+        self._log.append(Preflight(host=host, checks=tuple(checks)))
 
 
 def _with_part(before: Planned | None, part: Planned) -> Planned:
