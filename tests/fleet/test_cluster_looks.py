@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from tare.fleet.cluster import LOOK_S, RESOURCE, Attempt, Cluster, ClusterGone, HostGone
+from tare.fleet.cluster import LOOK_S, RESOURCE, Attempt, Cluster
+from tare.fleet.faults import ClusterGone, HostGone
 from tare.fleet.wire import Hello
 
 HOSTS = 50

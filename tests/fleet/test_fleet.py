@@ -167,6 +167,32 @@ async def test_an_interrupted_run_goes_on_where_it_was(
     assert set(cut.finished) <= set(fold.finished)
 
 
+async def test_a_run_goes_on_with_fewer_and_with_other_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
+    out, told = tmp_path / "run", StringIO()
+    async with cluster("h1", "h2") as (address, _):
+        running = await begun(study_file(tmp_path, 4), address, out, "h2")
+        os.kill(os.getpid(), signal.SIGINT)
+        assert await asyncio.wait_for(running, 60) is None
+    cut = set(read_fold(out / "events.jsonl").finished)
+    monkeypatch.setattr(command, "PATIENCE_S", 1.0)
+    async with cluster("h1", "h3") as (address, _):
+        choice = ClusterChoice(address, program=STUB)
+        console = Console(file=told, width=300)
+        finished = await asyncio.wait_for(go_on(out, decide_on, console, choice), 60)
+    assert finished is not None and finished.status == "complete", told.getvalue()
+    said = told.getvalue()
+    assert "no part in this run has h3: it was begun on h1, h2" in said
+    assert "waiting for a worker that stands for h2, for at most 1" in said
+    assert "tare worker --host h2 ADDRESS" in said
+    fold = read_fold(out / "events.jsonl")
+    assert len(fold.finished) == 16 and 0 < len(cut) < 16
+    # What the missing host had measured of whole blocks stays; no block is of two hosts.
+    assert set(fold.block.hosts.values()) <= {"h1", "h2"}
+
+
 @pytest.mark.slow
 @pytest.mark.boots
 async def test_a_second_ctrl_c_stops_a_hosts_cell_and_leaves_nothing(

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import socket
+import subprocess
 import sys
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
+from distributed import Queue
 
 from tare.cli import fleet
+from tare.cli.addresses import listening_place, tell_if_open
 from tare.errors import InputError
 from tare.fleet import connecting
 from tare.fleet.connecting import Place
+from tare.fleet.descriptors import MOST, allow_many
 from tare.fleet.servers import WorkersHost
 
 
@@ -65,7 +69,7 @@ def test_dasks_page_needs_what_draws_it(monkeypatch: pytest.MonkeyPatch) -> None
 def test_where_a_worker_listens_is_an_address_with_or_without_a_port(
     said: str, place: Place | None
 ) -> None:
-    assert fleet._listening_place(said) == place
+    assert listening_place(said) == place
 
 
 @pytest.mark.parametrize(
@@ -112,3 +116,103 @@ async def test_a_scheduler_that_says_nothing_is_not_waited_for_for_ever(
         with pytest.raises(InputError, match="takes connections and says nothing"):
             async with asyncio.timeout(30), connecting.connected(address, None):
                 pass
+
+
+async def test_a_worker_beside_what_is_measured_hardly_wakes_up_by_itself() -> None:
+    async with (
+        connecting.scheduler("tcp://127.0.0.1:0") as serving,
+        connecting.worker(serving.address, "h1", WorkersHost()) as standing,
+    ):
+        callbacks = standing.periodic_callbacks
+        assert "heartbeat" in callbacks and "profile" not in callbacks
+        assert {name for name, each in callbacks.items() if each.callback_time < 500} == set()
+        assert standing.memory_manager.memory_limit is None
+        # Dask begins no lost work anew.
+        assert serving.allowed_failures == 0
+
+
+async def test_a_scheduler_and_its_workers_meet_over_ipv6_too() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this computer has no IPv6")
+    async with connecting.scheduler("tcp://[::1]:0") as serving:
+        assert serving.address.startswith("tcp://[::1]:")
+        standing = connecting.worker(serving.address, "h1", WorkersHost())
+        async with standing as worker, connecting.connected(serving.address, None) as known:
+            assert worker.address.startswith("tcp://[::1]:")
+            assert await known.hosts() == {"h1": worker.address}
+
+
+async def test_a_worker_does_not_guess_where_it_listens_if_there_is_no_way_to_the_scheduler() -> (
+    None
+):
+    with pytest.raises(
+        InputError, match=r"there is no way to the scheduler at tcp://no\.invalid:1"
+    ):
+        async with connecting.worker("tcp://no.invalid:1", "h1", WorkersHost()):
+            pass
+
+
+async def test_a_controller_waits_for_more_hosts_than_dask_has_requests_by_itself() -> None:
+    allow_many()
+    async with (
+        connecting.scheduler("tcp://127.0.0.1:0") as serving,
+        connecting.connected(serving.address, None) as known,
+    ):
+        names = [f"host-{number}" for number in range(520)]
+        queues = await asyncio.gather(*(Queue(name, client=known._client) for name in names))
+        waiting = [asyncio.ensure_future(queue.get()) for queue in queues]
+        await asyncio.sleep(1)
+        # All others that say nothing keep nobody from being asked or told something.
+        assert await asyncio.wait_for(known.hosts(), 30) == {}
+        await asyncio.wait_for(queues[-1].put("word"), 30)
+        assert await asyncio.wait_for(waiting[-1], 30) == "word"
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def test_a_process_that_hosts_meet_at_may_have_as_many_connections_as_the_system_lets_it() -> None:
+    say = (
+        "import resource as r; from tare.fleet.descriptors import allow_many;"
+        "r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1])); allow_many();"
+        "print(*r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    said = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True)
+    soft, hard = map(int, said.stdout.split())
+    assert soft == (hard if hard >= 0 else MOST)
+
+
+async def test_a_worker_whose_scheduler_is_gone_says_so_and_ends_with_a_fault() -> None:
+    async with connecting.scheduler("tcp://127.0.0.1:0") as serving:
+        words = ("worker", "--name", "h1", serving.address)
+        program = Path(sys.executable).with_name("tare")
+        process = await create_subprocess_exec(program, *words, stdout=PIPE, stderr=PIPE)
+        assert process.stdout is not None
+        assert b"stands for h1" in await process.stdout.readline()
+    _, told = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 1
+    assert f"the scheduler at {serving.address} is gone" in told.decode()
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("tcp://10.0.0.1:8786", True),
+        ("tcp://0.0.0.0:8786", True),
+        ("tcp://[fd00::2]:8786", True),
+        ("tcp://xen1:8786", True),
+        ("tcp://127.0.0.1:8786", False),
+        ("tcp://[::1]:8786", False),
+        ("tcp://localhost:8786", False),
+        ("tls://10.0.0.1:8786", False),
+    ],
+)
+def test_what_is_open_to_others_without_certificates_is_said(
+    address: str, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_if_open(address)
+    said = capsys.readouterr().err
+    assert (f"whoever reaches {address} can run programs here" in said) == told
+    assert ("tls://" in said) == told

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tare.cli.addresses import listening_place, require_address, require_dashboard, tell_if_open
 from tare.cli.telling import piped_or_terminal
-from tare.errors import InputError
+from tare.errors import InputError, TareError
+from tare.fleet.labs import are_labs
 
 if TYPE_CHECKING:
     from distributed import Security
 
     from tare.events import RunFinished
     from tare.fleet.command import ClusterChoice
-    from tare.fleet.connecting import Place
     from tare.fleet.servers import WorkersHost
     from tare.run.setup import StudySource
     from tare.study.model import Study
 
 ClusterAddress = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--cluster",
         metavar="ADDRESS",
@@ -30,6 +31,7 @@ ClusterAddress = Annotated[
         "deterministic labs side by side on this computer.",
     ),
 ]
+LABS = "local:N"
 _PEM = "file in PEM form"
 Ca = Annotated[
     Path | None,
@@ -56,17 +58,51 @@ def choice_of(
     """Return the cluster that a command line names.
 
     Raises:
-        InputError: Dask is not installed, certificates are missing, or it is to wait for boots.
+        InputError: It is none, Dask is not installed, certificates are missing or of no use, or it
+            is to wait for boots.
     """
     if wait:
         raise InputError(
             "--wait is for a study with `sessions`, which runs on one computer without --cluster",
             "leave out one of the two",
         )
+    if not are_labs(address):
+        require_address(address, "--cluster ", f", or {LABS} for labs of this computer")
     _require_dask()
     from tare.fleet.command import ClusterChoice
 
+    if are_labs(address):
+        # The variables may be set for other clusters; this one is of one process.
+        return ClusterChoice(address)
     return ClusterChoice(address, security_of(address, ca, cert, key))
+
+
+def require_no_cluster(study: Study) -> None:
+    """See that a study which is run on one host is not meant for those of a cluster.
+
+    Raises:
+        InputError: It is: it names hosts that share it.
+    """
+    if study.spread is not None and study.spread.hosts:
+        raise InputError(
+            f"hosts of a cluster share this study: {', '.join(study.spread.hosts)}",
+            "name their scheduler by --cluster ADDRESS, or one of them by --host NAME",
+        )
+
+
+def require_workers_hosts(address: str, host: str) -> None:
+    """See that a command line does not name the host where workers say which they stand for.
+
+    Raises:
+        InputError: It does.
+    """
+    if host and not are_labs(address):
+        raise InputError(
+            f"--host {host} has one host run all arms, and which hosts a cluster has is said by "
+            "its workers",
+            f"leave --host out, and write `spread: split` and `hosts: [{host}]` in the study for "
+            "that host's worker alone",
+        )
 
 
 def security_of(
@@ -75,20 +111,24 @@ def security_of(
     """Return the certificates for an address; None where it is not encrypted.
 
     Raises:
-        InputError: Some are missing, or there is no such file.
+        InputError: Some are missing, or are of no use.
     """
     given = {"--tls-ca": ca, "--tls-cert": cert, "--tls-key": key}
     if not address.startswith("tls://"):
         if any(given.values()):
             raise InputError(
-                f"certificates are given, and {address} is not encrypted", "write tls://NAME:PORT"
+                f"certificates are given, and {address} is not encrypted",
+                f"write tls{address[address.find('://') :]}, or leave them out, also as "
+                "TARE_TLS_CA, TARE_TLS_CERT and TARE_TLS_KEY",
             )
         return None
     for name, path in given.items():
         if path is None:
             raise InputError(f"{address} needs {name}", "see docs/fleet.md for how to make them")
-        if not path.is_file():
-            raise InputError(f"{name} {path}: there is no such file", "see docs/fleet.md")
+    from tare.fleet.certificates import require_usable
+
+    assert ca is not None and cert is not None and key is not None
+    require_usable(ca, cert, key)
     from distributed import Security
 
     files = {
@@ -113,7 +153,9 @@ def run_on(
 
     from tare.cli.ending import decide_on
     from tare.fleet.command import carry_out
+    from tare.fleet.descriptors import allow_many
 
+    allow_many()
     console = piped_or_terminal()
     running = carry_out(study, source, folder, seed, decide_on, console, choice, strict=strict)
     return asyncio.run(running)
@@ -136,7 +178,9 @@ def resume_on(
 
     from tare.cli.ending import decide_on
     from tare.fleet.command import go_on
+    from tare.fleet.descriptors import allow_many
 
+    allow_many()
     going = go_on(folder, decide_on, piped_or_terminal(), choice, strict=strict)
     return asyncio.run(going)
 
@@ -158,17 +202,21 @@ def scheduler(
     For example: tare scheduler tcp://127.0.0.1:8786
     """
     _require_dask()
-    _require_address(address)
+    require_address(address)
     if dashboard:
-        _require_dashboard(dashboard)
+        require_dashboard(dashboard)
     import asyncio
 
     from tare.fleet import connecting
+    from tare.fleet.descriptors import allow_many
+
+    allow_many()
 
     async def serve() -> None:
         security = security_of(address, ca, cert, key)
         async with connecting.scheduler(address, security, dashboard) as serving:
             print(f"the scheduler listens at {serving.address}", flush=True)
+            tell_if_open(serving.address)
             await serving.finished()
 
     asyncio.run(serve())
@@ -208,7 +256,7 @@ def worker(
     For example: tare worker --host xen1 tcp://10.0.0.1:8786
     """
     _require_dask()
-    _require_address(address)
+    require_address(address)
     import asyncio
     import socket
 
@@ -216,14 +264,19 @@ def worker(
 
     known_as = name or (socket.gethostname() if host == "local" else host)
     stands_for = _host(host, hosts, _cpus(cpus))
-    at = _listening_place(listen)
+    at = listening_place(listen)
 
     async def serve() -> None:
         security = security_of(address, ca, cert, key)
         async with connecting.worker(address, known_as, stands_for, security, at) as serving:
             told = f", and listens at {serving.address}" if listen else ""
             print(f"this worker stands for {known_as} at {address}{told}", flush=True)
+            tell_if_open(serving.address)
             await serving.finished()
+        raise TareError(
+            f"the scheduler at {address} is gone, and with it this worker",
+            "start the worker again once there is one",
+        )
 
     asyncio.run(serve())
 
@@ -259,67 +312,8 @@ def _cpus(said: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _listening_place(said: str) -> Place | None:
-    """Return where a worker is told to listen; None where it is not told.
-
-    Raises:
-        InputError: It is no address of this computer's.
-    """
-    from tare.fleet.connecting import Place
-
-    if not said:
-        return None
-    name, colon, port = said.rpartition(":") if not said.endswith("]") else (said, "", "")
-    if not colon:
-        name, port = said, "0"
-    bare = name.removeprefix("[").removesuffix("]")
-    if not bare or "/" in said or (":" in bare and bare == name) or not _is_port(port):
-        raise InputError(
-            f"--listen {said} is no address to listen at",
-            "write an address of this computer, as 10.0.0.2, 10.0.0.2:9000 or [fd00::2]:9000",
-        )
-    return Place(bare, int(port))
-
-
-def _require_address(address: str) -> None:
-    protocol, _, place = address.partition("://")
-    name, port = _parted(place)
-    if protocol not in ("tcp", "tls") or not _is_port(port):
-        raise InputError(
-            f"{address} is no address of a scheduler", "write tcp://NAME:PORT or tls://NAME:PORT"
-        )
-    if not name:
-        raise InputError(
-            f"{address} names no host, and stands for every address of this computer",
-            f"write the one that is meant, as {protocol}://127.0.0.1:{port} for this computer "
-            "alone",
-        )
-
-
-def _parted(place: str) -> tuple[str, str]:
-    """Return the name, without an IPv6 address's brackets, and the port of a place."""
-    name, _, port = place.rpartition(":")
-    return name.strip("[]"), port
-
-
-def _is_port(said: str) -> bool:
-    return said.isascii() and said.isdigit() and int(said) < 1 << 16
-
-
 def _require_dask() -> None:
     if importlib.util.find_spec("distributed") is None:
         raise InputError(
             "many hosts need Dask, which is not installed", "pip install 'hypertare[cluster]'"
         )
-
-
-def _require_dashboard(place: str) -> None:
-    """See that Dask's page can be shown, and that its place names a host: else it is every one."""
-    name, port = _parted(place)
-    if not name or not _is_port(port):
-        raise InputError(
-            f"--dashboard {place} names no host and port",
-            "write both, as 127.0.0.1:8787 for this computer alone",
-        )
-    if importlib.util.find_spec("bokeh") is None:
-        raise InputError("Dask's page needs Bokeh, which is not installed", "pip install bokeh")

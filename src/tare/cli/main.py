@@ -17,7 +17,7 @@ import typer
 
 from tare.cli import certify, checking, fleet, listing
 from tare.cli.checking import loaded
-from tare.cli.compare import compare
+from tare.cli.compare import ABORT, compare
 from tare.cli.ending import (
     EXIT_FAULT,
     EXIT_INPUT,
@@ -193,7 +193,7 @@ def run(
     hosts: HostsFile = None,
     strict: Strict = False,
     wait: Wait = False,
-    cluster: fleet.ClusterAddress = "",
+    cluster: fleet.ClusterAddress = None,
     ca: fleet.Ca = None,
     cert: fleet.Certificate = None,
     key: fleet.Key = None,
@@ -209,11 +209,13 @@ def run(
     changes = changes_of(host, arm, workload, scenario, blocks, values)
     wanted, source = read_study(study, changes, hosts)
     folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if cluster:
+    if cluster is not None:
+        fleet.require_workers_hosts(cluster, host)
         choice = fleet.choice_of(cluster, ca, cert, key, wait=wait)
         with says_how_to_go_on(folder, cluster):
             end(folder, fleet.run_on(choice, wanted, source, folder, seed, strict=strict), cluster)
         return
+    fleet.require_no_cluster(wanted)
     running = carry_out(
         wanted, source, folder, seed, decide_on, piped_or_terminal(), strict=strict, wait=wait
     )
@@ -242,13 +244,13 @@ def resume(
         bool, typer.Option("--accept", help="Go on though the host or a version has changed.")
     ] = False,
     wait: Wait = False,
-    cluster: fleet.ClusterAddress = "",
+    cluster: fleet.ClusterAddress = None,
     ca: fleet.Ca = None,
     cert: fleet.Certificate = None,
     key: fleet.Key = None,
 ) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
-    if cluster:
+    if cluster is not None:
         choice = fleet.choice_of(cluster, ca, cert, key, wait=wait)
         with says_how_to_go_on(directory, cluster):
             shared = fleet.resume_on(choice, directory, strict=strict, accept=accept)
@@ -346,6 +348,11 @@ def main() -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app(standalone_mode=True)
+    except SystemExit as ended:
+        if ended.code == EXIT_INPUT and "--bisect" in sys.argv:
+            # What is typed wrong says nothing of a commit.
+            return ABORT
+        raise
     except InputError as error:
         return _say_error(error, EXIT_INPUT)
     except TareError as error:

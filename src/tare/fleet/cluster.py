@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from tare.errors import TareError
+from pydantic import ValidationError
+
+from tare.fleet.faults import ClusterGone, HostGone, PartFailed, PartRefused
 from tare.fleet.hosts_part import carry_out_part
 from tare.fleet.inbox import Inbox
-from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Message, StillThere
+from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Message, Said, StillThere
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Queue
@@ -26,12 +28,23 @@ HEARTBEAT_S = 5.0
 """So often a host hears that the controller is still there."""
 
 
-class HostGone(TareError):
-    """The worker of an attempt is gone; what it had not finished is measured again."""
+BUSY_S = 30.0
+"""So long a worker may take to begin until it is said that it has not."""
 
 
-class ClusterGone(TareError):
-    """The scheduler does not answer any more."""
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Ask the scheduler for something.
+
+    Raises:
+        ClusterGone: It does not answer, or knows nothing of this run any more.
+    """
+    from distributed.client import ClosedClientError
+
+    try:
+        yield
+    except (OSError, KeyError, ClosedClientError) as error:
+        raise ClusterGone(f"the scheduler does not answer any more: {error}") from error
 
 
 class Attempt:
@@ -54,27 +67,53 @@ class Attempt:
         self._inbox = Inbox(up)
         self._down = down
         self._worker = ""
-        self._told = time.monotonic()
+        self._withdrawn = False
+        self._asked = self._told = time.monotonic()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the host's worker has said that it carries the attempt out."""
+        return bool(self._worker)
+
+    def withdraw(self) -> None:
+        """Wait no longer for a worker that has not begun: it may have other work for hours."""
+        self._withdrawn = self._withdrawn or not self.begun
 
     async def tell(self, message: Message) -> None:
-        """Say something to the host."""
+        """Say something to the host.
+
+        Raises:
+            ClusterGone: The scheduler is gone.
+        """
         self._told = time.monotonic()
-        await self._down.put(message.model_dump(mode="json"))
+        with _asking():
+            await self._down.put(message.model_dump(mode="json"))
 
     async def messages(self) -> AsyncIterator[FromHost]:
-        """Yield what the host says, until it is left.
+        """Yield what the host says, until it is left, or withdrawn before it began.
 
         Raises:
             HostGone: Its worker is gone.
-            ClusterGone: The scheduler is.
+            PartFailed: Its worker cannot carry the attempt out.
+            PartRefused: It says what this version of Tare does not know.
+            ClusterGone: The scheduler is gone.
         """
-        while True:
+        late = False
+        while not self._withdrawn:
             await self._remind()
             for said in await self._next():
-                message = FROM_HOST.validate_python(said)
+                message = _understood(said)
+                if self._withdrawn:
+                    return
                 if message.kind == "hello":
                     self._welcome(message.worker)
                 yield message
+            if not late and not self.begun and time.monotonic() - self._asked > BUSY_S:
+                late = True
+                yield Said(
+                    sentence="its worker has not begun yet, and may carry another run out; "
+                    "it is waited for until it is free, or until Ctrl-C"
+                )
 
     def _welcome(self, worker: str) -> None:
         """Take note of who carries the attempt out; Dask may have given it to another worker."""
@@ -83,33 +122,49 @@ class Attempt:
         self._worker = worker
 
     async def _next(self) -> Sequence[Any]:
-        """Wait for what the host says next; look meanwhile whether it is still there."""
-        try:
-            while not await self._inbox.ready(LOOK_S):
-                await self._look()
-                await self._remind()
-            return [message for batch in await self._inbox.take() for message in batch]
-        except OSError as error:
-            raise ClusterGone(f"the scheduler does not answer: {error}") from error
+        """Return what the host says next; nothing after a while in which it has said nothing.
+
+        It is looked meanwhile whether it is still there.
+        """
+        with _asking():
+            if await self._inbox.ready(LOOK_S):
+                return [message for batch in await self._inbox.take() for message in batch]
+        await self._look()
+        return ()
 
     async def _remind(self) -> None:
         if time.monotonic() - self._told > HEARTBEAT_S:
             await self.tell(StillThere())
 
     async def _look(self) -> None:
-        """See that the worker is still there.
+        """See that the worker is still there, and does what it was given.
 
         Raises:
             HostGone: It is not.
+            PartFailed: It could not.
         """
         shared = await self._cluster.hosts(LOOK_S)
         # The shared answer may be older than the worker.
         if not self._stands(shared) and not self._stands(await self._cluster.hosts()):
             what = "the worker of {} is gone" if self._worker else "no worker stands for {}"
             raise HostGone(what.format(self.host))
+        if self._future.status in ("cancelled", "lost"):
+            raise HostGone(f"the scheduler dropped the work of {self.host}")
         if self._future.status == "error":
+            raise await self._fault()
+
+    async def _fault(self) -> HostGone | PartFailed:
+        """Return why Dask took the attempt for failed."""
+        from distributed.scheduler import KilledWorker
+
+        with _asking():
             error = await self._future.exception()
-            raise HostGone(f"the worker of {self.host} gave up: {error}")
+        if isinstance(error, KilledWorker):
+            return HostGone(f"the worker of {self.host} died")
+        return PartFailed(
+            f"its worker could not carry its part out: {error}",
+            "see that it is one of `tare worker`, of this version of Tare",
+        )
 
     def _stands(self, hosts: Mapping[str, str]) -> bool:
         """Return whether the attempt's worker is among those that stand for hosts."""
@@ -118,7 +173,7 @@ class Attempt:
     async def leave(self) -> None:
         """Forget the attempt; whatever of it still runs ends by itself."""
         self._inbox.close()
-        with suppress(OSError, asyncio.TimeoutError, TimeoutError):
+        with suppress(ClusterGone), _asking():
             await self._future.cancel(force=True)
 
 
@@ -165,12 +220,10 @@ class Cluster:
 
     async def _hosts(self) -> Mapping[str, str]:
         scheduler = self._client.scheduler
-        try:
-            if scheduler is None or self._client.status != "running":
-                raise ClusterGone("the scheduler does not answer any more")
+        if scheduler is None or self._client.status != "running":
+            raise ClusterGone("the scheduler does not answer any more")
+        with _asking():
             known = await scheduler.identity(n_workers=-1)
-        except OSError as error:
-            raise ClusterGone(f"the scheduler does not answer any more: {error}") from error
         found: dict[str, str] = {}
         for address, worker in known["workers"].items():
             for resource in worker["resources"]:
@@ -179,12 +232,17 @@ class Cluster:
         return found
 
     async def begin(self, host: str, assignment: Assignment) -> Attempt:
-        """Have a host's worker carry an assignment out."""
+        """Have a host's worker carry an assignment out.
+
+        Raises:
+            ClusterGone: The scheduler does not answer.
+        """
         from distributed import Queue
 
         name = f"tare-{assignment.run}-{host}-{secrets.token_hex(4)}"
-        up = await Queue(f"{name}-up", client=self._client)
-        down = await Queue(f"{name}-down", client=self._client)
+        with _asking():
+            up = await Queue(f"{name}-up", client=self._client)
+            down = await Queue(f"{name}-down", client=self._client)
         future = self._client.submit(
             self._task,
             assignment.model_dump_json(),
@@ -197,3 +255,18 @@ class Cluster:
             pure=False,
         )
         return Attempt(self, host, future, up, down)
+
+
+def _understood(said: Any) -> FromHost:
+    """Return a host's message.
+
+    Raises:
+        PartRefused: This version of Tare knows none like it.
+    """
+    try:
+        return FROM_HOST.validate_python(said)
+    except ValidationError as error:
+        raise PartRefused(
+            "its worker says what this version of Tare does not know",
+            "install the same version there",
+        ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,13 @@ from rich.text import Text
 from tare.errors import InputError
 from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
 from tare.fleet.cluster import Cluster, Task
-from tare.fleet.controller import Controller, FleetSetup
+from tare.fleet.controller import Controller
 from tare.fleet.dealing import Deal, Dealing, Way
 from tare.fleet.hosts_part import carry_out_part
+from tare.fleet.labs import are_labs, how_many, require_labs_of
 from tare.fleet.lockstep import Lockstep
 from tare.fleet.retrying import Pauses
+from tare.fleet.setup import FleetSetup
 from tare.outputs import put_for_user
 from tare.run.appending import appending
 from tare.run.catalog import build_catalog
@@ -42,8 +44,6 @@ PATIENCE_S = 300.0
 """So long a host may stay away before its blocks are given to others."""
 PAUSES = Pauses()
 """Between tries of a host that failed."""
-LOCAL = "local:"
-"""``--cluster local:N``: N labs of this computer side by side."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +74,12 @@ async def cluster_of(choice: ClusterChoice, study: Study) -> AsyncIterator[Clust
     from tare.fleet.connecting import connected, local_labs
 
     _require_shareable(study)
-    if choice.address.startswith(LOCAL):
-        opening = local_labs(_how_many(choice.address), study, choice.program)
+    if are_labs(choice.address):
+        opening = local_labs(how_many(choice.address), study, choice.program)
     else:
         opening = connected(choice.address, choice.security, choice.program, choice.task)
     async with opening as cluster:
         yield cluster
-
-
-def _how_many(address: str) -> int:
-    said = address.removeprefix(LOCAL)
-    if not said.isascii() or not said.isdigit() or not 1 <= int(said) <= 64:
-        raise InputError(
-            f"--cluster {address}: {said!r} is no number of labs",
-            "write a number from 1 to 64, as in --cluster local:2",
-        )
-    return int(said)
 
 
 def _require_shareable(study: Study) -> None:
@@ -203,10 +193,24 @@ async def go_on(
         raise InputError(
             f"the run in {directory} is complete", f"see its report: tare report {directory}"
         )
+    require_labs_of(started, choice.address, directory)
     study = restore_study(started.study, build_catalog())
     async with cluster_of(choice, study) as cluster:
         ways = _Ways(decide, console, strict, choice.address)
+        if said := _strangers(await cluster.hosts(), started):
+            console.print(Text(said, "yellow"))
         return await _carry(cluster, study, started, folder, fold, ways, False)
+
+
+def _strangers(there: Mapping[str, str], started: RunStarted) -> str:
+    """Return who is in the cluster and takes no part; empty where all do."""
+    found = [name for name in there if name not in started.host]
+    if not found:
+        return ""
+    return (
+        f"no part in this run {'has' if len(found) == 1 else 'have'} {', '.join(sorted(found))}: "
+        f"it was begun on {', '.join(started.host)}"
+    )
 
 
 @dataclass(frozen=True)
@@ -259,7 +263,7 @@ def _deal(how: Way, hosts: Sequence[str], study: Study, fold: Fold) -> Dealing:
     measured = Counter(
         (done.result.block, study.host_of(done.result.arm))
         for cell, done in fold.finished.items()
-        if cell in fold.settled
+        if fold.is_settled(cell)
     )
     done = {
         block: {
@@ -302,7 +306,7 @@ def _how(study: Study, hosts: dict[str, str], choice: ClusterChoice) -> Way:
         return study.spread.how
     if _bound(study):
         return "bound"
-    if len(hosts) == 1 or choice.address.startswith(LOCAL):
+    if len(hosts) == 1 or are_labs(choice.address):
         return "split"
     raise InputError(
         f"the study does not say how {len(hosts)} hosts share it",

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import dask
 from distributed import Client, Scheduler, Worker
-from distributed.utils import get_ip
 
 from tare.errors import InputError
 from tare.fleet.cluster import RESOURCE, Cluster, Task
 from tare.fleet.hosts_part import carry_out_part
+from tare.fleet.labs import lab_names
 from tare.fleet.scratch import scratch
 from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost
 
@@ -27,9 +27,17 @@ if TYPE_CHECKING:
     from tare.study.model import Study
 
 CONNECT_S = 15.0
+MOST_ASKED = 1 << 16
+"""Requests that a controller may have open at once: it waits for every host's word in one of its
+own. Dask's usual 512 are all taken by as many hosts, and nothing could be said to any of them."""
 SETTINGS = {
-    # A worker sits beside what is measured: it must not sample itself a hundred times a second.
+    # A worker sits beside what is measured: it must not sample itself a hundred times a second, nor
+    # look fifty times a second how late its own loop is.
     "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.client.scheduler-info-interval": "60s",
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
@@ -68,7 +76,12 @@ async def connected(
         InputError: It does not answer.
     """
     client = Client(
-        address, asynchronous=True, security=security, timeout=CONNECT_S, set_as_default=False
+        address,
+        asynchronous=True,
+        security=security,
+        timeout=CONNECT_S,
+        set_as_default=False,
+        connection_limit=MOST_ASKED,
     )
     try:
         try:
@@ -77,7 +90,8 @@ async def connected(
             said = str(error) or "it takes connections and says nothing"
             raise InputError(
                 f"no scheduler answers at {address}: {said}",
-                "start one with `tare scheduler`, and a `tare worker` for each host",
+                f"start one: tare scheduler {address}, and a `tare worker` for each host; "
+                + _encrypted(address),
             ) from error
         yield Cluster(client, program, task)
     finally:
@@ -177,7 +191,8 @@ async def worker(
             name=name,
             nthreads=1,
             resources={RESOURCE + name: 1},
-            host=at.name,
+            # Dask wants an IPv6 address as it stands in URLs.
+            host=f"[{at.name}]" if ":" in at.name else at.name,
             port=at.port,
             memory_limit=0,
             dashboard=False,
@@ -221,8 +236,18 @@ def _refused(address: str, name: str, error: BaseException) -> InputError:
         )
     return InputError(
         f"no scheduler answers at {address}: {cause or type(cause).__name__}",
-        "start one with `tare scheduler`",
+        f"start one: tare scheduler {address}; {_encrypted(address)}",
     )
+
+
+def _encrypted(address: str) -> str:
+    """Return what keeps a scheduler that is there from answering, as far as it is encrypted."""
+    if address.startswith("tls://"):
+        return (
+            "where there is one, its certificate and the one given here must both be signed by "
+            "the CA of --tls-ca"
+        )
+    return f"one that is encrypted is reached by tls{address[address.find('://') :]}"
 
 
 @asynccontextmanager
@@ -247,16 +272,32 @@ async def local_labs(
         )
     async with AsyncExitStack() as held:
         serving = await held.enter_async_context(scheduler("tcp://127.0.0.1:0"))
-        for each in range(1, number + 1):
-            standing = worker(serving.address, f"lab-{each}", WorkersHost())
+        for name in lab_names(number):
+            standing = worker(serving.address, name, WorkersHost())
             await held.enter_async_context(standing)
         yield await held.enter_async_context(connected(serving.address, None, program))
 
 
 def _own_address(scheduler: str) -> str:
-    """Return the address of this computer by which a scheduler reaches it."""
-    host, _, port = scheduler.partition("://")[2].rpartition(":")
-    return str(get_ip(host.strip("[]"), int(port)))
+    """Return the address of this computer by which a scheduler reaches it.
+
+    Raises:
+        InputError: There is no way to the scheduler, or nobody knows its name.
+    """
+    name, _, port = scheduler.partition("://")[2].rpartition(":")
+    try:
+        known = socket.getaddrinfo(name.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+        known.sort(key=lambda each: each[0] != socket.AF_INET)
+        family, kind, protocol, _, place = known[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # Nothing is sent: the kernel says which of its addresses it would send from.
+            probe.connect(place)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise InputError(
+            f"there is no way to the scheduler at {scheduler}: {error.strerror or error}",
+            "write the address by which this computer reaches it",
+        ) from error
 
 
 def keep_to(cpus: Sequence[int]) -> tuple[int, ...]:
@@ -264,9 +305,17 @@ def keep_to(cpus: Sequence[int]) -> tuple[int, ...]:
 
     Args:
         cpus: The housekeeping CPUs; all if empty.
+
+    Raises:
+        InputError: It has not all of them.
     """
     if not cpus:
         return ()
     before = tuple(sorted(os.sched_getaffinity(0)))
+    if unknown := [str(cpu) for cpu in cpus if cpu not in before]:
+        raise InputError(
+            f"--cpus: this worker cannot run on CPU {', '.join(unknown)}",
+            f"name some of: {', '.join(map(str, before))}",
+        )
     os.sched_setaffinity(0, cpus)
     return before

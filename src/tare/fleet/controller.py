@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from tare.errors import TareError
 from tare.events import (
@@ -22,12 +21,21 @@ from tare.events import (
     RunStarted,
 )
 from tare.fleet.account import shared_account
-from tare.fleet.cluster import Attempt, Cluster, ClusterGone, HostGone
+from tare.fleet.cluster import Attempt
 from tare.fleet.dealing import Dealing, Way
 from tare.fleet.failing import ended_on, newly_failed
-from tare.fleet.faults import PartFailed, StaysAway, fault_of, require_versions
+from tare.fleet.faults import (
+    ClusterGone,
+    HostGone,
+    PartFailed,
+    StaysAway,
+    fault_of,
+    require_versions,
+)
+from tare.fleet.measured import Measured
 from tare.fleet.merging import HostPart, Merger
-from tare.fleet.retrying import Pauses, Retries
+from tare.fleet.retrying import Retries, told, why_given_up
+from tare.fleet.setup import FleetSetup
 from tare.fleet.shipping import receive
 from tare.fleet.wire import (
     Assignment,
@@ -45,32 +53,9 @@ from tare.run.account import Status, require_worth, run_finished
 from tare.run.folder import RunFolder
 from tare.run.interrupt import listening
 from tare.run.session import new_run_id
-from tare.run.setup import Decide, Decision
+from tare.run.setup import Decision
 from tare.study.model import Study
 from tare.study.quantities import format_duration
-
-
-@dataclass(frozen=True)
-class FleetSetup:
-    """What a shared run is carried out with.
-
-    Args:
-        cluster: Where the hosts' workers are.
-        decide: Judges after each block whether to go on.
-        on_progress: Is told of progress within a cell.
-        say: Tells the user a sentence.
-        patience_s: Seconds a host may stay away before its blocks are given to others.
-        strict: Whether the run ends as soon as an arm does.
-        pauses: How long is waited before a host that failed is tried again.
-    """
-
-    cluster: Cluster
-    decide: Decide
-    on_progress: Callable[[str, float, Mapping[str, Any]], None]
-    say: Callable[[str], None]
-    patience_s: float
-    strict: bool = False
-    pauses: Pauses = field(default_factory=Pauses)
 
 
 class Controller:
@@ -110,6 +95,8 @@ class Controller:
         self._retries = {host: Retries(setup.pauses) for host in self._hosts}
         self._how = how
         self._merger = Merger(log, fold, study, len(self._hosts), how)
+        self._measured = Measured(fold)
+        log.subscribe(self._measured.take)
         self._waiting: dict[str, Attempt] = {}
         self._failed = ""
         self._attempts: dict[str, Attempt] = {}
@@ -163,14 +150,11 @@ class Controller:
                 await self._wait_for(host)
                 await self._attempt(host, block)
                 continue
-            except HostGone as gone:
-                self._setup.say(f"{gone.message}; what it had not finished is measured again")
-            except PartFailed as failed:
+            except (HostGone, PartFailed) as failed:
                 again_s = self._retries[host].pause_after(failed)
-                again = "" if again_s is None else f"; next try in {format_duration(again_s)}"
-                self._setup.say(f"{host}: {failed}{again}")
+                self._setup.say(told(host, failed, again_s))
                 if again_s is None:
-                    self._give_up(host, failed.message)
+                    self._give_up(host, why_given_up(failed))
                     return
                 pause_s = again_s
             except StaysAway as away:
@@ -218,7 +202,11 @@ class Controller:
                     f"no worker stood for {host} in {format_duration(self._setup.patience_s)}"
                 )
             if not told:
-                self._setup.say(f"waiting for a worker that stands for {host}")
+                self._setup.say(
+                    f"waiting for a worker that stands for {host}, for at most "
+                    f"{format_duration(self._setup.patience_s)}; it is started by: "
+                    f"tare worker --host {host} ADDRESS"
+                )
                 told = True
             await asyncio.sleep(0.5)
 
@@ -246,6 +234,9 @@ class Controller:
         )
         self._attempts[host] = attempt
         try:
+            if self._over:
+                # It was not there yet when all were told.
+                return
             await attempt.tell(self._order(block, host))
             part = None
             async for message in attempt.messages():
@@ -256,6 +247,8 @@ class Controller:
                     if message.reason and not self._asked:
                         raise fault_of(message)
                     return
+                elif isinstance(message, Said):
+                    self._setup.say(f"{host}: {message.sentence}")
                 elif part is not None:
                     await self._take(part, attempt, message)
         finally:
@@ -273,8 +266,6 @@ class Controller:
                 receive(message, self._folder.path)
             case Progress():
                 self._setup.on_progress(message.cell, message.done, message.fields)
-            case Said():
-                self._setup.say(f"{attempt.host}: {message.sentence}")
             case _:
                 pass
 
@@ -297,6 +288,7 @@ class Controller:
             self._log.append(Decided(block=block, go_on=decision.go_on, reason=decision.reason))
             if not decision.go_on:
                 self._deal.close()
+                self._withdraw()
 
     async def _deal_on(self) -> None:
         """Tell the hosts that have ended a block what to do next, as far as that is known."""
@@ -315,22 +307,16 @@ class Controller:
     def _order(self, block: int, host: str) -> Block:
         # What another host measured of a block compares with nothing that this one measures.
         stays = self._fold.block.hosts.get(block, host) == host
-        settled = self._fold.settled if stays else frozenset[str]()
-        return Block(
-            number=block,
-            settled=tuple(
-                cell
-                for cell, done in self._fold.finished.items()
-                if done.result.block == block and cell in settled
-            ),
-            ended=tuple(sorted(ended_on(self._fold, host))),
-        )
+        settled = self._measured.settled(block) if stays else ()
+        return Block(number=block, settled=settled, ended=tuple(sorted(ended_on(self._fold, host))))
 
     def _end_failing_arms(self, block: int) -> None:
         """End the arms that have failed too often: on the block's host, or on all."""
         host = self._deal.owner(block)
-        line = [each for each in self._fold.block.finished if self._deal.owner(each) == host]
-        for ended in newly_failed(self._fold, tuple(self._study.arms), line, host):
+        before = reversed(self._fold.block.finished)
+        line = (each for each in before if self._deal.owner(each) == host)
+        arms = tuple(self._study.arms)
+        for ended in newly_failed(self._measured, self._fold, arms, line, host):
             self._log.append(ended)
             if ended.arm == self._study.baseline and host and not self._setup.strict:
                 self._give_up(host, f"every cell of its baseline {ended.arm} failed")
@@ -352,10 +338,8 @@ class Controller:
         finished = self._fold.block.finished
         rounds = len(finished)
         if self._deal.owner(1):
-            counts = [
-                sum(self._deal.owner(each) == host for each in finished) for host in self._hosts
-            ]
-            rounds = min(counts)
+            counts = Counter(map(self._deal.owner, finished))
+            rounds = min(counts[host] for host in self._hosts)
         return self._setup.decide(self._study, self._fold, rounds) if rounds else None
 
     def _over_budget(self) -> Decision | None:
@@ -368,16 +352,30 @@ class Controller:
 
     def _ask(self, how: Literal["finish", "stop"], reason: str) -> None:
         self._asked = how
-        self._log.append(Interrupted(finishing=how == "finish", reason=reason))
+        # The terminal may be gone, or the disk full: that keeps nobody from stopping.
+        with suppress(OSError):
+            self._log.append(Interrupted(finishing=how == "finish", reason=reason))
         self._deal.close()
         self._changed.set()
         self._tell_all(how)
 
     def _tell_all(self, how: Literal["finish", "stop"]) -> None:
         for attempt in self._attempts.values():
-            order = asyncio.create_task(_tell(attempt, End(kind=how)))
-            self._orders.add(order)
-            order.add_done_callback(self._orders.discard)
+            self._tell_soon(attempt, End(kind=how))
+        self._withdraw()
+
+    def _withdraw(self) -> None:
+        """Wait for nobody who has not begun, and has nothing to finish."""
+        for attempt in self._attempts.values():
+            if not attempt.begun:
+                attempt.withdraw()
+                # It may begin at this moment.
+                self._tell_soon(attempt, End(kind="stop"))
+
+    def _tell_soon(self, attempt: Attempt, order: End) -> None:
+        telling = asyncio.create_task(_tell(attempt, order))
+        self._orders.add(telling)
+        telling.add_done_callback(self._orders.discard)
 
     def _finish(self) -> RunFinished:
         baseline = self._study.baseline

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tare.run.account import BLOCKS, always_failed, arm_ended
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from tare.events import ArmEnded, Fold
+    from tare.fleet.measured import Measured
 
 
 def ended_on(fold: Fold, host: str) -> frozenset[str]:
@@ -21,23 +24,30 @@ def ended_on(fold: Fold, host: str) -> frozenset[str]:
     return frozenset(each.arm for each in fold.arms_ended if each.host in ("", host))
 
 
-def newly_failed(fold: Fold, arms: Sequence[str], line: Sequence[int], host: str) -> list[ArmEnded]:
+def newly_failed(
+    measured: Measured, fold: Fold, arms: Sequence[str], line: Iterator[int], host: str
+) -> list[ArmEnded]:
     """Return the arms that end now, because all that they tried failed in the newest blocks.
 
     Args:
+        measured: The cells of each block.
         fold: The run's events so far.
         arms: All arms of the study, in its order.
-        line: The blocks that are looked at together, in the order in which they ended: those of
-            one host where each measures all arms, otherwise all.
+        line: The blocks that are looked at together, the newest first: those of one host where
+            each measures all arms, otherwise all.
         host: That host; empty where they are all hosts' together.
     """
-    over = {each.arm for each in fold.arms_ended if each.host in ("", host)}
-    newest = tuple(line[-BLOCKS:])
+    newest = tuple(islice(line, BLOCKS))
     if len(newest) < BLOCKS:
         return []
-    cells = [done.result for done in fold.finished.values() if done.result.block in line]
+    over = {each.arm for each in fold.arms_ended if each.host in ("", host)}
+    cells = [done.result for block in newest for done in measured.of(block)]
+    failed = [arm for arm in arms if arm not in over and always_failed(arm, cells, newest)]
+    if not failed:
+        return []
+    blocks = {*newest, *line}
+    tried = [done.result for done in fold.finished.values() if done.result.block in blocks]
     return [
-        arm_ended(arm, newest[-1], [cell for cell in cells if cell.arm == arm], host)
-        for arm in arms
-        if arm not in over and always_failed(arm, cells, newest)
+        arm_ended(arm, newest[0], [cell for cell in tried if cell.arm == arm], host)
+        for arm in failed
     ]

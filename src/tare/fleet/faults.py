@@ -28,6 +28,14 @@ class PartRefused(PartFailed):
     """A host's part is of no use to this run, however often it is tried."""
 
 
+class HostGone(TareError):
+    """The worker of an attempt is gone; what it had not finished is measured again."""
+
+
+class ClusterGone(TareError):
+    """The scheduler does not answer any more."""
+
+
 class StaysAway(TareError):
     """Nobody stands for a host."""
 

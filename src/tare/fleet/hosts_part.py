@@ -76,6 +76,7 @@ class _Attempt:
         self._down = down
         self._cpus = cpus
         self._waiting: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(maxsize=1000)
+        self._orders: asyncio.StreamWriter | None = None
 
     async def run(self, assignment: str, program: list[str]) -> None:
         with scratch("part") as place:
@@ -93,6 +94,7 @@ class _Attempt:
         async with self._process(program, folder, place.lock) as (process, errors):
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write(assignment.encode() + b"\n")
+            self._orders = process.stdin
             listening = asyncio.create_task(self._listen(process.stdin))
             shipper, ended = Shipper(folder), None
             try:
@@ -157,15 +159,31 @@ class _Attempt:
         await self._waiting.put(message.model_dump(mode=mode))
 
     async def _send(self) -> None:
-        """Send what waits, all of it in one go: each go is a round trip to the scheduler."""
+        """Send what waits, all of it in one go: each go is a round trip to the scheduler.
+
+        Raises:
+            OSError: Something could not be sent; the process was told to stop, and all that it said
+                since is dropped.
+        """
         over = False
+        lost: OSError | None = None
         while not over:
             batch = [await self._waiting.get()]
             while not self._waiting.empty() and len(batch) < MOST_AT_ONCE:
                 batch.append(self._waiting.get_nowait())
             over = batch[-1] is None
-            if messages := [message for message in batch if message is not None]:
+            messages = [message for message in batch if message is not None]
+            if not messages or lost is not None:
+                continue
+            try:
                 await self._up.put(messages)
+            except OSError as error:
+                # What comes after a gap is of no use; whoever speaks must not wait for ever either.
+                lost = error
+                if self._orders is not None:
+                    self._orders.close()
+        if lost is not None:
+            raise lost
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.fleet.faults import HostTaken, PartFailed, PartRefused
+from tare.fleet.faults import HostGone, HostTaken, PartFailed, PartRefused
+from tare.study.quantities import format_duration
 
 
 @dataclass(frozen=True)
@@ -16,10 +18,12 @@ class Pauses:
         failed_s: After failures that may come again at once.
         taken_s: Where another run holds the host: what a killed worker leaves clears up within two
             minutes, and holds it until then.
+        gone_s: Where its worker died; whether another stands for the host is waited for besides.
     """
 
     failed_s: Sequence[float] = (1.0, 5.0)
     taken_s: Sequence[float] = (2.0, 8.0, 20.0, 40.0, 50.0)
+    gone_s: Sequence[float] = (0.0,) * 4
 
 
 class Retries:
@@ -31,13 +35,13 @@ class Retries:
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
-        self._failures = 0
+        self._failures: Counter[type] = Counter()
 
     def measured(self) -> None:
         """Take note that the host has finished a cell: its failures are in a row no more."""
-        self._failures = 0
+        self._failures.clear()
 
-    def pause_after(self, failed: PartFailed) -> float | None:
+    def pause_after(self, failed: PartFailed | HostGone) -> float | None:
         """Return the seconds until the host is tried again; None: it is given up.
 
         Args:
@@ -45,7 +49,34 @@ class Retries:
         """
         if isinstance(failed, PartRefused):
             return None
-        taken = isinstance(failed, HostTaken)
-        pauses = self._pauses.taken_s if taken else self._pauses.failed_s
-        self._failures += 1
-        return pauses[self._failures - 1] if self._failures <= len(pauses) else None
+        every: dict[type, Sequence[float]] = {
+            HostTaken: self._pauses.taken_s,
+            PartFailed: self._pauses.failed_s,
+            HostGone: self._pauses.gone_s,
+        }
+        kind, pauses = next(each for each in every.items() if isinstance(failed, each[0]))
+        self._failures[kind] += 1
+        number = self._failures[kind]
+        return pauses[number - 1] if number <= len(pauses) else None
+
+
+def told(host: str, failed: PartFailed | HostGone, again_s: float | None) -> str:
+    """Return what a user is told of a failure, and how it goes on.
+
+    Args:
+        host: Where it was.
+        failed: The failure.
+        again_s: Seconds until the next try; None: there is none.
+    """
+    if isinstance(failed, HostGone):
+        again = "" if again_s is None else "; what it had not finished is measured again"
+        return f"{failed}{again}"
+    again = "" if again_s is None else f"; next try in {format_duration(again_s)}"
+    return f"{host}: {failed}{again}"
+
+
+def why_given_up(failed: PartFailed | HostGone) -> str:
+    """Return why a host is left out after its last failure."""
+    if isinstance(failed, HostGone):
+        return "its worker died again and again, without a finished cell in between"
+    return failed.message
