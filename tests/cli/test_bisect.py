@@ -8,9 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import typer
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from run.run_driving import TARE, tare
+from tare.cli.compare import compare
 
 GATE = "switch latency < +3 %"
 COMMITS = 6
@@ -76,3 +78,26 @@ def test_what_is_open_is_left_out_and_what_cannot_be_compared_ends_the_search(
         )
     ]
     assert found == [125, 3, 128, 128]
+
+
+def test_what_is_typed_wrong_calls_no_commit_bad(runs: Path) -> None:
+    words = ("compare", runs / "r0", runs / "r1", "--gate", GATE, "--flor", "latency=1 %")
+    # git takes 2 for bad, as it takes all below 128 but 125.
+    assert tare(*words, "--bisect").returncode == 128
+    assert tare(*words).returncode == 2
+
+
+def test_a_mistake_of_tares_own_calls_no_commit_bad(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr("tare.cli.compare._compare", mistaken)
+    both = [runs / "r0", runs / "r1"]
+    with pytest.raises(typer.Exit) as ended:
+        compare(both, gate=[GATE], bisect=True)
+    assert ended.value.exit_code == 128
+    assert "KeyError: 'a mistake'" in capsys.readouterr().err
+    with pytest.raises(KeyError):
+        compare(both, gate=[GATE])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -117,10 +118,14 @@ def _for_bisect(asked: bool) -> Iterator[None]:
     """
     try:
         yield
-    except (TareError, OSError) as error:
+    except Exception as error:
         if not asked:
             raise
-        print(f"tare: {error}", file=sys.stderr)
+        if isinstance(error, TareError | OSError):
+            print(f"tare: {error}", file=sys.stderr)
+        else:
+            # Python would end with 1, which calls the commit bad.
+            traceback.print_exc()
         raise typer.Exit(ABORT) from None
 
 
