@@ -11,7 +11,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tare.events import (
@@ -27,7 +27,7 @@ from tare.events import (
 )
 from tare.events.model import SeriesSaved
 from tare.fleet.faults import fleet_versions
-from tare.fleet.wire import Assignment, Block, Ended, Happened, Hello
+from tare.fleet.wire import Assignment, Block, Ended, Happened, Hello, Message
 from tare.run.versions import run_versions
 
 ARMS = ("bare", "other")
@@ -135,31 +135,47 @@ def main(folder: Path) -> None:
 
 
 async def simulate(assignment: str, up: str, down: str, program: Sequence[str] = ()) -> None:
-    """Stand for :func:`tare.fleet.hosts_part.carry_out_part` inside a worker of Dask's."""
-    from distributed import Queue, get_client, get_worker
+    """Stand for :func:`tare.fleet.hosts_part.carry_out_part` inside a worker of Dask's.
+
+    It pauses for ``TARE_STUB_CELL_S`` in each cell, and then says each as it ends.
+    """
+    from distributed import Client, Queue, get_worker
 
     del program
+    pause_s = float(os.environ.get("TARE_STUB_CELL_S", "0"))
     given = Assignment.model_validate_json(assignment)
     draw = random.Random(given.run)
-    client = get_client()
-    told, orders = await Queue(up, client=client), await Queue(down, client=client)
-    hello = Hello(worker=get_worker().address, versions=fleet_versions())
-    first = [hello, *(Happened(event=event) for event in opening(given))]
-    await told.put([message.model_dump(mode="json") for message in first])
-    while True:
-        order = await orders.get()
-        if order["kind"] == "still-there":
-            continue
-        if order["kind"] != "block":
-            break
-        block = Block.model_validate(order)
-        events: list[Event] = [BlockStarted(block=block.number, order=())]
-        for cell, arm, _ in cells(given, block):
-            events += cell_events(given, block.number, cell, arm, draw)
-        events.append(BlockFinished(block=block.number))
-        await told.put([Happened(event=event).model_dump(mode="json") for event in events])
-    await told.put([Ended().model_dump(mode="json")])
-    await asyncio.sleep(0)
+    worker = get_worker()
+    address = worker.scheduler.address
+    async with Client(address, asynchronous=True, set_as_default=False) as client:
+        told, orders = await Queue(up, client=client), await Queue(down, client=client)
+
+        async def say(messages: Iterable[Message]) -> None:
+            await told.put([message.model_dump(mode="json") for message in messages])
+
+        hello = Hello(worker=worker.address, versions=fleet_versions())
+        await say([hello, *map(_happened, opening(given))])
+        while True:
+            order = await orders.get()
+            if order["kind"] == "still-there":
+                continue
+            if order["kind"] != "block":
+                break
+            block = Block.model_validate(order)
+            events: list[Event] = [BlockStarted(block=block.number, order=())]
+            for cell, arm, _ in cells(given, block):
+                if pause_s:
+                    await say(map(_happened, events))
+                    events.clear()
+                    await asyncio.sleep(pause_s)
+                events += cell_events(given, block.number, cell, arm, draw)
+            events.append(BlockFinished(block=block.number))
+            await say(map(_happened, events))
+        await say([Ended()])
+
+
+def _happened(event: Event) -> Happened:
+    return Happened(event=event)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks._agent import agent_of, agent_parser
+from benchmarks._processes import cpu_s
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import CarriedOut, Unmeasured, carry_out, reasons
 from tare.agent.channel import StreamChannel
@@ -125,12 +126,6 @@ async def watching(agent: Path, seconds: float) -> float:
         await client.shutdown()
         await client.close()
         await process.wait()
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process, to the nanosecond (schedstat, sched-stats.rst)."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) * 1e-9
 
 
 @dataclass
