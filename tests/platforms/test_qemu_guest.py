@@ -50,7 +50,7 @@ async def start(context: Context, tmp_path: Path) -> AsyncIterator[Start]:
         workdir: Path | None = None,
     ) -> QemuMachine:
         chosen = options or QemuOptions()
-        prepared = await prepare(context, chosen)
+        prepared = await prepare(context, chosen, shape)
         spec = MachineSpec("tare-test-1-subject", shape, cpus, workdir or tmp_path / "tare-m", True)
         machine = await launch(context, chosen, prepared.extra["image"], spec, append=append)
         machines.append(machine)
@@ -61,8 +61,8 @@ async def start(context: Context, tmp_path: Path) -> AsyncIterator[Start]:
         await machine.stop()
 
 
-async def prepare(context: Context, options: QemuOptions) -> Prepared:
-    return await Qemu().prepare(context, options, SHAPE, True)
+async def prepare(context: Context, options: QemuOptions, shape: Shape = SHAPE) -> Prepared:
+    return await Qemu().prepare(context, options, shape, True)
 
 
 def nothing_is_left(context: Context, machine: QemuMachine, workdir: Path) -> bool:
@@ -92,6 +92,19 @@ async def test_each_vcpu_is_pinned_in_turn_and_costs(start: Start) -> None:
     assert cost["vcpu_cpu_s"] > 0
     assert cost["rss_bytes"] > 1 << 20
     assert all(cost[f"vcpu{number}_run_delay_s"] >= 0 for number in range(3))
+
+
+async def test_the_tick_stops_where_that_was_asked_for_and_the_work_is_done_there(
+    start: Start,
+) -> None:
+    machine = await start(QemuOptions(nohz_full=True), shape=Shape(vcpus=3, memory=256 << 20))
+    proof = (await machine.ready(PATIENCE_S)).proof
+    assert proof["topology"]["tickless"] == "1-2"
+    assert proof["kernel"]["tick_hz"] > 0
+    asked = {"threads": 2, "samples": 1000, "allow_untrusted_tsc": True}
+    assert machine.inner_cpus == (1, 2)
+    outcome = await machine.agent.run("switch", asked, cpus=machine.inner_cpus, deadline_s=60)
+    assert outcome.value["cpu"] in machine.inner_cpus
 
 
 async def test_a_killed_qemu_ends_the_wait_for_a_guest(start: Start) -> None:
