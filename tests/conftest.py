@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         f"fuzzing: {len(done)} properties for {spent_s:.0f} s; "
         + (f"found {len(found)}: {', '.join(found)}" if found else "found nothing")
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_ssh_configuration() -> Iterator[None]:
+    """Look names up in no `~/.ssh/config`, whatever whoever runs the tests says there.
+
+    Of the whole session, as fixtures of modules and of classes reach hosts too. Commands that are
+    processes of their own do not see it: studies say it for them, by `Sshd.in_a_study`.
+    """
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr("tare.hosts.ssh.finding.CONFIG", os.devnull)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -137,6 +137,16 @@ class Sshd:
         }
         return SshOptions(**{**known, **changes})
 
+    def in_a_study(self, address: str = "127.0.0.1") -> str:
+        """Return the keys by which a host or an arm of a study is reached.
+
+        Whoever runs the tests may have an SSH configuration, which is to change nothing of them.
+        """
+        return (
+            f"ssh: {address}, port: {self.port}, user: {getpass.getuser()}, "
+            f"known-hosts: {self.known_hosts}, key: {self.user_key}, ssh-config: none"
+        )
+
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Sshd]:

@@ -91,7 +91,8 @@ def arm(vm: Inside, **more: Any) -> dict[str, Any]:
     """Return an arm that is the VM, by the login that a test has there."""
     places = vm.lab.places
     way = {"port": vm.lab.port, "key": str(places.key), "known-hosts": str(places.known_hosts)}
-    return {"platform": "ssh", "ssh": "127.0.0.1", "user": "root", **way, **more}
+    reached = {"ssh": "127.0.0.1", "user": "root", "ssh-config": "none", **way}
+    return {"platform": "ssh", **reached, **more}
 
 
 async def carried_out(

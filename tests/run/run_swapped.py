@@ -37,11 +37,7 @@ class Disk:
     @property
     def arm(self) -> str:
         """The arm of the machine that this disk boots, as a study has it."""
-        server = self.server
-        return (
-            f"{{platform: ssh, ssh: 127.0.0.1, port: {server.port}, "
-            f"known-hosts: {server.known_hosts}, key: {server.user_key}, folder: {self.folder}}}"
-        )
+        return f"{{platform: ssh, {self.server.in_a_study()}, folder: {self.folder}}}"
 
 
 @dataclass

@@ -26,8 +26,7 @@ blocks: {{least: 2, most: 2, every: 1s}}
 shape: {{vcpus: 1, memory: 64MiB}}
 arms:
   bare: {{platform: bare}}
-  vm: {{platform: ssh, ssh: 127.0.0.1, port: {port}, known-hosts: {known}, key: {key},
-       folder: {folder}}}
+  vm: {{platform: ssh, {reached}, folder: {folder}}}
 scenarios:
   alone: {{}}
   pinned: {{subject: {{cpus: pinned}}}}
@@ -47,14 +46,7 @@ def test_a_killed_run_leaves_nothing_in_the_machine_and_goes_on(
     server: Sshd, tmp_path: Path
 ) -> None:
     study, folder = tmp_path / "vm.yaml", tmp_path / "run"
-    study.write_text(
-        STUDY.format(
-            port=server.port,
-            known=server.known_hosts,
-            key=server.user_key,
-            folder=server.folder,
-        )
-    )
+    study.write_text(STUDY.format(reached=server.in_a_study(), folder=server.folder))
     with Running(folder, "run", study, "--out", folder) as running:
         running.wait_for(lambda e: e["type"] == "cell_started" and "/vm/" in e["cell"])
         os.kill(running.process.pid, signal.SIGKILL)

@@ -36,7 +36,6 @@ arms:
 scenarios: {{alone: {{}}, linked: {{link: 1Gbit}}, two: {{machines: {{peer: {{}}}}}}}}
 workloads: {workloads}
 """
-REACHED = "platform: ssh, ssh: 127.0.0.1, port: {}, known-hosts: {}, key: {}, folder: {}"
 QUICK = "{request-response: {duration: 300ms}, connect-request-response: {duration: 300ms}}"
 TOOLS = """
   net-stream: {duration: 1s, warmup: 0s}
@@ -56,8 +55,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
 def carried_out(server: Sshd, folder: Path, workloads: str, host: str = "") -> Path:
     """Carry a study out on the machine behind a server, and return the run's folder."""
     study, run = folder / "given.yaml", folder / "run"
-    where = (server.port, server.known_hosts, server.user_key, server.folder)
-    said = STUDY.format(reached=REACHED.format(*where), workloads=workloads)
+    reached = f"platform: ssh, {server.in_a_study()}, folder: {server.folder}"
+    said = STUDY.format(reached=reached, workloads=workloads)
     study.write_text(said + host)
     with served_ports():
         done = tare("run", study, "--out", run)
@@ -108,9 +107,7 @@ def test_the_peer_is_on_the_arms_host_also_where_that_is_reached_over_ssh(
     server: Sshd, tmp_path: Path
 ) -> None:
     """The same sshd stands for the host and for the machine that the host carries."""
-    where = (server.port, server.known_hosts, server.user_key)
-    host = "host: {{ssh: 127.0.0.1, port: {}, known-hosts: {}, key: {}}}\n".format(*where)
-    run = carried_out(server, tmp_path, QUICK, host)
+    run = carried_out(server, tmp_path, QUICK, f"host: {{{server.in_a_study()}}}\n")
     assert_measured(run, {"request-response", "connect-request-response"})
 
 

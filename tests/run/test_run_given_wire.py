@@ -31,8 +31,7 @@ baseline: vm
 blocks: {{least: 2, most: 2}}
 shape: {{vcpus: 1, memory: 64MiB}}
 arms:
-  vm: {{platform: ssh, ssh: {address}, port: {port}, known-hosts: {known}, key: {key},
-        folder: {folder}, network-way: given}}
+  vm: {{platform: ssh, {reached}, folder: {folder}, network-way: given}}
 workloads:
   net-stream: {{duration: 1s, warmup: 0s}}
   request-response: {{duration: 300ms}}
@@ -68,15 +67,7 @@ def listening(folder: Path) -> Iterator[Sshd]:
 
 def written(folder: Path, server: Sshd, address: str) -> Path:
     study = folder / "wire.yaml"
-    study.write_text(
-        STUDY.format(
-            address=address,
-            port=server.port,
-            known=server.known_hosts,
-            key=server.user_key,
-            folder=server.folder,
-        )
-    )
+    study.write_text(STUDY.format(reached=server.in_a_study(address), folder=server.folder))
     return study
 
 

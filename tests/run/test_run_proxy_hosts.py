@@ -17,7 +17,7 @@ baseline: bare
 blocks: {{least: 2, most: 2}}
 hosts:
   here: local
-  there: {{ssh: 127.0.0.1, port: {port}, user: {user}, known-hosts: {known}, key: {key}}}
+  there: {{{reached}}}
 shape: {{vcpus: 1, memory: 128MiB}}
 arms:
   bare: {{platform: bare, on: here}}
@@ -45,9 +45,7 @@ def test_client_and_origin_are_on_another_host(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     folder = tmp_path / "run"
     with serving(tmp_path / "sshd") as server:
-        login = server.options()
-        way = {"port": server.port, "user": login.user, "known": login.known_hosts}
-        (tmp_path / "study.yaml").write_text(STUDY.format(**way, key=login.key))
+        (tmp_path / "study.yaml").write_text(STUDY.format(reached=server.in_a_study()))
         done = tare("run", tmp_path / "study.yaml", "--out", folder, limit_s=600)
     ended = of_type(folder, "cell_finished")
     told = done.stdout + done.stderr + str([cell["reason"] for cell in ended])

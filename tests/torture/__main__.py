@@ -99,11 +99,7 @@ def _prepared(fault: str, home: Path) -> Iterator[Trial]:
         server = Sshd(home / "sshd")
         server.start()
         faults.SERVERS[home] = server.cut
-        way = server.options()
-        trial.host = (
-            f"host: {{ssh: 127.0.0.1, port: {server.port}, user: {way.user}, "
-            f"known-hosts: {way.known_hosts}, key: {way.key}, patience: 30s}}\n"
-        )
+        trial.host = f"host: {{{server.in_a_study()}, patience: 30s}}\n"
     try:
         yield trial
     finally:
