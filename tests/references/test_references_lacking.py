@@ -13,7 +13,7 @@ from tare.analysis.comparison import Comparison
 from tare.analysis.rundata import RunData
 from tare.events.results import PlatformResult, SkippedPart
 from tare.references.arms import alike, bare_of
-from tare.references.lacking import why_no_value
+from tare.references.lacking import why_it_did_not_run, why_no_value, why_usable_or_not
 from tare.references.pairing import PairedTable, set_beside
 from tare.references.published import load_reference
 from tare.references.stated import stated
@@ -86,6 +86,23 @@ def test_an_arm_that_the_host_lacked_is_told_with_that_reason(comparison: Compar
     likes = {like.arm: like for like in alike(found, REFERENCE)}
     assert likes["xen-hw"].why == f"this run's xen-hvm: {NO_XEN}; this run's xen-new: xl is missing"
     assert likes["xen-pv"].why.startswith("this run has no arm with platform: xen, type: pv")
+
+
+def test_why_an_arm_did_not_run_is_told_with_what_to_do_where_that_is_asked(
+    comparison: Comparison,
+) -> None:
+    (run,) = comparison.runs
+    no_xl = PlatformResult("vm", "xen", {}, False, "no xl.", "install xl", False, {}, {})
+    left = replace(run, platforms=(no_xl,), skipped=(SkippedPart("vm", None, None, "no xl."),))
+    assert why_it_did_not_run((run, left), "vm") == "no xl."
+    assert why_it_did_not_run((run, left), "vm", to_do=True) == "no xl. To do: install xl"
+    # The host has what its platform needs, and its machines would be too large.
+    usable = replace(no_xl, usable=True, reason="a guest booted", hint="")
+    large = SkippedPart("vm", None, None, "wants 9 vCPUs")
+    few = replace(run, platforms=(usable,), skipped=(large,))
+    assert why_it_did_not_run((few,), "vm", to_do=True) == "wants 9 vCPUs"
+    assert why_it_did_not_run((replace(few, skipped=()),), "vm", to_do=True) == ""
+    assert why_usable_or_not(usable) == "a guest booted"
 
 
 def test_an_empty_field_has_its_reason(comparison: Comparison) -> None:

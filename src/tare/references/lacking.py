@@ -5,15 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from tare.analysis.model import PlatformResult
 from tare.analysis.rundata import RunData
 
 
-def why_it_did_not_run(runs: Iterable[RunData], arm: str) -> str:
-    """Return why nothing of an arm was measured, in words; empty where something was tried."""
-    reasons = dict.fromkeys(
-        reason for run in runs for reason in (*_skipped_whole(run, arm), *_unusable(run, arm))
+def why_it_did_not_run(runs: Iterable[RunData], arm: str, *, to_do: bool = False) -> str:
+    """Return why nothing of an arm was measured, in words; empty where something was tried.
+
+    Args:
+        runs: The runs; the first that tells goes before the others.
+        arm: An arm of theirs.
+        to_do: Whether to say as well what to do about it, where that is known.
+    """
+    reasons = (
+        reason
+        for run in runs
+        for reason in (*_unusable(run, arm, to_do=to_do), *_skipped_whole(run, arm))
     )
-    return next(iter(reasons), "")
+    return next(filter(None, reasons), "")
+
+
+def why_usable_or_not(platform: PlatformResult) -> str:
+    """Return how an arm was found usable, or why it is not and what to do; empty: nobody knows."""
+    if platform.usable or not platform.hint:
+        return platform.reason
+    return f"{platform.reason.rstrip('.')}. To do: {platform.hint}"
 
 
 def why_no_value(
@@ -43,8 +59,10 @@ def _skipped_whole(run: RunData, arm: str) -> Iterator[str]:
             yield part.reason
 
 
-def _unusable(run: RunData, arm: str) -> Iterator[str]:
-    return (each.reason for each in run.platforms if each.arm == arm and not each.usable)
+def _unusable(run: RunData, arm: str, *, to_do: bool) -> Iterator[str]:
+    for each in run.platforms:
+        if each.arm == arm and not each.usable:
+            yield why_usable_or_not(each) if to_do else each.reason
 
 
 def _why_no_cell_counts(

@@ -16,10 +16,11 @@ from tare.analysis.model import (
     PlatformResult,
     RunData,
 )
+from tare.references.lacking import why_usable_or_not
 from tare.report.connections import connection_words, is_given
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
-from tare.report.words import NONE, marked, why_absent
+from tare.report.words import NONE, marked
 
 
 def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
@@ -41,7 +42,7 @@ def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
         Column("options", lambda p: compact(p.options), "Options"),
         Column("versions", lambda p: compact(p.versions), "Versions"),
         Column("usable", lambda p: p.usable, "Ran", lambda p: "yes" if p.usable else "no"),
-        Column("reason", lambda p: p.reason, "Why", lambda p: why_absent(p) or NONE),
+        Column("reason", lambda p: p.reason, "Why", lambda p: why_usable_or_not(p) or NONE),
     )
     tone = lambda p: "emulated" if p.emulated else ""  # noqa: E731
     return Table("platforms", "Arms and their platforms", columns, tuple(rows.values()), tone=tone)

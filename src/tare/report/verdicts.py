@@ -17,6 +17,7 @@ from tare.analysis.model import (
 )
 from tare.analysis.rundata import RunData
 from tare.analysis.words import arms_ended, not_alike
+from tare.references.lacking import why_it_did_not_run
 from tare.report.palette import Look
 from tare.report.svg import legible
 from tare.report.words import (
@@ -30,7 +31,6 @@ from tare.report.words import (
     percent,
     ratio,
     short,
-    why_absent,
 )
 
 MANY = 4
@@ -221,7 +221,7 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
 def _why_no_values(run: RunData, platform: PlatformResult) -> str:
     """Return why an arm has no values; that it can be used here is no reason."""
     if not platform.usable:
-        return why_absent(platform)
+        return why_it_did_not_run((run,), platform.arm, to_do=True)
     lost, why = _lost(run, platform.arm)
     if lost:
         return f"no cell of {lost} counts ({why})"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tare.analysis.formatting import format_quantity
-from tare.analysis.model import Effect, Key, PlatformResult
+from tare.analysis.model import Effect, Key
 from tare.analysis.rundata import SUBJECT
 from tare.report.svg import legible
 
@@ -180,10 +180,3 @@ def marked(arm: str, emulated: bool) -> str:
 def slug(text: str) -> str:
     """Return ``text`` as a file name and element id: lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "part"
-
-
-def why_absent(platform: PlatformResult) -> str:
-    """Return why an arm did not run and what to do about it; empty where nobody knows why."""
-    if platform.usable or not platform.hint:
-        return platform.reason
-    return f"{platform.reason.rstrip('.')}. To do: {platform.hint}"
