@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from references.references_planned import planned_run
 from study.shipped_studies import NAMES
 from tare.references.pairing import SideBySide, set_beside
 from tare.references.published import Reference, known_references, load_reference
+from tare.references.scenarios import vcpus_in
 from tare.report.reference_section import reference_section
+from tare.study.scenario import Scenario
 
 REFERENCES = {name: load_reference(name) for name in known_references()}
 NAMED = [(name, study) for name, each in REFERENCES.items() for study in each.studies]
@@ -51,6 +56,36 @@ def test_all_threads_are_as_many_as_the_machine_has_vcpus() -> None:
     # The source left the place to the scheduler, and so does only one of ours.
     said = "Here the subject is pinned to CPUs of its own; in the source it was not."
     assert (said in one.notes, said in four.notes) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"subject": {"vcpus": 3}},
+        {"subject": {"vcpus": "all"}},
+        {"subject": {"vcpus": "spare"}},
+        {"cluster": {"vcpus": 5}},
+        {"cluster": {"vcpus": 5, "master": "with-first"}},
+        {"cluster": {"vcpus": 5, "master": "with-first"}, "subject": {"vcpus": 3}},
+        {"cluster": {"master": "with-first"}},
+        {"cluster": {"external": "/etc/hadoop"}},
+    ],
+)
+def test_a_run_had_as_many_vcpus_as_its_plan(said: dict[str, Any]) -> None:
+    scenario = Scenario.model_validate(said)
+    stored = {
+        "scenarios": {"one": scenario.model_dump(mode="json")},
+        "shape": {"vcpus": 4},
+        "arms": {"bare": {}},
+    }
+    (run,) = planned_run("quick", 2).runs
+    of_five = replace(run, study=stored, host={"cpus": 5})
+    assert vcpus_in([of_five], "one") == scenario.vcpus_of(4, 5)
+    # A host of which nobody knows how many CPUs it has.
+    words = ({"vcpus": "all"}, {"vcpus": "spare"})
+    told = None if said.get("subject") in words else scenario.vcpus_of(4, 0)
+    assert vcpus_in([replace(run, study=stored, host={})], "one") == told
 
 
 def test_a_parameter_that_a_study_leaves_out_is_its_default() -> None:

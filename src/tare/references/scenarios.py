@@ -8,7 +8,7 @@ from typing import Any
 
 from tare.analysis.rundata import RunData
 from tare.references.published import PublishedScenario
-from tare.study.shape import SPARE, spare_vcpus
+from tare.study.shape import ALL, SPARE, subject_vcpus
 
 
 def matching(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> str:
@@ -104,18 +104,21 @@ def vcpus_in(runs: Iterable[RunData], scenario: str) -> int | None:
 
 def _vcpus(run: RunData, scenario: str) -> Iterator[int | None]:
     placed = mapping(mapping(run.study.get("scenarios")).get(scenario))
-    said = mapping(placed.get("subject")).get("vcpus")
-    if said == "all":
-        yield cpus_of(run)
-        return
-    shape = mapping(run.study.get("shape"))
+    wanted = mapping(placed.get("subject")).get("vcpus")
+    slave = _slave_vcpus(mapping(placed.get("cluster")))
+    shape, cpus = mapping(run.study.get("shape")), cpus_of(run)
     for arm in mapping(run.study.get("arms")).values():
         own = mapping(mapping(arm).get("shape") or shape).get("vcpus")
-        cpus = cpus_of(run)
-        if said != SPARE:
-            yield said or own
-        else:
-            yield spare_vcpus(own, cpus) if isinstance(own, int) and cpus else None
+        known = isinstance(own, int) and (cpus is not None or wanted not in (ALL, SPARE))
+        yield subject_vcpus(wanted, slave, own, cpus or 0) if known else None
+
+
+def _slave_vcpus(cluster: Mapping[str, Any]) -> int | None:
+    """Return how many vCPUs slaves of a run's cluster have, where the subject is one of them."""
+    if cluster.get("external") or cluster.get("master") != "with-first":
+        return None
+    vcpus = cluster.get("vcpus")
+    return vcpus if isinstance(vcpus, int) else None
 
 
 def neighbours_in(runs: Iterable[RunData], scenario: str) -> set[int]:

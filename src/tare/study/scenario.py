@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tare.study.hosting import Part
 from tare.study.quantities import Rate, Size
-from tare.study.shape import MOST_VCPUS, SPARE, Memory, Vcpus, spare_vcpus
+from tare.study.shape import MOST_VCPUS, Memory, Vcpus, subject_vcpus
 from tare.study.study_path import Absolute
 
 MOST_SLAVES = 16
@@ -242,14 +242,9 @@ class Scenario(Part):
 
     def vcpus_of(self, shape: int, host_cpus: int) -> int:
         """Return how many vCPUs a subject has in it, whose shape has so many."""
-        wanted = self.subject.vcpus
-        if wanted == "all":
-            return host_cpus
-        if wanted == SPARE:
-            return spare_vcpus(shape, host_cpus)
-        if wanted is None and self.cluster is not None and self.cluster.begins_with_subject:
-            wanted = self.cluster.vcpus
-        return wanted or shape
+        cluster = self.cluster
+        slave = cluster.vcpus if cluster is not None and cluster.begins_with_subject else None
+        return subject_vcpus(self.subject.vcpus, slave, shape, host_cpus)
 
     @property
     def roles(self) -> frozenset[str]:

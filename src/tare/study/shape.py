@@ -53,6 +53,7 @@ class Shape(Part):
     )
 
 
+ALL: Final = "all"
 SPARE: Final = "spare"
 SPARED_CPUS = 2
 """What `spare` leaves of a host's CPUs: one for a client, one for the server it asks."""
@@ -65,11 +66,27 @@ def spare_vcpus(shape: int, host_cpus: int) -> int:
 
 def _vcpus(value: object) -> object:
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_VCPUS
-    if not whole and value not in ("all", SPARE):
-        raise ValueError(f"must be a whole number from 1 to {MOST_VCPUS}, `all` or `{SPARE}`")
+    if not whole and value not in (ALL, SPARE):
+        raise ValueError(f"must be a whole number from 1 to {MOST_VCPUS}, `{ALL}` or `{SPARE}`")
     return value
 
 
 Vcpus = Annotated[
     Annotated[int, Field(ge=1, le=MOST_VCPUS)] | Literal["all", "spare"], BeforeValidator(_vcpus)
 ]
+
+
+def subject_vcpus(wanted: Vcpus | None, slave: int | None, shape: int, host_cpus: int) -> int:
+    """Return how many vCPUs a subject has in a scenario.
+
+    Args:
+        wanted: What the scenario says of the subject.
+        slave: What it says of slaves, where the subject is one of them.
+        shape: How many the arm's shape has.
+        host_cpus: How many CPUs the host has, for `all` and `spare`.
+    """
+    if wanted == ALL:
+        return host_cpus
+    if wanted == SPARE:
+        return spare_vcpus(shape, host_cpus)
+    return wanted or slave or shape
