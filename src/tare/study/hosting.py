@@ -231,7 +231,10 @@ class HostSpec(Login):
 
 
 _ONCE = {"user": "root", "port": 22, "known_hosts": "~/.ssh/known_hosts"}
-"""Defaults that were stored before the SSH configuration was read."""
+"""Defaults that were stored before the SSH configuration was read.
+
+What is a default today may change (:mod:`tare.hosts.ssh.finding`); what was stored does not.
+"""
 
 
 def _unset(spec: HostSpec) -> set[str]:
