@@ -111,6 +111,9 @@ async def test_a_qemu_that_its_user_cannot_run_stays_who_tare_is(
         program = hidden / PROGRAM
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
+        # One of a user's own counts, and not the one that everybody would find.
+        asked = confinement(host, QemuOptions(), own=[], files=[], devices=[], program=str(program))
+        assert f"may not run {program}" in (await asked).reason
         monkeypatch.setenv("PATH", f"{hidden}:{os.environ['PATH']}")
         found = await confinement(host, QemuOptions(), own=[], files=[], devices=[])
         assert found.uid is None and f"may not run {program}" in found.reason

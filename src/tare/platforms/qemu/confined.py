@@ -114,6 +114,7 @@ async def confinement(
     own: Sequence[Path],
     files: Sequence[Path],
     devices: Sequence[Path],
+    program: str = PROGRAM,
 ) -> Confinement:
     """Find out how QEMU can be confined, and give its user what is to be its own.
 
@@ -123,6 +124,7 @@ async def confinement(
         own: Folders and files that it writes.
         files: Files that are opened for it.
         devices: Devices that it opens itself.
+        program: The QEMU that is run.
     """
     if not options.confined:
         return Confinement()
@@ -130,7 +132,7 @@ async def confinement(
     groups = await groups_of(host, devices)
     paths = [*own, *devices]
     locking = " ".join(_LOCKING) if options.locks_memory else ""
-    words = [str(uid), _groups(groups), locking, str(len(own)), PROGRAM, *map(str, own)]
+    words = [str(uid), _groups(groups), locking, str(len(own)), program, *map(str, own)]
     opened = [f"/dev/fd/{n}" for n in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))]
     trial = ["sh", "-c", _TRIAL, "sh", *words, *opened, *map(str, paths)]
     numbers = " ".join(str(n) for n in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files)))

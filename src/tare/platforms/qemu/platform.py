@@ -353,6 +353,7 @@ async def launch(
                 *([Path(nic.VHOST)] * vhost),
                 *taken.devices,
             ],
+            program=program,
         )
         link = await link_of(spec, options, confined.uid, taken)
         words = kernel_arguments(options, counted=context.counted) if append is None else append
