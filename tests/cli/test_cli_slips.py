@@ -12,6 +12,7 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from run.run_driving import tare
+from tare.events import BlockStarted, EventLog
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +64,16 @@ def test_a_pilot_is_looked_for_before_anything_is_told(study: Path, tmp_path: Pa
 def test_a_file_of_a_run_is_answered_with_its_folder(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text("")
-    assert f"name the run's folder, as {tmp_path}" in refused("report", events)
+    assert f"name the run's folder: {tmp_path}" in refused("report", events)
+
+
+def test_a_run_whose_beginning_is_not_told_cannot_be_gone_on_with(tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    with EventLog(events) as log:
+        log.append(BlockStarted(block=1, order=()))
+    told = refused("resume", tmp_path)
+    assert f"{events} does not tell how the run was begun" in told
+    assert "tare run STUDY --out FOLDER" in told
 
 
 def test_an_empty_description_is_no_machine(tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def test_a_shared_run_does_not_go_on_without_its_cluster(
     before = (folder / "events.jsonl").read_bytes()
     told = tare("resume", folder, *more)
     assert told.returncode == 2, told
-    assert "is shared by hosts of a cluster" in told.stderr
-    assert f"write: tare resume {folder} --cluster ADDRESS" in told.stderr
+    assert f"hosts of a cluster share the run in {folder}" in told.stderr
+    assert f"run: tare resume {folder} --cluster ADDRESS, where ADDRESS is" in told.stderr
     assert (folder / "events.jsonl").read_bytes() == before
 
 

@@ -210,7 +210,7 @@ def test_a_load_that_fails_ends_its_cell_at_once_with_its_reason(home: Path) -> 
     assert all("neighbour-" in cell["reason"] for cell in lost)
     long = [cell for cell in lost if "numeric-sort" in cell["cell"]]
     for cell in long:
-        assert "ended its phased-load before the subject" in cell["reason"]
+        assert "ended before the subject's work did" in cell["reason"]
         assert "disk-load" in cell["reason"] and "room" in cell["reason"]
     assert any(cell["status"] == "ok" for cell in cells)
     assert_nothing_is_left(home)

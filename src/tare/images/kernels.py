@@ -71,7 +71,8 @@ def _from_file(file: Path) -> Kernel:
     except OSError as error:
         raise InputError(
             f"the kernel file {file} cannot be read: {error.strerror}",
-            "name an existing vmlinuz, or use `kernel: rt` for the distribution's",
+            "write the path of a kernel's image, such as `kernel: /boot/vmlinuz-6.1.0`, or "
+            "`kernel: rt` for the distribution's real-time kernel",
         ) from error
     version = version_of(content)
     if version is None:

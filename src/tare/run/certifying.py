@@ -192,7 +192,10 @@ async def _study(
 
     ended = await carry_study_out(study, study_source(file), out, 1, decide, console)
     if ended is None:
-        raise MachineFault("the study was interrupted: there is no certificate")
+        raise MachineFault(
+            "the study was interrupted, so no certificate was written",
+            "begin again with the same command",
+        )
     records = read_events(out / "events.jsonl")
     return [record.event.model_dump(mode="json") for record in records]
 

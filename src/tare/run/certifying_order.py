@@ -70,8 +70,8 @@ def asked(
     options = _options(platform, given)
     if not platform.writes(options):
         raise InputError(
-            f"{name} does not state what it makes, so that it cannot be certified",
-            "its author overrides `writes`; see docs/extending.md",
+            f"{name} cannot be certified: it does not state what it makes and changes on a host",
+            "whoever wrote it lets it say so, by `writes` (docs/extending.md)",
         )
     return Order(platform, options, given, minutes, figures, hosts.path if named else None)
 
@@ -92,7 +92,10 @@ def _given(values: Sequence[str]) -> dict[str, Any]:
     for value in values:
         key, equals, text = value.partition("=")
         if not equals:
-            raise InputError(f"--set {value}: an option is KEY=VALUE", "--set accelerator=kvm")
+            raise InputError(
+                f"--set {value}: there is no value in it",
+                "write KEY=VALUE, such as --set accelerator=kvm",
+            )
         try:
             given[key] = yaml.safe_load(text)
         except yaml.YAMLError:

@@ -185,8 +185,8 @@ class Side:
             await self._news.wait()
         if cell not in other._ready:
             raise WorkloadFault(
-                f"the other arm of the duet, {other.arm}, could not begin this cell, so there "
-                "was none beside it"
+                f"nothing ran beside it: {other.arm}, the other arm of the duet, could not begin "
+                "this cell"
             )
         self._began[cell] = time.monotonic()
 

@@ -93,7 +93,7 @@ def open_folder(path: Path) -> RunFolder:
     """
     folder = RunFolder(path.absolute())
     if path.is_file():
-        raise InputError(f"{path} is a file", f"name the run's folder, as {path.parent}")
+        raise InputError(f"{path} is a file", f"name the run's folder: {path.parent}")
     if not folder.events.is_file():
         raise InputError(
             f"{path} holds no run (there is no {folder.events.name})",

@@ -17,7 +17,7 @@ from tare.outputs import put_for_user
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute, resume
 from tare.run.folder import RunFolder, create_folder, open_folder
-from tare.run.going_on import is_shared, resuming
+from tare.run.going_on import ANY_CLUSTER, is_shared, resuming
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id, run_session
 from tare.run.setup import Decide, StudySource
@@ -124,15 +124,20 @@ async def go_on(
     folder = open_folder(directory)
     fold = read_fold(folder.events)
     if fold.started is None:
-        raise InputError(f"{folder.events}: the first event is not run_started", "start anew")
+        raise InputError(
+            f"{folder.events} does not tell how the run was begun, so nothing can go on with it",
+            "begin a new one in another folder: tare run STUDY --out FOLDER",
+        )
     if fold.ended is not None and fold.ended.status == "complete":
         raise InputError(
             f"the run in {directory} is complete", f"see its report: tare report {directory}"
         )
     if is_shared(fold.started):
         raise InputError(
-            f"the run in {directory} is shared by hosts of a cluster, and not measured here",
-            f"write: {resuming(directory, fold.started)}, with the address of their scheduler",
+            f"hosts of a cluster share the run in {directory}: this computer alone cannot go on "
+            "with it",
+            f"run: {resuming(directory, fold.started)}, where {ANY_CLUSTER} is that of their "
+            "scheduler, such as tcp://10.0.0.1:8786",
         )
     study = restore_study(fold.started.study, build_catalog())
     _require_sessions(study, wait=wait)

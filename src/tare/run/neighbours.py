@@ -162,7 +162,7 @@ class Loads:
             if partner is not None:
                 await partner.stop()
         except WorkloadFault as other:
-            words += f" (and its partner: {other})"
+            words += f" (and the other end of its connections: {other})"
         except MachineFault:
             pass
         return WorkloadFault(words)
@@ -190,7 +190,7 @@ class Loads:
             if handle is not None and handle.ended:
                 del self._under_way[neighbour.role]
                 raise await _why_ended(neighbour, handle)
-        raise WorkloadFault("a load ended before the subject")
+        raise WorkloadFault("a neighbour's load ended before the subject's work did")
 
     async def end(self) -> tuple[LoadReport, ...]:
         """Stop all loads that began, and tell what they did."""
@@ -226,7 +226,9 @@ class Loads:
             doubt = f"{neighbour.role}: {doubt}" if doubt else ""
         except (KeyError, ValueError, TypeError) as error:
             words = error.args[0] if isinstance(error, ValueError) else repr(error)
-            raise WorkloadFault(f"{neighbour.role} did not load as it should: {words}") from error
+            raise WorkloadFault(
+                f"the {neighbour.load} of {neighbour.role} did not do what it should: {words}"
+            ) from error
         return LoadReport(
             role=neighbour.role,
             load=neighbour.load,
@@ -292,7 +294,7 @@ class Loads:
 
 async def _why_ended(neighbour: Neighbour, handle: LoadHandle) -> WorkloadFault | MachineFault:
     """Return why a load that should have gone on has ended."""
-    words = f"{neighbour.role} ended its {neighbour.load} before the subject"
+    words = f"the {neighbour.load} of {neighbour.role} ended before the subject's work did"
     try:
         await handle.stop()
     except WorkloadFault as error:

@@ -80,8 +80,8 @@ def require_same_plan(fold: Fold, plan: Plan) -> None:
     cells = sum(len(batch.cells) for batch in plan.block(1))
     if fold.planned is not None and fold.planned.cells_per_block != cells:
         raise InputError(
-            f"a block would have {cells} cells here, and the run was begun with "
-            f"{fold.planned.cells_per_block}: its blocks would not compare",
+            f"a block has {cells} cells on this host now, and had {fold.planned.cells_per_block} "
+            "when the run was begun: the new blocks could not be compared with the old ones",
             "make the host as it was, or start a new run",
         )
 

@@ -157,7 +157,8 @@ async def _require_kernel(builder: Host, study: Study, arm: str) -> None:
         elif not Path(kernel).is_file():
             raise InputError(
                 f"there is no kernel file {kernel}",
-                "name an existing vmlinuz, or use `kernel: rt` for the distribution's",
+                "write the path of a kernel's image, such as `kernel: /boot/vmlinuz-6.1.0`, or "
+                "`kernel: rt` for the distribution's real-time kernel",
             )
     except InputError as error:
         raise InputError(f"arm {arm}: {error.message}", error.hint) from error

@@ -64,7 +64,7 @@ def _require_room(folder: RunFolder, series: Series) -> None:
         raise WorkloadFault(
             f"its series {series.name} has {size >> 20} MiB, and {free >> 20} MiB are free for "
             "the run",
-            f"make room in {folder.path}, or ask for fewer samples",
+            f"make room in {folder.path}, or take fewer samples, such as by a shorter `duration`",
         )
 
 

@@ -66,7 +66,11 @@ def agent_path() -> Path:
     beside = Path(sys.executable).parent / "tare-agent"
     found = str(beside) if beside.is_file() else shutil.which("tare-agent")
     if found is None:
-        raise InputError(f"the agent is missing ({beside})", "run `make setup`")
+        raise InputError(
+            "Tare's agent, the program that measures in machines, is missing: there is neither "
+            f"{beside} nor a tare-agent on the PATH",
+            "install Tare's package again, which brings it; in Tare's own repository: make setup",
+        )
     return Path(found)
 
 

@@ -39,7 +39,10 @@ async def straight_path(host: Host, network: Network, origin: str, mtu: int) -> 
     async def ip(*words: str) -> None:
         done = await host.run(("ip", *words), timeout_s=_IP_S)
         if not done.ok:
-            raise MachineFault(f"no straight path: `ip {' '.join(words)}`: {done.words()}")
+            raise MachineFault(
+                "client and origin cannot be joined by a path that leads past the load balancer: "
+                f"`ip {' '.join(words)}`: {done.words()}"
+            )
 
     ends = (INTERFACE, "mtu", str(mtu), "type", "veth", "peer", "name", INTERFACE)
     await ip("-n", here, "link", "add", *ends, "mtu", str(mtu), "netns", there)

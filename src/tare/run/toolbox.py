@@ -82,8 +82,9 @@ async def study_toolbox(setup: RunSetup, study: Study) -> ToolboxFiles | None:
     kind: Kind
     if "toolbox-build" in needs and needs & {"toolbox-hadoop", "toolbox-analytics"}:
         raise InputError(
-            "what compiles a kernel and Hadoop are in two toolboxes, and a study has one",
-            "make two studies of it",
+            "the compilers of kernel-compile and the programs of Hadoop are in two toolboxes, and "
+            "the machines of a study have one",
+            "make two studies of it: one with kernel-compile, one with the jobs of Hadoop",
         )
     if "toolbox-build" in needs:
         kind = "build"
