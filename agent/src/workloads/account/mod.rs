@@ -80,44 +80,62 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let began = monotonic_ns();
     let first_ns = began + (params.after_s * 1e9) as u64;
     rest(first_ns, context.stop);
-    let printing_ns = monotonic_ns();
-    let first = printed(&params.command)?;
-    let printing = monotonic_ns() - printing_ns;
     let cycles = params.cycles.then(cycles::Count::begin);
-    let (before_ns, before) = (monotonic_ns(), texts(&params.files));
-    let look = || params.tasks.then(Tasks::now).unwrap_or_default();
-    let tasks = look();
-    let look_s = (monotonic_ns() - before_ns) as f64 * 1e-9;
-    let last_ns = printing_ns + (params.seconds * 1e9) as u64;
-    // As early as it takes, so that both are told of a stretch of about the same load.
-    rest(last_ns.saturating_sub(printing), context.stop);
-    let last = printed(&params.command)?;
-    rest(last_ns, context.stop);
+    let first = Look::now(&params)?;
+    let last_ns = first.at_ns + (params.seconds * 1e9) as u64;
+    // As early as a look takes, so that the last ends within the stretch as well.
+    rest(last_ns.saturating_sub(first.took_ns), context.stop);
     let counted = cycles.map(cycles::Count::end);
-    // In the order of the first look: then most threads are told of about the same stretch.
-    let (after_ns, after) = (monotonic_ns(), texts(&params.files));
-    let after_tasks = look();
+    let last = Look::now(&params)?;
     let said = params.ask.map(answers).transpose()?;
     let hertz = sys::clock_ticks_per_s();
-    let seconds = (after_ns - before_ns) as f64 * 1e-9;
+    let seconds = (last.at_ns - first.at_ns) as f64 * 1e-9;
     Ok(json!({
         "seconds": seconds,
-        "look_s": look_s,
+        "look_s": first.tasks_s,
         "hertz": hertz,
-        "before": before,
-        "after": after,
-        "tasks": after_tasks.since(&tasks, hertz, seconds),
+        "before": first.texts,
+        "after": last.texts,
+        "tasks": last.tasks.since(&first.tasks, hertz, seconds),
         "cycles": counted,
-        "parents": after_tasks.parents(),
+        "parents": last.tasks.parents(),
         "said": said.unwrap_or_default(),
-        "printed": first.into_iter().chain(last).collect::<Vec<_>>(),
+        "printed": first.printed.into_iter().chain(last.printed).collect::<Vec<_>>(),
         "warnings": [],
     }))
 }
 
-fn printed(command: &[String]) -> Result<Option<printed::Printed>, Failure> {
-    let wanted = !command.is_empty();
-    wanted.then(|| printed::by(command)).transpose()
+/// What is seen at one end of the stretch.
+struct Look {
+    at_ns: u64,
+    texts: Value,
+    tasks: Tasks,
+    /// How long it took to read all threads.
+    tasks_s: f64,
+    printed: Option<printed::Printed>,
+    /// How long it all took.
+    took_ns: u64,
+}
+
+impl Look {
+    fn now(params: &Params) -> Result<Self, Failure> {
+        let at_ns = monotonic_ns();
+        let texts = texts(&params.files);
+        let tasks = params.tasks.then(Tasks::now).unwrap_or_default();
+        let tasks_s = (monotonic_ns() - at_ns) as f64 * 1e-9;
+        // Behind the threads, of which the busy ones are new and so are read last: what it tells
+        // and what they did is then of about the same stretch.
+        let wanted = !params.command.is_empty();
+        let printed = wanted.then(|| printed::by(&params.command)).transpose()?;
+        Ok(Self {
+            at_ns,
+            texts,
+            tasks,
+            tasks_s,
+            printed,
+            took_ns: monotonic_ns() - at_ns,
+        })
+    }
 }
 
 fn is_kernels(path: &str) -> bool {
