@@ -39,11 +39,11 @@ def stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_it_is_not_looked_at_by_tests(stray: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = options_for("vm", Login(), 30.0)
+    options = options_for("vm", Login.model_validate({}), 30.0)
     assert (options.config, options.port, options.jumps) == (None, 22, ())
     # As whoever uses Tare has it.
     monkeypatch.setattr(finding, "CONFIG", "~/.ssh/config")
-    astray = options_for("vm", Login(), 30.0)
+    astray = options_for("vm", Login.model_validate({}), 30.0)
     assert [each.place for each in astray.jumps] == [stray]
     assert stray.endswith(f":{astray.port}")
 

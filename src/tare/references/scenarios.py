@@ -109,8 +109,10 @@ def _vcpus(run: RunData, scenario: str) -> Iterator[int | None]:
     shape, cpus = mapping(run.study.get("shape")), cpus_of(run)
     for arm in mapping(run.study.get("arms")).values():
         own = mapping(mapping(arm).get("shape") or shape).get("vcpus")
-        known = isinstance(own, int) and (cpus is not None or wanted not in (ALL, SPARE))
-        yield subject_vcpus(wanted, slave, own, cpus or 0) if known else None
+        if isinstance(own, int) and (cpus is not None or wanted not in (ALL, SPARE)):
+            yield subject_vcpus(wanted, slave, own, cpus or 0)
+        else:
+            yield None
 
 
 def _slave_vcpus(cluster: Mapping[str, Any]) -> int | None:
