@@ -15,7 +15,9 @@ from tare.analysis.cores import Core, apart, bound_cpus, cores_of, grown, shares
 from tare.analysis.parquet import UnreadableSeries, floats, understood
 from tare.analysis.rundata import RunData
 from tare.analysis.series_file import read_series
-from tare.events.parts import host_named, is_host
+from tare.events.parts import ARMS_HOST as ARMS_HOST
+from tare.events.parts import host_named as host_named
+from tare.events.parts import is_host as is_host
 from tare.events.results import CellResult, SeriesEntry
 
 SERIES = "counters"

@@ -10,23 +10,23 @@ Level = Literal["ok", "warn", "bad"]
 
 SUBJECT = "subject"
 """The role of the machine that is measured."""
-HOST = "host"
+ARMS_HOST = "host"
 """The role of the arm's own host, whose counters are sampled beside the machines'."""
 
 
 def host_role(name: str) -> str:
     """Return the role of a host; ``name`` is a study's, and empty for the arm's own host."""
-    return f"{HOST}-{name}" if name else HOST
+    return f"{ARMS_HOST}-{name}" if name else ARMS_HOST
 
 
 def is_host(role: str) -> bool:
     """Whether a role is a host's, and no machine's."""
-    return role == HOST or role.startswith(f"{HOST}-")
+    return role == ARMS_HOST or role.startswith(f"{ARMS_HOST}-")
 
 
 def host_named(role: str) -> str:
     """Return the study's name of the host whose role it is; empty for the arm's own."""
-    return role.removeprefix(HOST).removeprefix("-")
+    return role.removeprefix(ARMS_HOST).removeprefix("-")
 
 
 class Base(BaseModel):

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tare.analysis.cores import STATES, Core, apart, together
-from tare.analysis.monitoring import Monitor, Track
-from tare.events.parts import is_host
+from tare.analysis.monitoring import Monitor, Track, is_host
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, marked
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import TareError
-from tare.events.parts import HOST as ROLE
-from tare.events.parts import host_role, is_host
+from tare.events.parts import ARMS_HOST, host_role, is_host
 from tare.hosts import start_owned
 from tare.run.alive import ANSWER_S, given_up
 from tare.run.cost import MEMORY
@@ -175,7 +174,7 @@ class Counters:
                 hosts[role].lose(error)
         sampled = {role for role, _ in series if is_host(role)}
         reasons = [host.reason for role, host in hosts.items() if role not in sampled]
-        told = {"sampled": ROLE in sampled, "reason": "; ".join(filter(None, reasons))}
+        told = {"sampled": ARMS_HOST in sampled, "reason": "; ".join(filter(None, reasons))}
         facts: dict[str, Any] = {HOST: told}
         if self.start_ns:
             facts[ORIGINS] = {role: self._origin(role) for role, _ in series}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity
-from tare.analysis.monitoring import Monitor, Track
-from tare.events.parts import HOST, SUBJECT, host_named, is_host
+from tare.analysis.monitoring import ARMS_HOST, Monitor, Track, host_named, is_host
+from tare.analysis.rundata import SUBJECT
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
@@ -21,7 +21,7 @@ MOST_POINTS, MOST_COLUMNS = 160, 4
 LEAST_PACKETS = 50.0
 """So many a second, and a machine's network is at work: below that is what networks say anyway."""
 ROLES = (SUBJECT, "slave-1")
-WORDS = {SUBJECT: "the machine", "slave-1": "the first slave", HOST: "its host"}
+WORDS = {SUBJECT: "the machine", "slave-1": "the first slave", ARMS_HOST: "its host"}
 
 
 @dataclass(frozen=True)
