@@ -67,7 +67,7 @@ class Attempt:
         self._inbox = Inbox(up)
         self._down = down
         self._worker = ""
-        self._withdrawn = False
+        self._withdrawn = self._ended = False
         self._asked = self._told = time.monotonic()
 
     @property
@@ -107,6 +107,7 @@ class Attempt:
                     return
                 if message.kind == "hello":
                     self._welcome(message.worker)
+                self._ended = self._ended or message.kind == "ended"
                 yield message
             if not late and not self.begun and time.monotonic() - self._asked > BUSY_S:
                 late = True
@@ -173,6 +174,9 @@ class Attempt:
     async def leave(self) -> None:
         """Forget the attempt; whatever of it still runs ends by itself."""
         self._inbox.close()
+        if self._ended:
+            # The scheduler would tell all clients of it, and complain of each that is gone by now.
+            return
         with suppress(ClusterGone), _asking():
             await self._future.cancel(force=True)
 
