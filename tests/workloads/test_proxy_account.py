@@ -258,6 +258,22 @@ def test_what_netback_and_the_emulator_use_is_a_cost_of_a_xen_guest_as_vhost_is_
     assert values["cpu-per-request"] == pytest.approx(0.013)
 
 
+def test_threads_of_dom0_ran_for_no_longer_than_xen_gave_it() -> None:
+    told = under_xen()
+    whole = account_of(told)
+    assert whole.threads_of_given == pytest.approx(12 / 13)
+    # Of the 12 s that its threads tell of, Xen gave 10.
+    told["below"]["host"] = 1.0
+    told["below"]["machine"] += 0.3
+    found = account_of(told)
+    assert found.threads_of_given == pytest.approx(1.2)
+    assert shares(found, HOST)[NETBACK] == pytest.approx(shares(whole, HOST)[NETBACK] / 1.2)
+    assert sum(shares(found, HOST).values()) == pytest.approx(1.0)
+    (warning,) = (text for text in summed(told)["warnings"] if "120 %" in text)
+    assert "in proportion" in warning
+    assert not any("in proportion" in text for text in summed(under_xen())["warnings"])
+
+
 @pytest.mark.parametrize("lost", ["domain", "cpus", "machine", "host", "others"])
 def test_what_xen_left_out_is_named(lost: str) -> None:
     told = under_xen()

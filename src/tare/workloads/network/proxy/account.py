@@ -31,6 +31,8 @@ NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, NEIGHBOURS, TARE, KSOFTIRQD, VSWITCH
 """Owners whose time is no cost of the machine's; that of its network threads is."""
 OWNED = 0.95
 """A figure of where the time goes lacks too much where less of it than this has an owner."""
+MOST_OF_GIVEN = 1.1
+"""Beyond this the two clocks that tell of a host's threads differ by more than their steps."""
 SLOW_LOOK = 0.1
 """Who takes a greater part of the time to read all threads tells less of those read last."""
 
@@ -72,6 +74,8 @@ class Account:
             counters do not tell.
         no_cycles: Why they do not.
         cpus: How many CPUs the host has, of which shares are; under Xen the computer's.
+        threads_of_given: What the threads of the host's kernel ran for by its own clock, as a share
+            of what the hypervisor below gave it; None: there is none below.
     """
 
     spent: tuple[Spent, ...]
@@ -82,6 +86,7 @@ class Account:
     cycles_per_s: float | None = None
     no_cycles: str = ""
     cpus: int = 0
+    threads_of_given: float | None = None
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,10 @@ def account_of(result: Mapping[str, Any]) -> Account:
         owners = replace(owners, server="")
     owned, strangers = used(tasks, owners, parents_in(host))
     others: dict[str, float] = {}
+    of_given: float | None = None
+    if below is not None and below.host > 0:
+        of_given = (sum(owned.values()) + sum(strangers.values())) / (below.host * seconds)
+        owned, strangers = (_shortened(each, of_given) for each in (owned, strangers))
     if below is not None:
         # What the host's kernel did not get, others had or nobody: it is told as that.
         total_s, idle_s = below.cpus * seconds, below.idle * seconds
@@ -189,7 +198,17 @@ def account_of(result: Mapping[str, Any]) -> Account:
         cycles,
         no_cycles,
         len(cpus) if below is None else below.cpus,
+        of_given,
     )
+
+
+def _shortened(spent: Mapping[str, float], of_given: float) -> dict[str, float]:
+    """Return what threads ran for, in proportion where that is more than their kernel was given.
+
+    The hypervisor below counts what it gave out. The kernel's clock may run on while it took a CPU
+    away, and to read all threads takes a while, so that each is told of another stretch.
+    """
+    return {who: seconds / max(1.0, of_given) for who, seconds in spent.items()}
 
 
 def unowned(found: Account) -> list[str]:
@@ -199,6 +218,16 @@ def unowned(found: Account) -> list[str]:
     return [
         f"{100 * (1 - found.owned):.0f} % of the host's CPU time have no owner: what each request "
         "cost, and whose work it was, may be more than is told"
+    ]
+
+
+def two_clocks(found: Account) -> list[str]:
+    """Return a warning where the threads of a host ran for far more than its kernel was given."""
+    if found.threads_of_given is None or found.threads_of_given <= MOST_OF_GIVEN:
+        return []
+    return [
+        f"the host's threads ran for {100 * found.threads_of_given:.0f} % of what the hypervisor "
+        "below gave their kernel, by the kernel's own clock: each is told in proportion"
     ]
 
 

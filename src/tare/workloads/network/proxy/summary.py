@@ -8,7 +8,13 @@ from typing import Any
 
 from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.account import Account, account_of, slow_look, unowned
+from tare.workloads.network.proxy.account import (
+    Account,
+    account_of,
+    slow_look,
+    two_clocks,
+    unowned,
+)
 from tare.workloads.network.proxy.faults import faults_of, told_faults
 from tare.workloads.network.proxy.limits import limits, unended
 from tare.workloads.network.proxy.parameters import ProxyParameters
@@ -100,6 +106,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
             *told.get("warnings", ()),
             *slow_look(told["accounts"]["host"]),
             *unowned(found),
+            *two_clocks(found),
             *told_faults(faults),
             *spent(faults, lasting, len(origins)),
             *scarce(preparation),
