@@ -23,7 +23,7 @@ def words(told: dict[str, Any]) -> list[str]:
 
 
 def test_under_xen_the_clients_cpus_are_the_computers() -> None:
-    told = under_xen()
+    told = under_xen(host=1.9)
     told["accounts"]["host"]["tasks"] += [task(20, "tare-agent", 6.5, tid=22)]
     (why,) = limits(told, account_of(told), 1000.0, 100.0)
     assert why == "client and origin used 95 % of their CPU time"
