@@ -61,5 +61,6 @@ def log_widening(step: float, arm: float, baseline: float) -> float:
         baseline: The same of the baseline.
     """
     # A value of a step or less is known to a factor only; a half step below it is no value at all.
-    half = np.minimum(step / 2 / np.array([arm, baseline]), 0.999)
+    with np.errstate(over="ignore"):
+        half = np.minimum(step / 2 / np.array([arm, baseline]), 0.999)
     return float(-np.log1p(-half).sum())
