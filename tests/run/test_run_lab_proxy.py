@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from run.run_driving import Event, assert_no_ledger_is_left, events, of_type, tare
+from tare.workloads.network.proxy.account import MOST_OF_GIVEN
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -153,8 +154,10 @@ def assert_xens_account(folder: Path, cells: dict[str, Event]) -> None:
         found = owners(cell)
         # Xen's account is told in steps of 0.1 s, about a fiftieth of the time.
         assert sum(found.values()) == pytest.approx(1, abs=0.02)
-        # Dom0's own clock beside it.
-        assert 0.85 < proxy["account"]["threads_of_given"] < 1.15
+        # Beside it dom0's own clock, which a busy emulator lets differ by much; it is told then.
+        assert proxy["account"]["threads_of_given"] > 0.5
+        differs = any("in proportion" in warning for warning in cell["warnings"])
+        assert differs == (proxy["account"]["threads_of_given"] > MOST_OF_GIVEN)
         assert not any(sum(kinds.values()) for kinds in proxy["errors"].values())
         rate = values.get((name, "requests"), values.get((name, "requests-at-least")))
         own = found["the machine’s vCPUs"] * proxy["account"]["cpus"] / rate
