@@ -61,6 +61,19 @@ def found(folder: Path, config: str, name: str = "vm", **said: Any) -> SshOption
     return replace(options_for(name, login, 30.0), lease_s=20)
 
 
+def kept(options: SshOptions) -> SshOptions:
+    """Return a way as a ledger keeps it: as JSON."""
+    found_again = options_of(json.loads(json.dumps(way_of(options))))
+    assert found_again == options
+    return found_again
+
+
+async def assert_it_is_behind_another(host: SshHost) -> None:
+    assert (await host.run(["true"])).ok
+    with pytest.raises(MachineFault, match="reached through another computer"):
+        require_direct("vm", *host.addresses)
+
+
 async def test_a_name_is_looked_up(sshd: Sshd, tmp_path: Path, agent_program: Path) -> None:
     options = found(tmp_path, block("vm", sshd))
     assert options.name == f"{ME}@vm:{sshd.port}"
@@ -75,21 +88,13 @@ async def test_it_goes_through_the_hosts_before_it(
     options = found(tmp_path, block("vm", sshd, "ProxyJump bastion") + block("bastion", jump))
     assert options.name == f"{ME}@vm:{sshd.port} through {ME}@bastion:{jump.port}"
     assert f"-J {ME}@bastion:{jump.port}" in options.login
-    # A ledger keeps the way as JSON, and is read when the configuration is another.
+    # It is read when the configuration is another.
     (tmp_path / "ssh_config").unlink()
-    kept = options_of(json.loads(json.dumps(way_of(options))))
-    assert kept == options
-    async with SshHost(kept, agent_program) as host:
-        assert (await host.run(["true"])).ok
-        with pytest.raises(MachineFault, match="reached through another computer"):
-            require_direct("vm", *host.addresses)
+    async with SshHost(kept(options), agent_program) as host:
+        await assert_it_is_behind_another(host)
         # The one before it is cut, and the host comes back through it.
         jump.cut()
         assert (await host.run(["true"])).ok
-
-
-def by_program(program: str) -> str:
-    return f"ProxyCommand {program}"
 
 
 async def test_it_goes_through_a_program_that_ends_with_the_connection(
@@ -97,14 +102,10 @@ async def test_it_goes_through_a_program_that_ends_with_the_connection(
 ) -> None:
     pid = tmp_path / "pid"
     ssh = f"ssh -F {tmp_path}/ssh_config -W %h:%p bastion"
-    vm = block("vm", sshd, by_program(f"sh -c 'echo $$ > {pid}; exec {ssh}'"))
+    vm = block("vm", sshd, f"ProxyCommand sh -c 'echo $$ > {pid}; exec {ssh}'")
     options = found(tmp_path, vm + block("bastion", jump))
-    kept = options_of(json.loads(json.dumps(way_of(options))))
-    assert kept == options
-    async with SshHost(kept, agent_program) as host:
-        assert (await host.run(["true"])).ok
-        with pytest.raises(MachineFault, match="reached through another computer"):
-            require_direct("vm", *host.addresses)
+    async with SshHost(kept(options), agent_program) as host:
+        await assert_it_is_behind_another(host)
         first = int(pid.read_text())
         jump.cut()
         assert (await host.run(["true"])).ok
@@ -120,7 +121,7 @@ async def test_a_program_that_leads_nowhere_is_quoted(sshd: Sshd, tmp_path: Path
     agent = tmp_path / "agent"
 
     async def told(program: str, **changes: Any) -> str:
-        options = found(tmp_path, block("vm", sshd, by_program(program)))
+        options = found(tmp_path, block("vm", sshd, f"ProxyCommand {program}"))
         with pytest.raises((MachineFault, InputError)) as raised:
             await SshHost(replace(options, **changes), agent).connect()
         return str(raised.value)

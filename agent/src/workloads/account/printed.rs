@@ -54,7 +54,8 @@ fn end(child: &mut Child) -> std::io::Result<bool> {
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
-            return Err(std::io::Error::other("did not end within 60 s"));
+            let told = format!("did not end within {LONGEST:?}");
+            return Err(std::io::Error::other(told));
         }
         thread::sleep(LOOK);
     }

@@ -170,10 +170,10 @@ def account_of(result: Mapping[str, Any]) -> Account:
     owned, strangers = used(tasks, owners, parents_in(host))
     others: dict[str, float] = {}
     of_given: float | None = None
-    if below is not None and below.host > 0:
-        of_given = (sum(owned.values()) + sum(strangers.values())) / (below.host * seconds)
-        owned, strangers = (_shortened(each, of_given) for each in (owned, strangers))
     if below is not None:
+        if below.host > 0:
+            of_given = (sum(owned.values()) + sum(strangers.values())) / (below.host * seconds)
+            owned, strangers = (_shortened(each, of_given) for each in (owned, strangers))
         # What the host's kernel did not get, others had or nobody: it is told as that.
         total_s, idle_s = below.cpus * seconds, below.idle * seconds
         owned[VCPUS] = owned.get(VCPUS, 0.0) + below.machine * seconds
