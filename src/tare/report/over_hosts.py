@@ -15,6 +15,8 @@ CAPTION = (
     "Hosts are a level above boots: each host’s ratio, their mean with an interval for hosts "
     "like these, and the share of a block’s variance that lies between hosts"
 )
+MOST_COLUMNS = 6
+"""More hosts than a page has room for: it names the two at the ends, the CSV file has them all."""
 
 
 def shared_table(runs: Sequence[RunData], comparison: Comparison) -> Table[OverHosts] | None:
@@ -36,7 +38,8 @@ def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:
         Column("what", lambda f: names.name(Part.of(f.effect.key)), "What"),
         Column("metric", lambda f: f.effect.key.metric, "Metric", _metric),
         Column("arm", lambda f: f.effect.arm, "Arm", _arm),
-        *(_of_host(host) for host in hosts),
+        *(_of_host(host, titled=len(hosts) <= MOST_COLUMNS) for host in hosts),
+        *(_ends() if len(hosts) > MOST_COLUMNS else ()),
         Column("mean", lambda f: math.exp(f.together.effect), "Over hosts", _mean, numeric=True),
         Column("low", lambda f: math.exp(max(f.together.low, -700.0)), "Interval", _interval),
         Column("share", lambda f: f.share, "Between hosts", _share, numeric=True),
@@ -44,11 +47,31 @@ def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:
     return Table("hosts", CAPTION, columns, tuple(found))
 
 
-def _of_host(host: str) -> Column[OverHosts]:
+def _of_host(host: str, *, titled: bool) -> Column[OverHosts]:
     def shown(found: OverHosts) -> str:
         return ratio(found.ratios[host]) if host in found.ratios else "–"
 
-    return Column(f"ratio-{host}", lambda f: f.ratios.get(host), host, shown, numeric=True)
+    title = host if titled else ""
+    return Column(f"ratio-{host}", lambda f: f.ratios.get(host), title, shown, numeric=True)
+
+
+def _ends() -> tuple[Column[OverHosts], ...]:
+    return (
+        Column("lowest", _lowest, "Lowest host", lambda f: _named(f, _lowest(f))),
+        Column("highest", _highest, "Highest host", lambda f: _named(f, _highest(f))),
+    )
+
+
+def _lowest(found: OverHosts) -> str:
+    return min(found.ratios, key=found.ratios.__getitem__)
+
+
+def _highest(found: OverHosts) -> str:
+    return max(found.ratios, key=found.ratios.__getitem__)
+
+
+def _named(found: OverHosts, host: str) -> str:
+    return f"{ratio(found.ratios[host])} {host}"
 
 
 def _metric(found: OverHosts) -> str:
