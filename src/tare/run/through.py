@@ -106,9 +106,27 @@ class Between:
 
         Raises:
             MachineFault: An agent is lost.
-            WorkloadFault: One of the three failed; the message names it.
+            WorkloadFault: One of the three failed; the message names it, and what a switch that
+                tracks connections lost meanwhile.
         """
-        host, tracked = self._host(), await self.network.tracked()
+        tracked = await self.network.tracked()
+        try:
+            return await self._served(ends, through, tracked, barrier, deadline_s, on_progress)
+        except WorkloadFault as fault:
+            lost = lost_by_tracking(await self._tracked(tracked))
+            raise WorkloadFault("; ".join((str(fault), *lost))) from fault
+
+    async def _served(
+        self,
+        ends: Ends,
+        through: Through,
+        tracked: Tracked | None,
+        barrier: Barrier,
+        deadline_s: float,
+        on_progress: ProgressCallback,
+    ) -> Outcome:
+        """Return the outcome of it all; ``tracked`` is what the switch told before any load."""
+        host = self._host()
         link = self.network.links[self.subject.name]
         origins = await self.network.addresses(self.origin.name, through.origin_addresses)
         version = await self._version(through)
