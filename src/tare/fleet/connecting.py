@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dask
@@ -20,6 +21,7 @@ from tare.fleet.hosts_part import carry_out_part
 from tare.fleet.labs import lab_names
 from tare.fleet.scratch import scratch
 from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost
+from tare.lab.memory import require_memory
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -262,7 +264,8 @@ async def local_labs(
         program: What carries a lab's part out; Tare's own if empty.
 
     Raises:
-        InputError: The study is not for a lab whose time counts instructions.
+        InputError: The study is not for a lab whose time counts instructions, or there is too
+            little memory for so many.
     """
     if study.host.kind != "lab" or not study.lab.deterministic:
         raise InputError(
@@ -270,6 +273,7 @@ async def local_labs(
             "instructions do not disturb one another",
             "write `host: lab` and `lab: deterministic`, or leave --cluster out",
         )
+    require_memory(Path("/proc/meminfo").read_text(), study.lab.memory, number)
     async with AsyncExitStack() as held:
         serving = await held.enter_async_context(scheduler("tcp://127.0.0.1:0"))
         for name in lab_names(number):

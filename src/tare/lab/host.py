@@ -22,6 +22,7 @@ from tare.hosts.ssh.options import SshOptions
 from tare.lab.command import PROGRAM, Places, command
 from tare.lab.emulator import Emulator, emulator_in
 from tare.lab.image import LabImage, build_lab_image, make_file_system
+from tare.lab.memory import require_memory
 from tare.lab.options import GIB, MIB, Hypervisor, LabOptions
 from tare.lab.outer import Outer
 from tare.lab.own_xen import with_own_xen
@@ -36,7 +37,6 @@ FIRST_BOOT_S = 90.0
 """The same for the first of its two boots: now and then one hangs (docs/lab.md)."""
 
 _DISK_LEAST = 2 * GIB
-_MEMORY_SPARE = 256 * MIB
 _CLOSE_S = 8.0
 _ENDLESS_S = 10**9
 _COUNTED_SILENCE_S = 600.0
@@ -305,13 +305,7 @@ async def check_room(here: Host, options: LabOptions, folder: Path) -> None:
         InputError: Something is missing; the hint says what to do.
     """
     await _require_emulator(here, options.qemu)
-    available = _available((await here.read("/proc/meminfo")).decode())
-    if available < options.memory + _MEMORY_SPARE:
-        raise InputError(
-            f"the lab wants {options.memory // MIB} MiB of memory, and {available // MIB} MiB are "
-            "available here",
-            "end something, or ask for less: --memory 2GiB",
-        )
+    require_memory((await here.read("/proc/meminfo")).decode(), options.memory)
     free = (await asyncio.to_thread(shutil.disk_usage, folder)).free
     if free < _DISK_LEAST:
         raise InputError(
@@ -348,14 +342,6 @@ async def _require_emulator(here: Host, own: str) -> None:
             f"there is no {PROGRAM} here, in which the lab is emulated",
             "run: apt-get install -y qemu-system-x86",
         )
-
-
-def _available(meminfo: str) -> int:
-    """Return the bytes of memory that can be had without swapping, by /proc/meminfo (proc(5))."""
-    for line in meminfo.splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 1 << 62
 
 
 async def _furnish(

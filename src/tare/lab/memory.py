@@ -1,0 +1,44 @@
+"""Whether this computer has the memory that labs want."""
+
+from __future__ import annotations
+
+from tare.errors import InputError
+from tare.lab.options import MIB
+
+SPARE = 256 * MIB
+"""What QEMU wants beside the memory of the computer that it emulates, in bytes."""
+
+
+def require_memory(meminfo: str, wanted: int, labs: int = 1) -> None:
+    """See that so many labs have memory at once.
+
+    Args:
+        meminfo: The text of /proc/meminfo (proc(5)).
+        wanted: Memory of each in bytes.
+        labs: How many are up at once.
+
+    Raises:
+        InputError: There is less; the hint says what to do.
+    """
+    each, has = wanted + SPARE, available(meminfo)
+    if has >= labs * each:
+        return
+    if labs == 1:
+        raise InputError(
+            f"the lab wants {wanted // MIB} MiB of memory, and {has // MIB} MiB are available here",
+            "end something, or ask for less: --memory 2GiB",
+        )
+    fewer = max(1, has // each)
+    raise InputError(
+        f"{labs} labs want {labs * each // MIB} MiB of memory, and {has // MIB} MiB are available "
+        "here",
+        f"write --cluster local:{fewer}, or less `memory` in the study's `lab`",
+    )
+
+
+def available(meminfo: str) -> int:
+    """Return the bytes of memory that can be had without swapping; many where nothing says so."""
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 1 << 62
