@@ -140,8 +140,16 @@ def test_settling_gives_what_an_installation_would(tmp_path: Path) -> None:
     trees.settle(tree)
     trees.settle(tree)
     assert trees.inside(tree, "/usr/bin/java") == tree / "usr/lib/jvm/java-17-x/bin/java"
+    assert not (tree / "usr/games").exists()
     assert trees.inside(tree, "/toolbox/etc/passwd").read_text().startswith("root:")
     assert (tree / "scratch").is_dir()
+
+
+def test_a_program_that_a_release_has_moved_is_where_it_was(tmp_path: Path) -> None:
+    tree = tree_of(tmp_path)
+    (tree / "usr/bin/gnugo").write_bytes(b"of Debian 13")
+    trees.settle(tree)
+    assert trees.inside(tree, "/usr/games/gnugo") == tree / "usr/bin/gnugo"
 
 
 @pytest.mark.parametrize("thorough", [False, True])

@@ -51,6 +51,8 @@ _ALTERNATIVES = {
     "usr/bin/cc": ("usr/bin/gcc",),
     "usr/bin/java": ("usr/lib/jvm/java-*/bin/java",),
     "usr/bin/yacc": ("usr/bin/bison",),
+    # Where Debian 12 has it; Debian 13 has moved it.
+    "usr/games/gnugo": ("usr/bin/gnugo",),
 }
 _EXECUTABLE = 0o755
 _PLAIN = 0o644
