@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -191,6 +193,37 @@ async def test_a_host_whose_time_is_not_its_own_is_left_alone_while_it_is_record
     assert set(looked) == ({"bytes"} if looks else set())
     # What was lost is told either way.
     assert "dropped events" in asked
+
+
+IN_A_CONTAINER = """
+import asyncio, sys
+from pathlib import Path
+from tare.hosts import Ledger, LocalHost
+from tare.hosts.trace.tracefs import NoTracing, traced
+
+async def main(ledger: Ledger) -> None:
+    try:
+        async with traced(LocalHost(), ledger):
+            print("traced")
+    except NoTracing as why:
+        print(why)
+
+with Ledger(Path(sys.argv[1])) as ledger:
+    asyncio.run(main(ledger))
+"""
+
+
+@needs_root
+def test_threads_with_other_numbers_than_the_kernels_are_not_looked_for_in_its_trace(
+    tmp_path: Path,
+) -> None:
+    apart = ("unshare", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child")
+    ledger = tmp_path / "apart.jsonl"
+    words = [*apart, sys.executable, "-c", IN_A_CONTAINER, str(ledger)]
+    told = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "thread numbers of its own" in told
+    assert "--pid=host" in told
+    assert not ledger.exists() or "trace" not in ledger.read_text()
 
 
 @needs_root

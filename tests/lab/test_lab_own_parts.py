@@ -79,7 +79,8 @@ async def test_rtds_takes_the_xen_that_was_built_for_it(
     # Damaged, or of another recipe: it is not taken.
     monkeypatch.setattr(own_xen, "_build", builds)
     (tmp_path / "xens" / "key" / "xen").write_bytes(b"other")
-    with pytest.raises(InputError, match="would be built"):
+    # A computer that cannot build one says that first.
+    with pytest.raises(InputError, match="would be built|there is no dpkg-source"):
         await own_xen.xen_with_rtds(LocalHost(), tmp_path)
 
 

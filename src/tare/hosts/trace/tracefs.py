@@ -19,6 +19,8 @@ from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 
 INSTANCES = "instances"
+ALL_THREADS = b"pid:[4026531836]"
+"""The PID namespace that a kernel begins with (include/linux/proc_ns.h, ``PROC_PID_INIT_INO``)."""
 _DONE_S = 30.0
 
 
@@ -42,6 +44,11 @@ async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
     """
     if not await _as_root(host):
         raise NoTracing("tracing the host's scheduler needs root")
+    if not await _knows_all_threads(host):
+        raise NoTracing(
+            "Tare is in a container with thread numbers of its own, and the kernel's trace has the "
+            "host's: run it in the host's PID namespace (docker run --pid=host)"
+        )
     async with _tracefs(host, ledger) as root:
         instance = root / INSTANCES / f"{PREFIX}{secrets.token_hex(4)}"
         entry = ledger.record("trace", path=str(instance))
@@ -92,6 +99,12 @@ async def _as_root(host: Host) -> bool:
     if host.local:
         return os.geteuid() == 0
     return (await host.run(["id", "-u"], timeout_s=_DONE_S)).stdout.strip() == b"0"
+
+
+async def _knows_all_threads(host: Host) -> bool:
+    """Return whether threads have the numbers here that the kernel's trace has for them."""
+    found = await host.run(["readlink", "/proc/self/ns/pid"], timeout_s=_DONE_S)
+    return not found.ok or found.stdout.strip() == ALL_THREADS
 
 
 async def _is_mount(host: Host, folder: Path) -> bool:
