@@ -1,4 +1,8 @@
-"""A server of a test's own: Debian's LXD in a folder, with a pool, and nothing of the system's."""
+"""A server of a test's own: Debian's LXD or Incus, in a folder, with a pool.
+
+Debian 12 has LXD 5.0.2, Debian 13 Incus 6.0.4, too: the same tests try whichever is installed, the
+latter where both are, and use nothing of the system's own.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,31 +30,8 @@ from tare.platforms.incus.session import logged_in
 
 UP_S = 30.0
 POOL = "test"
-# This computer may lack what VMs need of it: vhost_vsock, and the right to lock memory. `modprobe`
-# and the kernel's answer are played, so that the server goes on to what is really tried.
-_LED = """
-import ctypes, os, struct, sys
-LOAD, EQUAL, RETURN, ALLOW, DONE = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000
-PRLIMIT, SETRLIMIT, MEMLOCK = 302, 160, 8
-steps = [
-    (LOAD, 0, 0, 0), (EQUAL, 3, 0, PRLIMIT), (EQUAL, 0, 5, SETRLIMIT),
-    (LOAD, 0, 0, 16), (EQUAL, 2, 3, MEMLOCK),
-    (LOAD, 0, 0, 24), (EQUAL, 0, 1, MEMLOCK),
-    (RETURN, 0, 0, DONE), (RETURN, 0, 0, ALLOW),
-]
-code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-program = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code))
-assert ctypes.CDLL(None).prctl(22, 2, ctypes.create_string_buffer(program)) == 0
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
-
-
-# Elsewhere anybody may open it, such as a VM's QEMU; here it is so for the server alone.
-_TUN = """
-mknod -m 666 "$0/tun" c 10 200
-mount --bind "$0/tun" /dev/net/tun
-exec "$@"
-"""
+PLAYED = Path(__file__).with_name("incus_played.py")
+"""Plays what this computer may lack of what VMs need."""
 
 
 def asked(way: dict[str, Any], method: str, path: str, body: Any = None) -> Any:
@@ -79,6 +61,57 @@ SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where services find programs. A newer QEMU that tests are given is none that this LXD knows."""
 
 
+@dataclass(frozen=True)
+class Product:
+    """One of the two, as Debian has it.
+
+    Args:
+        name: As it is called by Tare, and by whoever reads why a test was skipped.
+        program: Its daemon.
+        package: The package that has it.
+        folder: By which variable it is told its folder.
+        path: Where it finds programs.
+        more: Further variables that its service gives it.
+    """
+
+    name: str
+    program: str
+    package: str
+    folder: str
+    path: str = SERVICE_PATH
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    def environment(self, folder: str) -> dict[str, str]:
+        """Return the environment in which its programs use a folder."""
+        return {**os.environ, **self.more, "PATH": self.path, self.folder: folder}
+
+
+LXD = Product("LXD", "lxd", "lxd", "LXD_DIR", more={"LXD_OVMF_PATH": "/usr/share/OVMF"})
+INCUS = Product(
+    "Incus",
+    "/usr/libexec/incus/incusd",
+    "incus",
+    "INCUS_DIR",
+    path=f"/usr/libexec/incus:{SERVICE_PATH}",
+)
+
+
+def installed() -> Product:
+    """Return which of the two is installed, Incus before LXD; where neither is, skip the test."""
+    for product in (INCUS, LXD):
+        if shutil.which(product.program) is not None:
+            return product
+    pytest.skip(
+        f"neither LXD nor Incus is installed: apt-get install {LXD.package} (Debian 12) or "
+        f"{INCUS.package} (Debian 13)"
+    )
+
+
+def killed_words() -> str:
+    """Return what Tare says of a machine that its owner stopped, by the product that is here."""
+    return f"{installed().name} says that it is Stopped"
+
+
 def way_of(folder: Path) -> dict[str, Any]:
     """Return how the server in a folder is reached."""
     socket = str(folder / "unix.socket")
@@ -95,27 +128,16 @@ def served(*, led: bool = False) -> Iterator[Path]:
     Yields:
         Its folder, with the socket ``unix.socket``.
     """
-    lxd = shutil.which("lxd")
-    if lxd is None:
-        pytest.skip("LXD is not installed: apt-get install lxd")
+    product = installed()
     if os.geteuid() != 0:
         pytest.skip("a server of containers needs root")
     # Its name is short, for sockets have their place in it.
-    with tempfile.TemporaryDirectory(prefix="lxd-") as name:
-        folder = Path(name)
-        environment = {
-            **os.environ,
-            "PATH": SERVICE_PATH,
-            "LXD_DIR": name,
-            "LXD_OVMF_PATH": "/usr/share/OVMF",
-        }
-        command = [lxd, "--group", "root"]
+    with tempfile.TemporaryDirectory(prefix="tare-") as name:
+        folder, environment = Path(name), product.environment(name)
+        command = [product.program, "--group", "root"]
         if led:
-            play = folder / "modprobe"
-            play.write_text("#!/bin/sh\n")
-            play.chmod(0o755)
             environment["PATH"] = f"{name}:{environment['PATH']}"
-            command = ["sh", "-ec", _TUN, name, sys.executable, "-c", _LED, *command]
+            command = [sys.executable, str(PLAYED), name, *command]
         # Mounts that it leaves end with its name space.
         process = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "--", *command],
@@ -125,7 +147,7 @@ def served(*, led: bool = False) -> Iterator[Path]:
             start_new_session=True,
         )
         try:
-            _wait(lxd, process, environment, folder)
+            _wait(product, process, environment, folder)
             pool = {"name": POOL, "driver": "dir"}
             asked(way_of(folder), "POST", "/1.0/storage-pools", pool)
             yield folder
@@ -139,15 +161,15 @@ def served(*, led: bool = False) -> Iterator[Path]:
 
 
 def _wait(
-    lxd: str, process: subprocess.Popen[bytes], environment: dict[str, str], folder: Path
+    product: Product, process: subprocess.Popen[bytes], environment: dict[str, str], folder: Path
 ) -> None:
+    ready = [product.program, "waitready", "--timeout", "1"]
     deadline = time.monotonic() + UP_S
     while time.monotonic() < deadline and process.poll() is None:
-        ready = [lxd, "waitready", "--timeout", "1"]
         if subprocess.run(ready, env=environment, capture_output=True, check=False).returncode == 0:
             return
     said = (folder / "log").read_text(errors="replace")[-2000:]
-    pytest.skip(f"LXD does not start here: {said}")
+    pytest.skip(f"{product.name} does not start here: {said}")
 
 
 def own_address() -> str:

@@ -1,4 +1,4 @@
-"""Incus's driver passes every platform's cases, with LXD of Debian and real machines."""
+"""Incus's driver passes every platform's cases, with LXD or Incus of Debian and real machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 import pytest_asyncio
 
-from platforms.incus_daemon import asked, left_in, served, way_of
+from platforms.incus_daemon import asked, killed_words, left_in, served, way_of
 from tare.platforms.contract import Context
 from tare.platforms.incus.instance import project_of
 from tare.platforms.incus.options import IncusOptions
@@ -21,14 +21,13 @@ from tare.testing.machines import Running
 
 class Containers(PlatformCases):
     chosen: ClassVar[dict[str, object]] = {}
-    killed_words = "LXD says that it is Stopped"
     way: ClassVar[dict[str, object]]
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def server(cls) -> Iterator[None]:
         with served() as folder:
-            cls.way = way_of(folder)
+            cls.way, cls.killed_words = way_of(folder), killed_words()
             said = {"type": "container", "socket": cls.way["socket"], **cls.chosen}
             cls.options = IncusOptions.model_validate(said)
             yield

@@ -1,4 +1,4 @@
-"""Debian's LXD itself: by its socket and over HTTPS, with machines that were left behind."""
+"""LXD or Incus of Debian itself: by its socket, over HTTPS, and machines that were left behind."""
 
 from __future__ import annotations
 

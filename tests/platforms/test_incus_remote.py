@@ -1,4 +1,4 @@
-"""LXD of a host over SSH: its socket is carried here, and what it is to reach is asked for."""
+"""LXD or Incus of a host over SSH: its socket is carried here, what it is to reach is asked for."""
 
 from __future__ import annotations
 

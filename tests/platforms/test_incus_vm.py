@@ -1,6 +1,6 @@
-"""A VM of Debian's LXD boots the live image, emulated, dials back and is measured.
+"""A VM of Debian's LXD or Incus boots the live image, emulated, dials back and is measured.
 
-What this computer may lack of what LXD wants for VMs is played; see :mod:`platforms.incus_daemon`.
+What this computer may lack of what these want for VMs is played; see :mod:`platforms.incus_daemon`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ import pytest
 import pytest_asyncio
 
 from images.live_guest import make_disc
-from platforms.incus_daemon import POOL, asked, image_of, left_in, served, way_of
+from platforms.incus_daemon import (
+    POOL,
+    asked,
+    image_of,
+    killed_words,
+    left_in,
+    served,
+    way_of,
+)
 from platforms.vendor_served import started
 from tare.hosts.trace.threads import allowed_cpus
 from tare.platforms.contract import Context, MachineSpec, Shape
@@ -87,13 +95,13 @@ class TestIncusVms(PlatformCases):
     platform = Incus()
     options = IncusOptions()
     patience_s = BOOT_S
-    killed_words = "LXD says that it is Stopped"
     way: ClassVar[dict[str, Any]]
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def server(cls, folder: Path) -> None:
         cls.way, cls.options = way_of(folder), options_of(folder)
+        cls.killed_words = killed_words()
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
@@ -108,10 +116,11 @@ class TestIncusVms(PlatformCases):
         await asyncio.to_thread(asked, self.way, "PUT", path, body)
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["", "secure-boot"])
 async def test_a_vcpu_is_where_the_kernel_says_and_what_is_there_of_virtio(
-    folder: Path, context: Context, tmp_path: Path
+    folder: Path, context: Context, tmp_path: Path, secure: bool
 ) -> None:
-    platform, options = Incus(), options_of(folder)
+    platform, options = Incus(), options_of(folder).model_copy(update={"secure_boot": secure})
     name, last = f"tare-test-{os.getpid()}-subject", context.host.topology().online[-1]
     spec = MachineSpec(name, Shape(1, 512 << 20), (last,), tmp_path / "w", False)
     machine = await started(platform, context, options, spec)
@@ -119,10 +128,13 @@ async def test_a_vcpu_is_where_the_kernel_says_and_what_is_there_of_virtio(
         hello = await machine.ready(BOOT_S)
         assert hello.role == "init"
         assert {nic["driver"] for nic in hello.proof["nics"]} == {"virtio_net"}
-        (pid_file,) = folder.glob("logs/*/qemu.pid")
+        # LXD has it among its logs, Incus in a folder `run`.
+        (pid_file,) = folder.glob("*/*/qemu.pid")
         threads = Path(f"/proc/{pid_file.read_text().strip()}/task").iterdir()
         allowed = [await allowed_cpus(context.host, int(thread.name)) for thread in threads]
         assert (last,) in allowed
+        # Both products leave that to an agent of theirs in the guest.
+        assert await machine.host_cost() == {}
     finally:
         await machine.stop()
     assert context.ledger.open_entries() == ()
