@@ -104,6 +104,7 @@ def script(name: str, *words: str) -> Outcome:
 
 
 ENGINES = ROOT / "tests/run/test_run_engines.py"
+INSTANCES = sorted(ROOT.glob("tests/platforms/test_incus_*.py"))
 CLUSTERS = [ENGINES, *sorted(ROOT.glob("tests/run/test_run_cluster*.py"))]
 LABS = [ROOT / "tests/lab", ROOT / "tests/fleet", *sorted(ROOT.glob("tests/run/test_run_lab*.py"))]
 SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile")
@@ -124,7 +125,12 @@ PARTS = (
     Part(
         "platforms",
         "each platform in full, images, faults",
-        lambda: long_tests(*all_but(*LABS, *CLUSTERS)),
+        lambda: long_tests(*all_but(*LABS, *CLUSTERS, *INSTANCES)),
+    ),
+    Part(
+        "instances",
+        "containers and VMs of this Debian's LXD or Incus",
+        lambda: long_tests(*INSTANCES),
     ),
     Part("labs", "KVM and Xen in labs", lambda: long_tests(*LABS)),
     Part("clusters", "Hadoop and Spark on clusters", lambda: long_tests(*CLUSTERS)),
@@ -142,7 +148,11 @@ PARTS = (
     ),
     Part("least-rust", "the least Rust that is promised", lambda: script("least-rust")),
     Part("debian-13", "set-up and quick study on Debian 13", lambda: script("debian-13")),
-    Part("debian-13-tests", "all tests on Debian 13", lambda: script("debian-13", "test")),
+    Part(
+        "debian-13-tests",
+        "all tests on Debian 13, and its Incus",
+        lambda: script("debian-13", "test"),
+    ),
 )
 
 

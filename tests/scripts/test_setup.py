@@ -1,4 +1,7 @@
-"""``scripts/setup`` finds a Rust that can build the agent, or has the distribution's installed."""
+"""``scripts/setup`` finds what distributions have each in a way of their own, or has it installed.
+
+That is a Rust that can build the agent, and the server of containers that the tests start.
+"""
 
 import shutil
 import subprocess
@@ -135,3 +138,30 @@ def test_a_distribution_without_a_rust_new_enough_is_told(computer: Computer) ->
     assert done.returncode == 1
     assert "needs Rust" in done.stderr
     assert not computer.installed.exists()
+
+
+@pytest.mark.parametrize(
+    ("packages", "chosen"),
+    [
+        ({"lxd": "5.0.2-5+deb12u6"}, "lxd"),
+        ({"lxd": "5.0.2+git20231211.1364ae4-9+deb13u7", "incus": "6.0.4-2+deb13u12"}, "incus"),
+        ({"lxd": "5.0.2-5+deb12u6", "incus": "(none)"}, "lxd"),
+        # A name that installs a snap.
+        ({"lxd": "1:0.10"}, ""),
+        ({"lxd": "(none)", "incus": "(none)"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_server_of_containers_is_the_distributions_newest(
+    computer: Computer, packages: dict[str, str], chosen: str
+) -> None:
+    computer.offers(packages)
+    done = computer.does("instance_server")
+    assert (done.stdout.strip(), done.returncode) == (chosen, 0)
+
+
+@pytest.mark.parametrize("there", ["lxd", "incus"])
+def test_a_server_of_containers_that_is_there_is_enough(computer: Computer, there: str) -> None:
+    computer.offers({"lxd": "5.0.2-5+deb12u6", "incus": "6.0.4-2+deb13u12"})
+    done = computer.does(f"is_installed() {{ [ $1 = {there} ]; }}; instance_server")
+    assert (done.stdout, done.returncode) == ("", 0)
