@@ -188,7 +188,7 @@ def cost_in(state: Mapping[str, Any]) -> dict[str, float]:
     """Return what an instance has cost: ``cpu_s`` and ``rss_bytes``, where its state tells.
 
     Args:
-        state: As the server tells it; of VMs older servers count nothing.
+        state: As the server tells it; of VMs it counts nothing without an agent of its own inside.
     """
     found = {}
     for part, key, name, unit in (

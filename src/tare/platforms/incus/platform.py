@@ -70,12 +70,12 @@ MISSING_KNOBS = {
 }
 EMULATED = "the processor is emulated in software"
 TRIED_CONTAINERS = (
-    "containers were tried with LXD 5.0.2 of Debian 12 on a `dir` pool: by its socket, also over "
-    "SSH, and over HTTPS; with Incus 6.0.4 of Debian 13 in the lab, by its socket over SSH"
+    "containers were tried with LXD 5.0.2 of Debian 12 and with Incus 6.0.4 of Debian 13, on a "
+    "`dir` pool: by the socket, also over SSH, and over HTTPS"
 )
 TRIED_VMS = (
-    "VMs were tried with LXD 5.0.2 of Debian 12, on a computer where the vhost_vsock that it asks "
-    "for was played; never with Incus"
+    "VMs were tried with LXD 5.0.2 of Debian 12 and with Incus 6.0.4 of Debian 13, by the socket, "
+    "on a computer where the vhost_vsock that both ask for was played"
 )
 OF_VMS = "Incus and LXD weigh and cap containers only"
 
@@ -300,7 +300,8 @@ def _stated_vm(options: IncusOptions) -> Statement:
                 SWAP_UNTOLD,
                 "VMs have virtio devices alone, and boot by UEFI",
                 "each vCPU that is pinned has a host CPU of its own; pins are what the server says",
-                "servers before Incus count no CPU time of VMs",
+                "servers count no CPU time of VMs: they leave it to an agent of their own in the "
+                "guest, which the live image has not",
                 *((EMULATED, TRIED_VMS) if tcg else ()),
             ),
             missing_knobs={**MISSING_KNOBS, "cap": OF_VMS, "weight": OF_VMS},
@@ -319,7 +320,8 @@ def _stated_vm(options: IncusOptions) -> Statement:
         if tcg
         else "Under KVM a VM of LXD 5.0.2 of Debian 12 was measured in the lab only, with its APIC "
         "in QEMU, as the lab's emulator ends otherwise (docs/lab.md). Incus 6.0.4 of Debian 13 "
-        "made one there, and gave its start up: context deadline exceeded.",
+        "made one there, and gave its start up: context deadline exceeded. Outside the lab it "
+        "started them, emulated.",
         emulated=tcg,
         confirmed="hardware" if tcg else "lab",
         host_boot=KVM_BOOT if not tcg and not options.address else ANY_BOOT,
