@@ -80,7 +80,7 @@ async def test_rtds_takes_the_xen_that_was_built_for_it(
     monkeypatch.setattr(own_xen, "_build", builds)
     (tmp_path / "xens" / "key" / "xen").write_bytes(b"other")
     # A computer that cannot build one says that first.
-    with pytest.raises(InputError, match="would be built|there is no dpkg-source"):
+    with pytest.raises(InputError, match=r"would be built|there is no dpkg-source"):
         await own_xen.xen_with_rtds(LocalHost(), tmp_path)
 
 
