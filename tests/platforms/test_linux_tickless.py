@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,6 @@ def test_one_vcpu_or_a_kernel_without_it_is_refused(tmp_path: Path) -> None:
     for other in (image(tmp_path, b"nohz_full="), image(tmp_path, b"", packed=True)):
         with pytest.raises(InputError, match=r"6\.1\.0-x is not known to be built with"):
             require_tickless(True, other, 2)
+    unread = replace(other, notes=("The bzImage boots as it is, since it is packed by zstd.",))
+    with pytest.raises(InputError, match=r"NO_HZ_FULL \(The bzImage .* by zstd\.\)"):
+        require_tickless(True, unread, 2)

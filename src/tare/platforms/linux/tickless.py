@@ -44,8 +44,11 @@ def require_tickless(wanted: bool, image: GuestImage, vcpus: int) -> None:
             "give the arm `shape: {vcpus: 2}`, or remove `nohz-full`",
         )
     if image.boot_kernel == image.kernel or not built_for_it(image.boot_kernel):
+        # Why it could not be unpacked is in its notes.
+        unread = f" ({' '.join(image.notes)})" if image.boot_kernel == image.kernel else ""
         raise InputError(
-            f"the kernel {image.kernel_version} is not known to be built with CONFIG_NO_HZ_FULL",
+            f"the kernel {image.kernel_version} is not known to be built with CONFIG_NO_HZ_FULL"
+            f"{unread}",
             "name one that is, by `kernel:`, or remove `nohz-full`",
         )
 
