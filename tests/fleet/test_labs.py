@@ -22,16 +22,15 @@ kernel: generic
 arms:
   bare: {platform: bare}
 workloads:
+  numeric-sort: {duration: 200ms}
   tick: {duration: 500ms}
 """
-
-
 GUESTS = COUNTED.replace(
     "  bare: {platform: bare}\n",
     "  bare: {platform: bare}\n"
     "  kvm: {platform: qemu, accelerator: kvm}\n"
     "  xen-pv: {platform: xen, type: pv}\n",
-).replace("  tick:", "  numeric-sort: {duration: 200ms}\n  tick:")
+)
 AT_MOST = {
     "tick duration-min": 1e-6,
     "tick duration-median": 1e-6,
@@ -81,9 +80,10 @@ def run_both_ways(tmp_path: Path, text: str, limit_s: float) -> tuple[Path, Path
 @pytest.mark.timeout(3000)
 def test_labs_side_by_side_find_the_same_to_the_last_digit(tmp_path: Path) -> None:
     one, two = run_both_ways(tmp_path, COUNTED, 1400)
-    found = [*values(one, "bare"), *values(two, "bare")]
-    assert len(found[0]) > 10
-    assert all(each == found[0] for each in found)
+    # A block of the same seed has its workloads in the same order, which has its part in them.
+    found = values(one, "bare")
+    assert all(len(each) > 10 for each in found)
+    assert found == values(two, "bare")
 
 
 @pytest.mark.boots

@@ -96,7 +96,7 @@ def test_work_begins_at_whole_minutes_where_time_counts_instructions() -> None:
     own = kernel_arguments(QemuOptions.model_validate({"clock": "instructions"}))
     hosts = kernel_arguments(QemuOptions(), counted=True)
     for words in (own, hosts):
-        assert "tare.align=60000000000" in words
+        assert "tare.align=600000000000" in words
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_the_kernel_speaks_where_the_agent_does_not_in_a_hvm_guest() -> None:
 
 
 def test_work_begins_at_whole_minutes_where_the_hosts_time_counts_instructions() -> None:
-    assert "tare.align=60000000000" in kernel_arguments(options(), counted=True)
+    assert "tare.align=600000000000" in kernel_arguments(options(), counted=True)
     assert not any(word.startswith("tare.align") for word in kernel_arguments(options()))
 
 

@@ -8,9 +8,9 @@ QEMU = (
 )
 """One nanosecond for each instruction, and nothing of the outside world: clock or chance."""
 
-_WORK = ("norandmaps", "tare.align=60000000000")
-# When a request arrives depends on the outside all the same, so work begins at the next minute,
-# which all periods of the kernel's own housekeeping divide.
+_WORK = ("norandmaps", "tare.align=600000000000")
+# When a request arrives depends on the outside all the same, so work begins at the next ten full
+# minutes, which the periods of the kernel's own housekeeping divide: some are longer than one.
 
 _CLOCK = ("tsc_early_khz=1000000", "hpet=disable", "pmtmr=0")
 # One cycle a nanosecond too. Left to itself Linux measures that against its other timers, and finds

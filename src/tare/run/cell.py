@@ -49,6 +49,9 @@ PHASES = "phases"
 """The fact that lists what neighbours, or a job's tasks, did in turn, for the report's courses."""
 HOST_COST = "host_cost"
 LEAST_DEADLINE_S = 30.0
+HANDS_OFF_DEADLINE_S = 150.0
+"""The same of a machine whose time counts instructions: idle minutes of its clock, for which it
+waits before it begins, take what this computer needs to emulate their few timers."""
 UNREADABLE = (
     LookupError,
     ValueError,
@@ -177,7 +180,8 @@ class Attempt:
     @property
     def deadline_s(self) -> float:
         """Seconds after which it has failed: the study's, or far beyond what is expected."""
-        expected = LEAST_DEADLINE_S + DEADLINE_FACTOR * self.cell.expected_s
+        least = HANDS_OFF_DEADLINE_S if self.context.hands_off else LEAST_DEADLINE_S
+        expected = least + DEADLINE_FACTOR * self.cell.expected_s
         return self.cell.deadline_s or expected
 
     async def carry_out(self) -> MachineFault | None:
