@@ -172,8 +172,10 @@ def _dump() -> str:
     """Return a script that makes the archive of what was listed; it is the same for the same."""
     java = f"{HOME}/java/bin/java -Xshare:dump -XX:+UseG1GC -Xmx512m"
     return (
-        # What other loaders than Java's own found can be no part of it.
-        f"cat {_LISTS}/* | grep -v -e '^#' -e source: | sort -u >/scratch/classes; "
+        # What other loaders than Java's own found can be no part of it. Java 21 numbers classes
+        # in each list by itself, and takes no two of a number; its own loaders need none.
+        f"cat {_LISTS}/* | grep -v -e '^#' -e source: | sed 's/ id: .*//' | sort -u "
+        ">/scratch/classes; "
         f"{java} -XX:SharedClassListFile=/scratch/classes -XX:SharedArchiveFile={_MADE} "
         f"-cp {LIBRARIES} >/scratch/dump.log 2>&1 || {{ tail -n 3 /scratch/dump.log >&2; exit 1; }}"
     )
