@@ -62,8 +62,9 @@ UNREADABLE = (
 )
 """What it raises to take a result for what it is not: the machine's fault, and no end of a run."""
 LEAST_COUNTED_S = 2.0
-HANDS_OFF_REPEAT_S = 60.0
-"""Until an agent whose time counts instructions is asked again, by this computer's clock."""
+HANDS_OFF_REPEAT_S = 300.0
+"""Until an agent whose time counts instructions is asked again, by this computer's clock. That it
+began is told with its result, up to ten minutes of its own clock later."""
 DEADLINE_FACTOR = 20.0
 """An emulated machine may be that much slower than the hardware the estimate is made for."""
 
