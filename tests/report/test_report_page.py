@@ -291,6 +291,7 @@ def test_an_unwritable_folder_is_an_input_error(tmp_path: Path) -> None:
 def test_hyphenated_names_stay_whole_and_escaped() -> None:
     assert unbroken("qemu-pv <b> a") == '<span class="nb">qemu-pv</span> &lt;b&gt; a'
     assert unbroken("x" * 30 + "-y") == "x" * 30 + "-y"
+    assert unbroken("By `release` a-b") == 'By <code>release</code> <span class="nb">a-b</span>'
 
 
 def test_an_unfit_host_is_told_at_the_top(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -61,7 +61,26 @@ _HYPHENATED = re.compile(r"[\w.]+(?:-[\w.]+)+")
 
 
 def unbroken(text: str) -> Markup:
-    """Return ``text`` as HTML in which short hyphenated names never break across lines."""
+    """Return ``text`` as :func:`prose`; short hyphenated names in it never break across lines."""
+    return _with_code(text, _unbroken)
+
+
+def prose(text: str) -> Markup:
+    """Return ``text`` as HTML in which what stands between backticks is code."""
+    return _with_code(text, escape)
+
+
+def _with_code(text: str, plain: Callable[[str], Markup]) -> Markup:
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:
+        return plain(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if place % 2 else plain(piece)
+        for place, piece in enumerate(pieces)
+    )
+
+
+def _unbroken(text: str) -> Markup:
     pieces, end = [], 0
     for match in _HYPHENATED.finditer(text):
         if len(match[0]) <= 24:
@@ -69,15 +88,3 @@ def unbroken(text: str) -> Markup:
             pieces += [escape(match[0]), Markup("</span>")]
             end = match.end()
     return Markup("").join([*pieces, escape(text[end:])])
-
-
-def prose(text: str) -> Markup:
-    """Return ``text`` as HTML in which what stands between backticks is code."""
-    pieces = text.split("`")
-    if len(pieces) % 2 == 0:
-        return escape(text)
-    code = [
-        Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece)
-        for place, piece in enumerate(pieces)
-    ]
-    return Markup("").join(code)
