@@ -34,12 +34,13 @@ def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:
     """
     names = Names(Part.of(each.effect.key) for each in found)
     hosts = list(dict.fromkeys(host for each in found for host in each.ratios))
+    fit = len(hosts) <= MOST_COLUMNS
     columns: tuple[Column[OverHosts], ...] = (
         Column("what", lambda f: names.name(Part.of(f.effect.key)), "What"),
         Column("metric", lambda f: f.effect.key.metric, "Metric", _metric),
         Column("arm", lambda f: f.effect.arm, "Arm", _arm),
-        *(_of_host(host, titled=len(hosts) <= MOST_COLUMNS) for host in hosts),
-        *(_ends() if len(hosts) > MOST_COLUMNS else ()),
+        *(_of_host(host, titled=fit) for host in hosts),
+        *(() if fit else _ends()),
         Column("mean", lambda f: math.exp(f.together.effect), "Over hosts", _mean, numeric=True),
         Column("low", lambda f: math.exp(max(f.together.low, -700.0)), "Interval", _interval),
         Column("share", lambda f: f.share, "Between hosts", _share, numeric=True),

@@ -14,6 +14,7 @@ from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished
 from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
+from tare.run import patience
 from tare.run.alive import ANSWER_S, REMOVED_S, while_alive
 from tare.run.believable import Clocks, all_impossible, unmoved
 from tare.run.cluster.jobs import ClusterJob, job_facts
@@ -48,10 +49,6 @@ if TYPE_CHECKING:
 PHASES = "phases"
 """The fact that lists what neighbours, or a job's tasks, did in turn, for the report's courses."""
 HOST_COST = "host_cost"
-LEAST_DEADLINE_S = 30.0
-HANDS_OFF_DEADLINE_S = 150.0
-"""The same of a machine whose time counts instructions: idle minutes of its clock, for which it
-waits before it begins, take what this computer needs to emulate their few timers."""
 UNREADABLE = (
     LookupError,
     ValueError,
@@ -62,11 +59,6 @@ UNREADABLE = (
 )
 """What it raises to take a result for what it is not: the machine's fault, and no end of a run."""
 LEAST_COUNTED_S = 2.0
-HANDS_OFF_REPEAT_S = 300.0
-"""Until an agent whose time counts instructions is asked again, by this computer's clock. That it
-began is told with its result, up to ten minutes of its own clock later."""
-DEADLINE_FACTOR = 20.0
-"""An emulated machine may be that much slower than the hardware the estimate is made for."""
 
 
 @dataclass(frozen=True)
@@ -181,9 +173,8 @@ class Attempt:
     @property
     def deadline_s(self) -> float:
         """Seconds after which it has failed: the study's, or far beyond what is expected."""
-        least = HANDS_OFF_DEADLINE_S if self.context.hands_off else LEAST_DEADLINE_S
-        expected = least + DEADLINE_FACTOR * self.cell.expected_s
-        return self.cell.deadline_s or expected
+        expected_s, hands_off = self.cell.expected_s, self.context.hands_off
+        return self.cell.deadline_s or patience.deadline_s(expected_s, hands_off=hands_off)
 
     async def carry_out(self) -> MachineFault | None:
         """Measure the cell and append its events.
@@ -260,7 +251,7 @@ class Attempt:
         # Not where there would be no second sample to compare the first with.
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
         if not (looks := not context.hands_off):
-            subject.agent.repeat_after(HANDS_OFF_REPEAT_S)
+            subject.agent.repeat_after(patience.HANDS_OFF_REPEAT_S)
         counters = Counters(subject, self.watched, counted, cast.companions, looks=looks)
         await counters.begin(first[SUBJECT])
         beginning = asyncio.ensure_future(loads.begin(barrier))

@@ -43,9 +43,10 @@ def require_tickless(wanted: bool, image: GuestImage, vcpus: int) -> None:
             "`nohz-full` needs two vCPUs: the first one keeps the tick",
             "give the arm `shape: {vcpus: 2}`, or remove `nohz-full`",
         )
-    if image.boot_kernel == image.kernel or not built_for_it(image.boot_kernel):
+    packed = image.boot_kernel == image.kernel
+    if packed or not built_for_it(image.boot_kernel):
         # Why it could not be unpacked is in its notes.
-        unread = f" ({' '.join(image.notes)})" if image.boot_kernel == image.kernel else ""
+        unread = f" ({' '.join(image.notes)})" if packed else ""
         raise InputError(
             f"the kernel {image.kernel_version} is not known to be built with CONFIG_NO_HZ_FULL"
             f"{unread}",
