@@ -121,6 +121,8 @@ class Sshd:
 
     def stop(self) -> None:
         if self.process is not None:
+            # First the listener: what it accepts after the cut would outlive it.
+            self.process.send_signal(signal.SIGSTOP)
             self.cut()
             self.process.kill()
             self.process.wait()
