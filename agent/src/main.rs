@@ -11,7 +11,7 @@ use tare_agent::channel::dial;
 use tare_agent::channel::serve::{Origin, Role, Server};
 use tare_agent::measure::{proof, scratch};
 use tare_agent::sys;
-use tare_agent::tools::{arguments, count, guard, keep, launch, reach, sched, tap, toolbox};
+use tare_agent::tools::{arguments, cont, count, guard, keep, launch, reach, sched, tap, toolbox};
 use tare_agent::workloads::by_hand;
 
 /// Why a machine has no disk of its own that was to be formatted.
@@ -27,11 +27,12 @@ tare-agent run WORKLOAD [JSON] [--cpus LIST] [--series DIR]
 tare-agent proof                        print the environment proof
 tare-agent exec [--die-with-parent] [--parent PID] [--cpus LIST] [--cgroup DIR]
                 [--policy other|batch|fifo] [--priority N] [--nice N] [--slice-ns N]
-                [--log FILE [--log-output]] -- PROGRAM ARGUMENTS...
+                [--log FILE [--log-output]] [--aligned] -- PROGRAM ARGUMENTS...
 tare-agent sched --threads LIST [--policy P] [--priority N] [--nice N] [--slice-ns N]
                                         schedule threads so, and print how the kernel then does
 tare-agent count ID,ID,... [ID,ID,...]  count what the processor does for threads, list by list, until
                                         standard input ends, and print it
+tare-agent cont SOCKET                  let a guest go whose QEMU waits, by its monitor
 tare-agent keep [--resume] [--lease SECONDS] DIR
                                         hold what Tare starts on this host, through breaks of its
                                         connection; ends with it after a lease without a word
@@ -82,6 +83,7 @@ fn command(mut parser: Parser) -> Result<(), Error> {
         "exec" => return Err(launch::launch(&launch::parse(parser)?).into()),
         "sched" => println!("{}", sched::command(parser)?),
         "count" => count::command(&arguments::words(parser)?, io::stdin(), io::stdout())?,
+        "cont" => cont::command(&arguments::words(parser)?)?,
         "keep" => keep::keep(parser)?,
         guard::WORD => guard::stand(),
         "tap" => tap::carry(&arguments::words(parser)?)?,

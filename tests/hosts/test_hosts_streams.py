@@ -42,6 +42,33 @@ async def test_a_socket_carries_much_both_ways(host: Host, tmp_path: Path) -> No
         await writer.wait_closed()
 
 
+async def test_what_is_written_can_be_drained_to_its_last_byte(host: Host, tmp_path: Path) -> None:
+    reads = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reads.wait()
+        await reader.readexactly(len(MANY))
+        writer.close()
+
+    path = tmp_path / "socket"
+    async with await asyncio.start_unix_server(serve, path):
+        _, writer = await host.connect_unix(path)
+        writer.write(MANY)
+        # As QEMU's own client for its monitor does before it lets go.
+        writer.transport.set_write_buffer_limits(0)
+        assert writer.transport.get_write_buffer_limits() == (0, 0)
+        drained = asyncio.create_task(writer.drain())
+        await asyncio.sleep(0.05)
+        assert not drained.done()
+        reads.set()
+        async with asyncio.timeout(20):
+            await drained
+        assert writer.transport.get_write_buffer_size() == 0
+        with pytest.raises(ValueError, match="high"):
+            writer.transport.set_write_buffer_limits(1, 2)
+        writer.close()
+
+
 async def test_closing_a_socket_is_seen_at_the_other_end(host: Host, tmp_path: Path) -> None:
     ended = asyncio.Event()
 

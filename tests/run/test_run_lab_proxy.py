@@ -171,7 +171,8 @@ def assert_xens_account(folder: Path, cells: dict[str, Event]) -> None:
         emulated = name.split("/")[1] == "xen-hvm-e1000"
         assert any(" vif" in irq for irq in interrupts) != emulated
         assert ("the machine’s devices" in found) >= emulated
-        assert not (emulated and "netback" in found)
+        # Its thread is there in any case, and may wake without a packet to carry.
+        assert not emulated or found.get("netback", 0.0) < 0.001
     assert_owned("xen", folder, cells)
     assert any("netback" in owners(cell) for cell in cells.values())
     for arm, switch in (("xen-pvh", "bridge"), ("xen-pv-openvswitch", "openvswitch")):

@@ -1,6 +1,7 @@
 //! `tare-agent exec`: becomes another program, bound to CPUs, a policy, and its parent's life.
 
 use super::arguments::{self, cpu_list, number, text};
+use crate::measure::clock;
 use crate::measure::scheduling::Scheduling;
 use crate::sys;
 use lexopt::prelude::*;
@@ -25,6 +26,8 @@ pub struct Launch {
     pub log: Option<String>,
     /// Let standard output go to the log too.
     pub log_output: bool,
+    /// Wait for the moment at which work begins where time counts instructions.
+    pub aligned: bool,
     pub argv: Vec<String>,
 }
 
@@ -52,6 +55,7 @@ pub fn parse(mut parser: Parser) -> Result<Launch, Error> {
             }
             "log" => launch.log = Some(text(&mut parser)?),
             "log-output" => launch.log_output = true,
+            "aligned" => launch.aligned = true,
             _ if arguments::scheduling(&mut parser, &option, &mut launch.scheduling)? => {}
             _ => return Err(Long(&option).unexpected()),
         }
@@ -107,6 +111,9 @@ fn prepare(launch: &Launch) -> Result<(), String> {
     if !launch.scheduling.asks_nothing() {
         launch.scheduling.apply(0)?;
     }
+    if launch.aligned {
+        clock::align();
+    }
     Ok(())
 }
 
@@ -118,7 +125,7 @@ mod tests {
     #[test]
     fn all_flags_are_read() {
         let text = "--die-with-parent --parent 7 --cpus 0,2-3 --fifo 5 --nice -1 --slice-ns 9 \
-                    --cgroup /g --log f --log-output -- a --cpus";
+                    --cgroup /g --log f --log-output --aligned -- a --cpus";
         let expected = Launch {
             die_with_parent: true,
             parent: Some(7),
@@ -132,6 +139,7 @@ mod tests {
             },
             log: Some("f".into()),
             log_output: true,
+            aligned: true,
             argv: vec!["a".into(), "--cpus".into()],
         };
         assert_eq!(parse(line(text)).unwrap(), expected);

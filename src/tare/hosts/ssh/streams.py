@@ -120,6 +120,7 @@ class Outgoing(asyncio.WriteTransport):
         self._whole = whole
         self._buffer = bytearray()
         self._credit = WINDOW
+        self._low, self._high = _LOW, _HIGH
         self._paused = self._ending = self._ended = self._closing = self._over = False
         self._loop = loop
         self._protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
@@ -170,6 +171,24 @@ class Outgoing(asyncio.WriteTransport):
         """Return how many bytes wait here."""
         return len(self._buffer)
 
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Return below how many waiting bytes a writer goes on, and above how many it waits."""
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set those, as asyncio's own transports do: what is not given follows from the other.
+
+        Raises:
+            ValueError: They are not 0 or more, or the low one is above the high one.
+        """
+        self._high = (_HIGH if low is None else 4 * low) if high is None else high
+        self._low = self._high // 4 if low is None else low
+        if not self._high >= self._low >= 0:
+            raise ValueError(
+                f"high ({self._high}) has to be at least low ({self._low}), and that 0"
+            )
+        self._flush()
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return ``default``: there is nothing to tell."""
         return default
@@ -180,10 +199,10 @@ class Outgoing(asyncio.WriteTransport):
             del self._buffer[: len(piece)]
             self._credit -= len(piece)
             self._sender.data(self._stream, piece)
-        if len(self._buffer) > _HIGH and not self._paused:
+        if len(self._buffer) > self._high and not self._paused:
             self._paused = True
             self._protocol.pause_writing()
-        elif len(self._buffer) <= _LOW and self._paused:
+        elif len(self._buffer) <= self._low and self._paused:
             self._paused = False
             self._protocol.resume_writing()
         if self._buffer or self._over:

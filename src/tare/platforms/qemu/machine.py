@@ -27,6 +27,7 @@ from tare.platforms.qemu.command import Places
 from tare.platforms.qemu.confined import Confinement, prove_confined
 from tare.platforms.qemu.console import Console
 from tare.platforms.qemu.cost import qemu_cost
+from tare.platforms.qemu.counted import let_go
 from tare.platforms.qemu.disk import moved, require_bus
 from tare.platforms.qemu.enlightenments import contradiction
 from tare.platforms.qemu.halt_polling import hold_polling
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from tare.agent.client import Hello
     from tare.hosts import Entry
 
-_RETRY_S = 0.004
 _GONE_S = 2.0
 _PANIC_S = 1.0
 _QUIT_S = 2.0
@@ -72,6 +72,9 @@ class QemuMachine(Machine):
         """Gives back what it has of the host's, once QEMU has ended."""
         self._host = context.host
         self._ledger = context.ledger
+        # A guest that counts instructions itself goes by no clock of its host's.
+        counted = context.counted and options.clock != "instructions"
+        self._counted_by = context.host_agent if counted else None
         self._places = places
         self._folders: list[tuple[Entry, Path]] = []
         self._process: OwnedProcess
@@ -260,7 +263,6 @@ class QemuMachine(Machine):
         self._tasks += [
             asyncio.create_task(self._console.follow(console[0])),
             asyncio.create_task(self._await_panic()),
-            asyncio.create_task(self._await_full_disk()),
         ]
         self._monitor = Monitor(self.name, monitor)
         await self._monitor.open()
@@ -275,7 +277,13 @@ class QemuMachine(Machine):
         proven = await asked.proven(self._host, self._process.pid, self._threads, cpus)
         runs_as = await prove_confined(self._host, self.name, self._process.pid, confined)
         self.applied = {**scheduled, **proven, "runs_as": runs_as}
-        await self._monitor.execute("cont")
+        if self._counted_by is None:
+            await self._monitor.execute("cont")
+        else:
+            self._monitor = await let_go(
+                self._host, self._counted_by, self.name, self._monitor, self._places.qmp, self.died
+            )
+        self._tasks.append(asyncio.create_task(self._await_full_disk(self._monitor)))
 
     async def _pin(self, places: Sequence[int | str]) -> None:
         """Bind each vCPU's thread to a CPU, or to several in the kernel's words."""
@@ -308,12 +316,8 @@ class QemuMachine(Machine):
         # somebody's signal says nothing of the next QEMU. One that refuses its options will again.
         self._fail(await self._why(code), transient=code <= 0 and not self._answered)
 
-    async def _await_full_disk(self) -> None:
+    async def _await_full_disk(self, monitor: Monitor) -> None:
         """End the machine when the host has no room left for what it writes to its disk."""
-        monitor = self._monitor
-        while monitor is None:
-            await asyncio.sleep(_RETRY_S)
-            monitor = self._monitor
         await monitor.no_space.wait()
         self._fail("the host's disk is full: what the guest wrote to its disk has no room there")
 

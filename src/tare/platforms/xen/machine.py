@@ -225,7 +225,8 @@ class XenMachine(Machine):
             self.applied = {**self.applied, "nic": {"model": self._options.card}}
         if self._disks.told:
             self.applied = {**self.applied, "disk": dict(self._disks.told)}
-        await xen.asked(self._host, "unpause", str(self.id))
+        counted_by = self._context.host_agent if self._context.counted else None
+        await xen.unpause(self._host, self.id, counted_by=counted_by)
 
     def _note_domain(self) -> Any:
         return self._ledger.record("domain", id=self.name, uuid=self.uuid)

@@ -1,0 +1,48 @@
+"""A QEMU that waits is told to go on by the agent on its host, and is spoken with again."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tare.errors import MachineFault
+from tare.hosts import Host
+from tare.platforms.qemu.counted import let_go
+from tare.platforms.qemu.qmp import Monitor
+from tare.platforms.qemu.sockets import reached
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    socket = tmp_path / "qmp"
+    argv = ["qemu-system-x86_64", "-machine", "none", "-nodefaults", "-display", "none", "-S"]
+    with subprocess.Popen([*argv, "-qmp", f"unix:{socket},server=on,wait=off"]) as qemu:
+        yield socket
+        qemu.kill()
+
+
+async def test_the_guest_goes_on_and_its_monitor_is_there_again(
+    host: Host, place: Path, agent_program: Path
+) -> None:
+    died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+    monitor = Monitor("m", await reached(host, place, died))
+    await monitor.open()
+    assert (await monitor.execute("query-status"))["status"] == "prelaunch"
+    again = await let_go(host, host.agent or agent_program, "m", monitor, place, died)
+    assert (await again.execute("query-status"))["status"] == "running"
+    await again.close()
+
+
+async def test_where_nobody_listens_any_more_that_is_told(
+    host: Host, place: Path, agent_program: Path
+) -> None:
+    died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+    monitor = Monitor("m", await reached(host, place, died))
+    await monitor.open()
+    agent, nowhere = host.agent or agent_program, place.with_name("elsewhere")
+    with pytest.raises(MachineFault, match=r"did not carry out cont: .*elsewhere"):
+        await let_go(host, agent, "m", monitor, nowhere, died)
