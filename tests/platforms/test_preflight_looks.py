@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -136,9 +137,9 @@ def test_ranges_name_exactly_the_cpus(cpus: set[int]) -> None:
     assert named == cpus
 
 
+@pytest.mark.skipif(os.nice(0) != 0, reason="the tests themselves were begun with a niceness")
 async def test_what_tare_inherited_of_its_own_priority_is_told() -> None:
-    usual = ["nice", "-n", "0"]
-    assert (await _priority_under(usual)).level == "ok"
+    assert (await _priority_under([])).level == "ok"
     nicer = await _priority_under(["nice", "-n", "5"])
     assert (nicer.level, "nice 5" in nicer.found) == ("bad", True)
     batch = await _priority_under(["chrt", "--batch", "0"])
