@@ -11,7 +11,8 @@ from run.run_driving import assert_no_ledger_is_left, assert_no_process_is_left,
 
 pytestmark = [*NEEDS, pytest.mark.acceptance, pytest.mark.guest]
 LIMIT_S = 12_000
-"""Of two boots, each of which may take 75 min to be up and an hour to count."""
+"""Of two boots, each of which may take 75 min to be up and an hour to count. Beside little else they
+took 6 min and 15."""
 STUDY = """
 study: guests
 baseline: tcg
@@ -47,6 +48,7 @@ def test_words_are_counted_on_two_emulated_machines(
         assert [each["guest"] for each in caches] == ["dropped"] * 2, caches
         assert all(each["dropped"] == "the disk's file" for each in caches), caches
     machines = of_type(folder, "cell_started")[0]["machines"]
-    assert set(machines) == {"subject", "slave-1"}
+    # Wherever machines have a network there is a peer, which is idle here.
+    assert set(machines) == {"subject", "slave-1", "peer"}
     assert_no_ledger_is_left(tmp_path)
     assert_no_process_is_left(folder)
