@@ -11,8 +11,9 @@ from run.run_driving import assert_no_ledger_is_left, assert_no_process_is_left,
 
 pytestmark = [*NEEDS, pytest.mark.acceptance, pytest.mark.guest]
 LIMIT_S = 12_000
-"""Of two boots, each of which may take 75 min to be up and an hour to count. Beside little else they
-took 6 min and 15."""
+"""Of two boots, each of which may take 75 min to be up and an hour to count.
+
+Beside little else they took 6 min and 15."""
 STUDY = """
 study: guests
 baseline: tcg
