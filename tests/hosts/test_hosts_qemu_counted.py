@@ -25,12 +25,24 @@ def place(tmp_path: Path) -> Iterator[Path]:
         qemu.kill()
 
 
-async def test_the_guest_goes_on_and_its_monitor_is_there_again(
-    host: Host, place: Path, agent_program: Path
-) -> None:
-    died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+Died = asyncio.Future[MachineFault]
+
+
+@pytest.fixture
+async def died() -> Died:
+    return asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture
+async def monitor(host: Host, place: Path, died: Died) -> Monitor:
     monitor = Monitor("m", await reached(host, place, died))
     await monitor.open()
+    return monitor
+
+
+async def test_the_guest_goes_on_and_its_monitor_is_there_again(
+    host: Host, monitor: Monitor, place: Path, died: Died, agent_program: Path
+) -> None:
     assert (await monitor.execute("query-status"))["status"] == "prelaunch"
     again = await let_go(host, host.agent or agent_program, "m", monitor, place, died)
     assert (await again.execute("query-status"))["status"] == "running"
@@ -38,11 +50,8 @@ async def test_the_guest_goes_on_and_its_monitor_is_there_again(
 
 
 async def test_where_nobody_listens_any_more_that_is_told(
-    host: Host, place: Path, agent_program: Path
+    host: Host, monitor: Monitor, place: Path, died: Died, agent_program: Path
 ) -> None:
-    died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
-    monitor = Monitor("m", await reached(host, place, died))
-    await monitor.open()
     agent, nowhere = host.agent or agent_program, place.with_name("elsewhere")
     with pytest.raises(MachineFault, match=r"did not carry out cont: .*elsewhere"):
         await let_go(host, agent, "m", monitor, nowhere, died)

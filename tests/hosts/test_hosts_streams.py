@@ -66,6 +66,7 @@ async def test_what_is_written_can_be_drained_to_its_last_byte(host: Host, tmp_p
         assert writer.transport.get_write_buffer_size() == 0
         with pytest.raises(ValueError, match="high"):
             writer.transport.set_write_buffer_limits(1, 2)
+        assert writer.transport.get_write_buffer_limits() == (0, 0)
         writer.close()
 
 

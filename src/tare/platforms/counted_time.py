@@ -19,3 +19,7 @@ _CLOCK = ("tsc_early_khz=1000000", "hpet=disable", "pmtmr=0")
 
 LINUX = (*_WORK, *_CLOCK)
 """What Linux is told in such a machine."""
+
+BEGUN_S = 300.0
+"""Seconds of this computer within which a guest of such a host begins: ten minutes of the host's
+clock and the guest's boot, beside other work."""

@@ -181,12 +181,11 @@ class Outgoing(asyncio.WriteTransport):
         Raises:
             ValueError: They are not 0 or more, or the low one is above the high one.
         """
-        self._high = (_HIGH if low is None else 4 * low) if high is None else high
-        self._low = self._high // 4 if low is None else low
-        if not self._high >= self._low >= 0:
-            raise ValueError(
-                f"high ({self._high}) has to be at least low ({self._low}), and that 0"
-            )
+        high = (_HIGH if low is None else 4 * low) if high is None else high
+        low = high // 4 if low is None else low
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high}) has to be at least low ({low}), and that 0")
+        self._low, self._high = low, high
         self._flush()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

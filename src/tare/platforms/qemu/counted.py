@@ -7,11 +7,9 @@ from pathlib import Path
 
 from tare.errors import MachineFault
 from tare.hosts import Host
+from tare.platforms import counted_time as counting
 from tare.platforms.qemu.qmp import Monitor
 from tare.platforms.qemu.sockets import reached
-
-_BEGUN_S = 300.0
-"""Ten minutes of the host's time and the guest's boot, on a computer that others use too."""
 
 
 async def let_go(
@@ -40,7 +38,7 @@ async def let_go(
         TimeoutError: Its monitor did not listen again.
     """
     await monitor.close()
-    done = await host.run([str(agent), "cont", str(place)], timeout_s=_BEGUN_S)
+    done = await host.run([str(agent), "cont", str(place)], timeout_s=counting.BEGUN_S)
     if not done.ok:
         raise MachineFault(f"QEMU did not carry out cont: {done.words()}")
     again = Monitor(name, await reached(host, place, died))

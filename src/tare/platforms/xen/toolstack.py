@@ -12,6 +12,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed, Host
 from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.hosts.ledger.undoing import require_own
+from tare.platforms import counted_time as counting
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen.output import Domain
 
@@ -25,7 +26,6 @@ COMMAND_S = 60.0
 DESTROY_S = 60.0
 _GONE_S = 15.0
 _LOOK_S = 0.2
-_ALIGNED_S = 300.0
 # Its end is told over the network, which is to be quiet while the guest boots; once the guest is
 # idle, what is left of the pause passes at once.
 _UNPAUSED = f'{XL} unpause "$1" && sleep 10'
@@ -97,7 +97,7 @@ async def unpause(host: Host, domain: int, *, counted_by: Path | None = None) ->
         await asked(host, "unpause", str(domain))
         return
     call = [str(counted_by), "exec", "--aligned", "--", "sh", "-c", _UNPAUSED, "sh", str(domain)]
-    done = await host.run(call, timeout_s=_ALIGNED_S)
+    done = await host.run(call, timeout_s=counting.BEGUN_S)
     if not done.ok:
         raise MachineFault(f"Xen does not carry out `xl unpause`; it says: {done.words()}")
 
