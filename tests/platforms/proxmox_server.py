@@ -69,6 +69,8 @@ class Proxmox(LoopbackServer):
         self.points: list[dict[str, float]] = []
         self.fails: dict[str, str] = {}
         """What a task of a type dies with, half-way, once."""
+        self.takes: dict[str, float] = {}
+        """How long a task of a type waits before it does its work, in seconds."""
         self.cpus = 64
         self.state = "online"
         self.booted: float | None = time.time() - 5000
@@ -359,7 +361,7 @@ class Proxmox(LoopbackServer):
         self.tasks[task] = state
 
         def run() -> None:
-            time.sleep(0.02)
+            time.sleep(self.takes.get(kind, 0.02))
             with self.lock:
                 try:
                     if words := self.fails.pop(kind, None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -240,6 +241,39 @@ async def test_of_a_connection_that_breaks_nothing_is_left(
         assert "tasks" in request_cut
         await machine.stop()
     assert server.cuts == []
+    assert nothing_left(server, context)
+
+
+@pytest.mark.parametrize("overlooked", [False, True])
+async def test_a_start_that_begins_after_its_connection_broke_leaves_no_vm(
+    server: Server,
+    context: Context,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overlooked: bool,
+) -> None:
+    server.takes["qmstart"] = 0.5
+    server.cuts.append(re.compile(r"POST .*start"))
+    removals: list[str] = []
+
+    async def settled(*_: object) -> None:
+        """Find no task: this one is listed a moment later."""
+
+    async def remove(node: Node, number: int) -> None:
+        while not removals and server.vms[number]["status"] != "running":
+            await asyncio.sleep(0.02)
+        removals.append(server.vms[number]["status"])
+        await removed(node, number)
+
+    if overlooked:
+        removed = Node.remove
+        monkeypatch.setattr(Node, "settled", settled)
+        monkeypatch.setattr(Node, "remove", remove)
+    with pytest.raises(TareError, match="broke"):
+        await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
+    assert removals == (["running", "stopped"] if overlooked else [])
+    begun = [task for task in server.tasks.values() if task["type"] == "qmstart"]
+    assert [task["exitstatus"] for task in begun] == ["OK"], "it was removed before it had begun"
     assert nothing_left(server, context)
 
 

@@ -98,7 +98,7 @@ class Node:
         """Wait until no task of a kind runs: one may go on whose answer never came.
 
         Args:
-            kind: ``imgcopy``, which takes an upload, or ``qmcreate``.
+            kind: ``imgcopy``, which takes an upload, ``qmcreate`` or ``qmstart``.
             number: The VM's that it is about; None: any.
 
         Raises:
@@ -179,7 +179,8 @@ class Node:
             Whether there was one.
         """
         try:
-            await self.settled("qmcreate", number)
+            for kind in ("qmcreate", "qmstart"):
+                await self.settled(kind, number)
             if (await self.config(number)).get("name") != name:
                 return False
             if (await self.current(number)).get("status") != "stopped":
