@@ -189,6 +189,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--blocks", type=int, default=30, help="at least 6, for there to be any")
     parser.add_argument("--size", action="append", default=[], help="e.g. 8KiB; may be repeated")
     parser.add_argument("--duration", default=DURATION, help="of each load, e.g. 2s")
+    parser.add_argument("--step", help="how long each number of connections is tried")
+    parser.add_argument("--connections", type=int, help="at most that are tried; 4: no others")
     parser.add_argument("--offered", type=int, default=OFFERED, help="requests per second")
     parser.add_argument(
         "--platform", action="append", choices=("bare", "oci"), help="default: both, in turn"
@@ -196,6 +198,8 @@ def main(argv: list[str] | None = None) -> int:
     wanted = parser.parse_args(argv)
     machine = machine_facts()
     more = {"duration": wanted.duration, "offered": wanted.offered}
+    chosen = {"step": wanted.step, "most-connections": wanted.connections}
+    more |= {key: value for key, value in chosen.items() if value is not None}
     goals: list[Goal] = []
     facts: list[Fact] = []
     samples: dict[str, tuple[float, ...]] = {}
