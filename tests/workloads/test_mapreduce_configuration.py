@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tare.errors import InputError
+from tare.run.cluster.cluster import EMULATED, UP_S
 from tare.workloads.mapreduce.configuration import (
     MASTER_CORES,
     TASK_CORES,
@@ -23,6 +24,7 @@ from tare.workloads.mapreduce.daemons import (
     CLASSES,
     CLASSPATH,
     DAEMONS,
+    DATANODE,
     LIBRARIES,
     OF_SLAVE,
     daemon,
@@ -172,6 +174,18 @@ def test_only_what_works_on_data_is_compiled_well() -> None:
     assert quick not in mapred["mapreduce.map.java.opts"]
     brief = {each.name: quick in daemon(each, layout().sizes, 1) for each in OF_SLAVE}
     assert brief == {"datanode": False, "nodemanager": True}
+
+
+def test_no_daemon_of_a_slave_pauses_where_it_is_up_before_its_master() -> None:
+    """By default a NodeManager asks for 2 s and then waits 30 s, and a DataNode waits 5 s."""
+    files = files_for(layout(), "slave-1")
+    assert read(files["core-site.xml"])["ipc.client.connect.retry.interval"] == "200"
+    assert read(files["yarn-site.xml"])["yarn.resourcemanager.connect.retry-interval.ms"] == "200"
+    *_, main, option, limit = daemon(DATANODE, layout().sizes, 1)
+    assert (main, option) == (DATANODE.main, "-D")
+    name, tries = limit.split("=")
+    assert name == "ipc.client.connect.max.retries"
+    assert int(tries) * 0.2 > EMULATED * UP_S
 
 
 def test_names_mean_the_addresses_of_the_network() -> None:

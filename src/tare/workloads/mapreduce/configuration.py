@@ -20,7 +20,8 @@ MANAGER_WEB, HISTORY_WEB = 8088, 19888
 TASK_CORES, MASTER_CORES = 2, 1
 """YARN's own measure. A machine has just too little of it for one task more than it is to run."""
 POLL_MS = 200
-"""How often a client asks whether its job has ended, which by default is every 5 s."""
+"""How often a client asks whether its job has ended, which by default is every 5 s, and a daemon
+whether the one that it needs is up."""
 HEARTBEAT_MS = 250
 COUNTED_MS = 100
 """How old a DataNode's counters may be when they are asked for (MetricsSourceAdapter)."""
@@ -173,6 +174,8 @@ def yarn(layout: Layout, name: str) -> dict[str, str]:
         "yarn.resourcemanager.webapp.address": f"{layout.master}:{MANAGER_WEB}",
         "yarn.resourcemanager.am.max-attempts": "1",
         "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": str(HEARTBEAT_MS),
+        # A NodeManager that is up before it would ask again after 30 s.
+        "yarn.resourcemanager.connect.retry-interval.ms": str(POLL_MS),
         "yarn.nm.liveness-monitor.expiry-interval-ms": str(LOST_MS),
         "yarn.am.liveness-monitor.expiry-interval-ms": str(LOST_MS),
         "yarn.nodemanager.hostname": name,

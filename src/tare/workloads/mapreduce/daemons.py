@@ -47,16 +47,26 @@ class Daemon:
         main: Its Java class.
         heap: Which of :class:`tare.workloads.mapreduce.sizes.Sizes` it gets.
         moves_data: Whether data go through it, so that how fast its code is counts.
+        arguments: What it is given.
     """
 
     name: str
     main: str
     heap: Literal["daemon", "master"]
     moves_data: bool = False
+    arguments: tuple[str, ...] = ()
 
 
 NAMENODE = Daemon("namenode", "org.apache.hadoop.hdfs.server.namenode.NameNode", "master")
-DATANODE = Daemon("datanode", "org.apache.hadoop.hdfs.server.datanode.DataNode", "daemon", True)
+DATANODE = Daemon(
+    "datanode",
+    "org.apache.hadoop.hdfs.server.datanode.DataNode",
+    "daemon",
+    moves_data=True,
+    # It is up before its NameNode. By default it asks ten times, and then pauses for 5 s
+    # (BPServiceActor.retrieveNamespaceInfo); a cluster's own limit is what ends this.
+    arguments=("-D", "ipc.client.connect.max.retries=1000000"),
+)
 MANAGER = Daemon(
     "resourcemanager",
     "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager",
@@ -131,7 +141,8 @@ def java(
 def daemon(which: Daemon, sizes: Sizes, processors: int) -> list[str]:
     """Return the command that runs a daemon, with its log where :data:`LOGS` says."""
     heap = sizes.master if which.heap == "master" else sizes.daemon
-    command = java(heap, processors, which.main, brief=not which.moves_data, shared=True)
+    brief = not which.moves_data
+    command = java(heap, processors, which.main, which.arguments, brief=brief, shared=True)
     return ["sh", "-c", f'exec "$@" >{LOGS}/{which.name}.log 2>&1', "sh", *command]
 
 
