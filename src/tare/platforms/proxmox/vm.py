@@ -22,6 +22,8 @@ MIB = 1 << 20
 GIB = 1 << 30
 OWN = 1
 """The place of a machine's own disk on its bus: what boots is in the first, the CD in the third."""
+PASSING = ("lock", "is running")
+"""Refusals that pass: a start whose answer was lost may begin after the look at whether it runs."""
 LOCK_S = 30.0
 _NEW_DISK = re.compile(r"[^:,\s]+:\d+(\.\d+)?(,|$)")
 DISTURBING = frozenset(
@@ -262,8 +264,7 @@ async def remove_patiently(node: Node, number: int, name: str) -> bool:
         try:
             return await node.remove_named(number, name)
         except Refused as refusal:
-            # A start whose answer never came may begin after the look at whether it runs.
-            passing = "lock" in refusal.message or "is running" in refusal.message
+            passing = any(word in refusal.message for word in PASSING)
             if not passing or time.monotonic() > deadline:
                 raise
         await asyncio.sleep(1.0)
