@@ -27,9 +27,9 @@ from tare.study.yamltext import parse
 
 SHORT = "load-balancer-short"
 MARGIN = 0.05
-DURATION = "4s"
-"""Of each load. Where both CPUs are busy a rented computer is now and then slower for some seconds,
-of which a load of a second sees all or nothing."""
+ROUNDS, DURATION = 8, "1s"
+"""Of the loads that are judged. Where both CPUs are busy a rented computer is now and then slower
+for some seconds. By turns, load by load, both arms see the same share of such times."""
 OFFERED = 2000
 """Requests per second at which response times are compared: a fifth of what either arm can. The
 study's 50, which an emulated machine carries too, would time how a rented computer's own hypervisor
@@ -66,7 +66,7 @@ def study(
     return {
         "study": "proxy-pairs",
         "baseline": platform,
-        "blocks": {"least": blocks, "most": blocks, "position": False},
+        "blocks": {"least": blocks, "most": blocks, "turns": True},
         "margin": MARGIN,
         "confidence": short["confidence"],
         "shape": short["shape"],
@@ -189,6 +189,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--blocks", type=int, default=30, help="at least 6, for there to be any")
     parser.add_argument("--size", action="append", default=[], help="e.g. 8KiB; may be repeated")
     parser.add_argument("--duration", default=DURATION, help="of each load, e.g. 2s")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the loads that are judged")
     parser.add_argument("--step", help="how long each number of connections is tried")
     parser.add_argument("--connections", type=int, help="at most that are tried; 4: no others")
     parser.add_argument("--offered", type=int, default=OFFERED, help="requests per second")
@@ -197,7 +198,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     wanted = parser.parse_args(argv)
     machine = machine_facts()
-    more = {"duration": wanted.duration, "offered": wanted.offered}
+    more = {"duration": wanted.duration, "offered": wanted.offered, "rounds": wanted.rounds}
+    more |= {"at-shares": False}
     chosen = {"step": wanted.step, "most-connections": wanted.connections}
     more |= {key: value for key, value in chosen.items() if value is not None}
     goals: list[Goal] = []

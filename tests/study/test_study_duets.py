@@ -115,7 +115,7 @@ def test_what_a_host_has_one_of_is_refused(need: str, monkeypatch: pytest.Monkey
             ),
             "other’s neighbour; leave other machines out",
         ),
-        (("accelerator: kvm}", "accelerator: kvm, host-trace: true}"), "is not recorded in a duet"),
+        (("accelerator: kvm}", "accelerator: kvm, host-trace: true}"), "side is not recorded"),
         (("scenarios:\n  pinned: {subject: {cpus: pinned}}\n", ""), "a duet needs a scenario"),
     ],
 )

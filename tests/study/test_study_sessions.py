@@ -70,7 +70,12 @@ def planned(boots: int, blocks: int, least: int, most: int) -> Agenda:
         ("  boots:", "  blocks: 0\n  boots:", "s.yaml:10:11: sessions.blocks: must be at least 1"),
         ("  boots:", "  boot: x\n  boots:", "sessions.boot: unknown key; did you mean 'boots'?"),
         ("how: from disk B", "hwo: x", "sessions.boots.kvm.hwo: unknown key; did you mean 'how'?"),
-        ("{least: 4}", "{duet: true}", "s.yaml:3:16: blocks.duet: a duet measures two arms at"),
+        ("{least: 4}", "{duet: true}", "s.yaml:3:16: blocks.duet: `duet` has two arms up at once"),
+        (
+            "{least: 4}",
+            "{turns: true}",
+            "s.yaml:3:17: blocks.turns: `turns` has two arms up at once",
+        ),
         ("{least: 4}", "{method: pilot}", "blocks.method: `pilot` looks at single blocks"),
         ("{least: 4}", "{least: 4}\nspread: split", "spread: sessions are of one computer"),
     ],

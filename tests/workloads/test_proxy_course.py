@@ -19,7 +19,9 @@ from tare.workloads.network.proxy.course import (
     expected_s,
     fewest_for,
     following,
+    in_round,
     next_connections,
+    rounds_of,
     steps_of,
 )
 from tare.workloads.network.proxy.haproxy import haproxy
@@ -49,16 +51,21 @@ def carried_out(
     most=st.integers(4, 4096),
     offered=st.none() | st.just(7.0),
     straight=st.booleans(),
+    rounds=st.integers(1, 4),
 )
-def test_every_course_ends_with_the_load_that_counts(
-    capacity: float, most: int, offered: float | None, straight: bool
+def test_every_course_ends_with_the_loads_that_count(
+    capacity: float, most: int, offered: float | None, straight: bool, rounds: int
 ) -> None:
-    parameters = ProxyParameters(most_connections=most, offered=offered)
+    parameters = ProxyParameters(most_connections=most, offered=offered, rounds=rounds)
     names = list(stages := carried_out(parameters, capacity, straight))
     assert names[0] == ("straight-4" if straight else "direct-4")
-    assert names[-1] == FULL
-    assert [name for name in names if stages[name].account] == [FULL]
-    kinds = [name.partition("-")[0] for name in names]
+    fulls = [in_round(FULL, nth) for nth in range(1, rounds + 1)]
+    assert names[-1] == fulls[-1]
+    assert [name for name in names if stages[name].account] == fulls == rounds_of(FULL, names)
+    assert len({stages[name].probe_name for name in fulls}) == rounds
+    again = names[names.index(FULL) + 1 :]
+    assert len(again) == (rounds - 1) * (1 if offered is None else 2)
+    kinds = [name.partition("-")[0] for name in names if name not in again]
     assert kinds == sorted(
         kinds, key=("straight", "direct", "proxied", "at", "offered", "full").index
     )
@@ -70,6 +77,15 @@ def test_every_course_ends_with_the_load_that_counts(
     assert full.probe is not None
     reached = min(capacity, 10.0 * full.client.params["connections"])
     assert stages["at-50"].client.params["rate"] == pytest.approx(reached / 2)
+
+
+def test_response_times_at_shares_may_be_left_out() -> None:
+    parameters = ProxyParameters(at_shares=False, offered=7.0)
+    names = list(carried_out(parameters, 100.0))
+    assert [name for name in names if name.startswith("at-")] == []
+    told = {each.name for each in WORKLOAD.metrics_for(parameters)}
+    assert not {name for name in told if name.startswith(("response-50", "response-70"))}
+    assert "response-offered-median" in told
 
 
 @pytest.mark.parametrize(

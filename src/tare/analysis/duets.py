@@ -1,4 +1,4 @@
-"""How far the arms of a duet were truly measured at once."""
+"""Runs of which two arms were up at once, and how far those of a duet were at work at once."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class Cells(NamedTuple):
 def is_duet(run: RunData) -> bool:
     """Return whether a run's arms were measured at once."""
     return bool((run.study.get("blocks") or {}).get("duet"))
+
+
+def by_turns(run: RunData) -> bool:
+    """Return whether a run's arms were up at once and worked by turns."""
+    return bool((run.study.get("blocks") or {}).get("turns"))
 
 
 def overlaps(runs: Iterable[RunData]) -> dict[Cells, float]:

@@ -144,6 +144,7 @@ _FACTS: Mapping[str, Any] = {
     "host_trace": _Object,
     "hypervisor": _Object,
     "duet": _Object,
+    "turns": _Object,
     "job": _Job,
     "proxy": _Proxied,
     "hardware": _Counted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tare.analysis.duets import is_duet
+from tare.analysis.duets import by_turns, is_duet
 from tare.analysis.model import Comparison
 from tare.analysis.statistics.serial import LEAST_BLOCKS
 from tare.report.svg import legible
@@ -116,6 +116,12 @@ def _about_baseline(comparison: Comparison) -> list[str]:
             f"{legible(twin)} is the baseline{there} booted a second time: its boots count "
             "as the baseline’s, and how far the two differ is a diagnostic, no gate. Where they "
             "were told apart, no arm is equivalent."
+        )
+    if any(map(by_turns, comparison.runs)):
+        lines.append(
+            "Both arms of a block were up at once, on the same CPUs, and worked by turns: what "
+            "disturbed the host for longer than a turn is in both, and cancels out. The host’s "
+            "counters over time show the work of both."
         )
     if any(map(is_duet, comparison.runs)):
         lines.append(

@@ -31,6 +31,7 @@ from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
 from tare.run.standstill import Standstills
 from tare.run.telling import observed, tell_failed, tell_started, texts, warnings
+from tare.run.turns import Undivided
 from tare.workloads import MachineFacts, fitted
 from tare.workloads.mapreduce.job import moved
 
@@ -139,7 +140,7 @@ class Attempt:
         lost: Each set if a host is lost as a whole, or the network between hosts.
         watched: What samples the hosts' counters beside the machines'.
         unaltered: Raises MachineFault where the host is no longer as the machines need it.
-        in_step: What keeps it in step with the other arm of a duet.
+        in_step: What keeps it in step with an arm that is up beside it.
         bus: What the host counts of caches and memory.
     """
 
@@ -174,7 +175,13 @@ class Attempt:
     def deadline_s(self) -> float:
         """Seconds after which it has failed: the study's, or far beyond what is expected."""
         expected_s, hands_off = self.cell.expected_s, self.context.hands_off
-        return self.cell.deadline_s or patience.deadline_s(expected_s, hands_off=hands_off)
+        own_s = self.cell.deadline_s or patience.deadline_s(expected_s, hands_off=hands_off)
+        return 2 * own_s if self._pauses and self.in_step and self.in_step.by_turns else own_s
+
+    @property
+    def _pauses(self) -> bool:
+        """Whether its work comes in parts between which another arm may have its turn."""
+        return self.cast.between is not None and self.workload.ends(self.parameters) is not None
 
     async def carry_out(self) -> MachineFault | None:
         """Measure the cell and append its events.
@@ -182,6 +189,11 @@ class Attempt:
         Returns:
             The fault if a machine was lost; the cell has failed then, and the machines with it.
         """
+        # Work that can pause takes its turns by itself.
+        async with Undivided().turn() if self._pauses or not self.in_step else self.in_step.turn():
+            return await self._carry_out()
+
+    async def _carry_out(self) -> MachineFault | None:
         tell_started(self.context, self.cell, self.number, self.cast)
         try:
             measured = await while_alive(
@@ -334,6 +346,7 @@ class Attempt:
                 barrier=barrier,
                 deadline_s=self.deadline_s,
                 on_progress=progress.hear,
+                turns=self.in_step or Undivided(),
             )
         if peer is None or ends.through is not None:
             raise WorkloadFault(f"{self.cell.kind} needs a peer, and there is none")

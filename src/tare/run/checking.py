@@ -206,6 +206,7 @@ def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> d
             boots_image=_stated(setup, study, name).boots_image,
             plain_kernel=_needs_plain_kernel(setup, study, name),
             no_own_cache=verdict.capabilities.no_own_cache,
+            host_addresses=verdict.capabilities.reaches_out,
         )
         for name, verdict in verdicts.items()
     }

@@ -1,48 +1,51 @@
-"""Carry out two batches at once: each cell begins in both together, or it is no duet."""
+"""Carry out two batches at once: each cell begins in both together, or both work by turns."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from tare.errors import MachineFault, TareError, WorkloadFault
+from tare.run.turns import Floor, Undivided
 from tare.study.cells import cell_label
 
 if TYPE_CHECKING:
     from tare.run.batch import BatchRunner
     from tare.study.cells import Batch, Cell
 
-DUET = "duet"
-"""The fact of a cell that tells who was beside it, and for which share of its time."""
+DUET, TURNS = "duet", "turns"
+"""The facts of a cell that tell who was beside it: for which share of its time, or by turns."""
 TRIES = 2
 
 Step = tuple[tuple["Batch", list["Cell"]], ...]
 """What is measured at once: batches, each with its cells that are not finished."""
 
 
-def steps(batches: Sequence[tuple[Batch, list[Cell]]], *, duet: bool) -> list[Step]:
-    """Return what is measured one after another: batches, or of duets two at once.
+def steps(batches: Sequence[tuple[Batch, list[Cell]]], *, paired: bool) -> list[Step]:
+    """Return what is measured one after another: batches, or two whose machines are up at once.
 
     Args:
         batches: Those of a block in order, each with its cells that are not finished.
-        duet: Whether the two of a scenario belong together; one without its partner is left out.
+        paired: Whether the two of a scenario belong together; one without its partner is left out.
     """
-    if not duet:
+    if not paired:
         return [(each,) for each in batches if each[1]]
     scenarios = dict.fromkeys(batch.scenario for batch, _ in batches)
     found = [tuple(each for each in batches if each[0].scenario == name) for name in scenarios]
     return [step for step in found if len(step) == 2 and any(pending for _, pending in step)]
 
 
-async def carry_out(runner: BatchRunner, step: Step) -> None:
+async def carry_out(runner: BatchRunner, step: Step, *, by_turns: bool) -> None:
     """Run the cells of one step that are not finished; one that fails is told of.
 
     Args:
         runner: Carries batches out on their host.
         step: What is measured at once.
+        by_turns: Whether two batches work by turns, and not at the same time.
     """
     if len(step) == 1:
         await runner.carry_out(*step[0])
@@ -51,13 +54,18 @@ async def carry_out(runner: BatchRunner, step: Step) -> None:
     wanted = {cell_label(cell.id) for _, pending in step for cell in pending}
     batches = tuple(batch for batch, _ in step)
     cells = [[cell for cell in each.cells if cell_label(cell.id) in wanted] for each in batches]
-    await _Duet(runner, batches, cells).carry_out()
+    await _Two(runner, batches, cells, by_turns).carry_out()
 
 
-class _Duet:
+class _Two:
     def __init__(
-        self, runner: BatchRunner, batches: Sequence[Batch], cells: Sequence[list[Cell]]
+        self,
+        runner: BatchRunner,
+        batches: Sequence[Batch],
+        cells: Sequence[list[Cell]],
+        by_turns: bool,
     ) -> None:
+        self._by_turns = by_turns
         self._runner = runner
         self._batches = batches
         self._cells = cells
@@ -85,7 +93,7 @@ class _Duet:
             if passing and max(self._attempts[first] for first in firsts) < TRIES:
                 continue
             for each, cells, end in zip(runners, self._cells, ends, strict=True):
-                lone = WorkloadFault(f"the other arm of the duet failed: {faults[0]}")
+                lone = WorkloadFault(f"the arm beside it failed: {faults[0]}")
                 each.fail(cells, end if isinstance(end, TareError) else lone)
             return
 
@@ -96,7 +104,7 @@ class _Duet:
                 await runner.host_for(batch)
             except TareError as fault:
                 return [fault for _ in runners]
-        sides = Side.two([batch.arm for batch in self._batches])
+        sides = Side.two([batch.arm for batch in self._batches], by_turns=self._by_turns)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._one(*each))
@@ -130,35 +138,46 @@ class _News:
 
 
 class Side:
-    """One arm of a duet, as it keeps step with the other.
+    """One of two arms that are up at once, as it keeps step with the other.
 
     Args:
         arm: Its name.
         news: Shared with the other side.
+        floors: Whose turn it is in each cell, shared too; None: both work at the same time.
     """
 
-    def __init__(self, arm: str, news: _News) -> None:
+    def __init__(self, arm: str, news: _News, floors: dict[int, Floor] | None) -> None:
         self.arm = arm
         self.partner: Side = self
-        self._news = news
+        self.news = news
+        self._first: Side = self
+        self._floors = floors
         self._reached = -1
         self._ready: set[int] = set()
+        self._over: set[int] = set()
         self._gone = False
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
 
     @classmethod
-    def two(cls, arms: Sequence[str]) -> tuple[Self, Self]:
-        """Return the two sides of a duet."""
+    def two(cls, arms: Sequence[str], *, by_turns: bool = False) -> tuple[Self, Self]:
+        """Return two sides; by turns the first of them has the first turn of each cell."""
         news = _News()
-        first, second = (cls(arm, news) for arm in arms)
+        floors: dict[int, Floor] | None = {} if by_turns else None
+        first, second = (cls(arm, news, floors) for arm in arms)
         first.partner, second.partner = second, first
+        second._first = first
         return first, second
+
+    @property
+    def by_turns(self) -> bool:
+        """Whether one is at work while the other waits."""
+        return self._floors is not None
 
     def leave(self) -> None:
         """Say that this side measures no more, so that nobody waits for it."""
         self._gone = True
-        self._news.tell()
+        self.news.tell()
 
     async def meets(self, cell: int) -> bool:
         """Wait for the other side before a cell; return whether it came so far.
@@ -167,32 +186,52 @@ class Side:
             cell: The cell's place in the batch, from 0.
         """
         self._reached = cell
-        self._news.tell()
+        self.news.tell()
         while self.partner._reached < cell and not self.partner._gone:
-            await self._news.wait()
+            await self.news.wait()
         return self.partner._reached >= cell
 
+    def turn(self, cell: int) -> AbstractAsyncContextManager[None]:
+        """Return a turn in a cell, to be held; where both work at once nobody waits for it."""
+        if self._floors is None:
+            return Undivided().turn()
+        return self._floors.setdefault(cell, Floor(cell, self._first)).turn(self)
+
+    def wants_turns(self, cell: int) -> bool:
+        """Return whether this side may still ask for a turn in a cell."""
+        return self._reached == cell and cell not in self._over and not self._gone
+
     async def begin(self, cell: int) -> None:
-        """Wait until both can begin a cell at once.
+        """Wait until both can begin a cell at once; by turns neither waits.
 
         Raises:
             WorkloadFault: The other side cannot.
         """
         self._ready.add(cell)
-        self._news.tell()
+        self.news.tell()
         other = self.partner
-        while cell not in other._ready and other._reached <= cell and not other._gone:
-            await self._news.wait()
-        if cell not in other._ready:
+        while not self.by_turns and (
+            cell not in other._ready and other._reached <= cell and not other._gone
+        ):
+            await self.news.wait()
+        if not self.by_turns and cell not in other._ready:
             raise WorkloadFault(
                 f"nothing ran beside it: {other.arm}, the other arm of the duet, could not begin "
                 "this cell"
             )
         self._began[cell] = time.monotonic()
 
+    async def over(self, cell: int) -> None:
+        """Want no further turn in a cell, and wait until the other side wants none."""
+        self._over.add(cell)
+        self.news.tell()
+        while self.partner.wants_turns(cell):
+            await self.news.wait()
+
     def end(self, cell: int) -> None:
         """Note that the work of a cell has ended."""
         self._ended[cell] = time.monotonic()
+        self._over.add(cell)
 
     def overlap(self, cell: int) -> float:
         """Return for which share of a cell's time the other side was at work too."""
@@ -203,20 +242,35 @@ class Side:
         return max(until_s - from_s, 0.0) / max(ended - began, 1e-9)
 
     def facts(self, cell: int) -> dict[str, Any]:
-        """Return what a cell's record keeps of its being one half of a duet."""
+        """Return what a cell's record keeps of the arm beside it."""
+        if self.by_turns:
+            return {TURNS: {"with": self.partner.arm}}
         return {DUET: {"beside": self.partner.arm, "share": self.overlap(cell)}}
 
 
 @dataclass(frozen=True)
 class InStep:
-    """One cell of one side of a duet."""
+    """One cell of one side."""
 
     side: Side
     cell: int
 
+    @property
+    def by_turns(self) -> bool:
+        """Whether one side is at work while the other waits."""
+        return self.side.by_turns
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Return a turn, to be held."""
+        return self.side.turn(self.cell)
+
     async def begin(self) -> None:
         """Wait until both can begin; raises WorkloadFault where the other side cannot."""
         await self.side.begin(self.cell)
+
+    async def over(self) -> None:
+        """Want no further turn, and wait until the other side wants none."""
+        await self.side.over(self.cell)
 
     def end(self) -> None:
         """Note that the work has ended."""

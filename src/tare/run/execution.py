@@ -195,7 +195,7 @@ class Execution:
             for batch, pending in unfinished(self._plan, block, self._fold.settled | given.settled)
             if batch.arm not in ended
         ]
-        at_once = steps(batches, duet=self._study.blocks.duet)
+        at_once = steps(batches, paired=self._study.blocks.paired)
         if not at_once:
             # The former process ended between the last cell and the end of its block.
             if given.whole and block not in self._fold.block.finished:
@@ -209,7 +209,8 @@ class Execution:
         for step in at_once:
             if stop.finishing:
                 return
-            await carry_out(runners[step[0][0].host], step)
+            runner = runners[step[0][0].host]
+            await carry_out(runner, step, by_turns=self._study.blocks.turns)
         if given.whole and not stop.finishing:
             self._log.append(BlockFinished(block=block))
 

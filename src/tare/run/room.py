@@ -64,7 +64,7 @@ async def require_room(
     """
     for batch in plan.batches:
         beside = [other for other in plan.batches if other.scenario == batch.scenario]
-        at_once = beside if study.blocks.duet else [batch]
+        at_once = beside if study.blocks.paired else [batch]
         if _boots_image(study, grounds, batch.arm):
             _require_memory(study, at_once, memory)
         _require_disks(study, at_once)

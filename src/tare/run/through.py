@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tare.agent.client import Outcome
@@ -22,11 +25,12 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Machine
     from tare.platforms.linux.network import Network
     from tare.run.host_counters import HostSampler
+    from tare.run.turns import Turns
 
 STOP_S = 30.0
 VERSION_S = 60.0
 EVERYWHERE = "0.0.0.0"
-PROBE, RESPONSES = "probe", "responses"
+RESPONSES = "responses"
 STAGES_USUAL = 21
 """So many stages a course has, about; only for what is told of its progress."""
 RUNS = "http-load"
@@ -98,8 +102,11 @@ class Between:
         barrier: Barrier,
         deadline_s: float,
         on_progress: ProgressCallback,
+        turns: Turns,
     ) -> Outcome:
         """Let both servers serve and the client put on one load after another.
+
+        Each load is a turn, and so is what comes before the first.
 
         Returns:
             The outcome of the load that counts, whose value holds the results of all.
@@ -111,7 +118,8 @@ class Between:
         """
         tracked = await self.network.tracked()
         try:
-            return await self._served(ends, through, tracked, barrier, deadline_s, on_progress)
+            conduct = partial(_Course, self, through, self._host(), barrier, on_progress, turns)
+            return await self._served(ends, through, tracked, deadline_s, conduct, turns)
         except WorkloadFault as fault:
             lost = lost_by_tracking(await self._tracked(tracked))
             raise WorkloadFault("; ".join((str(fault), *lost))) from fault
@@ -121,36 +129,34 @@ class Between:
         ends: Ends,
         through: Through,
         tracked: Tracked | None,
-        barrier: Barrier,
         deadline_s: float,
-        on_progress: ProgressCallback,
+        conduct: Callable[[Address], _Course],
+        turns: Turns,
     ) -> Outcome:
         """Return the outcome of it all; ``tracked`` is what the switch told before any load."""
-        host = self._host()
         link = self.network.links[self.subject.name]
-        origins = await self.network.addresses(self.origin.name, through.origin_addresses)
-        version = await self._version(through)
-        # In a namespace of its own, where nothing but what is meant for it leads.
-        listens = EVERYWHERE if self.straight or len(origins) > 1 else origins[0]
-        serving = await self.origin.agent.start_load(
-            through.origin.workload, through.origin.at(listens, ORIGIN_PORT)
-        )
-        try:
-            server = ends.server.at(link.address, ends.port, origins)
-            proxying = await self.subject.agent.start_load(ends.server.workload, server)
+        async with AsyncExitStack() as servers:
+            async with turns.turn():
+                origins = await self.network.addresses(self.origin.name, through.origin_addresses)
+                version = await self._version(through)
+                # In a namespace of its own, where nothing but what is meant for it leads.
+                listens = EVERYWHERE if self.straight or len(origins) > 1 else origins[0]
+                serving = await self.origin.agent.start_load(
+                    through.origin.workload, through.origin.at(listens, ORIGIN_PORT)
+                )
+                servers.push_async_callback(_stopped, serving)
+                server = ends.server.at(link.address, ends.port, origins)
+                proxying = await self.subject.agent.start_load(ends.server.workload, server)
+                servers.push_async_callback(_stopped, proxying)
+            course = conduct((link.address, ends.port, origins, self.straight))
             try:
-                address = (link.address, ends.port, origins, self.straight)
-                course = _Course(self, through, address, host, barrier, on_progress)
                 async with asyncio.timeout(deadline_s):
                     outcome = await _while_serving(
                         course.carry_out(), {"the origin": serving, "the proxy": proxying}
                     )
-            finally:
-                await _stopped(proxying)
-        except TimeoutError:
-            raise WorkloadFault(f"the course did not end within {deadline_s:.0f} s") from None
-        finally:
-            await _stopped(serving)
+                    await turns.over()
+            except TimeoutError:
+                raise WorkloadFault(f"the course did not end within {deadline_s:.0f} s") from None
         network = {"way": link.way, **self.network.facts, **await self._tracked(tracked)}
         about = {
             "configuration": next(iter(server["files"].values())),
@@ -193,36 +199,50 @@ class Between:
         return agent
 
 
+Address = tuple[str, int, tuple[str, ...], str]
+"""Of the machine and its port, of the origin, and the one that leads straight to it."""
+
+
 @dataclass
 class _Course:
     between: Between
     through: Through
-    address: tuple[str, int, tuple[str, ...], str]
     host: AgentClient
     barrier: Barrier
     on_progress: ProgressCallback
+    turns: Turns
+    address: Address
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
     beside: list[Series] = field(default_factory=list)
 
     async def carry_out(self) -> Outcome:
-        counts: Outcome | None = None
+        counts: list[tuple[Stage, Outcome]] = []
         straight = bool(self.between.straight)
         while (stage := self.through.following(self.done, straight)) is not None:
             self.on_progress(min(0.99, len(self.done) / STAGES_USUAL), {"stage": stage.name})
-            if stage.account is None:
-                # What stands beside the machine begins with the first load, and loads them all.
-                barrier = None if self.done else self.barrier
-                found = await self._client(stage, barrier)
-                self.done[stage.name] = found.value
-                if stage.kept:
-                    self.beside += _renamed(found, stage.name)
-            else:
-                counts = await self._counted(stage, stage.account)
-        if counts is None:
+            async with self.turns.turn():
+                if stage.account is None:
+                    await self._loaded(stage)
+                else:
+                    counts.append((stage, await self._counted(stage, stage.account)))
+        if not counts:
             raise WorkloadFault("no load of the course counts")
-        told = {"stages": self.done, "warnings": _warnings(self.done)}
-        series = (*counts.series, *self.beside)
-        return replace(counts, value={**counts.value, **told}, series=series)
+        *_, (_, last) = counts
+        told = {
+            "stages": self.done,
+            "warnings": _warnings(self.done),
+            "rounds": [each.value for _, each in counts],
+        }
+        earlier = [series for each in counts[:-1] for series in _renamed(each[1], each[0].name)]
+        series = (*last.series, *earlier, *self.beside)
+        return replace(last, value={**last.value, **told}, series=series)
+
+    async def _loaded(self, stage: Stage) -> None:
+        # What stands beside the machine begins with the first load, and loads them all.
+        found = await self._client(stage, None if self.done else self.barrier)
+        self.done[stage.name] = found.value
+        if stage.kept:
+            self.beside += _renamed(found, stage.name)
 
     async def _client(self, stage: Stage, barrier: Barrier | None = None) -> Outcome:
         # The agent gives itself up long before; the course as a whole has a limit.
@@ -264,8 +284,8 @@ class _Course:
         accounts = {name: each.value for name, each in zip(names, found[1:5], strict=True)}
         self.done[stage.name] = client.value
         if stage.probe is not None:
-            self.done[PROBE] = found[5].value
-            self.beside += _renamed(found[5], PROBE)
+            self.done[stage.probe_name] = found[5].value
+            self.beside += _renamed(found[5], stage.probe_name)
         machine_tids = {*threads, *await subject.threads()}
         given: dict[str, Any] = {}
         if below is not None and (still := await subject.below()) is not None:
@@ -353,4 +373,14 @@ async def _stopped(handle: LoadHandle) -> None:
 
 
 def _warnings(done: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [f"{name}: {text}" for name, found in done.items() for text in found.get("warnings", ())]
+    """Return the warnings of all stages; those that rounds of a stage share, once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, result in done.items():
+        stage = name.partition(".")[0]
+        for text in result.get("warnings", ()):
+            words = re.sub(r"[\d.]+", "", text)
+            found.setdefault((stage, words), []).append(text)
+    return [
+        f"{stage}: {texts[0]}" + (f" (and in {len(texts) - 1} more rounds)" if texts[1:] else "")
+        for (stage, _), texts in found.items()
+    ]

@@ -60,6 +60,12 @@ class Blocks(Part):
         "that they exchange from block to block: what disturbs the host for a while then cancels "
         "out, but each arm is the other's neighbour.",
     )
+    turns: bool = Field(
+        False,
+        description="Whether the baseline and one other arm are up at once, on the same CPUs, and "
+        "work by turns: a load balancer's cells load by load, other cells one after the other. "
+        "What disturbs the host for longer than a turn then cancels out.",
+    )
     tail_precision: float | None = Field(
         None,
         gt=0,
@@ -87,11 +93,29 @@ class Blocks(Part):
         if not isinstance(least, int):
             return data
         # Fixed before the first block, never by what was measured.
-        without = data.get("method") in ("anytime", "stein")
+        without = data.get("method") in ("anytime", "stein") or data.get("turns") is True
         follow: dict[str, Any] = {"position": least >= FEWEST_BLOCKS_FOR_POSITION and not without}
         if "least" in data:
             follow["most"] = max(30, least)
         return {**follow, **data}
+
+    @property
+    def paired(self) -> bool:
+        """Whether the machines of two arms are up at once."""
+        return self.duet or self.turns
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Blocks:
+        if self.duet and self.turns:
+            raise ValueError(
+                "a duet measures two arms at the same time, and turns one after the other: write "
+                "`duet`, or `turns`, but not both"
+            )
+        if self.turns and self.position:
+            raise ValueError(
+                "arms that work by turns have one place in their block: leave `position` out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ordered(self) -> Blocks:

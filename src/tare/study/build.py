@@ -25,6 +25,7 @@ from tare.study.releasing import release_faults
 from tare.study.scenario import Scenario
 from tare.study.sessions import session_faults
 from tare.study.shape import Shape
+from tare.study.turns import turn_faults
 from tare.study.yamltext import Path
 
 MOST_POINTS = 500
@@ -92,8 +93,9 @@ class _Builder:
             )
         if frame is not None:
             duets = duet_faults(arms, scenarios) if frame.blocks.duet else ()
+            turns = turn_faults(arms, scenarios) if frame.blocks.turns else ()
             others = (*release_faults(frame, arms), *session_faults(frame, arms))
-            for path, fault in (*duets, *others):
+            for path, fault in (*duets, *turns, *others):
                 self._findings.add(path, fault)
         if self._findings.found or frame is None:
             return None

@@ -36,33 +36,44 @@ def duet_faults(
         arms: Its arms by name; None for those that are wrong themselves.
         scenarios: The same of its scenarios; empty where it names none.
     """
-    here: Path = ("blocks", "duet")
+    yield from faults_of_two("duet", "a duet is", arms, scenarios)
+    if not scenarios:
+        yield ("blocks", "duet"), "a duet needs a scenario with `subject: {cpus: pinned}`: name one"
+    for name, scenario in scenarios.items():
+        at: Path = ("scenarios", name)
+        if scenario is not None and scenario.subject.cpus != "pinned":
+            yield at, "the arms of a duet need CPUs of their own: write `subject: {cpus: pinned}`"
+        if scenario is not None and (scenario.neighbours or scenario.roles):
+            yield at, "in a duet each arm is the other’s neighbour; leave other machines out"
+
+
+def faults_of_two(
+    key: str, said: str, arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
+) -> Iterator[tuple[Path, str]]:
+    """Yield why a study's arms cannot be up at once: where that stands, and what to do.
+
+    Args:
+        key: Of ``blocks``, which asks for it.
+        said: Begins a sentence on what is asked for, such as ``a duet is``.
+        arms: Its arms by name; None for those that are wrong themselves.
+        scenarios: The same of its scenarios.
+    """
+    here: Path = ("blocks", key)
     if len(arms) != ARMS:
         yield (
             here,
-            f"a duet is of the baseline and one other arm, and this study has {len(arms)}: "
+            f"{said} of the baseline and one other arm, and this study has {len(arms)}: "
             "leave arms out, or take one with `--arm NAME`",
         )
     if len({arm.on for arm in arms.values() if arm}) > 1:
-        yield here, "the arms of a duet run on one host: write no `on`, or the same for both"
-    if not scenarios:
-        yield here, "a duet needs a scenario with `subject: {cpus: pinned}`: name one"
-    for name, scenario in scenarios.items():
-        if scenario is None:
-            continue
-        at: Path = ("scenarios", name)
-        if scenario.subject.cpus != "pinned":
-            yield at, "the arms of a duet need CPUs of their own: write `subject: {cpus: pinned}`"
-        if scenario.neighbours or scenario.roles:
-            yield at, "in a duet each arm is the other’s neighbour; leave other machines out"
-        if scenario.host_trace:
-            yield at, "the host’s side is not recorded in a duet: leave `host-trace` out"
-    for name, arm in arms.items():
-        if arm and arm.host_trace:
-            yield (
-                ("arms", name),
-                "the host’s side is not recorded in a duet: leave `host-trace` out",
-            )
+        yield here, f"{said} of arms on one host: write no `on`, or the same for both"
+    unseen = (
+        f"while two arms are up the host’s side is not recorded: leave `host-trace` out, or `{key}`"
+    )
+    for kind, parts in (("scenarios", scenarios), ("arms", arms)):
+        for name, part in parts.items():
+            if part and part.host_trace:
+                yield (kind, name), unseen
 
 
 def paired(
@@ -86,17 +97,35 @@ def paired(
         if not beside:
             left += [(batch.arm, scenario, None, notes) for batch in two]
             continue
-        both = set.intersection(*({cell_label(c.id) for c in batch.cells} for batch in two))
-        for batch, own in zip(two, beside, strict=True):
-            lone = dict.fromkeys(
-                cell.workload for cell in batch.cells if cell_label(cell.id) not in both
-            )
-            why = "a duet measures what both of its arms can run"
-            left += [(batch.arm, scenario, workload, why) for workload in lone]
-            cells = tuple(cell for cell in batch.cells if cell_label(cell.id) in both)
+        both, lone = in_both(two, "a duet measures what both of its arms can run")
+        left += lone
+        for batch, own in zip(both, beside, strict=False):
             placement = replace(batch.placement, subject=own, notes=(notes,))
-            if cells:
-                kept.append(replace(batch, cells=cells, placement=placement))
+            kept.append(replace(batch, placement=placement))
+    return kept, left
+
+
+def in_both(two: Sequence[Batch], why: str) -> tuple[list[Batch], list[Left]]:
+    """Leave out what only one of two batches measures.
+
+    Args:
+        two: The batches, of one scenario.
+        why: What is told of what is left out.
+
+    Returns:
+        Both, or none where they have no cell in common; and what is left out.
+    """
+    both = set.intersection(*({cell_label(cell.id) for cell in batch.cells} for batch in two))
+    left: list[Left] = []
+    for batch in two:
+        lone = [cell.workload for cell in batch.cells if cell_label(cell.id) not in both]
+        left += [(batch.arm, batch.scenario, label, why) for label in dict.fromkeys(lone)]
+    if not both:
+        return [], left
+    kept = [
+        replace(batch, cells=tuple(cell for cell in batch.cells if cell_label(cell.id) in both))
+        for batch in two
+    ]
     return kept, left
 
 
@@ -111,7 +140,7 @@ def _cores(
         return (), "the host has to be booted otherwise for each arm, so they cannot be a duet"
     if first.vcpus != second.vcpus:
         return (), f"a duet needs machines of one size, not {first.vcpus} and {second.vcpus} vCPUs"
-    used = sorted({cell.kind for cell in first.cells if _needs(kinds[cell.kind], cell) & SHARED})
+    used = sorted({cell.kind for cell in first.cells if needed_by(kinds[cell.kind], cell) & SHARED})
     if used:
         return (), (
             f"{', '.join(used)} would measure the other arm’s use of the host’s one disk or "
@@ -138,7 +167,8 @@ def _cores(
     )
 
 
-def _needs(kind: Kind, cell: Cell) -> frozenset[str]:
+def needed_by(kind: Kind, cell: Cell) -> frozenset[str]:
+    """Return what a cell needs of its machine, by its parameters."""
     return kind.needs_for(kind.parameters.model_validate(dict(cell.parameters)))
 
 
@@ -156,12 +186,25 @@ def exchanged(batches: Sequence[Batch]) -> tuple[Batch, ...]:
         batches: Those of one block, in order, the two of a scenario after each other.
     """
     found: list[Batch] = []
-    for first, second in zip(batches[::2], batches[1::2], strict=True):
+    alike = in_one_order(batches)
+    for first, second in zip(alike[::2], alike[1::2], strict=True):
         halves = sorted((first.placement.subject, second.placement.subject))
+        for batch, half in zip((first, second), halves, strict=True):
+            found.append(replace(batch, placement=replace(batch.placement, subject=half)))
+    return tuple(found)
+
+
+def in_one_order(batches: Sequence[Batch]) -> tuple[Batch, ...]:
+    """Return a block's batches with both arms' cells in the order of the first of the two.
+
+    Args:
+        batches: Those of one block, in order, the two of a scenario after each other.
+    """
+    found: list[Batch] = []
+    for first, second in zip(batches[::2], batches[1::2], strict=True):
         place = {cell_label(cell.id): number for number, cell in enumerate(first.cells)}
         cells = sorted(second.cells, key=lambda cell: place[cell_label(cell.id)])
-        for batch, half in ((first, halves[0]), (replace(second, cells=tuple(cells)), halves[1])):
-            found.append(replace(batch, placement=replace(batch.placement, subject=half)))
+        found += [first, replace(second, cells=tuple(cells))]
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from tare.errors import InputError
 from tare.study.cells import Batch, Cell, cell_id
-from tare.study.duets import exchanged, expected_s, paired
+from tare.study.duets import exchanged, expected_s, in_one_order, paired
 from tare.study.kinds import Kind, few_vcpus, noting_ends, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.memory_held import cached_beyond, little_memory
@@ -22,6 +22,7 @@ from tare.study.quantities import format_size
 from tare.study.releases import Release
 from tare.study.releasing import release_notes, unfit_release
 from tare.study.scenario import Scenario
+from tare.study.turns import by_turns
 
 CLUSTER_S = 20.0
 """Seconds from machines that are ready to a cluster that is, and from its stop to its end."""
@@ -53,6 +54,7 @@ class ArmFacts:
         plain_kernel: Whether the study wants a real-time kernel here, on which its machines do
             not run dependably, or which is not in the live image that they boot.
         no_own_cache: Why its machines cache files beyond their shape's memory; empty: they do not.
+        host_addresses: Whether its machines are on the host's own network, with its ports.
     """
 
     usable: bool
@@ -73,6 +75,7 @@ class ArmFacts:
     boots_image: bool = True
     plain_kernel: bool = False
     no_own_cache: str = ""
+    host_addresses: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,9 @@ class Plan:
         order = random.Random(f"{self.seed}/{number}")
         batches = in_order(self.batches, self.boots, number, self.seed)
         found = tuple(batch.in_block(number, order) for batch in batches)
-        return exchanged(found) if self.study.blocks.duet else found
+        if self.study.blocks.duet:
+            return exchanged(found)
+        return in_one_order(found) if self.study.blocks.turns else found
 
 
 def make_plan(
@@ -253,6 +258,10 @@ def make_plan(
                 batches.append(planned)
     if study.blocks.duet:
         batches, alone = paired(batches, hosts[study.host_of(study.baseline)].cpus, kinds)
+        skipped += [Skip(*each) for each in alone]
+    if study.blocks.turns:
+        ported = frozenset(arm for arm, each in facts.items() if each.host_addresses)
+        batches, alone = by_turns(batches, kinds, ported)
         skipped += [Skip(*each) for each in alone]
     if study.baseline in study.arms and not any(batch.arm == study.baseline for batch in batches):
         reasons = "; ".join(skip.reason for skip in skipped if skip.arm == study.baseline)

@@ -135,11 +135,12 @@ def session_faults(frame: StudyFrame, arms: Mapping[str, Arm | None]) -> Iterato
     if frame.sessions is None:
         return
     yield from _wrong_arms(frame.sessions, arms)
-    if frame.blocks.duet:
-        yield (
-            ("blocks", "duet"),
-            "a duet measures two arms at once; write `duet`, or `sessions`, but not both",
-        )
+    for key, wanted in (("duet", frame.blocks.duet), ("turns", frame.blocks.turns)):
+        if wanted:
+            yield (
+                ("blocks", key),
+                f"`{key}` has two arms up at once; write `{key}`, or `sessions`, but not both",
+            )
     if frame.blocks.method != "precision":
         yield (
             ("blocks", "method"),

@@ -79,8 +79,9 @@ class Stage:
         to: Whom it asks: the machine that is measured, the origin beside it, or the origin
             straight, over a pair of interfaces that leads nowhere else.
         probe: What the client carries out beside it, to time single requests; None: nothing.
+        probe_name: Under which name that is kept.
         account: Seconds for which it is taken down who used the CPUs, and after how many seconds
-            of the stage that begins; None: not. The stage with an account is the one that counts.
+            of the stage that begins; None: not. The stages with an account are those that count.
         kept: Whether its course second by second is kept, under its own name.
     """
 
@@ -88,6 +89,7 @@ class Stage:
     client: End
     to: Literal["machine", "origin", "straight"] = "machine"
     probe: End | None = None
+    probe_name: str = "probe"
     account: tuple[float, float] | None = None
     kept: bool = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -199,6 +199,56 @@ def account_of(result: Mapping[str, Any]) -> Account:
         no_cycles,
         len(cpus) if below is None else below.cpus,
         of_given,
+    )
+
+
+def together(parts: Sequence[Account], rates: Sequence[float]) -> Account:
+    """Return the account of several stretches of time, all of one length, as if of one.
+
+    Args:
+        parts: One of each stretch.
+        rates: Requests per second in each.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if not parts:
+        raise ValueError("there is no account")
+    if len(parts) == 1:
+        return parts[0]
+    answered = [rate / sum(rates) for rate in rates]
+    equal = [1 / len(parts)] * len(parts)
+
+    def mean(weights: Sequence[float], values: Iterable[float | None]) -> float | None:
+        told = list(values)
+        known = [value for value in told if value is not None]
+        if len(known) < len(told):
+            return None
+        return sum(weight * value for weight, value in zip(weights, known, strict=True))
+
+    by_owner = [{(each.where, each.who): each for each in part.spent} for part in parts]
+    spent = []
+    for where, who in dict.fromkeys(owner for part in by_owner for owner in part):
+        theirs = [part.get((where, who), Spent(where, who, 0.0, 0.0, 0.0)) for part in by_owner]
+        spent.append(
+            Spent(
+                where,
+                who,
+                mean(equal, (each.share for each in theirs)) or 0.0,
+                mean(answered, (each.per_request_s for each in theirs)) or 0.0,
+                mean(answered, (each.cycles for each in theirs)),
+            )
+        )
+    return Account(
+        tuple(sorted(spent, key=lambda each: (each.where != HOST, -each.share))),
+        mean(answered, (each.machine_s for each in parts)),
+        mean(equal, (each.owned for each in parts)) or 0.0,
+        mean(answered, (each.softirq for each in parts)) or 0.0,
+        mean(answered, (each.hardirq for each in parts)) or 0.0,
+        mean(equal, (each.cycles_per_s for each in parts)),
+        next((each.no_cycles for each in parts if each.no_cycles), ""),
+        parts[0].cpus,
+        mean(equal, (each.threads_of_given for each in parts)),
     )
 
 

@@ -6,13 +6,14 @@ that leads nowhere else, and direct, over the same switching as the machine is o
 The number of requests under way is doubled until the rate stops rising. Then single requests are
 timed at 50, 70 and 90 % of the rate that was reached, and at one rate that all arms are offered.
 Last comes the load that counts, which keeps the proxy full while it is taken down who used the
-CPUs, with a probe of one request in a hundred beside it.
+CPUs, with a probe of one request in a hundred beside it. The last two come in as many rounds as are
+asked for, and each of their figures is the mean over the rounds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -49,6 +50,11 @@ TO: Mapping[Path, To] = {"straight": "straight", "direct": "origin", "proxied": 
 """Whom a path leads to."""
 
 
+def shares_of(parameters: ProxyParameters) -> tuple[int, ...]:
+    """Return at which shares of what the proxy can, in per cent, single requests are timed."""
+    return SHARES if parameters.at_shares else ()
+
+
 def at_share(percent: int) -> str:
     """Return the name of the stage at a share of what the proxy can."""
     return f"at-{percent}"
@@ -57,6 +63,16 @@ def at_share(percent: int) -> str:
 def step(path: Path, connections: int) -> str:
     """Return the name of a stage of the search."""
     return f"{path}-{connections}"
+
+
+def in_round(name: str, nth: int) -> str:
+    """Return the name of a stage that comes in rounds, in one of them, from 1."""
+    return name if nth == 1 else f"{name}.{nth}"
+
+
+def rounds_of(name: str, stages: Iterable[str]) -> list[str]:
+    """Return the names of a stage that comes in rounds, of those that are there, in order."""
+    return [each for each in stages if each.partition(".")[0] == name]
 
 
 def steps_of(path: Path, results: Results) -> dict[int, float]:
@@ -139,18 +155,24 @@ def _following(parameters: ProxyParameters, results: Results, straight: bool) ->
     proxied = steps_of("proxied", results)
     connections = fewest_for(proxied)
     rate = proxied[connections]
-    for percent in SHARES:
+    for percent in shares_of(parameters):
         if at_share(percent) not in results:
             return _timed(parameters, at_share(percent), rate * percent / 100)
-    if parameters.offered is not None and OFFERED not in results:
-        return _timed(parameters, OFFERED, parameters.offered)
-    return None if FULL in results else _full(parameters, connections, rate)
+    for nth in range(1, parameters.rounds + 1):
+        offered, full = (in_round(name, nth) for name in (OFFERED, FULL))
+        if parameters.offered is not None and offered not in results:
+            return _timed(parameters, offered, parameters.offered)
+        if full not in results:
+            return _full(parameters, nth, connections, rate)
+    return None
 
 
 def expected_s(parameters: ProxyParameters) -> float:
     """Estimate the seconds of a whole course."""
     search = len(PATHS) * USUAL_STEPS * (parameters.step + STEP_WARMUP_S + OVERHEAD_S)
-    counted = len(SHARES) + 1 + (parameters.offered is not None)
+    counted = len(shares_of(parameters)) + parameters.rounds * (
+        1 + (parameters.offered is not None)
+    )
     return search + counted * (parameters.duration + parameters.warmup + OVERHEAD_S)
 
 
@@ -178,7 +200,7 @@ def _timed(parameters: ProxyParameters, name: str, rate: float) -> Stage:
     return Stage(name, client, kept=True)
 
 
-def _full(parameters: ProxyParameters, connections: int, rate: float) -> Stage:
+def _full(parameters: ProxyParameters, nth: int, connections: int, rate: float) -> Stage:
     seconds, warmup = parameters.duration, parameters.warmup
     client = _client(parameters, connections=connections, seconds=seconds, warmup_s=warmup)
     probes = max(LEAST_PROBE, rate / 100)
@@ -192,7 +214,8 @@ def _full(parameters: ProxyParameters, connections: int, rate: float) -> Stage:
     )
     margin_s = max(MARGIN_S, MARGIN_SHARE * seconds)
     window = (warmup + margin_s, seconds - 2 * margin_s)
-    return Stage(FULL, client, probe=probe, account=window)
+    name, beside = (in_round(each, nth) for each in (FULL, PROBE))
+    return Stage(name, client, probe=probe, probe_name=beside, account=window)
 
 
 def _room_for(probes: float, connections: int, rate: float) -> int:

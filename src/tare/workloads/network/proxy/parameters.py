@@ -12,6 +12,8 @@ from tare.workloads.contract import Parameters
 MOST_ADDRESSES = 16
 """Of the origin's, under which it is asked in turn."""
 
+MOST_ROUNDS = 100
+
 
 def _version(value: object) -> object:
     """Return a version of HTTP as text, which YAML without quotes takes for a number."""
@@ -94,6 +96,19 @@ class ProxyParameters(Parameters):
         le=1e6,
         description="Requests per second that are offered on every arm alike, for latencies that "
         "can be compared even where an end was the limit; if left out, that is not measured.",
+    )
+    rounds: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_ROUNDS,
+        description="How often the rate that all arms are offered and the load that keeps the "
+        "proxy full are repeated, in turn; each of their figures is the mean over the rounds. With "
+        "`blocks: {turns: true}` both arms change places after each, so many short rounds compare "
+        "them more closely than one long load where the host’s speed changes.",
+    )
+    at_shares: bool = Field(
+        default=True,
+        description="Whether response times are taken at 50, 70 and 90 % of what the proxy can.",
     )
     timeout: Duration = Field(
         default=10.0, gt=0, le=3600, description="A request that takes longer is given up."

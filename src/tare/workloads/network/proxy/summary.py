@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any
 
 from tare.workloads.network.proxy import course
@@ -12,6 +13,7 @@ from tare.workloads.network.proxy.account import (
     Account,
     account_of,
     slow_look,
+    together,
     two_clocks,
     unowned,
 )
@@ -39,7 +41,7 @@ def summed(told: Mapping[str, Any], asked: ProxyParameters | None = None) -> dic
     Args:
         told: The ``stages`` by name, the ``accounts`` of ``host`` and ``machine``, whose the host's
             threads are (``owners``), the ``interface`` and CPUs of the machine, and how it was set
-            up.
+            up. Where the load that counts came in several ``rounds``, accounts and owners of each.
         asked: What was asked for; without it nothing is said of where the search ended, nor of
             the rate that was offered.
 
@@ -54,8 +56,10 @@ def summed(told: Mapping[str, Any], asked: ProxyParameters | None = None) -> dic
 
 def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str, Any]:
     stages = mapping(told, "stages")
-    found = account_of(told)
-    rate = number(stages, [course.FULL, "requests_per_s"])
+    rounds = _rounds(told)
+    each_rate = [number(each, "stages.full.requests_per_s") for each in rounds]
+    rate = fmean(each_rate)
+    found = together([account_of(each) for each in rounds], each_rate)
     rates = {path: course.steps_of(path, stages) for path in course.PATHS}
     direct = max(rates["direct"].values())
     straight = max(rates["straight"].values(), default=None)
@@ -65,7 +69,8 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         limited += unended(rates["proxied"], asked.most_connections)
         warnings += _unended_without(rates, asked.most_connections)
     offered = _offered(stages, asked, rate)
-    machine = told["accounts"]["machine"]
+    machines = [each["accounts"]["machine"] for each in rounds]
+    machine = {**machines[-1], "before": machines[0]["before"]}
     grew = [kernel.counted(machine["before"], machine["after"], path) for path in kernel.TABLES]
     kernel_counts = {name: value for table in grew for name, value in table.items()}
     network = dict(told.get("network", {}))
@@ -80,8 +85,8 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         **({} if straight is None else {"straight_per_s": straight}),
         "account": _told(found),
         "limits": limited,
-        "packets": packets(machine, own),
-        "host_cost": {} if limited else _cost(told, found, rate),
+        "packets": _means([packets(each, own) for each in machines]),
+        "host_cost": {} if limited else _cost(rounds, found, rate),
         **{path: [[tried, reached] for tried, reached in rates[path].items()] for path in rates},
         "errors": {name: dict(stage.get("errors", {})) for name, stage in stages.items()},
         "faults": faults,
@@ -104,7 +109,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         "below": dict(told.get("below") or {}),
         "warnings": [
             *told.get("warnings", ()),
-            *slow_look(told["accounts"]["host"]),
+            *slow_look(max((each["accounts"]["host"] for each in rounds), key=_look_s)),
             *unowned(found),
             *two_clocks(found),
             *told_faults(faults),
@@ -114,6 +119,23 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
             *_overloaded(offered, rate),
         ],
     }
+
+
+def _rounds(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what was told, once for each round: with its accounts, and its load as the one."""
+    stages = mapping(told, "stages")
+    parts = told.get("rounds") or [{}]
+    names = course.rounds_of(course.FULL, stages)
+    return [
+        {**told, **part, "stages": {course.FULL: stages[name]}}
+        for part, name in zip(parts, names, strict=True)
+    ]
+
+
+def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each figure over the parts that have it."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: fmean(part[name] for part in parts if name in part) for name in names}
 
 
 def _unended_without(rates: Mapping[course.Path, Mapping[int, float]], most: int) -> list[str]:
@@ -157,12 +179,16 @@ def _told(found: Account) -> dict[str, Any]:
     return told
 
 
-def _cost(told: Mapping[str, Any], found: Account, rate: float) -> dict[str, float]:
+def _cost(rounds: Sequence[Mapping[str, Any]], found: Account, rate: float) -> dict[str, float]:
     """Return what the machine cost the host while the CPUs were watched."""
     if found.machine_s is None:
         return {}
-    seconds = number(told, "accounts.host.seconds")
+    seconds = sum(number(each, "accounts.host.seconds") for each in rounds)
     return {"cpu_s": found.machine_s * rate * seconds, "wall_s": seconds}
+
+
+def _look_s(host: Mapping[str, Any]) -> float:
+    return float(host.get("look_s", 0.0))
 
 
 def packets(machine: Mapping[str, Any], interface: str) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 from tare.identity import identity
@@ -62,6 +63,11 @@ def _latencies() -> tuple[Metric, ...]:
             Metric(f"{name}-p99", "s", "lower", f"99th percentile of it {words}.", "tail"),
         ]
     return tuple(found)
+
+
+def _mean(stages: Results, stage: str, *path: str) -> float:
+    """Return a figure of a stage, as the mean over its rounds."""
+    return fmean(number(stages, [each, *path]) for each in course.rounds_of(stage, stages))
 
 
 class Proxy(Workload[ProxyParameters]):
@@ -140,6 +146,7 @@ class Proxy(Workload[ProxyParameters]):
             "response-offered": parameters.offered is not None,
             "tls-": parameters.tls != "none",
             "bandwidth": parameters.size > 0,
+            **{f"response-{percent}": parameters.at_shares for percent in course.SHARES},
         }
         left_out = tuple(name for name, has in there.items() if not has)
         return tuple(each for each in self.metrics if not each.name.startswith(left_out))
@@ -196,19 +203,18 @@ class Proxy(Workload[ProxyParameters]):
     def observe(self, parameters: ProxyParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics, in seconds, bytes and per second."""
         stages = mapping(result, "stages")
-        full = mapping(stages, course.FULL)
         least = "-at-least" if listed(result, "limits") else ""
         values = {
-            f"requests{least}": number(full, "requests_per_s"),
-            "connections": number(full, "connections_per_s"),
-            "concurrency": number(full, "connections_used"),
+            f"requests{least}": _mean(stages, course.FULL, "requests_per_s"),
+            "connections": _mean(stages, course.FULL, "connections_per_s"),
+            "concurrency": _mean(stages, course.FULL, "connections_used"),
             "direct": number(result, "direct_per_s"),
-            "failed-share": number(full, "failed_share"),
+            "failed-share": _mean(stages, course.FULL, "failed_share"),
             "owned-share": number(result, "account.owned"),
         }
         if parameters.size:
             # Empty objects have none, which is not a bandwidth of nothing.
-            values[f"bandwidth{least}"] = number(full, "bytes_per_s")
+            values[f"bandwidth{least}"] = _mean(stages, course.FULL, "bytes_per_s")
         if "straight_per_s" in result:
             values["straight"] = number(result, "straight_per_s")
         if (tls := mapping(result, "tls")) and number(tls, "handshake.count") > 0:
@@ -217,8 +223,8 @@ class Proxy(Workload[ProxyParameters]):
             values["cpu-per-request"] = number(result, "account.machine_s")
         for metric, stage in _TIMED:
             if stage in stages:
-                values[f"{metric}-median"] = number(stages, [stage, "total", "median_s"])
-                values[f"{metric}-p99"] = number(stages, [stage, "total", "p99_s"])
+                values[f"{metric}-median"] = _mean(stages, stage, "total", "median_s")
+                values[f"{metric}-p99"] = _mean(stages, stage, "total", "p99_s")
         packets = mapping(result, "packets")
         return values | {name: number(packets, [name]) for name in PACKETS if name in packets}
 

@@ -1,0 +1,93 @@
+"""Two arms by turns: what a study must be for it, what is planned, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.study_catalog import ABLE, CATALOG, KINDS
+from tare.errors import InputError
+from tare.study.cells import cell_label
+from tare.study.load import parse_study
+from tare.study.model import Study
+from tare.study.placement import HostCpus
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+
+TURNS = """\
+study: two
+baseline: bare
+blocks: {least: 8, most: 8, turns: true}
+arms:
+  bare: {platform: bare}
+  kvm: {platform: qemu, accelerator: kvm}
+scenarios:
+  pinned: {subject: {cpus: pinned}}
+workloads:
+  tick: {samples: [10, 20, 30], repeats: 2}
+"""
+
+
+def study_of(text: str = TURNS) -> Study:
+    return parse_study(text.encode(), "s.yaml", CATALOG)
+
+
+def plan_of(study: Study, seed: int = 1, **facts: ArmFacts) -> Plan:
+    host = HostFacts(HostCpus(online=(0, 1)))
+    every = {arm: facts.get(arm, ABLE) for arm in study.arms}
+    return make_plan(study, seed, every, {"": host}, KINDS)
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(1, 20))
+def test_arms_measure_alike_on_the_same_cpus(seed: int, number: int) -> None:
+    first, second = plan_of(study_of(), seed).block(number)
+    assert {first.arm, second.arm} == {"bare", "kvm"}
+    assert first.placement.subject == second.placement.subject != ()
+    labels = [[cell_label(cell.id) for cell in batch.cells] for batch in (first, second)]
+    assert labels[0] == labels[1]
+    assert len(labels[0]) == 6
+    assert any("by turns" in note for note in first.placement.notes)
+
+
+def test_which_arm_is_first_changes_from_block_to_block() -> None:
+    plan = plan_of(study_of())
+    first = [plan.block(number)[0].arm for number in range(1, 9)]
+    assert first.count("bare") == first.count("kvm") == 4
+
+
+def test_the_place_in_the_block_is_no_covariate() -> None:
+    assert not study_of(TURNS.replace("least: 8, most: 8", "least: 12, most: 12")).blocks.position
+
+
+def test_servers_of_arms_on_one_network_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS["tick"], "needs", frozenset({"network"}))
+    hosts = replace(ABLE, host_addresses=True)
+    assert plan_of(study_of(), bare=hosts).skipped == ()
+    with pytest.raises(InputError, match="two servers cannot have one port at once"):
+        plan_of(study_of(), bare=hosts, kvm=hosts)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("  kvm:", "  bare-again: {twin-of: bare}\n  kvm:"), r"s\.yaml:3:.*study has 3: leave"),
+        (("turns: true", "turns: true, duet: true"), "`duet`, or `turns`, but not both"),
+        (("turns: true", "turns: true, position: true"), "leave `position` out"),
+        (
+            (
+                "{subject: {cpus: pinned}}",
+                "{subject: {cpus: pinned}, neighbours: [{load: cpu-load}]}",
+            ),
+            r"s\.yaml:8:.*leave them out, or `turns`",
+        ),
+        (
+            ("accelerator: kvm}", "accelerator: kvm, host-trace: true}"),
+            "leave `host-trace` out, or `turns`",
+        ),
+    ],
+)
+def test_studies_that_cannot_be_by_turns_are_refused(change: tuple[str, str], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        study_of(TURNS.replace(*change))
