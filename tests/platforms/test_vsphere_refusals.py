@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +25,8 @@ from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.platforms.contract import Context, Machine, MachineSpec, Prepared, Shape
-from tare.platforms.vsphere.inventory import all_of, spot
+from tare.platforms.vsphere import removing
+from tare.platforms.vsphere.inventory import all_of, machine_named, spot
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.platforms.vsphere.spec import pins_of
@@ -204,6 +206,29 @@ async def test_a_key_that_cannot_be_removed_is_told(
     assert len(context.ledger.open_entries()) == 2 * for_ever
     there.order(do="allow")
     assert there.left() == []
+
+
+async def test_a_machine_that_starts_after_it_was_looked_is_removed(
+    there: Simulator, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start whose connection broke may begin late: between the look and the removal."""
+    begun_late: list[str] = []
+
+    def seen_off(*asked: Any) -> Any:
+        vm = machine_named(*asked)
+        seen = SimpleNamespace(powerState=str(vm.runtime.powerState))
+        begun_late.append(vm.PowerOnVM_Task()._moId)
+        while str(vm.runtime.powerState) != "poweredOn":
+            time.sleep(0.05)
+        return SimpleNamespace(_moId=vm._moId, runtime=seen, config=vm.config)
+
+    async with booting(there, agent_path()):
+        machine = await begun(context, there.options())
+        await machine.ready(PATIENCE_S)
+        monkeypatch.setattr(removing, "machine_named", seen_off)
+        await machine.stop()
+    assert len(begun_late) == 1
+    nothing_left(there, context)
 
 
 async def test_a_machine_that_somebody_removes_has_died(there: Simulator, context: Context) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +13,14 @@ from tare.hosts.ledger.undoing import PREFIX
 from tare.platforms.vendors.faults import Missing, Refused
 from tare.platforms.vsphere.inventory import machine_named, spot
 from tare.platforms.vsphere.options import VsphereOptions
-from tare.platforms.vsphere.session import VsphereSession
+from tare.platforms.vsphere.session import BUSY, WRONG_STATE, VsphereSession
 from tare.platforms.vsphere.spec import BOOT_DISK, CONFIGURATION
 
 OFF = "poweredOff"
+PASSING = (WRONG_STATE, BUSY)
+"""Refusals that pass. A start whose connection broke may begin after it was looked whether the
+machine runs, and keeps the machine busy before."""
+PASSING_S, AGAIN_S = 60.0, 1.0
 NO_FILE = "FileNotFound"
 """The API's fault for a file that is not there."""
 
@@ -75,19 +81,34 @@ async def remove(
 async def _destroy(
     session: VsphereSession, options: VsphereOptions, known: str, state: str, folder: str
 ) -> None:
+    """Switch a machine off and destroy it; one that only just started is switched off again."""
     vim = session.vim
-    if state != OFF:
-        # Somebody else may have switched it off in between.
-        with contextlib.suppress(Refused):
+    deadline = time.monotonic() + PASSING_S
+    while True:
+        if state != OFF:
+            # Somebody else may have switched it off in between.
+            with contextlib.suppress(Refused):
+                await session.task(
+                    lambda client: vim.VirtualMachine(known, client._stub).PowerOffVM_Task()
+                )
+        # The key goes first, whatever becomes of the rest; what fails here is tried again below.
+        if folder:
+            with contextlib.suppress(TareError):
+                await _deleted(session, options, f"{folder}/{CONFIGURATION}")
+        try:
             await session.task(
-                lambda client: vim.VirtualMachine(known, client._stub).PowerOffVM_Task()
+                lambda client: vim.VirtualMachine(known, client._stub).Destroy_Task()
             )
-    # The key goes first, whatever becomes of the rest; what fails here is tried again below.
-    if folder:
-        with contextlib.suppress(TareError):
-            await _deleted(session, options, f"{folder}/{CONFIGURATION}")
-    with contextlib.suppress(Missing):
-        await session.task(lambda client: vim.VirtualMachine(known, client._stub).Destroy_Task())
+        except Missing:
+            return
+        except Refused as refusal:
+            passing = any(words in refusal.message for words in PASSING)
+            if not passing or time.monotonic() > deadline:
+                raise
+        else:
+            return
+        state = ""
+        await asyncio.sleep(AGAIN_S)
 
 
 def _left_in(folder: str) -> tuple[str, ...]:

@@ -32,6 +32,9 @@ FREE = (
     "the licence of this ESXi forbids changes by its API (free ESXi): measure a VM that exists by "
     "`platform: ssh`, or license the host"
 )
+WRONG_STATE = "the virtual machine is"
+BUSY = "something else changes the same object"
+"""Begin what is told of faults that another state, or the end of another task, ends."""
 _COOKIE = "vmware_soap_session"
 
 
@@ -99,13 +102,11 @@ class VsphereSession(Session[Any]):
             return Missing(f"{self.name}: there is no such object (any more)")
         if isinstance(error, vim.InvalidPowerState):
             return Refused(
-                f"{self.name}: the virtual machine is {error.existingState}, and would have to be "
+                f"{self.name}: {WRONG_STATE} {error.existingState}, and would have to be "
                 f"{error.requestedState or 'another'}"
             )
         if isinstance(error, (vim.TaskInProgress, vim.ConcurrentAccess)):
-            return Refused(
-                f"{self.name}: something else changes the same object ({kind})", transient=True
-            )
+            return Refused(f"{self.name}: {BUSY} ({kind})", transient=True)
         if isinstance(error, vmodl.MethodFault):
             return Refused(f"{self.name} refuses: {kind}: {said}")
         if isinstance(error, ssl.SSLCertVerificationError):
