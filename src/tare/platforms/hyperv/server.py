@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 import uuid
 
-from tare.errors import InputError, MachineFault
+from tare.errors import InputError
 from tare.platforms.hyperv.command import Cmdlet, Told, chosen, cmdlet, named
 from tare.platforms.hyperv.session import RIGHTS, Failed, HypervSession
 from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.patience import patiently
 
 BUSY_S = 30.0
 OFF, RUNNING = "Off", "Running"
@@ -121,14 +120,7 @@ class Server:
         Returns:
             Whether there was anything.
         """
-        deadline = time.monotonic() + BUSY_S
-        while True:
-            try:
-                return await self._remove_named(name, folder)
-            except MachineFault as fault:
-                if not any(word in fault.message for word in BUSY) or time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(0.5)
+        return await patiently(lambda: self._remove_named(name, folder), BUSY, BUSY_S)
 
     async def _remove_named(self, name: str, folder: str) -> bool:
         home, found = within(folder, name), False

@@ -9,7 +9,8 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.ovirt.session import OvirtSession
-from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.faults import Missing
+from tare.platforms.vendors.patience import patiently
 
 WORK_S = 600.0
 BUSY_S = 60.0
@@ -126,16 +127,7 @@ class Engine:
         Returns:
             Whether there was anything.
         """
-        deadline = time.monotonic() + BUSY_S
-        while True:
-            try:
-                return await self._remove_named(name)
-            except Refused as refusal:
-                if not any(word in refusal.message for word in BUSY):
-                    raise
-                if time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(0.5)
+        return await patiently(lambda: self._remove_named(name), BUSY, BUSY_S)
 
     async def _remove_named(self, name: str) -> bool:
         found = False

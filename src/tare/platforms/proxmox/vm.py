@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,8 +13,9 @@ from tare.platforms.contract import MachineSpec
 from tare.platforms.proxmox.figures import RRD_S, minutes_within
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
-from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.faults import Missing
 from tare.platforms.vendors.own_disk import Bus, OwnDisk
+from tare.platforms.vendors.patience import patiently
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 
 MIB = 1 << 20
@@ -259,12 +259,4 @@ async def remove_patiently(node: Node, number: int, name: str) -> bool:
     Returns:
         Whether there was one.
     """
-    deadline = time.monotonic() + LOCK_S
-    while True:
-        try:
-            return await node.remove_named(number, name)
-        except Refused as refusal:
-            passing = any(word in refusal.message for word in PASSING)
-            if not passing or time.monotonic() > deadline:
-                raise
-        await asyncio.sleep(1.0)
+    return await patiently(lambda: node.remove_named(number, name), PASSING, LOCK_S)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import MachineFault, TareError
 from tare.hosts.ledger.undoing import PREFIX
 from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.patience import patiently
 from tare.platforms.vsphere.inventory import machine_named, spot
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.session import BUSY, WRONG_STATE, VsphereSession
@@ -18,9 +17,8 @@ from tare.platforms.vsphere.spec import BOOT_DISK, CONFIGURATION
 
 OFF = "poweredOff"
 PASSING = (WRONG_STATE, BUSY)
-"""Refusals that pass. A start whose connection broke may begin after it was looked whether the
-machine runs, and keeps the machine busy before."""
-PASSING_S, AGAIN_S = 60.0, 1.0
+"""Refusals that pass: of a machine that runs, until it is switched off, or whose start begins."""
+PASSING_S = 60.0
 NO_FILE = "FileNotFound"
 """The API's fault for a file that is not there."""
 
@@ -81,34 +79,34 @@ async def remove(
 async def _destroy(
     session: VsphereSession, options: VsphereOptions, known: str, state: str, folder: str
 ) -> None:
-    """Switch a machine off and destroy it; one that only just started is switched off again."""
     vim = session.vim
-    deadline = time.monotonic() + PASSING_S
-    while True:
-        if state != OFF:
-            # Somebody else may have switched it off in between.
-            with contextlib.suppress(Refused):
-                await session.task(
-                    lambda client: vim.VirtualMachine(known, client._stub).PowerOffVM_Task()
-                )
-        # The key goes first, whatever becomes of the rest; what fails here is tried again below.
-        if folder:
-            with contextlib.suppress(TareError):
-                await _deleted(session, options, f"{folder}/{CONFIGURATION}")
+    if state != OFF:
+        await _switch_off(session, known)
+    # The key goes first, whatever becomes of the rest; what fails here is tried again below.
+    if folder:
+        with contextlib.suppress(TareError):
+            await _deleted(session, options, f"{folder}/{CONFIGURATION}")
+
+    async def destroy() -> None:
         try:
             await session.task(
                 lambda client: vim.VirtualMachine(known, client._stub).Destroy_Task()
             )
-        except Missing:
-            return
-        except Refused as refusal:
-            passing = any(words in refusal.message for words in PASSING)
-            if not passing or time.monotonic() > deadline:
-                raise
-        else:
-            return
-        state = ""
-        await asyncio.sleep(AGAIN_S)
+        except Refused:
+            # A start whose connection broke may begin after it was looked whether the machine runs.
+            await _switch_off(session, known)
+            raise
+
+    with contextlib.suppress(Missing):
+        await patiently(destroy, PASSING, PASSING_S)
+
+
+async def _switch_off(session: VsphereSession, known: str) -> None:
+    # Somebody else may have switched it off in between.
+    with contextlib.suppress(Refused):
+        await session.task(
+            lambda client: session.vim.VirtualMachine(known, client._stub).PowerOffVM_Task()
+        )
 
 
 def _left_in(folder: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import Presence
 from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.patience import patiently
 from tare.platforms.xenserver.roles import require_role
 from tare.platforms.xenserver.session import XenSession
 
@@ -142,16 +143,7 @@ class Pool:
         Returns:
             Whether there was anything.
         """
-        deadline = time.monotonic() + BUSY_S
-        while True:
-            try:
-                return await self._remove_named(name)
-            except Refused as refusal:
-                if not any(word in refusal.message for word in PASSING):
-                    raise
-                if time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(0.5)
+        return await patiently(lambda: self._remove_named(name), PASSING, BUSY_S)
 
     async def _remove_named(self, name: str) -> bool:
         found = False
