@@ -49,7 +49,7 @@ def test_the_study_is_the_short_form_on_one_platform_twice() -> None:
     asked = proxy_pairs.study("oci", 7, ["0B", "64KiB"], {"duration": "2s"})
     study = parse_study(yaml.safe_dump(asked).encode(), "pairs.yaml", build_catalog())
     assert {arm.platform for arm in study.arms.values()} == {"oci"}
-    assert study.arms["oci-again"].twin_of == "oci"
+    assert study.arms["oci-again"].twin_of == "oci" and study.blocks.turns
     assert study.margin == proxy_pairs.MARGIN
     own = proxy_pairs.study("bare", 7, [], {})["workloads"]["proxy"]
     assert own["size"] == ["0B", "8KiB", "64KiB"]
