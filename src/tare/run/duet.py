@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.run.turns import Floor, Undivided
@@ -104,7 +107,8 @@ class _Two:
                 await runner.host_for(batch)
             except TareError as fault:
                 return [fault for _ in runners]
-        sides = Side.two([batch.arm for batch in self._batches], by_turns=self._by_turns)
+        drawn_by = self._cells[0][0].id if self._by_turns else None
+        sides = Side.two([batch.arm for batch in self._batches], drawn_by)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._one(*each))
@@ -137,6 +141,27 @@ class _News:
         await self._event.wait()
 
 
+class _Floors:
+    """Whose turn it is, cell by cell.
+
+    Args:
+        drawn_by: The seed of which side is first.
+    """
+
+    sides: tuple[Side, Side]
+
+    def __init__(self, drawn_by: str) -> None:
+        self._drawn_by = drawn_by
+        self._found: dict[int, Floor] = {}
+
+    def of(self, cell: int) -> Floor:
+        """Return the floor of a cell, by its place in the batch."""
+        if cell not in self._found:
+            chance = random.Random(f"{self._drawn_by}/{cell}")
+            self._found[cell] = Floor(cell, self.sides, chance)
+        return self._found[cell]
+
+
 class Side:
     """One of two arms that are up at once, as it keeps step with the other.
 
@@ -146,27 +171,33 @@ class Side:
         floors: Whose turn it is in each cell, shared too; None: both work at the same time.
     """
 
-    def __init__(self, arm: str, news: _News, floors: dict[int, Floor] | None) -> None:
+    def __init__(self, arm: str, news: _News, floors: _Floors | None) -> None:
         self.arm = arm
         self.partner: Side = self
         self.news = news
-        self._first: Side = self
         self._floors = floors
         self._reached = -1
         self._ready: set[int] = set()
         self._over: set[int] = set()
         self._gone = False
+        self._abreast: Counter[int] = Counter()
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
 
     @classmethod
-    def two(cls, arms: Sequence[str], *, by_turns: bool = False) -> tuple[Self, Self]:
-        """Return two sides; by turns the first of them has the first turn of each cell."""
+    def two(cls, arms: Sequence[str], drawn_by: str | None = None) -> tuple[Side, Side]:
+        """Return two sides.
+
+        Args:
+            arms: Their names.
+            drawn_by: The seed of which is first, where they work by turns; None: they do not.
+        """
         news = _News()
-        floors: dict[int, Floor] | None = {} if by_turns else None
+        floors = None if drawn_by is None else _Floors(drawn_by)
         first, second = (cls(arm, news, floors) for arm in arms)
         first.partner, second.partner = second, first
-        second._first = first
+        if floors is not None:
+            floors.sides = first, second
         return first, second
 
     @property
@@ -195,11 +226,29 @@ class Side:
         """Return a turn in a cell, to be held; where both work at once nobody waits for it."""
         if self._floors is None:
             return Undivided().turn()
-        return self._floors.setdefault(cell, Floor(cell, self._first)).turn(self)
+        return self._floors.of(cell).turn(self)
 
     def wants_turns(self, cell: int) -> bool:
-        """Return whether this side may still ask for a turn in a cell."""
+        """Return whether this side may ask for a turn in a cell before the other has had one."""
+        return self._is_in(cell) and self._abreast[cell] <= self._others_abreast(cell)
+
+    def _is_in(self, cell: int) -> bool:
         return self._reached == cell and cell not in self._over and not self._gone
+
+    def _others_abreast(self, cell: int) -> float:
+        """Return how often the other has come abreast in a cell; it is not waited for for ever."""
+        return self.partner._abreast[cell] if self.partner._is_in(cell) else math.inf
+
+    async def abreast(self, cell: int) -> None:
+        """Wait, between turns, until the other side has called this as often, or is not there."""
+        if self._floors is None:
+            return
+        self._abreast[cell] += 1
+        if self._abreast[cell] == self._others_abreast(cell):
+            self._floors.of(cell).begin_pair()
+        self.news.tell()
+        while self._abreast[cell] > self._others_abreast(cell):
+            await self.news.wait()
 
     async def begin(self, cell: int) -> None:
         """Wait until both can begin a cell at once; by turns neither waits.
@@ -225,7 +274,7 @@ class Side:
         """Want no further turn in a cell, and wait until the other side wants none."""
         self._over.add(cell)
         self.news.tell()
-        while self.partner.wants_turns(cell):
+        while self.partner._is_in(cell):
             await self.news.wait()
 
     def end(self, cell: int) -> None:
@@ -267,6 +316,10 @@ class InStep:
     async def begin(self) -> None:
         """Wait until both can begin; raises WorkloadFault where the other side cannot."""
         await self.side.begin(self.cell)
+
+    async def abreast(self) -> None:
+        """Wait until the other side has come as far."""
+        await self.side.abreast(self.cell)
 
     async def over(self) -> None:
         """Want no further turn, and wait until the other side wants none."""

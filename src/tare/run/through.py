@@ -220,6 +220,8 @@ class _Course:
         straight = bool(self.between.straight)
         while (stage := self.through.following(self.done, straight)) is not None:
             self.on_progress(min(0.99, len(self.done) / STAGES_USUAL), {"stage": stage.name})
+            if stage.abreast:
+                await self.turns.abreast()
             async with self.turns.turn():
                 if stage.account is None:
                     await self._loaded(stage)
