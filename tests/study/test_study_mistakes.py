@@ -119,6 +119,19 @@ def test_a_study_of_which_only_the_baseline_is_left_says_so(tmp_path: Path) -> N
     assert told not in tare("plan", file).stdout.replace("\n", " ")
 
 
+def test_a_study_of_which_only_work_is_left_out_says_no_such_thing(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "study: twins\nbaseline: bare\nblocks: {least: 2, most: 2, turns: true}\n"
+        "arms: {bare: {platform: bare}, again: {twin-of: bare}}\n"
+        "scenarios: {one: {subject: {cpus: pinned}}}\n"
+        "workloads: {numeric-sort: {duration: 1s}, proxy: {size: 0B}}\n"
+    )
+    told = tare("plan", file).stdout.replace("\n", " ")
+    assert "two servers cannot have one port at once" in told
+    assert "nothing is compared" not in told
+
+
 @pytest.mark.parametrize(
     ("running", "nothing"),
     [({"bare"}, True), ({"bare", "again"}, True), ({"bare", "vm"}, False), ({"vm"}, False)],

@@ -57,6 +57,11 @@ def test_which_arm_is_first_changes_from_block_to_block() -> None:
     assert first.count("bare") == first.count("kvm") == 4
 
 
+def test_who_has_no_twin_is_told_to_measure_it_in_a_run_of_its_own() -> None:
+    (told,) = [words for words in study_of().warnings if "no A/A pair" in words]
+    assert "run it once with `bare-again: {twin-of: bare}` as the other arm" in told
+
+
 def test_the_place_in_the_block_is_no_covariate() -> None:
     assert not study_of(TURNS.replace("least: 8, most: 8", "least: 12, most: 12")).blocks.position
 

@@ -166,7 +166,8 @@ def show_plan(outlook: Outlook, console: Console) -> None:
     for line in _skips(outlook):
         console.print(line)
     twins = {name: arm.twin_of for name, arm in study.arms.items()}
-    if plan.skipped and nothing_compared(twins, study.baseline, plan.arms):
+    left_out = {skip.arm for skip in plan.skipped} - set(plan.arms)
+    if left_out and nothing_compared(twins, study.baseline, plan.arms):
         console.print(Text(f"  ! {NOTHING_COMPARED}", "yellow"))
     _show_cells(plan, console)
     if not outlook.probed:

@@ -329,9 +329,14 @@ class Study(StudyFrame):
                 "the baseline is the only arm: its values are told, and nothing is compared"
             )
         elif self.aa is None:
+            twin = f"`{self.baseline}-again: {{twin-of: {self.baseline}}}`"
             found.append(
-                "no A/A pair, so nothing says how far identical arms differ here: add an arm "
-                f"`{self.baseline}-again: {{twin-of: {self.baseline}}}`"
+                "no A/A pair, so nothing says how far identical arms differ here: "
+                + (
+                    f"run it once with {twin} as the other arm"
+                    if self.blocks.paired
+                    else f"add an arm {twin}"
+                )
             )
         found += [
             f"{other} is {one} in everything: if that is meant, write `{other}: {{twin-of: {one}}}`"
