@@ -19,6 +19,7 @@ from run.run_driving import Running, assert_no_ledger_is_left, of_type
 from tare.errors import WorkloadFault
 from tare.platforms.linux.network.tracking import COUNT, MOST, Tracked
 from tare.run.through import Between
+from tare.run.turns import Undivided
 
 LOST = "the switch's conntrack lost"
 STUDY = """
@@ -134,7 +135,12 @@ async def test_a_course_that_fails_says_what_the_switch_lost_meanwhile() -> None
     between = Between(nobody, nobody, nobody, network, cpus={}, watch=None)
     with pytest.raises(WorkloadFault) as failed:
         await between.carry_out(
-            nobody, nobody, barrier=nobody, deadline_s=1.0, on_progress=lambda *_: None
+            nobody,
+            nobody,
+            barrier=nobody,
+            deadline_s=1.0,
+            on_progress=lambda *_: None,
+            turns=Undivided(),
         )
     assert str(failed.value) == (
         "it cannot be taken down who uses the host's CPUs: nothing watches it; "

@@ -71,8 +71,11 @@ def in_round(name: str, nth: int) -> str:
 
 
 def rounds_of(name: str, stages: Iterable[str]) -> list[str]:
-    """Return the names of a stage that comes in rounds, of those that are there, in order."""
-    return [each for each in stages if each.partition(".")[0] == name]
+    """Return the names of a stage that comes in rounds, of those that are there, in order.
+
+    The first one is always among them, so that who looks for it finds that it is missing.
+    """
+    return [each for each in stages if each.partition(".")[0] == name] or [name]
 
 
 def steps_of(path: Path, results: Results) -> dict[int, float]:
