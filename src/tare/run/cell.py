@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -180,8 +181,15 @@ class Attempt:
 
     @property
     def _pauses(self) -> bool:
-        """Whether its work comes in parts between which another arm may have its turn."""
-        return self.cast.between is not None and self.workload.ends(self.parameters) is not None
+        """Whether its work comes in parts, and takes a turn for each by itself."""
+        ends = self.workload.ends(self.parameters)
+        return self.cast.between is not None and ends is not None and ends.through is not None
+
+    def _turn(self) -> AbstractAsyncContextManager[None]:
+        """Return the turn that it has as a whole."""
+        if self.in_step is None or self._pauses:
+            return Undivided().turn()
+        return self.in_step.turn()
 
     async def carry_out(self) -> MachineFault | None:
         """Measure the cell and append its events.
@@ -189,8 +197,7 @@ class Attempt:
         Returns:
             The fault if a machine was lost; the cell has failed then, and the machines with it.
         """
-        # Work that can pause takes its turns by itself.
-        async with Undivided().turn() if self._pauses or not self.in_step else self.in_step.turn():
+        async with self._turn():
             return await self._carry_out()
 
     async def _carry_out(self) -> MachineFault | None:
