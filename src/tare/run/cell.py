@@ -6,27 +6,25 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tare.agent.barrier import Barrier
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished
-from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
 from tare.run import patience
 from tare.run.alive import ANSWER_S, REMOVED_S, while_alive
 from tare.run.believable import Clocks, all_impossible, unmoved
-from tare.run.cluster.jobs import ClusterJob, job_facts
-from tare.run.cost import MEMORY, CellCost
-from tare.run.disk_facts import disk_facts
+from tare.run.cluster.jobs import ClusterJob
+from tare.run.cost import CellCost
 from tare.run.host_bus import HostBus
-from tare.run.host_counters import Counted, Counters, HostSampler
-from tare.run.host_record import HostRecord
+from tare.run.host_counters import Counters, HostSampler
 from tare.run.host_trace import HostTracing, trace_of_cell
 from tare.run.hypervisor_side import HypervisorSide
-from tare.run.neighbours import LoadReport, Loads
+from tare.run.measured import Measured
+from tare.run.neighbours import Loads
 from tare.run.outputs import logs_and_files, save_output
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from tare.agent.client import Outcome
-    from tare.agent.clocktrust import ClockTrust
     from tare.events import Event, EventLog
     from tare.run.cast import Cast
     from tare.run.duet import InStep
@@ -48,9 +45,6 @@ if TYPE_CHECKING:
     from tare.study.cells import Cell
     from tare.workloads.contract import Metric, Parameters, Workload
 
-PHASES = "phases"
-"""The fact that lists what neighbours, or a job's tasks, did in turn, for the report's courses."""
-HOST_COST = "host_cost"
 UNREADABLE = (
     LookupError,
     ValueError,
@@ -78,52 +72,6 @@ class CellContext:
     """Whether nothing is asked of the machine's host while work is under way: where time counts
     instructions, each answer takes time from the work, and how many there are hangs on how fast
     this computer is."""
-
-
-@dataclass(frozen=True)
-class _Measured:
-    outcome: Outcome
-    trust: ClockTrust
-    took_s: float
-    loads: tuple[LoadReport, ...]
-    skew_s: float | None
-    cost: Mapping[str, float]
-    host: HostRecord
-    counters: Counted
-    host_cache: Mapping[str, Any]
-    disk_moved: Mapping[str, float]
-    stood: str
-    hypervisor: HypervisorSide
-    bus: HostBus
-    told: Mapping[str, Any] = field(default_factory=dict)
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the cell's record keeps beside the values."""
-        return {
-            "clock_drift_ppm": self.trust.drift_ppm,
-            "clock_uncertainty_ppm": self.trust.uncertainty_ppm,
-            "host_cost": self._host_cost(),
-            "start_skew_s": self.skew_s,
-            "neighbours": [asdict(report) for report in self.loads],
-            PHASES: self.outcome.value.get(PHASES)
-            or next((report.phases for report in self.loads if report.phases), ()),
-            HOST_FACTS: dict(self.host.facts),
-            **self.counters.facts,
-            **self.hypervisor.facts,
-            **self.bus.facts,
-            **({"host_cache": dict(self.host_cache)} if self.host_cache else {}),
-            **({"disk_moved_bytes": dict(self.disk_moved)} if self.disk_moved else {}),
-            **disk_facts(self.outcome.value),
-            **{name: told for name, told in self.told.items() if name != HOST_COST},
-            **job_facts(self.outcome.value),
-        }
-
-    def _host_cost(self) -> dict[str, float]:
-        """Return what the machine cost; workloads of many stages say themselves of which."""
-        own = self.told.get(HOST_COST)
-        if own is None:
-            return dict(self.cost)
-        return {name: self.cost[name] for name in self.cost if name == MEMORY} | dict(own)
 
 
 @dataclass
@@ -232,7 +180,7 @@ class Attempt:
     def _fail(self, reason: str, *, transient: bool = False) -> None:
         tell_failed(self.context, self.cell, reason, transient, self.logs)
 
-    async def _measure(self) -> _Measured:
+    async def _measure(self) -> Measured:
         context, subject, cast = self.context, self.cast.subject, self.cast
         loads = Loads(cast.neighbours, context.workloads, self.facts, cast.peer)
         side = trace_of_cell(
@@ -311,7 +259,7 @@ class Attempt:
         skew_s = None if started_ns is None else started_ns * 1e-9
         spent = cost.of(outcome, counters.resident)
         moved = {what: after[what] - before.get(what, 0.0) for what in after}
-        return _Measured(
+        return Measured(
             outcome,
             trust,
             took_s,
@@ -371,7 +319,7 @@ class Attempt:
         metrics[SUBJECT] = self.workload.metrics_for(self.parameters)
         return metrics
 
-    def _told(self, values: Mapping[str, float], measured: _Measured, stayed: str) -> list[Event]:
+    def _told(self, values: Mapping[str, float], measured: Measured, stayed: str) -> list[Event]:
         """Return what is to be told of a cell that was measured; its series are written by then.
 
         Raises:

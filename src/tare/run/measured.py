@@ -1,0 +1,73 @@
+"""What was measured in one cell, and what its record keeps of that beside the values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tare.events.host_schedule import FACTS as HOST_FACTS
+from tare.run.cluster.jobs import job_facts
+from tare.run.cost import MEMORY
+from tare.run.disk_facts import disk_facts
+from tare.run.host_bus import HostBus
+from tare.run.host_counters import Counted
+from tare.run.host_record import HostRecord
+from tare.run.hypervisor_side import HypervisorSide
+from tare.run.neighbours import LoadReport
+
+if TYPE_CHECKING:
+    from tare.agent.client import Outcome
+    from tare.agent.clocktrust import ClockTrust
+
+PHASES = "phases"
+"""The fact that lists what neighbours, or a job's tasks, did in turn, for the report's courses."""
+HOST_COST = "host_cost"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that a cell told, before it is known whether that may be believed."""
+
+    outcome: Outcome
+    trust: ClockTrust
+    took_s: float
+    loads: tuple[LoadReport, ...]
+    skew_s: float | None
+    cost: Mapping[str, float]
+    host: HostRecord
+    counters: Counted
+    host_cache: Mapping[str, Any]
+    disk_moved: Mapping[str, float]
+    stood: str
+    hypervisor: HypervisorSide
+    bus: HostBus
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the cell's record keeps beside the values."""
+        return {
+            "clock_drift_ppm": self.trust.drift_ppm,
+            "clock_uncertainty_ppm": self.trust.uncertainty_ppm,
+            "host_cost": self._host_cost(),
+            "start_skew_s": self.skew_s,
+            "neighbours": [asdict(report) for report in self.loads],
+            PHASES: self.outcome.value.get(PHASES)
+            or next((report.phases for report in self.loads if report.phases), ()),
+            HOST_FACTS: dict(self.host.facts),
+            **self.counters.facts,
+            **self.hypervisor.facts,
+            **self.bus.facts,
+            **({"host_cache": dict(self.host_cache)} if self.host_cache else {}),
+            **({"disk_moved_bytes": dict(self.disk_moved)} if self.disk_moved else {}),
+            **disk_facts(self.outcome.value),
+            **{name: told for name, told in self.told.items() if name != HOST_COST},
+            **job_facts(self.outcome.value),
+        }
+
+    def _host_cost(self) -> dict[str, float]:
+        """Return what the machine cost; workloads of many stages say themselves of which."""
+        own = self.told.get(HOST_COST)
+        if own is None:
+            return dict(self.cost)
+        return {name: self.cost[name] for name in self.cost if name == MEMORY} | dict(own)
