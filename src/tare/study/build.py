@@ -19,13 +19,12 @@ from tare.study.checking import (
     suggestion,
     takes_list,
 )
-from tare.study.duets import duet_faults
 from tare.study.model import Arm, ArmFrame, Catalog, Study, StudyFrame, WorkloadSpec
 from tare.study.releasing import release_faults
 from tare.study.scenario import Scenario
 from tare.study.sessions import session_faults
 from tare.study.shape import Shape
-from tare.study.turns import turn_faults
+from tare.study.turns import faults_at_once
 from tare.study.yamltext import Path
 
 MOST_POINTS = 500
@@ -92,10 +91,9 @@ class _Builder:
                 ("baseline",), f"there is no arm {baseline!r}" + suggestion(baseline, arms)
             )
         if frame is not None:
-            duets = duet_faults(arms, scenarios) if frame.blocks.duet else ()
-            turns = turn_faults(arms, scenarios) if frame.blocks.turns else ()
+            at_once = faults_at_once(frame.blocks, arms, scenarios)
             others = (*release_faults(frame, arms), *session_faults(frame, arms))
-            for path, fault in (*duets, *turns, *others):
+            for path, fault in (*at_once, *others):
                 self._findings.add(path, fault)
         if self._findings.found or frame is None:
             return None

@@ -177,7 +177,7 @@ def _cpu_words(cpus: Sequence[int]) -> str:
 
 
 def exchanged(batches: Sequence[Batch]) -> tuple[Batch, ...]:
-    """Return a block's batches with CPUs by their order, and both arms' cells in one order.
+    """Return a block's batches with CPUs by their order.
 
     The order of two arms is balanced over blocks, so each has each half of the CPUs equally often;
     and the arm's place, which may be a covariate, is which half it had.
@@ -186,8 +186,7 @@ def exchanged(batches: Sequence[Batch]) -> tuple[Batch, ...]:
         batches: Those of one block, in order, the two of a scenario after each other.
     """
     found: list[Batch] = []
-    alike = in_one_order(batches)
-    for first, second in zip(alike[::2], alike[1::2], strict=True):
+    for first, second in zip(batches[::2], batches[1::2], strict=True):
         halves = sorted((first.placement.subject, second.placement.subject))
         for batch, half in zip((first, second), halves, strict=True):
             found.append(replace(batch, placement=replace(batch.placement, subject=half)))

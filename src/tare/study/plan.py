@@ -213,9 +213,8 @@ class Plan:
         order = random.Random(f"{self.seed}/{number}")
         batches = in_order(self.batches, self.boots, number, self.seed)
         found = tuple(batch.in_block(number, order) for batch in batches)
-        if self.study.blocks.duet:
-            return exchanged(found)
-        return in_one_order(found) if self.study.blocks.turns else found
+        alike = in_one_order(found) if self.study.blocks.paired else found
+        return exchanged(alike) if self.study.blocks.duet else alike
 
 
 def make_plan(

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tare.study.duets import ARMS, Left, faults_of_two, in_both, needed_by
+from tare.study.duets import ARMS, Left, duet_faults, faults_of_two, in_both, needed_by
 
 if TYPE_CHECKING:
+    from tare.study.blocks import Blocks
     from tare.study.cells import Batch
     from tare.study.kinds import Kind
     from tare.study.model import Arm
@@ -25,6 +26,22 @@ SERVED = (
     "`turns` out"
 )
 NOTE = "by turns: both arms are up at once, on the same CPUs, and one of them is at work"
+
+
+def faults_at_once(
+    blocks: Blocks, arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
+) -> Iterator[tuple[Path, str]]:
+    """Yield why two arms cannot be up at once in the way that a study asks for, if it does.
+
+    Args:
+        blocks: What the study says of its blocks.
+        arms: Its arms by name; None for those that are wrong themselves.
+        scenarios: The same of its scenarios; empty where it names none.
+    """
+    if blocks.duet:
+        yield from duet_faults(arms, scenarios)
+    if blocks.turns:
+        yield from turn_faults(arms, scenarios)
 
 
 def turn_faults(
