@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tare.report.figures.canvas import Canvas
 from tare.report.figures.distribution import clusters, distribution_figure
 from tare.report.figures.frame import Figure, Mark, Spec, ratio_ticks
 from tare.report.figures.overhead import metrics_figure, overhead_figure
+from tare.report.figures.plot import width_of
 from tare.report.figures.series import exceedance, scatter_figure, tail_figure
 from tare.report.palette import INKS, TIE, Look, looks
 from tare.report.svg import TIP, inline_svg, legible
@@ -138,6 +140,29 @@ def test_many_effects_share_rows_and_get_a_legend(tmp_path: Path) -> None:
     labels = [row["t"] for row in values(figure.spec) if "t" in row]
     assert labels.count("a3") == 1
     assert figure.spec.height < 900
+
+
+@pytest.mark.parametrize("spread", [1.02, 3.0, 40.0, 3000.0])
+@pytest.mark.parametrize("arms", [2, 12], ids=["with-numbers", "compact"])
+def test_labels_of_ticks_never_touch(arms: int, spread: float, tmp_path: Path) -> None:
+    costs = [spread ** (place / arms) for place in range(1, arms + 1)]
+    slower = {f"a{place}": ArmSpec("qemu", cpu=cost) for place, cost in enumerate(costs)}
+    write_run(tmp_path, arms={"bare": ArmSpec()} | slower, aa=None, blocks=2, series=False)
+    comparison = arranged(comparison_of(tmp_path))
+    style = styles(comparison)
+    overview = overhead_figure(comparison, style)
+    detail = metrics_figure(comparison, style, comparison.headlines, name="m", part="p")
+    assert overview is not None and overview.narrow is not None and detail is not None
+    for spec in (overview.spec, overview.narrow, detail.spec):
+        ticks = [row for row in values(spec) if str(row.get("t", "")).endswith("×")]
+        assert any(row["t"] == "1×" for row in ticks)
+        for line in {row["y"] for row in ticks}:
+            inked = sorted(
+                (row["x"] - width_of(row["t"]) / 2, row["x"] + width_of(row["t"]) / 2)
+                for row in ticks
+                if row["y"] == line
+            )
+            assert all(left[1] <= right[0] + 1e-6 for left, right in pairwise(inked))
 
 
 def test_a_workload_with_only_differences_has_no_figure_of_ratios(comparison: Comparison) -> None:

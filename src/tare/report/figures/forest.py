@@ -10,6 +10,7 @@ from tare.analysis.model import DECLARED, Comparison, Effect
 from tare.report.anchors import anchor_of
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec, ratio_ticks, times
+from tare.report.figures.plot import fitted, width_of
 from tare.report.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
 from tare.report.words import (
     EMULATED,
@@ -30,8 +31,11 @@ NEAR = 1.3
 SEPARATOR = " · "
 """Between what was measured and its metric, in a label."""
 
-ONE_LINE = 45
-"""Characters that have room left of the rows."""
+ROOM_FOR_TWO = 270
+"""Pixels of a plot that has room for a close-up beside the whole range."""
+
+LABELS = 300
+"""Most pixels that a compact figure's labels have left of the rows; half of a small one."""
 
 TWO_LINES = 34
 """Pixels that a label on two lines needs."""
@@ -105,7 +109,7 @@ def _panels(groups: Sequence[Group], margin: float, layout: Layout) -> list[Pane
     spare = 0.06 * (high - low)
     low, high = low - spare, high + spare
     left, right = layout.plot
-    if high - low < math.log(FAR) or layout.stacked or not layout.numbers:
+    if high - low < math.log(FAR) or layout.stacked or right - left < ROOM_FOR_TWO:
         return [Panel(left, right, low, high, "")]
     near = [abs(end) for end in (*places, *ends) if abs(end) <= math.log(NEAR)]
     reach = min(max([*near, 2 * least]) * 1.15, math.log(NEAR))
@@ -174,8 +178,9 @@ def _grid(
         x = panel.x(tick)
         for low, high in strips:
             canvas.rule(x, low, x, high, AXIS if tick == 1 else RULE)
-        canvas.text(x, bottom + 14, times(tick), ink=SOFT, align="center")
-        canvas.text(x, top - 11, times(tick), ink=SOFT, align="center")
+    for x, label in _apart(panel, ticks):
+        canvas.text(x, bottom + 14, label, ink=SOFT, align="center")
+        canvas.text(x, top - 11, label, ink=SOFT, align="center")
     middle = (panel.left + panel.right) / 2
     if panel.title:
         canvas.text(middle, top - 32, panel.title, ink=SOFT, align="center")
@@ -185,6 +190,17 @@ def _grid(
         else (f"◂ cheaper than {short(comparison.baseline, 16)} · costlier ▸")
     )
     canvas.text(middle, bottom + 34, arrow, ink=SOFT, align="center")
+
+
+def _apart(panel: Panel, ticks: Sequence[float]) -> list[tuple[float, str]]:
+    """Return where ticks are labelled and how: none that would touch another, 1× before all."""
+    placed: list[tuple[float, float, str]] = []
+    for tick in sorted(ticks, key=lambda tick: tick != 1):
+        label = times(tick)
+        x, half = panel.x(tick), width_of(label) / 2
+        if all(abs(x - other) >= half + others for other, others, _ in placed):
+            placed.append((x, half, label))
+    return [(x, label) for x, _, label in placed]
 
 
 def _strips(
@@ -277,7 +293,9 @@ def paint_compact(
     """Paint a figure in which the arms of a workload share one row, and a legend names them."""
     layout = Layout(
         layout.width,
-        (12, layout.width - 12) if layout.stacked else (300, layout.width - 12),
+        (12, layout.width - 12)
+        if layout.stacked
+        else (min(LABELS, layout.width / 2), layout.width - 12),
         8,
         20 if layout.stacked else 8,
         layout.stacked,
@@ -313,11 +331,11 @@ def paint_compact(
 def _beside(canvas: Canvas, right: float, middle: float, label: str) -> None:
     """Write a row's label left of it, on two lines where one has no room for it."""
     what, _, metric = label.rpartition(SEPARATOR)
-    if len(label) <= ONE_LINE or not what:
-        canvas.text(right, middle, short(label, ONE_LINE), align="right")
+    if width_of(label) <= right or not what:
+        canvas.text(right, middle, fitted(label, right), align="right")
         return
-    canvas.text(right, middle - 7, short(what, ONE_LINE), align="right")
-    canvas.text(right, middle + 7, short(metric, ONE_LINE), align="right", ink=SOFT)
+    canvas.text(right, middle - 7, fitted(what, right), align="right")
+    canvas.text(right, middle + 7, fitted(metric, right), align="right", ink=SOFT)
 
 
 def _legend(
