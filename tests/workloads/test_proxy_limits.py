@@ -19,18 +19,18 @@ WORKLOAD = WORKLOADS["proxy"]
 
 def words(told: dict[str, Any]) -> list[str]:
     """Return the limits of a cell whose direct path is fast enough."""
-    return limits(told, account_of(told), 1000.0, 100.0)
+    return limits([told], account_of(told), 1000.0, 100.0)
 
 
 def test_under_xen_the_clients_cpus_are_the_computers() -> None:
     told = under_xen(host=1.9)
     told["accounts"]["host"]["tasks"] += [task(20, "tare-agent", 6.5, tid=22)]
-    (why,) = limits(told, account_of(told), 1000.0, 100.0)
+    (why,) = limits([told], account_of(told), 1000.0, 100.0)
     assert why == "client and origin used 95 % of their CPU time"
 
 
 def test_a_limit_is_named_and_no_loss_is_computed_from_it() -> None:
-    assert limits(result(), account_of(result()), 1000.0, 100.0) == []
+    assert limits([result()], account_of(result()), 1000.0, 100.0) == []
     values = WORKLOAD.observe(WORKLOAD.parameters(), summed(result()))
     assert values["requests"] == 100.0
     assert "requests-at-least" not in values
@@ -66,10 +66,10 @@ def test_ends_that_are_the_limit_even_with_nothing_between_them_are_told_so() ->
 def test_a_client_and_an_origin_that_share_a_cpu_are_a_limit_together() -> None:
     told = result()
     told["accounts"]["host"]["tasks"] += [task(20, "tare-agent", 6.5, tid=22)]
-    (why,) = limits(told, account_of(told), 1000.0, 100.0)
+    (why,) = limits([told], account_of(told), 1000.0, 100.0)
     assert why == "client and origin used 95 % of their CPU time"
     told["outside"] = {"client": [0, 2], "origin": [3]}
-    assert limits(told, account_of(told), 1000.0, 100.0) == []
+    assert limits([told], account_of(told), 1000.0, 100.0) == []
 
 
 def test_a_client_whose_cpus_others_filled_is_a_limit_too() -> None:

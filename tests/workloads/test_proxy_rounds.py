@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tare.workloads import WORKLOADS
 from tare.workloads.network.proxy.account import HOST, INSIDE, account_of, shares, together
 from tare.workloads.network.proxy.course import FULL, OFFERED, PROBE, in_round
+from tare.workloads.network.proxy.limits import limits
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.summary import summed
-from workloads.proxy_accounts import stage, told
+from workloads.proxy_accounts import stage, stat, told
 
 WORKLOAD = WORKLOADS["proxy"]
 OFFERING = ProxyParameters(offered=7.0)
@@ -72,6 +73,17 @@ def test_what_the_kernel_counted_is_of_all_rounds() -> None:
         part["accounts"]["machine"]["after"]["/proc/net/netstat"] = header.format(after)
     faults = summed(found)["faults"]
     assert [each["count"] for each in faults if each["what"] == "ListenOverflows"] == [5]
+
+
+def test_cpus_that_others_filled_in_an_earlier_round_are_a_limit_too() -> None:
+    quiet, full = told(), told()
+    idle = {"user": 100, "system": 250, "idle": 650}
+    full["accounts"]["host"]["after"]["/proc/stat"] = stat({"system": 1000}, idle)
+    assert limits([quiet, quiet], account_of(quiet), 1000.0, 100.0) == []
+    assert limits([quiet, full], account_of(quiet), 1000.0, 100.0) == []
+    # Ten rounds, of which the last one's CPUs rested for 40 %.
+    (why,) = limits([*[full] * 9, quiet], account_of(quiet), 1000.0, 100.0)
+    assert "other work the rest of the 96 %" in why
 
 
 def test_rounds_without_a_load_or_without_an_account_are_refused() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from tare.workloads.network.proxy import course
@@ -23,7 +25,7 @@ HEADROOM = 1.5
 
 
 def limits(
-    result: Mapping[str, Any],
+    rounds: Sequence[Mapping[str, Any]],
     found: Account,
     direct: float,
     proxied: float,
@@ -32,10 +34,11 @@ def limits(
     """Return what besides the proxy may have been the limit, in words; nothing: nothing was.
 
     Args:
-        result: Has the CPUs that the client and the origin may use (``outside``: lists by role;
-            an empty one: any), which of them are on another host (``elsewhere``) or have a kernel
-            of their own (``own_kernel``), the machine's own CPUs (``cpus``; empty: it may run
-            anywhere), and the ``accounts`` of all.
+        rounds: Of each round of the load the CPUs that the client and the origin may use
+            (``outside``: lists by role; an empty one: any), which of them are on another host
+            (``elsewhere``) or have a kernel of their own (``own_kernel``), the machine's own CPUs
+            (``cpus``; empty: it may run anywhere), and the ``accounts`` of all. Where the machines
+            are is the same in all.
         found: Who used the CPUs.
         direct: Requests per second without the proxy, through the same switching.
         proxied: Requests per second through it.
@@ -52,18 +55,19 @@ def limits(
             f"the direct path makes {direct:.0f} requests/s, {direct / proxied:.2f} times as many "
             f"as the proxied one ({HEADROOM} are asked for)"
         )
+    result, accounts = rounds[-1], [mapping(each, "accounts") for each in rounds]
     outside = {role: tuple(own) for role, own in result["outside"].items()}
     apart = frozenset(result.get("own_kernel", ()))
     hosted = {role: cpus for role, cpus in outside.items() if role not in apart}
     used = {who: share * found.cpus for who, share in shares(found, HOST).items()}
     machine = {int(cpu) for cpu in result.get("cpus", ())}
-    below, elsewhere = below_in(result), frozenset(result.get("elsewhere", ()))
+    below, elsewhere = _mean_below(rounds), frozenset(result.get("elsewhere", ()))
     for roles in _sharing(hosted):
         own = outside[roles[0]]
         who, busy = " and ".join(roles), sum(used.get(role, 0.0) for role in roles) / len(own)
         # Of the machine's own CPUs it is told below; those of a host that is a guest are not these.
         apart_from_it = below is None and not machine & set(own)
-        full = _busy(result["accounts"]["host"], own) if apart_from_it else 0.0
+        full = _busy(accounts, "host", own) if apart_from_it else 0.0
         if busy > BUSY:
             words.append(f"{who} used {100 * busy:.0f} % of their CPU time")
         elif full > BUSY:
@@ -72,7 +76,7 @@ def limits(
                 f"the {100 * full:.0f} % for which these CPUs were busy: what carries the "
                 "machine’s packets may be on them"
             )
-    words += _by_their_own_kernels(result["accounts"], apart & outside.keys())
+    words += _by_their_own_kernels(accounts, apart & outside.keys())
     here = {role: cpus for role, cpus in outside.items() if role not in elsewhere}
     if below is not None:
         words += _below(below, machine, {role: here[role] for role in here if role not in apart})
@@ -101,24 +105,35 @@ def _sharing(outside: Mapping[str, Sequence[int]]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _by_their_own_kernels(accounts: Mapping[str, Any], roles: Iterable[str]) -> list[str]:
+def _by_their_own_kernels(accounts: Sequence[Mapping[str, Any]], roles: Iterable[str]) -> list[str]:
     """Return which of those whose CPU time the host does not tell were busy, by their kernels."""
     words = []
     for role in sorted(roles):
-        busy = _busy(mapping(accounts, role))
+        busy = _busy(accounts, role)
         if busy > BUSY:
             words.append(f"the {role}’s own computer was busy {100 * busy:.0f} %")
     return words
 
 
-def _busy(account: Mapping[str, Any], cpus: Sequence[int] | None = None) -> float:
-    """Return for which share of the time CPUs did not rest, by their kernel; None: all it has."""
-    before, after = (mapping(account, when) for when in ("before", "after"))
-    spent = kernel.cpu_seconds(before, after, number(account, "hertz"))
-    kept = [each for cpu, each in spent.items() if cpus is None or cpu in cpus]
-    total = sum(sum(each.values()) for each in kept)
-    idle = sum(each["idle"] + each["iowait"] for each in kept)
+def _busy(
+    accounts: Sequence[Mapping[str, Any]], whose: str, cpus: Sequence[int] | None = None
+) -> float:
+    """Return for which share of all rounds CPUs did not rest, by their kernel; None: all it has."""
+    total = idle = 0.0
+    for each in accounts:
+        account = mapping(each, whose)
+        before, after = (mapping(account, when) for when in ("before", "after"))
+        for cpu, spent in kernel.cpu_seconds(before, after, number(account, "hertz")).items():
+            if cpus is None or cpu in cpus:
+                total += sum(spent.values())
+                idle += spent["idle"] + spent["iowait"]
     return 1 - idle / total if total > 0 else 0.0
+
+
+def _mean_below(rounds: Sequence[Mapping[str, Any]]) -> Below | None:
+    """Return who had the CPUs below the host's kernel, its own use as the mean over the rounds."""
+    found = [below for each in rounds if (below := below_in(each)) is not None]
+    return replace(found[-1], host=fmean(each.host for each in found)) if found else None
 
 
 def _below(below: Below, machine: set[int], here: Mapping[str, Sequence[int]]) -> list[str]:

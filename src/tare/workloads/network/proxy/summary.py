@@ -63,7 +63,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
     rates = {path: course.steps_of(path, stages) for path in course.PATHS}
     direct = max(rates["direct"].values())
     straight = max(rates["straight"].values(), default=None)
-    limited = limits(told, found, direct, rate, straight)
+    limited = limits(rounds, found, direct, rate, straight)
     warnings: list[str] = []
     if asked is not None:
         limited += unended(rates["proxied"], asked.most_connections)
