@@ -9,41 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.study_catalog import ABLE, CATALOG, KINDS
+from study.study_catalog import ABLE, KINDS
+from study.study_pairs import plan_of, study_of, two_arms
 from tare.errors import InputError
 from tare.study.cells import cell_label
-from tare.study.load import parse_study
-from tare.study.model import Study
 from tare.study.placement import HostCpus
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 
-DUET = """\
-study: two
-baseline: bare
-blocks: {least: 8, most: 8, duet: true}
-arms:
-  bare: {platform: bare}
-  kvm: {platform: qemu, accelerator: kvm}
-scenarios:
-  pinned: {subject: {cpus: pinned}}
-workloads:
-  tick: {samples: [10, 20, 30], repeats: 2}
-"""
-TWO = HostCpus(online=(0, 1))
-
-
-def study_of(text: str = DUET) -> Study:
-    return parse_study(text.encode(), "s.yaml", CATALOG)
-
-
-def plan_of(study: Study, cpus: HostCpus = TWO, seed: int = 1, **facts: ArmFacts) -> Plan:
-    every = {arm: facts.get(arm, ABLE) for arm in study.arms}
-    return make_plan(study, seed, every, {"": HostFacts(cpus)}, KINDS)
+DUET = two_arms("duet")
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 20))
 def test_arms_exchange_their_cores_evenly_and_measure_alike(seed: int, pair: int) -> None:
-    plan = plan_of(study_of(), seed=seed)
+    plan = plan_of(study_of(DUET), seed=seed)
     cores: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for number in (2 * pair + 1, 2 * pair + 2):
         first, second = plan.block(number)
@@ -57,7 +34,7 @@ def test_arms_exchange_their_cores_evenly_and_measure_alike(seed: int, pair: int
 
 
 def test_a_duet_is_told_in_the_plan_and_takes_as_long_as_its_longer_arm() -> None:
-    plan = plan_of(study_of(), kvm=replace(ABLE, boot_s=5.0))
+    plan = plan_of(study_of(DUET), kvm=replace(ABLE, boot_s=5.0))
     assert any("on CPU 0 and CPU 1, which they exchange" in note for note in plan.notes)
     assert plan.block_s == 5.0 + 6 * 2.0
 
@@ -75,12 +52,12 @@ def test_a_duet_is_told_in_the_plan_and_takes_as_long_as_its_longer_arm() -> Non
 )
 def test_too_few_cores_are_refused_with_the_reason(cpus: HostCpus, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        plan_of(study_of(), cpus)
+        plan_of(study_of(DUET), cpus)
 
 
 def test_what_has_no_partner_is_left_out_with_the_reason() -> None:
     with pytest.raises(InputError, match="there is nothing to run beside bare"):
-        plan_of(study_of(), kvm=replace(ABLE, usable=False, reason="no KVM"))
+        plan_of(study_of(DUET), kvm=replace(ABLE, usable=False, reason="no KVM"))
     both = DUET + "  switch: {}\n"
     plan = plan_of(study_of(both), kvm=replace(ABLE, lacks={"switch": "no threads"}))
     told = {(skip.arm, skip.workload, skip.reason) for skip in plan.skipped}
@@ -91,8 +68,8 @@ def test_what_has_no_partner_is_left_out_with_the_reason() -> None:
 def test_real_time_threads_leave_the_host_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KINDS["tick"], "realtime", True)
     with pytest.raises(InputError, match="would leave the host no CPU"):
-        plan_of(study_of())
-    placed = plan_of(study_of(), HostCpus(online=(0, 1, 2))).block(1)
+        plan_of(study_of(DUET))
+    placed = plan_of(study_of(DUET), HostCpus(online=(0, 1, 2))).block(1)
     assert {batch.placement.subject for batch in placed} == {(1,), (2,)}
 
 
@@ -100,7 +77,7 @@ def test_real_time_threads_leave_the_host_a_cpu(monkeypatch: pytest.MonkeyPatch)
 def test_what_a_host_has_one_of_is_refused(need: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KINDS["tick"], "needs", frozenset({need}))
     with pytest.raises(InputError, match="one disk or network"):
-        plan_of(study_of())
+        plan_of(study_of(DUET))
 
 
 @pytest.mark.parametrize(

@@ -8,41 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.study_catalog import ABLE, CATALOG, KINDS
+from study.study_catalog import ABLE, KINDS
+from study.study_pairs import plan_of, study_of, two_arms
 from tare.errors import InputError
 from tare.study.cells import cell_label
-from tare.study.load import parse_study
-from tare.study.model import Study
-from tare.study.placement import HostCpus
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 
-TURNS = """\
-study: two
-baseline: bare
-blocks: {least: 8, most: 8, turns: true}
-arms:
-  bare: {platform: bare}
-  kvm: {platform: qemu, accelerator: kvm}
-scenarios:
-  pinned: {subject: {cpus: pinned}}
-workloads:
-  tick: {samples: [10, 20, 30], repeats: 2}
-"""
-
-
-def study_of(text: str = TURNS) -> Study:
-    return parse_study(text.encode(), "s.yaml", CATALOG)
-
-
-def plan_of(study: Study, seed: int = 1, **facts: ArmFacts) -> Plan:
-    host = HostFacts(HostCpus(online=(0, 1)))
-    every = {arm: facts.get(arm, ABLE) for arm in study.arms}
-    return make_plan(study, seed, every, {"": host}, KINDS)
+TURNS = two_arms("turns")
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 20))
 def test_arms_measure_alike_on_the_same_cpus(seed: int, number: int) -> None:
-    first, second = plan_of(study_of(), seed).block(number)
+    first, second = plan_of(study_of(TURNS), seed=seed).block(number)
     assert {first.arm, second.arm} == {"bare", "kvm"}
     assert first.placement.subject == second.placement.subject != ()
     labels = [[cell_label(cell.id) for cell in batch.cells] for batch in (first, second)]
@@ -52,13 +28,13 @@ def test_arms_measure_alike_on_the_same_cpus(seed: int, number: int) -> None:
 
 
 def test_which_arm_is_first_changes_from_block_to_block() -> None:
-    plan = plan_of(study_of())
+    plan = plan_of(study_of(TURNS))
     first = [plan.block(number)[0].arm for number in range(1, 9)]
     assert first.count("bare") == first.count("kvm") == 4
 
 
 def test_who_has_no_twin_is_told_to_measure_it_in_a_run_of_its_own() -> None:
-    (told,) = [words for words in study_of().warnings if "no A/A pair" in words]
+    (told,) = [words for words in study_of(TURNS).warnings if "no A/A pair" in words]
     assert "run it once with `bare-again: {twin-of: bare}` as the other arm" in told
 
 
@@ -69,9 +45,9 @@ def test_the_place_in_the_block_is_no_covariate() -> None:
 def test_servers_of_arms_on_one_network_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KINDS["tick"], "needs", frozenset({"network"}))
     hosts = replace(ABLE, host_addresses=True)
-    assert plan_of(study_of(), bare=hosts).skipped == ()
+    assert plan_of(study_of(TURNS), bare=hosts).skipped == ()
     with pytest.raises(InputError, match="two servers cannot have one port at once"):
-        plan_of(study_of(), bare=hosts, kvm=hosts)
+        plan_of(study_of(TURNS), bare=hosts, kvm=hosts)
 
 
 @pytest.mark.parametrize(
