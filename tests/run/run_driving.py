@@ -72,13 +72,15 @@ class Running:
         self.process.kill()
         self.process.wait()
 
-    def wait_for(self, wanted: Callable[[Event], bool], limit_s: float = 120) -> None:
+    def wait_for(
+        self, wanted: Callable[[Event], bool], limit_s: float = 120, look_s: float = 0.02
+    ) -> None:
         deadline = time.monotonic() + limit_s
         while not any(wanted(event) for event in events(self.folder)):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 output = self.process.communicate()[0]
                 pytest.fail(f"the awaited event never came; the command said: {output}")
-            time.sleep(0.02)
+            time.sleep(look_s)
 
     def end(self, limit_s: float = 200) -> tuple[int, str]:
         output, _ = self.process.communicate(timeout=limit_s)

@@ -152,6 +152,18 @@ def test_nothing_that_a_result_depends_on_is_left_at_a_default() -> None:
             assert word in mapred[part], (part, word)
 
 
+def test_nothing_that_is_only_slow_is_given_up_before_its_cells_deadline() -> None:
+    files = files_for(layout(), "slave-1")
+    told = {
+        k: v for file in ("yarn-site.xml", "mapred-site.xml") for k, v in read(files[file]).items()
+    }
+    waits = {name: int(ms) for name, ms in told.items() if "expiry" in name or "task.stuck" in name}
+    waits["task"] = int(told["mapreduce.task.timeout"])
+    assert len(waits) == 5
+    # An emulated machine took more than ten minutes to a task's first word; YARN refuses 8 hours.
+    assert {6 * 3_600_000} == set(waits.values())
+
+
 def test_a_jvm_is_told_its_heap_its_collector_and_its_cpus() -> None:
     told = jvm(100, 3, brief=False)
     assert {"-Xms100m", "-Xmx100m", "-XX:+UseSerialGC", "-XX:ActiveProcessorCount=3"} <= {*told}

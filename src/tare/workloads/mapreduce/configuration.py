@@ -25,11 +25,13 @@ whether the one that it needs is up."""
 HEARTBEAT_MS = 250
 COUNTED_MS = 100
 """How old a DataNode's counters may be when they are asked for (MetricsSourceAdapter)."""
-LOST_MS = 600_000
-"""How long nothing is heard of a machine before Hadoop counts it as lost.
+LOST_MS = 6 * 3_600_000
+"""How long nothing is heard of a machine or a task before Hadoop counts it as lost.
 
-Tare sees by itself when a daemon or a machine ends; one that is only slow, as emulated ones are,
-must not be given up."""
+Tare sees by itself when a daemon or a machine ends, and a cell has a deadline. What is only slow,
+as emulated machines are, must not be given up, and by default Hadoop ends a task that was not heard
+of for ten minutes. YARN takes less than a third of the time for which its keys last, which is a
+day (NMTokenSecretManagerInRM, RMContainerTokenSecretManager)."""
 SET_UP = (
     f"rm -rf {DATA} /tmp/hadoop && mkdir -p {CONF} {LOGS} {DATA}/tmp && "
     f'printf "%s" "$1" >{HOSTS} && printf "%s %s\\n" "$2" "$(hostname)" >>{HOSTS} && shift 2 && '
@@ -178,6 +180,7 @@ def yarn(layout: Layout, name: str) -> dict[str, str]:
         "yarn.resourcemanager.connect.retry-interval.ms": str(POLL_MS),
         "yarn.nm.liveness-monitor.expiry-interval-ms": str(LOST_MS),
         "yarn.am.liveness-monitor.expiry-interval-ms": str(LOST_MS),
+        "yarn.resourcemanager.rm.container-allocation.expiry-interval-ms": str(LOST_MS),
         "yarn.nodemanager.hostname": name,
         "yarn.nodemanager.aux-services": "mapreduce_shuffle",
         "yarn.nodemanager.resource.memory-mb": str(sizes.node),
@@ -214,6 +217,9 @@ def mapred(layout: Layout, archives: str = "") -> dict[str, str]:
         "mapreduce.map.maxattempts": "1",
         "mapreduce.reduce.maxattempts": "1",
         "mapreduce.am.max-attempts": "1",
+        "mapreduce.task.timeout": str(LOST_MS),
+        # Of a task that has not spoken yet.
+        "mapreduce.task.stuck.timeout-ms": str(LOST_MS),
         "mapreduce.map.speculative": "false",
         "mapreduce.reduce.speculative": "false",
         "mapreduce.job.ubertask.enable": "false",
