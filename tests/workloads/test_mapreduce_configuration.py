@@ -200,6 +200,28 @@ def test_no_daemon_of_a_slave_pauses_where_it_is_up_before_its_master() -> None:
     assert int(tries) * 0.2 > EMULATED * UP_S
 
 
+def test_emulated_machines_ask_and_tell_less_often() -> None:
+    fast, slow = (files_for(layout(slower=times), "slave-1") for times in (1.0, 15.0))
+    (again,) = {
+        name
+        for file in ("core-site.xml", "hdfs-site.xml")
+        for name, value in read(fast[file]).items()
+        if read(slow[file])[name] != value
+    }
+    assert again == "ipc.client.connect.retry.interval"
+    for file, number in (("yarn-site.xml", 2), ("mapred-site.xml", 3)):
+        before, after = read(fast[file]), read(slow[file])
+        changed = {
+            name: (int(before[name]), int(after[name]))
+            for name in before
+            if before[name] != after[name]
+        }
+        assert len(changed) == number
+        assert all(late == 15 * early for early, late in changed.values())
+    name = "hadoop-metrics2-datanode.properties"
+    assert (fast[name], slow[name]) == ("*.periodMillis=100\n", "*.periodMillis=1500\n")
+
+
 def test_names_mean_the_addresses_of_the_network() -> None:
     lines = hosts_for(layout()).splitlines()
     assert "127.0.0.1 localhost" in lines

@@ -116,7 +116,7 @@ def _inside(
         role: connection.whole.links[machine.name].address for role, machine in machines.items()
     }
     slave = specs[wanted.roles[-1] if wanted.roles else SUBJECT].shape
-    layout = layout_for(wanted, addresses, slave.memory, slave.vcpus)
+    layout = layout_for(wanted, addresses, slave.memory, slave.vcpus, emulated=emulated)
     roles = (SUBJECT, *wanted.roles)
     members = {
         name: Member(name, machines[role], address)

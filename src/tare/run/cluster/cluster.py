@@ -240,6 +240,7 @@ class RunningCluster(HadoopCluster):
             "block_bytes": layout.block,
             "sync_on_close": layout.sync,
             "slow_start": layout.slow_start,
+            "slower": layout.slower,
             "tasks": layout.sizes.tasks,
             "heaps_mib": {
                 "task": layout.sizes.task,
@@ -256,7 +257,12 @@ class RunningCluster(HadoopCluster):
 
 
 def layout_for(
-    wanted: Cluster, addresses: Mapping[str, str], memory: int, processors: int
+    wanted: Cluster,
+    addresses: Mapping[str, str],
+    memory: int,
+    processors: int,
+    *,
+    emulated: bool = False,
 ) -> Layout:
     """Return how a cluster is laid out.
 
@@ -265,6 +271,7 @@ def layout_for(
         addresses: By role: the subject's and those of its other machines.
         memory: A slave's, in bytes.
         processors: How many vCPUs a slave has.
+        emulated: Whether they run so slowly that all may take longer.
 
     Raises:
         MachineFault: A slave has too little memory.
@@ -286,4 +293,5 @@ def layout_for(
         block=wanted.block,
         sync=wanted.sync,
         slow_start=wanted.slow_start,
+        slower=EMULATED if emulated else 1.0,
     )

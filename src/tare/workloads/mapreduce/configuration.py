@@ -53,6 +53,8 @@ class Layout:
         block: Bytes of a block.
         sync: Whether a DataNode brings each block to its disk when it is complete.
         slow_start: Which share of the maps must have ended before reduces begin.
+        slower: How many times longer daemons and clients wait before they ask or tell again. To
+            emulated machines each time costs so much that they would do little else.
     """
 
     addresses: Mapping[str, str]
@@ -63,6 +65,11 @@ class Layout:
     block: int
     sync: bool
     slow_start: float
+    slower: float = 1.0
+
+    def every(self, milliseconds: int) -> str:
+        """Return what is done so often on hardware, in milliseconds, as Hadoop takes it."""
+        return str(round(milliseconds * self.slower))
 
     @property
     def master(self) -> str:
@@ -92,7 +99,7 @@ def files_for(layout: Layout, name: str) -> dict[str, str]:
         "mapred-site.xml": as_xml(mapred(layout)),
         "capacity-scheduler.xml": as_xml(CAPACITY),
         "log4j.properties": LOGGING,
-        "hadoop-metrics2-datanode.properties": METRICS,
+        "hadoop-metrics2-datanode.properties": metrics(layout),
     }
 
 
@@ -139,7 +146,7 @@ def core(layout: Layout) -> dict[str, str]:
     return {
         "fs.defaultFS": f"hdfs://{layout.master}:{NAMENODE_PORT}",
         "hadoop.tmp.dir": f"{DATA}/tmp",
-        "ipc.client.connect.retry.interval": str(POLL_MS),
+        "ipc.client.connect.retry.interval": layout.every(POLL_MS),
     }
 
 
@@ -175,9 +182,9 @@ def yarn(layout: Layout, name: str) -> dict[str, str]:
         "yarn.resourcemanager.hostname": layout.master,
         "yarn.resourcemanager.webapp.address": f"{layout.master}:{MANAGER_WEB}",
         "yarn.resourcemanager.am.max-attempts": "1",
-        "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": str(HEARTBEAT_MS),
+        "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": layout.every(HEARTBEAT_MS),
         # A NodeManager that is up before it would ask again after 30 s.
-        "yarn.resourcemanager.connect.retry-interval.ms": str(POLL_MS),
+        "yarn.resourcemanager.connect.retry-interval.ms": layout.every(POLL_MS),
         "yarn.nm.liveness-monitor.expiry-interval-ms": str(LOST_MS),
         "yarn.am.liveness-monitor.expiry-interval-ms": str(LOST_MS),
         "yarn.resourcemanager.rm.container-allocation.expiry-interval-ms": str(LOST_MS),
@@ -224,8 +231,8 @@ def mapred(layout: Layout, archives: str = "") -> dict[str, str]:
         "mapreduce.reduce.speculative": "false",
         "mapreduce.job.ubertask.enable": "false",
         "mapreduce.job.reduce.slowstart.completedmaps": str(layout.slow_start),
-        "mapreduce.client.completion.pollinterval": str(POLL_MS),
-        "mapreduce.client.progressmonitor.pollinterval": str(POLL_MS),
+        "mapreduce.client.completion.pollinterval": layout.every(POLL_MS),
+        "mapreduce.client.progressmonitor.pollinterval": layout.every(POLL_MS),
         "mapreduce.jobhistory.address": f"{layout.master}:10020",
         "mapreduce.jobhistory.webapp.address": f"{layout.master}:{HISTORY_WEB}",
         "mapreduce.jobhistory.intermediate-done-dir": "/history/new",
@@ -236,7 +243,7 @@ def mapred(layout: Layout, archives: str = "") -> dict[str, str]:
         "yarn.app.mapreduce.am.command-opts": " ".join(
             jvm(sizes.manager, layout.processors, brief=True)
         ),
-        "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": str(HEARTBEAT_MS),
+        "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": layout.every(HEARTBEAT_MS),
         "yarn.app.mapreduce.am.env": f"JAVA_HOME={HOME}/java",
     }
 
@@ -258,9 +265,14 @@ log4j.appender.console.layout.ConversionPattern=%d{{ISO8601}} %p %c: %m%n
 log4j.logger.org.apache.hadoop.util.NativeCodeLoader=ERROR
 # All of it goes to a file in {LOGS}.
 """
-METRICS = f"""# JMX tells what was true up to a period ago: 10 s by default, in which jobs begin.
-*.periodMillis={COUNTED_MS}
-"""
+
+
+def metrics(layout: Layout) -> str:
+    """Return how often a DataNode counts what its JMX tells.
+
+    By default it is every 10 s, in which jobs begin.
+    """
+    return f"*.periodMillis={layout.every(COUNTED_MS)}\n"
 
 
 def _word(value: bool) -> str:

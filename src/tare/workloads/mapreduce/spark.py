@@ -175,8 +175,8 @@ def settings(layout: Layout) -> dict[str, str]:
         # What is only slow, as emulated machines are, must not be given up.
         "spark.network.timeout": _WAIT,
         "spark.yarn.am.waitTime": _WAIT,
-        "spark.yarn.scheduler.heartbeat.interval-ms": str(HEARTBEAT_MS),
-        "spark.yarn.report.interval": f"{POLL_MS}ms",
+        "spark.yarn.scheduler.heartbeat.interval-ms": layout.every(HEARTBEAT_MS),
+        "spark.yarn.report.interval": f"{layout.every(POLL_MS)}ms",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{EVENTS}",
         "spark.eventLog.compress": "false",
