@@ -25,13 +25,14 @@ whether the one that it needs is up."""
 HEARTBEAT_MS = 250
 COUNTED_MS = 100
 """How old a DataNode's counters may be when they are asked for (MetricsSourceAdapter)."""
-LOST_MS = 6 * 3_600_000
-"""How long nothing is heard of a machine or a task before Hadoop counts it as lost.
+LOST_MS = 600_000
+"""How long nothing is heard of a machine or a task before Hadoop counts it as lost; by default ten
+minutes, too.
 
 Tare sees by itself when a daemon or a machine ends, and a cell has a deadline. What is only slow,
-as emulated machines are, must not be given up, and by default Hadoop ends a task that was not heard
-of for ten minutes. YARN takes less than a third of the time for which its keys last, which is a
-day (NMTokenSecretManagerInRM, RMContainerTokenSecretManager)."""
+as emulated machines are, must not be given up: see :attr:`Layout.slower`. YARN takes less than a
+third of the time for which its keys last, which is a day (NMTokenSecretManagerInRM,
+RMContainerTokenSecretManager)."""
 SET_UP = (
     f"rm -rf {DATA} /tmp/hadoop && mkdir -p {CONF} {LOGS} {DATA}/tmp && "
     f'printf "%s" "$1" >{HOSTS} && printf "%s %s\\n" "$2" "$(hostname)" >>{HOSTS} && shift 2 && '
@@ -53,8 +54,8 @@ class Layout:
         block: Bytes of a block.
         sync: Whether a DataNode brings each block to its disk when it is complete.
         slow_start: Which share of the maps must have ended before reduces begin.
-        slower: How many times longer daemons and clients wait before they ask or tell again. To
-            emulated machines each time costs so much that they would do little else.
+        slower: How many times longer than on hardware all waits are: until a daemon or a client
+            asks or tells again, and until what was not heard of is lost.
     """
 
     addresses: Mapping[str, str]
@@ -68,7 +69,7 @@ class Layout:
     slower: float = 1.0
 
     def every(self, milliseconds: int) -> str:
-        """Return what is done so often on hardware, in milliseconds, as Hadoop takes it."""
+        """Return in milliseconds, as text, how long a wait is that is so long on hardware."""
         return str(round(milliseconds * self.slower))
 
     @property
@@ -158,7 +159,7 @@ def hdfs(layout: Layout, name: str) -> dict[str, str]:
         "dfs.namenode.http-address": f"{layout.master}:{NAMENODE_WEB}",
         "dfs.namenode.safemode.extension": "0",
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
-        "dfs.namenode.heartbeat.recheck-interval": str(LOST_MS // 2),
+        "dfs.namenode.heartbeat.recheck-interval": layout.every(LOST_MS // 2),
         "dfs.heartbeat.interval": "1",
         "dfs.datanode.data.dir": f"file://{DATA}/data",
         # Otherwise a disk takes no block unless 1 GiB stays free beside it.
@@ -185,9 +186,9 @@ def yarn(layout: Layout, name: str) -> dict[str, str]:
         "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": layout.every(HEARTBEAT_MS),
         # A NodeManager that is up before it would ask again after 30 s.
         "yarn.resourcemanager.connect.retry-interval.ms": layout.every(POLL_MS),
-        "yarn.nm.liveness-monitor.expiry-interval-ms": str(LOST_MS),
-        "yarn.am.liveness-monitor.expiry-interval-ms": str(LOST_MS),
-        "yarn.resourcemanager.rm.container-allocation.expiry-interval-ms": str(LOST_MS),
+        "yarn.nm.liveness-monitor.expiry-interval-ms": layout.every(LOST_MS),
+        "yarn.am.liveness-monitor.expiry-interval-ms": layout.every(LOST_MS),
+        "yarn.resourcemanager.rm.container-allocation.expiry-interval-ms": layout.every(LOST_MS),
         "yarn.nodemanager.hostname": name,
         "yarn.nodemanager.aux-services": "mapreduce_shuffle",
         "yarn.nodemanager.resource.memory-mb": str(sizes.node),
@@ -224,9 +225,9 @@ def mapred(layout: Layout, archives: str = "") -> dict[str, str]:
         "mapreduce.map.maxattempts": "1",
         "mapreduce.reduce.maxattempts": "1",
         "mapreduce.am.max-attempts": "1",
-        "mapreduce.task.timeout": str(LOST_MS),
+        "mapreduce.task.timeout": layout.every(LOST_MS),
         # Of a task that has not spoken yet.
-        "mapreduce.task.stuck.timeout-ms": str(LOST_MS),
+        "mapreduce.task.stuck.timeout-ms": layout.every(LOST_MS),
         "mapreduce.map.speculative": "false",
         "mapreduce.reduce.speculative": "false",
         "mapreduce.job.ubertask.enable": "false",

@@ -34,7 +34,6 @@ BEYOND_EXECUTOR = 256
 CODE_MIB, CLASSES_MIB, BUFFERS_MIB = 96, 160, 64
 LEAST_MEMORY = 1536 * MIB
 """Bytes of a machine that is a slave with Spark's executor, or the master with its driver."""
-_WAIT = f"{LOST_MS // 1000}s"
 # Those of org.apache.spark.launcher.JavaModuleOptions, which a driver that is no child of
 # Spark's scripts has to be given by hand.
 _OPENED = (
@@ -127,6 +126,7 @@ def virtual_machine(heap: int, processors: int) -> list[str]:
 def settings(layout: Layout) -> dict[str, str]:
     """Return what every job of Spark on a cluster is told, whatever it does."""
     executors = executors_for(len(layout.slaves), layout.sizes)
+    wait = f"{layout.every(LOST_MS)}ms"
     # Spark sets the greatest heap itself, and takes no job that does.
     own = [
         word
@@ -168,13 +168,13 @@ def settings(layout: Layout) -> dict[str, str]:
         "spark.yarn.maxAppAttempts": "1",
         "spark.executor.maxNumFailures": "1",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": _WAIT,
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": wait,
         # An executor does not start where one block could take more than all buffers may.
         "spark.network.maxRemoteBlockSizeFetchToMem": f"{BUFFERS_MIB // 2}m",
         "spark.reducer.maxSizeInFlight": f"{BUFFERS_MIB // 2}m",
         # What is only slow, as emulated machines are, must not be given up.
-        "spark.network.timeout": _WAIT,
-        "spark.yarn.am.waitTime": _WAIT,
+        "spark.network.timeout": wait,
+        "spark.yarn.am.waitTime": wait,
         "spark.yarn.scheduler.heartbeat.interval-ms": layout.every(HEARTBEAT_MS),
         "spark.yarn.report.interval": f"{layout.every(POLL_MS)}ms",
         "spark.eventLog.enabled": "true",
