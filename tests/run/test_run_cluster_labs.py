@@ -12,7 +12,7 @@ from run.run_driving import Running, assert_no_ledger_is_left, assert_no_process
 
 pytestmark = [*NEEDS, pytest.mark.acceptance, pytest.mark.guest]
 BLOCK_S = 12_000
-"""Of one block; beside nothing else it took some two hours, so the second one is not waited for."""
+"""Of one block, which takes some two hours; so the second one is not waited for."""
 STOP_S = 600
 # With two CPUs a lab's kernel or its guest of KVM falls while Hadoop starts (docs/lab.md).
 STUDY = """
@@ -21,7 +21,7 @@ baseline: kvm
 blocks: {least: 2, most: 2}
 hosts: {here: lab, there: lab}
 lab: {cpus: 1, memory: 3GiB}
-shape: {vcpus: 1, memory: 900MiB, disk: 1GiB}
+shape: {vcpus: 1, memory: 1GiB, disk: 1GiB}
 arms:
   kvm: {platform: qemu, accelerator: kvm, on: here}
   xen: {platform: xen, type: pvh, on: here}
