@@ -10,7 +10,7 @@ from tare.analysis.model import DECLARED, Comparison, Effect
 from tare.report.anchors import anchor_of
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec, ratio_ticks, times
-from tare.report.figures.plot import fitted, width_of
+from tare.report.figures.plot import apart, fitted, width_of
 from tare.report.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
 from tare.report.words import (
     EMULATED,
@@ -178,7 +178,8 @@ def _grid(
         x = panel.x(tick)
         for low, high in strips:
             canvas.rule(x, low, x, high, AXIS if tick == 1 else RULE)
-    for x, label in _apart(panel, ticks):
+    first_1 = sorted(ticks, key=lambda tick: tick != 1)
+    for x, label in apart((panel.x(tick), times(tick)) for tick in first_1):
         canvas.text(x, bottom + 14, label, ink=SOFT, align="center")
         canvas.text(x, top - 11, label, ink=SOFT, align="center")
     middle = (panel.left + panel.right) / 2
@@ -190,17 +191,6 @@ def _grid(
         else (f"◂ cheaper than {short(comparison.baseline, 16)} · costlier ▸")
     )
     canvas.text(middle, bottom + 34, arrow, ink=SOFT, align="center")
-
-
-def _apart(panel: Panel, ticks: Sequence[float]) -> list[tuple[float, str]]:
-    """Return where ticks are labelled and how: none that would touch another, 1× before all."""
-    placed: list[tuple[float, float, str]] = []
-    for tick in sorted(ticks, key=lambda tick: tick != 1):
-        label = times(tick)
-        x, half = panel.x(tick), width_of(label) / 2
-        if all(abs(x - other) >= half + others for other, others, _ in placed):
-            placed.append((x, half, label))
-    return [(x, label) for x, _, label in placed]
 
 
 def _strips(

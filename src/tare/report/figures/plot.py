@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tare.report.figures.axes import Axis
@@ -63,19 +63,12 @@ class Plot:
             x = _sharp(self.x(axis, tick))
             self.canvas.rule(x, bottom, x, bottom + TICK, AXIS)
         self.canvas.rule(left, bottom, left + self.width, bottom, AXIS)
-        for x, label in self._apart(axis):
+        places = (self.x(axis, tick) for tick in axis.ticks)
+        for x, label in apart(zip(places, axis.labels, strict=True)):
             self.canvas.text(x + 0.5, bottom + LABEL, label, ink=SOFT, align="center")
         if title:
             middle = left + self.width / 2
             self.canvas.text(middle, bottom + TITLE, title, ink=SOFT, align="center")
-
-    def _apart(self, axis: Axis) -> Iterator[tuple[float, str]]:
-        end = float("-inf")
-        for tick, label in zip(axis.ticks, axis.labels, strict=True):
-            x, half = self.x(axis, tick), width_of(label) / 2
-            if x - half > end:
-                yield x, label
-                end = x + half
 
     def up(self, axis: Axis) -> None:
         """Draw an axis along the left side, with a line across and a label left at each tick."""
@@ -91,6 +84,16 @@ class Plot:
 def _sharp(place: float) -> float:
     """Return where a line of one pixel is drawn without blur."""
     return round(place) + 0.5
+
+
+def apart(labels: Iterable[tuple[float, str]]) -> Iterator[tuple[float, str]]:
+    """Return those of some labels that touch none before them, each with its middle in pixels."""
+    placed: list[tuple[float, float]] = []
+    for x, label in labels:
+        half = width_of(label) / 2
+        if all(abs(x - other) > half + others for other, others in placed):
+            yield x, label
+            placed.append((x, half))
 
 
 def width_of(text: str, size: float = SIZE) -> float:
