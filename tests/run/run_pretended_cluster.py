@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from tare.agent.barrier import Barrier
@@ -96,17 +96,17 @@ def layout_of(slaves: int) -> Layout:
 
 
 def pretended(
-    answer: Answer = lambda script, words: "", *, slaves: int = 4, emulated: bool = False
+    answer: Answer = lambda script, words: "", *, slaves: int = 4, slower: float = 1.0
 ) -> RunningCluster:
     """Return a cluster of a master and some slaves, all of which answer alike."""
-    layout = layout_of(slaves)
+    layout = replace(layout_of(slaves), slower=slower)
     machine = cast(Machine, PretendedMachine())
     asked: list[Asked] = []
     members = {
         name: PretendedMember(name, machine, address, answer, asked)
         for name, address in layout.addresses.items()
     }
-    return RunningCluster(members, layout, emulated)
+    return RunningCluster(members, layout)
 
 
 def asked_of(cluster: RunningCluster) -> list[Asked]:

@@ -132,9 +132,9 @@ async def test_a_process_of_the_host_has_no_caches_of_its_own() -> None:
     assert member.asked == []
 
 
-@pytest.mark.parametrize(("emulated", "times"), [(False, 1.0), (True, clusters.EMULATED)])
+@pytest.mark.parametrize("times", [1.0, clusters.EMULATED])
 async def test_emulated_daemons_are_asked_seldom_and_waited_for(
-    monkeypatch: pytest.MonkeyPatch, emulated: bool, times: float
+    monkeypatch: pytest.MonkeyPatch, times: float
 ) -> None:
     slept: list[float] = []
 
@@ -146,7 +146,7 @@ async def test_emulated_daemons_are_asked_seldom_and_waited_for(
     cluster = pretended(
         lambda script, words: next(answers) if "NameNodeInfo" in script else "",
         slaves=1,
-        emulated=emulated,
+        slower=times,
     )
     await cluster.bring_up()
     assert slept == [clusters.LOOK_S * times]

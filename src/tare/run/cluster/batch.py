@@ -65,10 +65,11 @@ async def clustered(
         yield cast
         return
     machines = {SUBJECT: cast.subject, **cast.companions}
+    slower = EMULATED if emulated else 1.0
     if connection is None:
-        cluster = await _outside(cast, home, wanted, emulated=emulated)
+        cluster = await _outside(cast, home, wanted, slower)
     else:
-        cluster = _inside(machines, specs, connection, wanted, emulated=emulated)
+        cluster = _inside(machines, specs, connection, wanted, slower)
     reason = ""
     try:
         try:
@@ -106,8 +107,7 @@ def _inside(
     specs: Mapping[str, MachineSpec],
     connection: Connection,
     wanted: Cluster,
-    *,
-    emulated: bool,
+    slower: float,
 ) -> HadoopCluster:
     """Return a cluster of Tare's own machines, which is not up yet."""
     if len({id(machine.agent) for machine in machines.values()}) < len(machines):
@@ -116,16 +116,16 @@ def _inside(
         role: connection.whole.links[machine.name].address for role, machine in machines.items()
     }
     slave = specs[wanted.roles[-1] if wanted.roles else SUBJECT].shape
-    layout = layout_for(wanted, addresses, slave.memory, slave.vcpus, emulated=emulated)
+    layout = layout_for(wanted, addresses, slave.memory, slave.vcpus, slower)
     roles = (SUBJECT, *wanted.roles)
     members = {
         name: Member(name, machines[role], address)
         for role, (name, address) in zip(roles, layout.addresses.items(), strict=True)
     }
-    return RunningCluster(members, layout, emulated)
+    return RunningCluster(members, layout)
 
 
-async def _outside(cast: Cast, home: Context, wanted: Cluster, *, emulated: bool) -> HadoopCluster:
+async def _outside(cast: Cast, home: Context, wanted: Cluster, slower: float) -> HadoopCluster:
     """Return a cluster that exists already, which nobody has asked anything yet."""
     try:
         about = await asyncio.to_thread(read_outside, Path(str(wanted.external)))
@@ -133,7 +133,6 @@ async def _outside(cast: Cast, home: Context, wanted: Cluster, *, emulated: bool
     except InputError as error:
         raise MachineFault(error.message, error.hint) from error
     client = Member(CLIENT, cast.subject, LOOPBACK)
-    slower = EMULATED if emulated else 1.0
     return OutsideCluster(client, about, home, user, 1, slower)
 
 

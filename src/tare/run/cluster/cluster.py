@@ -75,12 +75,10 @@ class RunningCluster(HadoopCluster):
     Args:
         members: Its machines by name, the master's first.
         layout: How it works.
-        emulated: Whether it runs so slowly that all may take longer.
     """
 
     members: Mapping[str, Member]
     layout: Layout
-    emulated: bool = False
     lost: asyncio.Future[str] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -119,10 +117,6 @@ class RunningCluster(HadoopCluster):
         return {
             f"{each.name}:{DATANODE_WEB}": f"{each.address}:{DATANODE_WEB}" for each in self.slaves
         }
-
-    def patience(self, seconds: float) -> float:
-        """Return how long something may take that takes so long on hardware at most."""
-        return seconds * EMULATED if self.emulated else seconds
 
     async def bring_up(self) -> None:
         """Configure all machines and start all daemons; return when the cluster can be used.
@@ -261,8 +255,7 @@ def layout_for(
     addresses: Mapping[str, str],
     memory: int,
     processors: int,
-    *,
-    emulated: bool = False,
+    slower: float = 1.0,
 ) -> Layout:
     """Return how a cluster is laid out.
 
@@ -271,7 +264,7 @@ def layout_for(
         addresses: By role: the subject's and those of its other machines.
         memory: A slave's, in bytes.
         processors: How many vCPUs a slave has.
-        emulated: Whether they run so slowly that all may take longer.
+        slower: How many times longer than on hardware all may take.
 
     Raises:
         MachineFault: A slave has too little memory.
@@ -293,5 +286,5 @@ def layout_for(
         block=wanted.block,
         sync=wanted.sync,
         slow_start=wanted.slow_start,
-        slower=EMULATED if emulated else 1.0,
+        slower=slower,
     )

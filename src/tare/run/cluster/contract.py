@@ -56,9 +56,9 @@ class HadoopCluster(ABC):
     def datanodes(self) -> Mapping[str, str]:
         """Return where each DataNode answers by HTTP, ``address:port``, by ``name:port``."""
 
-    @abstractmethod
     def patience(self, seconds: float) -> float:
         """Return how long something may take that takes so long on hardware at most."""
+        return seconds * self.layout.slower
 
     @abstractmethod
     async def bring_up(self) -> None:

@@ -43,7 +43,7 @@ class OutsideCluster(HadoopCluster):
         context: The host of the client, whose ledger knows the folder.
         user: As whom HDFS knows what is done.
         processors: How many CPUs a client is told that there are.
-        emulated: Whether the client runs so slowly that all may take longer.
+        slower: How many times longer than on hardware all may take.
     """
 
     client: Member
@@ -75,6 +75,7 @@ class OutsideCluster(HadoopCluster):
             block=0,
             sync=False,
             slow_start=0.0,
+            slower=self.slower,
         )
 
     @property
@@ -100,10 +101,6 @@ class OutsideCluster(HadoopCluster):
     def datanodes(self) -> Mapping[str, str]:
         """Return where each DataNode answers by HTTP."""
         return self._nodes
-
-    def patience(self, seconds: float) -> float:
-        """Return how long something may take that takes so long on hardware at most."""
-        return seconds * self.slower
 
     async def bring_up(self) -> None:
         """See that the cluster answers, and make the run's own folder in the user's home.
