@@ -14,13 +14,14 @@ from tare.agent.channel import Channel
 from tare.agent.clocktrust import ClockReading, as_tight_as_can_be
 from tare.agent.connection import REPEAT_S, Connection, NoiseStats, Request, reason_of
 from tare.agent.forms import OF_COUNTERS, forms_of
+from tare.agent.load import LoadHandle
 from tare.agent.message import Nonsense, whole
 from tare.agent.series import Assembler, read_chunk
 from tare.agent.spool import spool_folder
 from tare.errors import MachineFault, WorkloadFault
 from tare.plaintext import plain_line
 
-__all__ = ["PROTOCOL", "AgentClient", "Hello", "LoadHandle", "Outcome", "ProgressCallback"]
+__all__ = ["PROTOCOL", "AgentClient", "Hello", "Outcome", "ProgressCallback"]
 
 PROTOCOL = 1
 ProgressCallback = Callable[[float, Mapping[str, Any]], None]
@@ -29,33 +30,6 @@ _HELLO_REPEAT_S = 10.0
 """The agent says hello by itself; asking earlier fills the queues of a machine that boots."""
 _CLOCK_EXCHANGES = 5
 _LONGEST_UNIT = 40
-
-
-class LoadHandle:
-    """An endless load under way."""
-
-    def __init__(self, client: AgentClient, request: Request, workload: str) -> None:
-        self._client = client
-        self._request = request
-        self._workload = workload
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended by itself, which loads should not."""
-        return self._request.answer.done()
-
-    def on_end(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` when it ends, by itself or because it was asked to."""
-        self._request.answer.add_done_callback(lambda _: tell())
-
-    async def stop(self, timeout_s: float = 30.0) -> Outcome:
-        """Ask it to end, and return what it did.
-
-        Raises:
-            MachineFault: The agent is lost, or does not answer within ``timeout_s`` seconds.
-            WorkloadFault: The load had failed.
-        """
-        return await self._client._end_load(self._request, self._workload, timeout_s)
 
 
 class AgentClient:
@@ -196,7 +170,7 @@ class AgentClient:
             if isinstance(error, TimeoutError):
                 raise self._connection.silence(ready_s) from None
             raise
-        return LoadHandle(self, request, workload)
+        return LoadHandle(request, lambda limit_s: self._end_load(request, workload, limit_s))
 
     async def clock(self, timeout_s: float = 10.0, *, as_often: bool = False) -> ClockReading:
         """Read the machine's clock between two readings of the host's; the tightest of some.

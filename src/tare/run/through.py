@@ -20,7 +20,8 @@ from tare.workloads.network.ends import ORIGIN_PORT, Ends, Stage, Through
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
-    from tare.agent.client import AgentClient, LoadHandle, ProgressCallback
+    from tare.agent.client import AgentClient, ProgressCallback
+    from tare.agent.load import LoadHandle
     from tare.agent.series import Series
     from tare.platforms.contract import Machine
     from tare.platforms.linux.network import Network

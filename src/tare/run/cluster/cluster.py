@@ -37,7 +37,7 @@ from tare.workloads.mapreduce.job import FOLDER as OWN_FOLDER
 from tare.workloads.mapreduce.sizes import sizes_for
 
 if TYPE_CHECKING:
-    from tare.agent.client import LoadHandle
+    from tare.agent.load import LoadHandle
     from tare.study.scenario import Cluster
 
 UP_S = 300.0
@@ -151,11 +151,12 @@ class RunningCluster(HadoopCluster):
     async def _start(self, member: Member, which: Daemon) -> None:
         handle = await member.start(daemon(which, self.layout.sizes, self.layout.processors))
         self._daemons[member.name, which.name] = handle
-        handle.on_end(lambda: self._lose(member.name, which.name))
+        handle.on_end(lambda: self._lose(member.name, which.name, handle.failure))
 
-    def _lose(self, machine: str, which: str) -> None:
+    def _lose(self, machine: str, which: str, failure: str) -> None:
         if not self._stopping and not self.lost.done():
-            self.lost.set_result(f"the {which} on {machine} ended by itself")
+            told = f": {failure}" if failure else ""
+            self.lost.set_result(f"the {which} on {machine} ended by itself{told}")
 
     async def _until_up(self, until: float) -> None:
         history = False

@@ -21,7 +21,7 @@ MANAGER_HEAP = 128
 MASTER_HEAP = 128
 CLIENT_HEAP = 96
 LEAST_TASK_HEAP = 64
-SPARE = 48
+SPARE = 96
 """MiB that stay free for the kernel, the agent and some page cache."""
 SORT_SHARE = 0.4
 """Of a task's heap, for what a map sorts before it spills (`mapreduce.task.io.sort.mb`)."""
