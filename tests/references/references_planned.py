@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,14 +43,18 @@ def kinds_of(reference: Reference) -> set[str]:
 
 
 @cache
+def _kinds_of_all() -> frozenset[str]:
+    return frozenset(kind for name in known_references() for kind in kinds_of(load_reference(name)))
+
+
+@cache
 def planned_run(study: str, cpus: int) -> Comparison:
     """Return a shipped study as if run on so many CPUs, of what any source is about; made once."""
-    kinds = {kind for name in known_references() for kind in kinds_of(load_reference(name))}
     with TemporaryDirectory() as folder:
-        return as_if_run(Path(folder) / "run", shipped_plan(study, cpus), cpus, kinds)
+        return as_if_run(Path(folder) / "run", shipped_plan(study, cpus), cpus, _kinds_of_all())
 
 
-def as_if_run(folder: Path, plan: Plan, cpus: int, kinds: set[str]) -> Comparison:
+def as_if_run(folder: Path, plan: Plan, cpus: int, kinds: Collection[str]) -> Comparison:
     """Return the comparison of a run of ``plan``, in which every value is 1; of ``kinds`` only."""
     folder.mkdir()
     with EventLog(folder / "events.jsonl") as log:
