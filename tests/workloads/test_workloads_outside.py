@@ -111,6 +111,14 @@ def test_what_is_missing_is_named_or_left_out(workload: Workload[Any]) -> None:
         workload.observe(parameters, {})
 
 
+@ALL
+@pytest.mark.parametrize("bad", [None, 5, "x", [], {}], ids=shortened)
+def test_what_has_no_parts_is_read_or_refused(workload: Workload[Any], bad: Any) -> None:
+    told = good(workload.name)
+    for place in set(places(told)) - set(leaves(told)):
+        read(workload, changed(told, place, bad))
+
+
 ANY = st.sampled_from(list(WORKLOADS))
 
 

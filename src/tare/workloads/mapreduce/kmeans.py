@@ -23,7 +23,7 @@ from tare.workloads.mapreduce.metrics import (
 from tare.workloads.mapreduce.points import APART, ASIDE, Points
 from tare.workloads.mapreduce.verifying import EXPECTED, MADE, differing, made_sum
 from tare.workloads.mapreduce.workload import ClusterParameters, ClusterWorkload
-from tare.workloads.values import mapping
+from tare.workloads.values import listed, mapping
 
 ARCHIVES = "/opt/mahout.jar"
 """What names Mahout's archives in the toolbox (tare.images.toolbox.analytics)."""
@@ -131,7 +131,7 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
         return {
             "cluster-time": took(result, "cluster"),
             **step_values(result, "cluster"),
-            "jobs": float(len(job["jobs"])),
+            "jobs": float(len(listed(job, "jobs"))),
             **whole_values(result),
         }
 
