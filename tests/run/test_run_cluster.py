@@ -72,7 +72,7 @@ async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context:
         again = WORK.observe(PARAMETERS, (await carried_out(cluster, WORK.job(PARAMETERS))).value)
         for each in (values, again):
             assert 0 < each["written"] < TEXT_BYTES, (values, again)
-        logs = await cluster.logs()
+        logs = await cluster.logs(60)
         assert "master-namenode.log" in logs and all(logs.values())
         pid = await daemon_of(context.host, cluster.slaves[0].machine.name, b"NodeManager")
         # Java fell silent where it could not use the archive of classes.

@@ -16,6 +16,7 @@ from tare.outputs import put
 from tare.platforms.contract import SUBJECT
 from tare.run.alive import while_alive
 from tare.run.cluster.cluster import EMULATED, RunningCluster, layout_for
+from tare.run.cluster.contract import LOGS_S
 from tare.run.cluster.member import Member
 from tare.run.cluster.outside import CLIENT, LOOPBACK, OutsideCluster, require_name
 from tare.workloads.mapreduce.outside import read_outside
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from tare.run.peers import Connection
     from tare.study.cells import Batch
     from tare.study.scenario import Cluster
+
+LEAVING_S = 5.0
+"""Seconds that logs, and then the end of the daemons, may take where the run is to stop now."""
 
 
 @asynccontextmanager
@@ -70,7 +74,7 @@ async def clustered(
         cluster = await _outside(cast, home, wanted, slower)
     else:
         cluster = _inside(machines, specs, connection, wanted, slower)
-    reason = ""
+    reason, leaving = "", False
     try:
         try:
             await while_alive(tuple(machines.values()), cluster.bring_up(), *lost)
@@ -88,10 +92,16 @@ async def clustered(
             )
         )
         yield replace(cast, cluster=cluster)
+    except asyncio.CancelledError:
+        leaving = True
+        raise
     finally:
-        logs = await _keep(cluster, context)
+        logs = await _keep(cluster, context, LEAVING_S if leaving else cluster.patience(LOGS_S))
         ended = cluster.lost.result() if cluster.lost.done() else ""
-        await cluster.stop()
+        with suppress(TimeoutError):
+            # What is not stopped by then goes with its machine, or stands in the ledger.
+            async with asyncio.timeout(LEAVING_S if leaving else None):
+                await cluster.stop()
         context.log.append(
             ClusterStopped(
                 machine=cast.subject.name,
@@ -136,12 +146,12 @@ async def _outside(cast: Cast, home: Context, wanted: Cluster, slower: float) ->
     return OutsideCluster(client, about, home, user, 1, slower)
 
 
-async def _keep(cluster: HadoopCluster, context: CellContext) -> tuple[str, ...]:
-    """Write logs and notes into the run's folder; return where, relative to it."""
+async def _keep(cluster: HadoopCluster, context: CellContext, within_s: float) -> tuple[str, ...]:
+    """Write notes, and logs that can be had in time, into the run's folder; return where in it."""
     kept: list[str] = []
     folder = context.folder.machines / cluster.master.machine.name
     with suppress(TareError, OSError):
-        for name, text in {**await cluster.logs(), **cluster.notes}.items():
+        for name, text in {**await cluster.logs(within_s), **cluster.notes}.items():
             if text:
                 folder.mkdir(parents=True, exist_ok=True)
                 put(folder / name, text.encode(errors="replace"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, MachineFault, TareError, WorkloadFault
-from tare.run.cluster.contract import HadoopCluster
+from tare.run.cluster.contract import LOGS_S, HadoopCluster
 from tare.run.cluster.member import SHORT_S, Member
 from tare.run.cluster.state import lacking, ready_for_history, telling
 from tare.workloads.mapreduce.configuration import (
@@ -188,23 +188,24 @@ class RunningCluster(HadoopCluster):
         for machine, which in self._daemons:
             named = which in text.lower() and (machine in text or machine == self.layout.master)
             if named:
-                said = telling((await self.log(machine, which)) or "")
+                said = telling(await self.log(machine, which, self.patience(LOGS_S)))
                 return f"; its log says: {said}" if said else ""
         return ""
 
-    async def log(self, machine: str, which: str) -> str:
-        """Return the last of a daemon's log; empty where it cannot be had."""
-        with suppress(TareError):
-            path = f"{LOGS}/{which}.log"
-            return await self.members[machine].output(f"tail -c {LOG_BYTES} {path} || :")
+    async def log(self, machine: str, which: str, within_s: float) -> str:
+        """Return the last of a daemon's log; empty where it cannot be had in time."""
+        path = f"{LOGS}/{which}.log"
+        with suppress(TareError, TimeoutError):
+            async with asyncio.timeout(within_s):
+                return await self.members[machine].output(f"tail -c {LOG_BYTES} {path} || :")
         return ""
 
-    async def logs(self) -> dict[str, str]:
-        """Return the last of every daemon's log, by file name."""
-        return {
-            f"{machine}-{which}.log": await self.log(machine, which)
-            for machine, which in self._daemons
-        }
+    async def logs(self, within_s: float) -> dict[str, str]:
+        """Return the last of every daemon's log that can be had in time, by file name."""
+        daemons = tuple(self._daemons)
+        logs = await asyncio.gather(*(self.log(*each, within_s) for each in daemons))
+        names = (f"{machine}-{which}.log" for machine, which in daemons)
+        return dict(zip(names, logs, strict=True))
 
     async def note_tasks(self) -> None:
         """Keep in :attr:`notes` the last of what the newest application's containers logged."""

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from tare.workloads.mapreduce.configuration import Layout
 
 
+LOGS_S = 20.0
+"""Seconds that each log may take, of machines that may have fallen silent."""
+
+
 class HadoopCluster(ABC):
     """A cluster that is up, or about to be."""
 
@@ -73,8 +77,8 @@ class HadoopCluster(ABC):
         """Return what the log says that has most to do with a fault, to go behind a sentence."""
 
     @abstractmethod
-    async def logs(self) -> dict[str, str]:
-        """Return the last of every log that can be had, by file name."""
+    async def logs(self, within_s: float) -> dict[str, str]:
+        """Return the last of every log that can be had within so many seconds, by file name."""
 
     @abstractmethod
     async def note_tasks(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, WorkloadFault
 from tare.run.alive import side_by_side
+from tare.run.cluster.contract import LOGS_S
 from tare.run.cluster.faults import fault_in, fault_in_logs, lines_of
 from tare.run.cluster.folder import deletion
 from tare.run.cluster.history import history_of
@@ -305,7 +306,8 @@ class ClusterJob:
 
     async def _named(self, told: str, whole: str = "") -> str:
         """Return what a step told, after the name of the fault and with what daemons log of it."""
-        fault, logs = fault_in(whole or told), await self.cluster.logs()
+        logs = await self.cluster.logs(self.cluster.patience(LOGS_S))
+        fault = fault_in(whole or told)
         own = fault is not None
         fault = fault or fault_in_logs(logs)
         if fault is None:

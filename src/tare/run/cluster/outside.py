@@ -206,7 +206,7 @@ class OutsideCluster(HadoopCluster):
         """Return nothing: the logs of its daemons are not Tare's to read."""
         return ""
 
-    async def logs(self) -> dict[str, str]:
+    async def logs(self, within_s: float) -> dict[str, str]:
         """Return none: the logs of its daemons are not Tare's to read."""
         return {}
 

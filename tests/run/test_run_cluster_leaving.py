@@ -1,0 +1,133 @@
+"""A cluster whose machines have fallen silent is not waited for when the run is to stop now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import tare.run.cluster.batch as batches
+from run.run_pretended_cluster import PretendedMachine, PretendedMember, layout_of
+from tare.agent.load import LoadHandle
+from tare.errors import MachineFault
+from tare.events import ClusterStopped
+from tare.platforms.contract import Context, Machine
+from tare.run.cast import Cast
+from tare.run.cell import CellContext
+from tare.run.cluster.batch import clustered
+from tare.run.cluster.cluster import RunningCluster
+from tare.run.cluster.member import SHORT_S
+from tare.run.folder import RunFolder
+from tare.run.peers import Connection
+from tare.study.cells import Batch
+
+SOON_S = 0.05
+
+
+@dataclass
+class Alive(PretendedMachine):
+    """A machine of a cluster, which has not died."""
+
+    name: str = "subject"
+    died: asyncio.Future[MachineFault] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class NeverEnding:
+    """A daemon that does not end when it is told to."""
+
+    def on_end(self, tell: Callable[[], None]) -> None:
+        pass
+
+    async def stop(self, timeout_s: float) -> None:
+        await asyncio.Event().wait()
+
+
+class Silent(PretendedMember):
+    """A member of which the slave never answers, nor does a daemon of its end."""
+
+    async def run(
+        self,
+        script: str,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = SHORT_S,
+    ) -> dict[str, Any]:
+        if self.name == "slave-1" and "tail" in script:
+            await asyncio.Event().wait()
+        return {"wall_s": 1.0, "output": f"{self.name} has much to say"}
+
+    async def start(self, argv: Sequence[str]) -> LoadHandle:
+        return cast(LoadHandle, NeverEnding())
+
+
+class Up(RunningCluster):
+    """A cluster that is up once its daemons were started."""
+
+    async def _until_up(self, until: float) -> None:
+        pass
+
+
+def silent() -> RunningCluster:
+    layout = layout_of(1)
+    machine = cast(Machine, Alive())
+    members = {name: Silent(name, machine, address) for name, address in layout.addresses.items()}
+    return Up(members, layout)
+
+
+async def test_logs_of_a_machine_that_answers_are_had_beside_one_that_does_not() -> None:
+    cluster = silent()
+    await cluster.bring_up()
+    logs = await asyncio.wait_for(cluster.logs(SOON_S), 30)
+    assert {name for name, log in logs.items() if not log} == {
+        "slave-1-datanode.log",
+        "slave-1-nodemanager.log",
+    }
+    assert logs["master-namenode.log"] == "master has much to say"
+
+
+async def test_a_run_that_is_to_stop_now_waits_for_neither_logs_nor_daemons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, told = silent(), list[Any]()
+    monkeypatch.setattr(batches, "LEAVING_S", SOON_S)
+    monkeypatch.setattr(batches, "_inside", lambda *_: cluster)
+    machine = cluster.master.machine
+    context = SimpleNamespace(log=told, folder=RunFolder(tmp_path))
+    batch = SimpleNamespace(
+        block=1,
+        arm="bare",
+        scenario="two",
+        placement=SimpleNamespace(cluster=SimpleNamespace(external=None)),
+    )
+    ready = asyncio.Event()
+
+    async def measure() -> None:
+        async with clustered(
+            Cast(machine),
+            {},
+            cast(Connection, object()),
+            cast(Batch, batch),
+            cast(CellContext, context),
+            cast(Context, None),
+            emulated=True,
+        ):
+            ready.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(measure())
+    await asyncio.wait_for(ready.wait(), 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 30)
+    stopped = told[-1]
+    assert isinstance(stopped, ClusterStopped)
+    assert stopped.expected
+    kept = {Path(log).name for log in stopped.logs}
+    assert "master-namenode.log" in kept and "slave-1-datanode.log" not in kept
