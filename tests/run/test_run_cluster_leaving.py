@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 import tare.run.cluster.batch as batches
-from run.run_pretended_cluster import PretendedMachine, PretendedMember, layout_of
+from run.run_pretended_cluster import PretendedMachine, PretendedMember, Started, layout_of
+from tare.agent.answers import Outcome
 from tare.agent.load import LoadHandle
 from tare.errors import MachineFault
 from tare.events import ClusterStopped
@@ -39,29 +40,20 @@ class Alive(PretendedMachine):
     )
 
 
-class NeverEnding:
+class NeverEnding(Started):
     """A daemon that does not end when it is told to."""
 
-    def on_end(self, tell: Callable[[], None]) -> None:
-        pass
-
-    async def stop(self, timeout_s: float) -> None:
-        await asyncio.Event().wait()
+    async def stop(self, timeout_s: float = 30.0) -> Outcome:
+        return await asyncio.Future[Outcome]()
 
 
 class Silent(PretendedMember):
-    """A member of which the slave never answers, nor does a daemon of its end."""
+    """A member of which the slave tells no log, and whose daemons do not end."""
 
-    async def run(
-        self,
-        script: str,
-        *arguments: str,
-        env: Mapping[str, str] | None = None,
-        timeout_s: float = SHORT_S,
-    ) -> dict[str, Any]:
-        if self.name == "slave-1" and "tail" in script:
+    async def output(self, script: str, *arguments: str, timeout_s: float = SHORT_S) -> str:
+        if self.name == "slave-1":
             await asyncio.Event().wait()
-        return {"wall_s": 1.0, "output": f"{self.name} has much to say"}
+        return f"{self.name} has much to say"
 
     async def start(self, argv: Sequence[str]) -> LoadHandle:
         return cast(LoadHandle, NeverEnding())
