@@ -25,13 +25,13 @@ from tare.platforms.contract import (
     Statement,
     Verdict,
 )
+from tare.platforms.linux.process_cost import tree_cost
 from tare.platforms.linux.process_machine import (
     CONSOLE,
     ProcessMachine,
     children_of,
     kernel_release,
     owned_directory,
-    process_cost,
 )
 from tare.platforms.linux.toolbox import tree_at_host
 
@@ -126,7 +126,7 @@ class Bubblewrap(Platform[BubblewrapOptions]):
                 return (process.pid, *await children_of(host, process.pid))
 
             async def cost() -> dict[str, float]:
-                return await process_cost(host, *await members())
+                return await tree_cost(host, process.pid)
 
             return ProcessMachine(
                 spec.name,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.cores import Core, apart, bound_cpus, cores_of, shares, together
+from tare.analysis.cores import Core, apart, bound_cpus, cores_of, kept_cpus, shares, together
 from tare.analysis.job_counters import counter_values, value_of
 from tare.analysis.monitoring import Monitor, Phase, Track, _grouped, track_of
 from tare.report.cores import groups_table
@@ -72,6 +72,12 @@ def test_cpus_that_machines_are_bound_to_come_from_how_they_were_placed() -> Non
         {"cpus": [True, None]},
     ]
     assert bound_cpus(placed) == {1, 2, 3}
+
+
+def test_a_process_of_the_host_uses_those_that_it_is_bound_to_or_else_keeps_to() -> None:
+    assert kept_cpus({"cpus": [3], "keeps_to": [1]}) == {3}
+    assert kept_cpus({"cpus": [], "keeps_to": [1, 0]}) == {0, 1}
+    assert kept_cpus({"keeps_to": "all"}) == kept_cpus({}) == frozenset()
 
 
 def test_only_a_host_with_others_beside_is_told_in_groups() -> None:

@@ -84,7 +84,7 @@ PROOF: dict[str, Any] = {
     "cpu": {"flags": ["a", "b"], "model": "m"}, "topology": {"tickless": "1"},
 }  # fmt: skip
 PLACEMENT: dict[str, Any] = {
-    "cpus": [0, 1], "role": "subject", "sees_host_cpus": True,
+    "cpus": [0, 1], "keeps_to": [1], "role": "subject", "sees_host_cpus": True,
     "network": {"way": "tap", "switch": "bridge", "link": {"bits_per_s": 1e9}},
     "nic": {"model": "virtio", "queues": 2},
 }  # fmt: skip

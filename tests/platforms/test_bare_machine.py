@@ -78,7 +78,10 @@ async def test_a_machine_measures_and_leaves_nothing(context: Context) -> None:
 async def test_an_unpinned_machine_has_as_many_cpus_as_its_shape(context: Context) -> None:
     machine = await start(context)
     await machine.ready(20)
-    assert len(os.sched_getaffinity(process_of(context))) == 1
+    cpus = os.sched_getaffinity(process_of(context))
+    assert len(cpus) == 1
+    # Reports look at these, where its counters are the host's.
+    assert set(machine.applied["keeps_to"]) == cpus
     await machine.stop()
 
 

@@ -147,6 +147,7 @@ async def test_a_container_is_what_the_shape_says(
         assert cost["cpu_s"] > 0
         assert cost["rss_bytes"] > 0
         assert await machine.vcpu_threads() == ()
+        assert set(machine.applied["keeps_to"]) == os.sched_getaffinity(await inside(wanted))
     finally:
         await machine.stop()
     await machine.stop()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +26,13 @@ from run.run_driving import of_type, tare
 from tare.errors import MachineFault, WorkloadFault
 from tare.platforms.contract import Context
 from tare.run.cluster.jobs import job_facts
+from tare.run.cost import cost_together
 from tare.workloads.mapreduce.daemons import CLASSES
 from tare.workloads.mapreduce.wordcount import TEXT_BYTES
 
 pytestmark = NEEDS
+DAEMON = 64 << 20
+"""Less than a Java machine of Hadoop's holds, of which a cluster has five or more."""
 STUDY = """
 study: clusters
 baseline: bare
@@ -58,7 +62,10 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 @pytest.mark.boots
 async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context: Context) -> None:
     async with tiny_cluster(context) as cluster:
+        machines = [member.machine for member in cluster.members.values()]
+        before = await cost_together(machines)
         outcome = await carried_out(cluster, WORK.job(PARAMETERS))
+        after = await cost_together(machines)
         values = WORK.observe(PARAMETERS, outcome.value)
         assert set(values) == {metric.name for metric in WORK.metrics_for(PARAMETERS)}
         assert values["count-time"] > values["count-map"] > 0
@@ -66,6 +73,9 @@ async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context:
         told = job_facts(outcome.value)["job"]["steps"]["count"]["job"]
         assert told["counters"]["hdfs_read_bytes"] >= 8 << 20
         assert (told["maps"], told["reduces"], told["state"]) == (1, 1, "SUCCEEDED")
+        # The host saw all that tasks used by Hadoop's count, and the Java machines that carry them.
+        assert after["cpu_s"] - before["cpu_s"] > values["count-cpu"] > 0
+        assert after["rss_bytes"] > 5 * DAEMON
         assert {phase["name"] for phase in outcome.value["phases"]} >= {"count map"}
         assert values["copies"] == 1
         # What was put to HDFS before is no work of the job's, nor is it right after another one.
@@ -112,10 +122,20 @@ def test_clusters_of_bare_machines_and_containers_do_all_jobs(
     for event in stopped:
         assert event["expected"] and event["logs"]
         assert all((folder / log).stat().st_size for log in event["logs"])
+    assert_hosts_saw_what_tasks_used(ended)
     report = (folder / "report.html").read_text()
     assert "Jobs of Hadoop, phase by phase" in report
     assert "copies" in report
     assert_nothing_is_left(tmp_path, folder)
+
+
+def assert_hosts_saw_what_tasks_used(ended: Sequence[Mapping[str, Any]]) -> None:
+    """By the host's count a cluster used more CPU time than its tasks did by Hadoop's."""
+    for cell in ended:
+        job, cost = cell["facts"]["job"], cell["facts"]["host_cost"]
+        jobs = [step["job"] for step in job["steps"].values() if step.get("job")]
+        assert cost["cpu_s"] > sum(each["counters"]["cpu_ms"] for each in jobs) / 1000 > 0, cell
+        assert cost["rss_bytes"] > 5 * DAEMON, cell
 
 
 def assert_copies_are_those_of_the_jobs(folder: Path) -> None:

@@ -114,6 +114,14 @@ def bound_cpus(placements: Iterable[Mapping[str, Any]]) -> frozenset[int]:
     )
 
 
+def kept_cpus(placement: Mapping[str, Any]) -> frozenset[int]:
+    """Return the CPUs that a machine of the host's kernel uses: it may be bound to none.
+
+    It has no more of them than a guest has vCPUs, and another machine may use the same.
+    """
+    return bound_cpus([placement]) or bound_cpus([{"cpus": placement.get("keeps_to")}])
+
+
 def apart(
     cores: Iterable[Core], bound: Collection[int]
 ) -> tuple[tuple[Core, ...], tuple[Core, ...]]:

@@ -157,6 +157,7 @@ _FACTS: Mapping[str, Any] = {
 _PLACEMENT: Mapping[str, Any] = {
     "cpus": list[_Whole],
     "host": str,
+    "keeps_to": list[_Whole],
     "memory": _Object,
     "network": _Object,
     "nic": _Object,

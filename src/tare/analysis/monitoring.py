@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.cores import Core, apart, bound_cpus, cores_of, grown, shares, together
+from tare.analysis.cores import (
+    Core,
+    apart,
+    bound_cpus,
+    cores_of,
+    grown,
+    kept_cpus,
+    shares,
+    together,
+)
 from tare.analysis.parquet import UnreadableSeries, floats, understood
 from tare.analysis.rundata import RunData
 from tare.analysis.series_file import read_series
@@ -204,7 +213,7 @@ def _monitor(
         own={
             str(place.get("role")): cpus
             for place in places
-            if place.get("sees_host_cpus") and (cpus := bound_cpus([place]))
+            if place.get("sees_host_cpus") and (cpus := kept_cpus(place))
         },
     )
 

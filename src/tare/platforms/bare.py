@@ -37,12 +37,12 @@ from tare.platforms.linux.memory_group import (
     memory_group,
 )
 from tare.platforms.linux.network import Link
+from tare.platforms.linux.process_cost import tree_cost
 from tare.platforms.linux.process_machine import (
     CONSOLE,
     ProcessMachine,
     kernel_release,
     owned_directory,
-    process_cost,
 )
 from tare.platforms.linux.rights import as_tare
 from tare.platforms.linux.scheduling import LinuxOptions, own_policy
@@ -203,6 +203,9 @@ class Bare(Platform[BareOptions]):
             link, around = await _joined(spec)
             kept, given = await _kept(context, options, spec, scheduled, held)
             log = spec.workdir / CONSOLE
+            cpus = granted_cpus(
+                context.host.topology().online, context.ledger, spec.cpus, spec.shape.vcpus
+            )
             process = await start_owned(
                 context.host,
                 context.ledger,
@@ -217,16 +220,16 @@ class Bare(Platform[BareOptions]):
                     **tools,
                     **({} if link is None else link.variable),
                 },
-                cpus=granted_cpus(
-                    context.host.topology().online, context.ledger, spec.cpus, spec.shape.vcpus
-                ),
+                cpus=cpus,
             )
 
             async def members() -> tuple[int, ...]:
                 return (process.pid,)
 
             async def cost() -> dict[str, float]:
-                return await process_cost(context.host, process.pid)
+                if kept is not None:
+                    return await kept.cost()
+                return await tree_cost(context.host, process.pid)
 
             async def prove() -> Mapping[str, Any]:
                 threads = await threads_of(context.host, [process.pid])
@@ -249,6 +252,7 @@ class Bare(Platform[BareOptions]):
                 held=held.pop_all(),
                 prove=prove,
                 disk=disk,
+                cpus=cpus,
             )
 
 

@@ -41,7 +41,7 @@ def by_part(costs: Sequence[UnitCost]) -> Mapping[Part, tuple[UnitCost, ...]]:
 
 
 def unit_cost_table(comparison: Comparison, costs: Sequence[UnitCost]) -> Table[UnitCost]:
-    """Return host CPU time per unit of work and memory per machine, one row an arm and metric."""
+    """Return host CPU time per unit of work and memory, one row an arm and metric."""
     names = Names(Part.of(cost.key) for cost in costs)
     columns: tuple[Column[UnitCost], ...] = (
         Column("what", lambda c: names.name(Part.of(c.key)), "What"),
@@ -83,7 +83,10 @@ def unit_cost_table(comparison: Comparison, costs: Sequence[UnitCost]) -> Table[
         ),
         Column("blocks", lambda c: c.blocks, "Blocks", numeric=True),
     )
-    caption = "What it cost the host: CPU time for a unit of work, and memory of the machine"
+    caption = (
+        "What it cost the host: CPU time for a unit of work, and memory; of a cluster, of all "
+        "its machines"
+    )
     tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
     return Table("host-cost-per-unit", caption, columns, tuple(costs), tone=tone)
 

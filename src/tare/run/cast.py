@@ -38,6 +38,13 @@ class Cast:
     cluster: HadoopCluster | None = None
 
     @property
+    def carriers(self) -> tuple[Machine, ...]:
+        """Those that carry the measured work: of a cluster all, and none of one that Tare found."""
+        if self.cluster is None:
+            return (self.subject,)
+        return () if self.cluster.outside else (self.subject, *self.companions.values())
+
+    @property
     def machines(self) -> Mapping[str, Machine]:
         """All machines by role."""
         there = {SUBJECT: self.subject, **{each.role: each.machine for each in self.neighbours}}

@@ -204,7 +204,7 @@ class Attempt:
             await cost.begin()
             counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
-        cost = CellCost(subject)
+        cost = CellCost(cast.carriers)
         standstill = Standstills(cast.machines)
         barrier = Barrier(1 + len(cast.neighbours), begin)
         hypervisor = HypervisorSide(subject, beside=cast.machines)
@@ -219,7 +219,8 @@ class Attempt:
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
         if not (looks := not context.hands_off):
             subject.agent.repeat_after(patience.HANDS_OFF_REPEAT_S)
-        counters = Counters(subject, self.watched, counted, cast.companions, looks=looks)
+        resident = cast.carriers if looks else ()
+        counters = Counters(subject, self.watched, counted, cast.companions, resident)
         await counters.begin(first[SUBJECT])
         beginning = asyncio.ensure_future(loads.begin(barrier))
         began = time.monotonic()

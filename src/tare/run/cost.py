@@ -1,9 +1,10 @@
-"""What a cell's machine cost its host, from the common start to the end of the work."""
+"""What a cell's machines cost their host, from the common start to the end of the work."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,33 +17,40 @@ WALL = "wall_s"
 """For how long the cost was taken: shorter than the cell, which also prepares and ends."""
 
 
+async def cost_together(machines: Sequence[Machine]) -> dict[str, float]:
+    """Return what some machines cost their hosts so far; see ``Machine.host_cost``."""
+    costs = await asyncio.gather(*(machine.host_cost() for machine in machines))
+    names = {name: None for cost in costs for name in cost}
+    return {name: sum(cost.get(name, 0.0) for cost in costs) for name in names}
+
+
 @dataclass
 class CellCost:
-    """Reads the cost of ``subject`` on both sides of its work."""
+    """Reads the cost of ``machines``, which carry the work, on both sides of it."""
 
-    subject: Machine
+    machines: Sequence[Machine]
     _before: Mapping[str, float] = field(default_factory=dict)
     _after: Mapping[str, float] = field(default_factory=dict)
     _began: float = 0.0
     _ended: float = 0.0
 
     async def begin(self) -> None:
-        """Read what it has cost so far; when all is prepared, just before the start.
+        """Read what they have cost so far; when all is prepared, just before the start.
 
         Raises:
-            MachineFault: It has ended.
+            MachineFault: One has ended.
         """
-        self._before = await self.subject.host_cost()
+        self._before = await cost_together(self.machines)
         self._began = time.monotonic()
 
     async def end(self) -> None:
-        """Read what it has cost; when the work has ended, before anything else is done.
+        """Read what they have cost; when the work has ended, before anything else is done.
 
         Raises:
-            MachineFault: It has ended.
+            MachineFault: One has ended.
         """
         self._ended = time.monotonic()
-        self._after = await self.subject.host_cost()
+        self._after = await cost_together(self.machines)
 
     def of(self, outcome: Outcome, resident: float) -> dict[str, float]:
         """Return the cost: seconds that were used, bytes that are resident.

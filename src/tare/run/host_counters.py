@@ -14,7 +14,7 @@ from tare.errors import TareError
 from tare.events.parts import ARMS_HOST, host_role, is_host
 from tare.hosts import start_owned
 from tare.run.alive import ANSWER_S, given_up
-from tare.run.cost import MEMORY
+from tare.run.cost import MEMORY, cost_together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,18 +108,18 @@ class Counters:
         hosts: Where those of hosts are sampled.
         wanted: Whether any are; not beside real-time work, in whose loop every wake-up would show.
         others: Further machines that work for the cell, by role.
-        looks: Whether the machine's cost is looked at meanwhile, for the most bytes it had.
+        carriers: Those whose cost is looked at meanwhile, for the most bytes that they had.
     """
 
     subject: Machine
     hosts: Sequence[HostSampler]
     wanted: bool
     others: Mapping[str, Machine] = field(default_factory=dict)
-    looks: bool = True
+    carriers: Sequence[Machine] = ()
     start_ns: int = 0
     """The common start, on the clock of this computer (CLOCK_MONOTONIC_RAW)."""
     resident: float = 0.0
-    """The most bytes that the machine was seen to have resident on the host."""
+    """The most bytes that they were seen to have resident on the host, all together."""
     _looking: asyncio.Task[None] | None = None
     _agents: dict[str, AgentClient] = field(default_factory=dict)
     _clocks: dict[str, ClockReading] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Counters:
         if not self.wanted:
             return
         await self.subject.agent.counters_start()
-        if self.looks:
+        if self.carriers:
             self._looking = asyncio.create_task(self._look())
         self._agents["subject"], self._clocks["subject"] = self.subject.agent, clock
         for role, machine in self.others.items():
@@ -184,8 +184,9 @@ class Counters:
         # What a workload starts has ended when the cell has, and its memory is gone with it.
         with suppress(TareError, OSError):
             while True:
-                await asyncio.sleep(LOOK_S)
-                cost = await self.subject.host_cost()
+                # Many are together looked at no more often than one is, so that it costs no more.
+                await asyncio.sleep(LOOK_S * len(self.carriers))
+                cost = await cost_together(self.carriers)
                 self.resident = max(self.resident, cost.get(MEMORY, 0.0))
 
     async def _look_away(self) -> None:

@@ -28,11 +28,11 @@ from tare.platforms.linux.network import (
     offered_network,
     spanning_network,
 )
+from tare.platforms.linux.process_cost import tree_cost
 from tare.platforms.linux.process_machine import (
     CONSOLE,
     ProcessMachine,
     owned_directory,
-    process_cost,
 )
 from tare.platforms.linux.toolbox import tree_environment
 from tare.workloads.network.ends import AGENT_PORT, ORIGIN, PEER, End, Ends
@@ -364,7 +364,7 @@ async def started_process(
             return (process.pid,)
 
         async def cost() -> dict[str, float]:
-            return await process_cost(host, process.pid)
+            return await tree_cost(host, process.pid)
 
         async def explain(code: int) -> str:
             return f"the {role}'s agent ended by itself with status {code}"

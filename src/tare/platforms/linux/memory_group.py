@@ -12,7 +12,15 @@ from tare.errors import MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.control_groups import remove_cgroup
 from tare.hosts.ledger.ledger import Ledger
-from tare.platforms.oci.cgroups import CgroupMounts, cgroup_mounts, limits_swap, oom_kills
+from tare.platforms.linux.process_cost import listed_cost
+from tare.platforms.oci.cgroups import (
+    CgroupMounts,
+    cgroup_cost,
+    cgroup_mounts,
+    cgroup_resident,
+    limits_swap,
+    oom_kills,
+)
 from tare.study.quantities import format_size
 
 _ASK_S = 10.0
@@ -40,6 +48,27 @@ class MemoryGroup:
     def told(self) -> dict[str, Any]:
         """What is recorded of the machine."""
         return {"kept_to": self.memory, "swap": self.swap, "group": str(self.folder)}
+
+    async def cost(self) -> dict[str, float]:
+        """Return the CPU seconds (``cpu_s``) and resident bytes (``rss_bytes``) of its processes.
+
+        What the kernel caches for them is in neither.
+
+        Raises:
+            OSError: It is gone, or has no processes any more.
+        """
+        if "memory" not in self.mounts.controllers:
+            return await cgroup_cost(self.host, self.mounts, self.folder.name)
+        # Of version 1 it counts memory alone.
+        used = await listed_cost(self.host, self._members)
+        held = await cgroup_resident(self.host, self.mounts, self.folder.name)
+        return {**used, "rss_bytes": held}
+
+    async def _members(self) -> tuple[int, ...]:
+        listed = (await self.host.read(self.folder / "cgroup.procs")).split()
+        if not listed:
+            raise ProcessLookupError(f"{self.folder} has no processes")
+        return tuple(sorted(map(int, listed)))
 
     async def exhausted(self) -> str:
         """Return that the kernel ended something in it for want of memory; empty if not."""

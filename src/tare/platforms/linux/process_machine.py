@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -57,6 +56,7 @@ class ProcessMachine(Machine):
             MachineFault where that is not what was asked for.
         disk: The disk of its own, where it has one.
         shares_clock: Whether its clock is the host's own.
+        cpus: The host's CPUs that it keeps to, whether it is pinned or not; empty: all.
     """
 
     def __init__(
@@ -74,10 +74,12 @@ class ProcessMachine(Machine):
         prove: Callable[[], Awaitable[Mapping[str, Any]]] | None = None,
         disk: MountedDisk | None = None,
         shares_clock: bool = True,
+        cpus: Sequence[int] = (),
     ) -> None:
         self.name = name
         self.shares_clock = shares_clock
         self.applied: Mapping[str, Any] = {}
+        self._cpus = cpus
         self._prove = prove
         self._disk = disk
         self.agent = AgentClient(StreamChannel(process.stdout, process.stdin), name=name)
@@ -157,6 +159,8 @@ class ProcessMachine(Machine):
             self.applied = await self._prove()
         if self._disk is not None:
             self.applied = {**self.applied, "disk": dict(self._disk.told)}
+        if self._cpus:
+            self.applied = {**self.applied, "keeps_to": list(self._cpus)}
         return said
 
     async def vcpu_threads(self) -> tuple[int, ...]:
@@ -333,22 +337,3 @@ def freezers(listed: bytes) -> set[str]:
         elif "freezer" in controllers.split(",") and path not in ("", "/"):
             found.add(f"{CGROUPS}/freezer{path}/freezer.state")
     return found
-
-
-async def process_cost(host: Host, *pids: int) -> dict[str, float]:
-    """Return processes' CPU seconds (with those of reaped children) and resident bytes.
-
-    Fields 14 to 17 (clock ticks) and 24 (pages) of ``/proc/PID/stat``, proc(5).
-
-    Raises:
-        OSError: One has ended.
-    """
-    ticks = pages = 0
-    for pid in pids:
-        fields = stat_fields(await host.read(f"/proc/{pid}/stat"))
-        ticks += sum(int(field) for field in fields[11:15])
-        pages += int(fields[21])
-    return {
-        "cpu_s": ticks / os.sysconf("SC_CLK_TCK"),
-        "rss_bytes": float(pages * os.sysconf("SC_PAGE_SIZE")),
-    }

@@ -138,7 +138,7 @@ async def cgroup_cost(host: Host, mounts: CgroupMounts, name: str) -> dict[str, 
     """
     return {
         "cpu_s": await _cpu_seconds(host, mounts, name),
-        "rss_bytes": await _resident(host, mounts, name),
+        "rss_bytes": await cgroup_resident(host, mounts, name),
     }
 
 
@@ -151,7 +151,14 @@ async def _cpu_seconds(host: Host, mounts: CgroupMounts, name: str) -> float:
     return (await _pairs(host, folder / "cpu.stat"))["usage_usec"] / 1e6
 
 
-async def _resident(host: Host, mounts: CgroupMounts, name: str) -> float:
+async def cgroup_resident(host: Host, mounts: CgroupMounts, name: str) -> float:
+    """Return the bytes that a group's processes hold themselves, without what is cached for them.
+
+    Source: ``total_rss`` of version 1, ``anon`` of version 2 (memory.stat).
+
+    Raises:
+        OSError: The group is gone, or its controller is not there.
+    """
     folder = mounts.of("memory", name)
     if folder is None:
         raise FileNotFoundError("no memory controller")

@@ -284,6 +284,7 @@ class Oci(Platform[OciOptions]):
                 prove=prove,
                 disk=disk,
                 shares_clock=options.runtime != "runsc",
+                cpus=container.cpus,
             )
 
 

@@ -19,13 +19,13 @@ from tare.hosts import start_owned
 from tare.hosts.grants import granted_cpus
 from tare.plaintext import plain_line
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled
+from tare.platforms.linux.process_cost import tree_cost
 from tare.platforms.linux.process_machine import (
     CONSOLE,
     KILLED,
     ProcessMachine,
     children_of,
     owned_directory,
-    process_cost,
     temporary_folder,
 )
 from tare.platforms.linux.rights import uid_of
@@ -217,7 +217,7 @@ async def start_rootless(
             return {"runs_as": told}
 
         async def cost() -> dict[str, float]:
-            return await process_cost(host, *await members())
+            return await tree_cost(host, (await members())[0])
 
         async def explain(code: int) -> str:
             if code == KILLED:
@@ -240,6 +240,7 @@ async def start_rootless(
             held=held.pop_all(),
             force=force,
             prove=prove,
+            cpus=container.cpus,
         )
 
 

@@ -33,11 +33,11 @@ from tare.platforms.given import joining, require_direct, with_given
 from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
 from tare.platforms.linux.held_scheduling import Scheduled
 from tare.platforms.linux.network import VARIABLE
+from tare.platforms.linux.process_cost import tree_cost
 from tare.platforms.linux.process_machine import (
     CONSOLE,
     ProcessMachine,
     owned_directory,
-    process_cost,
 )
 from tare.platforms.linux.toolbox import tree_environment
 from tare.platforms.qemu.carrier import find_carrier
@@ -285,7 +285,7 @@ async def _agent_in(
             return (process.pid,)
 
         async def cost() -> dict[str, float]:
-            return await process_cost(host, process.pid)
+            return await tree_cost(host, process.pid)
 
         async def explain(code: int) -> str:
             if code < 0:
