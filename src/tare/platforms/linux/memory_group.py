@@ -68,6 +68,7 @@ class MemoryGroup:
         listed = (await self.host.read(self.folder / "cgroup.procs")).split()
         if not listed:
             raise ProcessLookupError(f"{self.folder} has no processes")
+        # Ascending numbers have parents before children, until the kernel begins anew with them.
         return tuple(sorted(map(int, listed)))
 
     async def exhausted(self) -> str:

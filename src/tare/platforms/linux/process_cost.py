@@ -68,7 +68,8 @@ async def listed_cost(
 async def _tree(host: Host, pid: int) -> tuple[int, ...]:
     """Return a process and its descendants, parents first.
 
-    Source: ``/proc/PID/task/TID/children``, proc(5); each thread lists what it started itself.
+    Source: ``/proc/PID/task/TID/children``, proc(5); each thread lists what it started itself. A
+    kernel without ``CONFIG_PROC_CHILDREN`` lists nothing.
     """
     found, youngest = [pid], [pid]
     while youngest:
