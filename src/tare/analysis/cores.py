@@ -106,12 +106,7 @@ def together(cores: Iterable[Core]) -> dict[str, tuple[float, ...]]:
 
 def bound_cpus(placements: Iterable[Mapping[str, Any]]) -> frozenset[int]:
     """Return the CPUs that machines are bound to, from how each was placed."""
-    return frozenset(
-        cpu
-        for placed in placements
-        for cpu in _listed(placed.get("cpus"))
-        if isinstance(cpu, int) and not isinstance(cpu, bool)
-    )
+    return frozenset(cpu for placed in placements for cpu in _numbers(placed.get("cpus")))
 
 
 def kept_cpus(placement: Mapping[str, Any]) -> frozenset[int]:
@@ -119,7 +114,7 @@ def kept_cpus(placement: Mapping[str, Any]) -> frozenset[int]:
 
     It has no more of them than a guest has vCPUs, and another machine may use the same.
     """
-    return bound_cpus([placement]) or bound_cpus([{"cpus": placement.get("keeps_to")}])
+    return frozenset(_numbers(placement.get("cpus")) or _numbers(placement.get("keeps_to")))
 
 
 def apart(
@@ -133,5 +128,6 @@ def apart(
     )
 
 
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _numbers(listed: object) -> list[int]:
+    numbers = listed if isinstance(listed, list) else []
+    return [cpu for cpu in numbers if isinstance(cpu, int) and not isinstance(cpu, bool)]

@@ -20,6 +20,7 @@ from tare.platforms.oci.cgroups import (
     cgroup_resident,
     limits_swap,
     oom_kills,
+    processes_in,
 )
 from tare.study.quantities import format_size
 
@@ -65,11 +66,11 @@ class MemoryGroup:
         return {**used, "rss_bytes": held}
 
     async def _members(self) -> tuple[int, ...]:
-        listed = (await self.host.read(self.folder / "cgroup.procs")).split()
-        if not listed:
+        pids = await processes_in(self.host, self.folder)
+        if not pids:
             raise ProcessLookupError(f"{self.folder} has no processes")
         # Ascending numbers have parents before children, until the kernel begins anew with them.
-        return tuple(sorted(map(int, listed)))
+        return tuple(sorted(pids))
 
     async def exhausted(self) -> str:
         """Return that the kernel ended something in it for want of memory; empty if not."""

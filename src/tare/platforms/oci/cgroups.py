@@ -126,8 +126,12 @@ async def cgroup_members(host: Host, mounts: CgroupMounts, name: str) -> tuple[i
         OSError: The group is gone.
     """
     folder = mounts.of("cpuacct", name) or mounts.folders[0] / name
-    listed = (await host.read(folder / "cgroup.procs")).split()
-    return tuple(int(pid) for pid in listed)
+    return await processes_in(host, folder)
+
+
+async def processes_in(host: Host, folder: Path) -> tuple[int, ...]:
+    """Return the ids of the processes in the group of a folder; raises OSError once it is gone."""
+    return tuple(map(int, (await host.read(folder / "cgroup.procs")).split()))
 
 
 async def cgroup_cost(host: Host, mounts: CgroupMounts, name: str) -> dict[str, float]:

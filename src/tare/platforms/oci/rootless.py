@@ -205,19 +205,22 @@ async def start_rootless(
         process = await start_owned(host, ledger, command, log=log)
         first: list[int] = []
 
-        async def members() -> tuple[int, ...]:
+        async def agent() -> int:
             if not first:
                 first.append(await _first_process(host, runtime, state, spec.name))
-            return (first[0], *await children_of(host, first[0]))
+            return first[0]
+
+        async def members() -> tuple[int, ...]:
+            return (await agent(), *await children_of(host, await agent()))
 
         async def prove() -> Mapping[str, Any]:
-            told = await runs_as(host, spec.name, (await members())[0], seccomp)
+            told = await runs_as(host, spec.name, await agent(), seccomp)
             if not told["uid"]:
                 raise MachineFault(f"{spec.name}: it runs as root on the host: {told}")
             return {"runs_as": told}
 
         async def cost() -> dict[str, float]:
-            return await tree_cost(host, (await members())[0])
+            return await tree_cost(host, await agent())
 
         async def explain(code: int) -> str:
             if code == KILLED:
