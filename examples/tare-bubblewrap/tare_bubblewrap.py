@@ -114,12 +114,9 @@ class Bubblewrap(Platform[BubblewrapOptions]):
             tree = await tree_at_host(context, spec, held)
             wrapped = bubblewrap(options, str(context.host_agent), tree)
             log = spec.workdir / CONSOLE
+            cpus = granted_cpus(host.topology().online, ledger, spec.cpus, spec.shape.vcpus)
             process = await start_owned(
-                host,
-                ledger,
-                [*wrapped, AGENT, "serve"],
-                log=log,
-                cpus=granted_cpus(host.topology().online, ledger, spec.cpus, spec.shape.vcpus),
+                host, ledger, [*wrapped, AGENT, "serve"], log=log, cpus=cpus
             )
 
             async def members() -> tuple[int, ...]:
@@ -137,6 +134,7 @@ class Bubblewrap(Platform[BubblewrapOptions]):
                 cost=cost,
                 explain=explain,
                 held=held.pop_all(),
+                cpus=cpus,
             )
 
 
