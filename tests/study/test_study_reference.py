@@ -14,7 +14,7 @@ from tare.run.reference import generated
 from tare.study.load import load_study, restore_study
 from tare.study.model import WorkloadSpec
 from tare.study.reference import render
-from tare.study.schema import study_schema
+from tare.study.schema import Schema, study_schema
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
@@ -30,6 +30,14 @@ SHORT = {
 """Few blocks, to be tried in minutes, or of hours each; each warns of that."""
 
 
+SCHEMA = study_schema(CATALOG)
+
+
+@pytest.fixture(scope="module")
+def real_schema() -> Schema:
+    return study_schema(REAL)
+
+
 def faults(schema: Any, study: object) -> list[str]:
     return [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(study)]
 
@@ -41,11 +49,13 @@ def test_the_committed_reference_is_current(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_every_study_that_is_shipped_loads_and_fits_the_schema(path: Path) -> None:
+def test_every_study_that_is_shipped_loads_and_fits_the_schema(
+    path: Path, real_schema: Schema
+) -> None:
     study = load_study(path, REAL)
     assert bool(study.warnings) == (path.stem in SHORT)
     assert restore_study(json.loads(study.model_dump_json()), REAL) == study
-    assert faults(study_schema(REAL), yaml.safe_load(path.read_text())) == []
+    assert faults(real_schema, yaml.safe_load(path.read_text())) == []
 
 
 def test_the_quick_study_is_what_it_promises() -> None:
@@ -73,9 +83,8 @@ def test_every_option_and_parameter_says_what_it_means() -> None:
 
 
 def test_the_schema_is_a_schema_and_takes_a_good_study() -> None:
-    schema = study_schema(CATALOG)
-    jsonschema.Draft7Validator.check_schema(schema)
-    assert faults(schema, yaml.safe_load(GOOD)) == []
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    assert faults(SCHEMA, yaml.safe_load(GOOD)) == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,7 @@ def test_the_schema_is_a_schema_and_takes_a_good_study() -> None:
 def test_the_schema_refuses_what_the_loader_refuses(old: str, new: str) -> None:
     text = GOOD.replace("shape: {memory: 512MiB}", "shape: {vcpus: 2}")
     assert old in text
-    assert faults(study_schema(CATALOG), yaml.safe_load(text.replace(old, new, 1)))
+    assert faults(SCHEMA, yaml.safe_load(text.replace(old, new, 1)))
 
 
 def test_the_reference_names_every_key_with_its_default() -> None:
