@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from hosts.hosts_sshd import Sshd, Way, free_port, make_key
 from tare.errors import InputError, MachineFault
 from tare.hosts.ssh.host import SshHost
+from tare.hosts.ssh.through import not_reached
 
 
 async def test_a_refused_connection_is_told(sshd: Sshd, agent_program: Path) -> None:
@@ -36,6 +39,54 @@ async def test_an_unknown_key_is_refused_with_its_fingerprint(
     subprocess.run(["sh", "-c", command], check=True)
     async with SshHost(sshd.options(), agent_program) as host:
         assert (await host.run(["true"])).ok
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+async def test_each_cause_has_its_own_message_whether_keys_are_known_or_not(
+    has_file: bool, sshd: Sshd, agent_program: Path, tmp_path: Path
+) -> None:
+    if not has_file:
+        sshd.known_hosts.unlink()
+
+    async def says(greeting: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        await asyncio.sleep(0.2)
+        writer.close()
+
+    async def message(**changes: object) -> str:
+        with pytest.raises((InputError, MachineFault)) as told:
+            await SshHost(sshd.options(**changes), agent_program).connect()
+        return str(told.value)
+
+    async def answering(greeting: bytes) -> str:
+        server = await asyncio.start_server(lambda _, to: says(greeting, to), "127.0.0.1", 0)
+        async with server:
+            return await message(port=server.sockets[0].getsockname()[1])
+
+    name = await message(host="no-such-host.invalid")
+    assert "there is no host named no-such-host.invalid" in name
+    assert "getent hosts no-such-host.invalid" in name
+    assert "known_hosts" not in name
+    refused = await message(port=free_port())
+    assert "nothing accepts connections on port" in refused
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        timeout = await message(port=silent.getsockname()[1], connect_s=0.5)
+    assert "did not let Tare in within 0.5 s" in timeout
+    closed = await answering(b"")
+    assert "closed the connection before the login" in closed
+    other = await answering(b"HTTP/1.1 400 Bad Request\r\n" * 2000)
+    assert "not a usable SSH server" in other or "cannot be reached" in other
+    assert len({name, refused, timeout, closed, other}) == 5
+
+
+def test_a_name_server_that_does_not_answer_passes(sshd: Sshd) -> None:
+    error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    fault = not_reached(error, sshd.options(host="vm.example"))
+    assert isinstance(fault, MachineFault)
+    assert fault.transient
+    assert "the name server does not answer" in str(fault)
 
 
 async def test_no_file_of_known_keys(sshd: Sshd, agent_program: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -73,4 +74,12 @@ def host_alone(text: str) -> str:
     host, colon, port = text.partition(":")
     if colon and port.isdecimal() and host:
         raise ValueError(f"must be a name or an address alone: write `{host}`, and `port: {port}`")
+    return text
+
+
+def absolute_path(text: str) -> str:
+    """Return the absolute path of a folder; raises ValueError where it is another text."""
+    path = PurePosixPath(text)
+    if not path.is_absolute() or ".." in path.parts:
+        raise ValueError("must be an absolute path, such as /var/tmp")
     return text

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from tare.study.forms import PACKAGE, host_alone
+from tare.study.forms import PACKAGE, absolute_path, host_alone
 from tare.study.jumping import jump_text
 from tare.study.lab_nodes import Uneven, cpus_by_node
 from tare.study.own_files import kernel_file, program_file, xen_file
@@ -197,6 +197,12 @@ class HostSpec(Login):
     )
     patience: Duration = Field(
         30.0, gt=0, description="How long a broken connection is tried again; the cell goes on."
+    )
+    folder: Annotated[str, AfterValidator(absolute_path)] | None = Field(
+        None,
+        max_length=500,
+        description="The folder of the host that keeps Tare's agent, in which programs must be "
+        "allowed to run: else `$XDG_CACHE_HOME` or `~/.cache` there.",
     )
     boot: Boot | None = Field(
         None,

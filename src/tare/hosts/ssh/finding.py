@@ -25,13 +25,16 @@ KNOWN_HOSTS = "~/.ssh/known_hosts"
 CONFIG = "~/.ssh/config"
 
 
-def options_for(host: str, login: Login, patience_s: float) -> SshOptions:
+def options_for(
+    host: str, login: Login, patience_s: float, *, kept_in: str | None = None
+) -> SshOptions:
     """Return how a computer is reached, from what a study and the SSH configuration say of it.
 
     Args:
         host: Its name or address.
         login: How to log in there; goes before the configuration.
         patience_s: Seconds that a broken connection is tried again.
+        kept_in: The folder there that keeps the agent; None: the user's cache.
 
     Raises:
         InputError: The configuration cannot be read, or asks for what Tare does not do.
@@ -50,6 +53,7 @@ def options_for(host: str, login: Login, patience_s: float) -> SshOptions:
         password_file=None if login.password_file is None else _path(login.password_file),
         patience_s=patience_s,
         sudo=login.sudo,
+        kept_in=None if kept_in is None else Path(kept_in),
         config=config,
     )
     return replace(

@@ -12,7 +12,7 @@ from typing import Any
 
 from tare.errors import InputError
 
-_PATHS = ("known_hosts", "key", "password_file", "agent_folder", "config")
+_PATHS = ("known_hosts", "key", "password_file", "agent_folder", "kept_in", "config")
 _LISTS_OF_PATHS = ("also_known", "identities", "certificates")
 NO_AGENT = "none"
 
@@ -37,7 +37,9 @@ class SshOptions:
         lease_s: Seconds after which the host ends all that Tare started there when it has
             heard nothing from Tare.
         sudo: Whether everything there is done as root, by ``sudo``.
-        agent_folder: Where the agent is put; None: where it stays for the next time.
+        agent_folder: Where the agent is put, and removed afterwards; None: it stays for the next
+            time, in ``kept_in``.
+        kept_in: The folder that keeps the agent in a folder of its own; None: the user's cache.
         jumps: The computers that the way there goes through, the first one first; of what is said
             of one of them, only what belongs to logging in counts.
         proxy_command: A program that leads to the first computer of the way, as the shell takes
@@ -66,6 +68,7 @@ class SshOptions:
     lease_s: int = 45
     sudo: bool = False
     agent_folder: Path | None = None
+    kept_in: Path | None = None
     jumps: tuple[SshOptions, ...] = ()
     proxy_command: str | None = None
     config: Path | None = None

@@ -1,8 +1,10 @@
-"""What goes wrong on the way through other computers: said of the one that it is about."""
+"""Why a computer is not reached over SSH: each cause with a message and a next step of its own."""
 
 from __future__ import annotations
 
 import copy
+import errno
+import socket
 
 import asyncssh
 
@@ -41,3 +43,77 @@ def not_let_on(
         f"is it on, and does sshd listen there? try: {options.login}",
         transient=True,
     )
+
+
+def not_reached(error: Exception, options: SshOptions, words: str = "") -> TareError:
+    """Return why a login did not succeed, from what ended it.
+
+    Args:
+        error: What the network or the other computer answered.
+        options: How the computer is reached.
+        words: What a program on the way printed last.
+    """
+    place, login = options.place, f"try: {options.login}"
+    if isinstance(error, asyncssh.PermissionDenied):
+        return InputError(f"{place} refuses the login", f"find out why with: {options.login}")
+    if isinstance(error, socket.gaierror):
+        return _not_resolved(error, options)
+    message, todo = _unreached(error, options)
+    return MachineFault(f"{message}{words}", f"{todo}; {login}", transient=True)
+
+
+def _not_resolved(error: socket.gaierror, options: SshOptions) -> TareError:
+    """Return why a name has no address (getaddrinfo(3))."""
+    name = options.reached_at
+    if error.errno == socket.EAI_AGAIN:
+        return MachineFault(
+            f"the address of {name} could not be looked up: the name server does not answer",
+            f"check the network and /etc/resolv.conf; try: getent hosts {name}",
+            transient=True,
+        )
+    return InputError(
+        f"there is no host named {name}: {error.strerror}",
+        f"check the spelling; try: getent hosts {name}; or write its address, or give it one in "
+        "/etc/hosts or as `HostName` in ~/.ssh/config",
+    )
+
+
+def _unreached(error: Exception, options: SshOptions) -> tuple[str, str]:
+    """Return what ended an attempt to log in, and what to look at."""
+    place, port = options.place, options.port
+    if isinstance(error, TimeoutError):
+        return (
+            f"{place} did not let Tare in within {options.connect_s:g} s",
+            "is it on, does a firewall drop the packets, and is the address right?",
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return (
+            f"{place} cannot be reached: nothing accepts connections on port {port} there",
+            "does sshd run there, and on this port? (systemctl status ssh)",
+        )
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return (
+            f"{place} cannot be reached: {reason(error)}",
+            "is it on, and does a route lead there? (ip route get ADDRESS)",
+        )
+    if isinstance(error, asyncssh.ConnectionLost | ConnectionResetError | BrokenPipeError):
+        return (
+            f"{place} cannot be reached: it closed the connection before the login",
+            "does its sshd refuse this address (fail2ban, MaxStartups, hosts.deny)? see its log",
+        )
+    if isinstance(error, asyncssh.ProtocolError | asyncssh.ProtocolNotSupported):
+        return (
+            f"{place} cannot be reached: what answers on port {port} is not a usable SSH server "
+            f"({reason(error)})",
+            "is the port right?",
+        )
+    return f"{place} cannot be reached: {reason(error)}", "is it on, and does sshd listen there?"
+
+
+def reason(error: Exception) -> str:
+    """Return what an error of the connection says, in as few words as possible."""
+    if isinstance(error, asyncssh.Error):
+        return error.reason
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

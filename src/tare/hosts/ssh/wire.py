@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,26 +14,21 @@ import asyncssh
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.address_pair import AddressPair
-from tare.hosts.ssh.connect import (
-    Door,
-    UnknownKey,
-    boot_of,
-    log_in,
-    prepare,
-    reason,
-    take_back,
-)
+from tare.hosts.ssh.agent_copy import Door, prepare, take_back, unusable
+from tare.hosts.ssh.connect import UnknownKey, boot_of, log_in
 from tare.hosts.ssh.link import Decoder, Frame, Gap, Link
 from tare.hosts.ssh.options import SshOptions
+from tare.hosts.ssh.shell import ByteProcess, NotRun, start_program
+from tare.hosts.ssh.through import reason
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 LEAVING_S = 10.0
 """So long a broken connection is tried again where Tare is to end now."""
 _READ = 1 << 18
+PREPARE = 4
+"""So many times the seconds that a login may take, the agent may take to be copied and to start."""
 _NO_KEEPER = "there is no keeper"
 _SUDO = ("sudo", "-n", "--")
-
-Front = asyncssh.SSHClientProcess[bytes]
 
 
 class Broken(Exception):
@@ -71,7 +65,7 @@ class Wire:
         self._tell = tell
         self._decoder = Decoder()
         self._door: Door | None = None
-        self._front: Front | None = None
+        self._front: ByteProcess | None = None
         self._patience_s = options.patience_s
         self._trying: asyncio.Timeout | None = None
         self.boot = ""
@@ -106,26 +100,57 @@ class Wire:
         """
         connection = await log_in(self._options)
         try:
-            async with asyncio.timeout(4 * self._options.connect_s):
+            async with asyncio.timeout(PREPARE * self._options.connect_s):
                 self._door = await prepare(connection, self._program, self._options)
                 self._front = await self._greet(connection, resume=False)
+        except TimeoutError as error:
+            await self._leave(connection)
+            raise self._too_slow() from error
+        except NotRun as error:
+            await self._leave(connection)
+            raise error.fault(self._options) from error
         except (OSError, asyncssh.Error, Broken) as error:
             words = str(error) if isinstance(error, Broken) else reason(error)
+            fault = await self._no_agent(connection, words)
             await self._leave(connection)
-            raise self._no_agent(words) from error
+            raise fault from error
         except BaseException:
             connection.abort()
             raise
 
     async def _leave(self, connection: asyncssh.SSHClientConnection) -> None:
         """Cut a connection over which no agent could be started, and leave nothing behind."""
-        with contextlib.suppress(OSError, asyncssh.Error):
+        with contextlib.suppress(OSError, asyncssh.Error, NotRun):
             async with asyncio.timeout(self._options.connect_s):
                 await take_back(connection, self._options)
         connection.abort()
 
-    def _no_agent(self, words: str) -> InputError | MachineFault:
+    def _too_slow(self) -> MachineFault:
+        return MachineFault(
+            f"{self._options.name} lets Tare in, but its login shell did not run a command within "
+            f"{PREPARE * self._options.connect_s:g} s",
+            "look for what waits in its start-up files (such as .bashrc), for a full disk and for "
+            f"a file server that does not answer; try: {self._options.login}",
+            transient=True,
+        )
+
+    async def _no_agent(
+        self, connection: asyncssh.SSHClientConnection, words: str
+    ) -> InputError | MachineFault:
+        """Return why the agent does not run on the host.
+
+        Args:
+            connection: The way there.
+            words: What was printed instead.
+        """
         name = self._options.name
+        if self._door is not None:
+            with contextlib.suppress(OSError, asyncssh.Error, NotRun):
+                async with asyncio.timeout(self._options.connect_s):
+                    folder = self._door.agent.rpartition("/")[0]
+                    fault = await unusable(connection, self._options, folder, 0)
+                    if fault is not None:
+                        return fault
         if self._options.sudo and "sudo" in words:
             return InputError(
                 f"{name} does not let its user become root: {words}",
@@ -169,23 +194,24 @@ class Wire:
             took = time.monotonic() - broke
             self._tell(f"{self._options.name} is connected again after {took:.1f} s.")
 
-    async def _greet(self, connection: asyncssh.SSHClientConnection, *, resume: bool) -> Front:
+    async def _greet(
+        self, connection: asyncssh.SSHClientConnection, *, resume: bool
+    ) -> ByteProcess:
         how = ["--resume"] if resume else []
         lease = ["--lease", str(self._options.lease_s)]
         root = _SUDO if self._options.sudo else ()
         command = [*root, self._opened.agent, "keep", *how, *lease, self._opened.keeper]
-        front = await connection.create_process(shlex.join(command), encoding=None)
+        front, opening = await start_program(connection, command)
         front.stdin.write(self._link.greeting())
         self._decoder = Decoder()
         frames: list[Frame] = []
         try:
             async with asyncio.timeout(self._options.connect_s):
-                while not frames:
+                data = await opening.first()
+                while data and not (frames := self._decoder.feed(data)):
                     data = await front.stdout.read(_READ)
-                    if not data:
-                        said = (await front.stderr.read()).decode(errors="replace").strip()
-                        raise Broken(said or "the connection ended")
-                    frames = self._decoder.feed(data)
+                if not data:
+                    raise Broken(await opening.errors() or "the connection ended")
         except TimeoutError:
             raise Broken("no word from the agent") from None
         except ValueError as error:
@@ -200,7 +226,7 @@ class Wire:
             raise Broken(str(gap)) from gap
         return front
 
-    async def _listen(self, front: Front) -> str:
+    async def _listen(self, front: ByteProcess) -> str:
         """Take what comes until the connection breaks; returns how it did."""
         asking = asyncio.create_task(self._ask())
         try:
@@ -218,6 +244,8 @@ class Wire:
             return f"nothing came for {self._options.silence_s:g} s"
         except Gap as gap:
             return str(gap)
+        except ValueError as error:
+            return f"something other than the agent writes to it ({error})"
         except (OSError, asyncssh.Error) as error:
             return reason(error)
         finally:
@@ -228,7 +256,7 @@ class Wire:
             await asyncio.sleep(self._options.silence_s / 4)
             self._link.ask()
 
-    async def _again(self, how: str) -> Front:
+    async def _again(self, how: str) -> ByteProcess:
         self._opened.connection.abort()
         pause = _FIRST_PAUSE_S
         last: Exception = Broken(how)
@@ -243,6 +271,8 @@ class Wire:
                     # A host that comes up refuses connections, and then logins, for a while.
                     except (InputError, MachineFault, Broken, OSError, asyncssh.Error) as error:
                         last = error
+                    except NotRun as error:
+                        last = error.fault(self._options)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE_S)
         except TimeoutError:
@@ -256,7 +286,7 @@ class Wire:
             transient=True,
         )
 
-    async def _try_again(self) -> Front:
+    async def _try_again(self) -> ByteProcess:
         name = self._options.name
         connection = await log_in(self._options)
         try:
@@ -276,7 +306,7 @@ class Wire:
         return front
 
 
-def _write(front: Front, data: bytes) -> None:
+def _write(front: ByteProcess, data: bytes) -> None:
     # What does not get through is sent again over the next connection.
     try:
         front.stdin.write(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
@@ -11,20 +11,13 @@ from pydantic import AfterValidator, Field
 from tare.hosts.ssh.finding import options_for
 from tare.hosts.ssh.options import SshOptions
 from tare.platforms.given import ASK, GivenOptions
-from tare.study.forms import host_alone
+from tare.study.forms import absolute_path, host_alone
 from tare.study.hosting import Login
 from tare.study.platform_options import fault_of
 from tare.study.quantities import Duration
 
 ANY = "ADDRESS"
 """What stands for the machine's address where none is meant: in the docs and for the doctor."""
-
-
-def _absolute(value: str) -> str:
-    path = PurePosixPath(value)
-    if not path.is_absolute() or ".." in path.parts:
-        raise ValueError("must be an absolute path, such as /var/tmp")
-    return value
 
 
 class SshArmOptions(GivenOptions, Login):
@@ -36,7 +29,7 @@ class SshArmOptions(GivenOptions, Login):
     patience: Duration = Field(
         30.0, gt=0, description="How long a broken connection is tried again; the cell goes on."
     )
-    folder: Annotated[str, AfterValidator(_absolute)] = Field(
+    folder: Annotated[str, AfterValidator(absolute_path)] = Field(
         "/tmp",
         description="Where the agent is put in the machine, and removed after each batch; programs "
         "must be allowed to run there.",

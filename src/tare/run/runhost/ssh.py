@@ -40,7 +40,7 @@ ASK_S = 30.0
 def ssh_options(spec: HostSpec) -> SshOptions:
     """Return how the host of a study is reached."""
     assert spec.ssh is not None
-    return options_for(spec.ssh, spec, spec.patience)
+    return options_for(spec.ssh, spec, spec.patience, kept_in=spec.folder)
 
 
 def boot_afar(platform: Platform[Any], options: Any, menu: Boot | None) -> str:

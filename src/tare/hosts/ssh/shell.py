@@ -1,0 +1,219 @@
+"""Commands on a host over SSH whose login shell may print text of its own.
+
+An SSH server passes every command to the user's login shell. Its start-up files may print a
+greeting, on either stream, before the command runs; a forced command may print more after it. A
+random mark on a line of its own therefore comes before and after what a command prints. The command
+line has the form that sh, csh and fish read alike: single quotes, no ``!`` and no line breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import asyncssh
+
+from tare.errors import MachineFault
+from tare.hosts.ssh.options import SshOptions
+from tare.plaintext import plain_line
+
+LONGEST_NOISE = 1 << 20
+"""Bytes of other text that are read before a mark; what prints more does not end."""
+_SHOWN = 300
+_PIECE = 1 << 16
+_BEFORE = 'printf "\\n%s\\n" {mark}; printf "\\n%s\\n" {mark} >&2; '
+_AFTER = '; printf "\\n%s %s\\n" {mark} $?; printf "\\n%s\\n" {mark} >&2'
+
+ByteProcess = asyncssh.SSHClientProcess[bytes]
+
+
+class NotRun(Exception):
+    """The login shell did not run a command.
+
+    Args:
+        shown: What it printed instead.
+        status: Its exit status; None where a signal ended it, or it still runs.
+        endless: Whether it printed more than a start-up file ever does.
+    """
+
+    def __init__(
+        self, shown: bytes | bytearray, status: int | None, *, endless: bool = False
+    ) -> None:
+        self.shown = plain_line(shown.decode(errors="replace"), _SHOWN)
+        self.status = status
+        self.endless = endless
+        super().__init__(self.shown)
+
+    def fault(self, options: SshOptions) -> MachineFault:
+        """Return what to tell the user, with the command that shows the same by hand."""
+        shown = f": {self.shown}" if self.shown else " and prints nothing"
+        if self.endless:
+            return MachineFault(
+                f"the login shell of {options.name} prints without end{shown}",
+                f"correct its start-up files (such as .bashrc); try: {options.login}",
+            )
+        if self.status:
+            return MachineFault(
+                f"the login shell of {options.name} runs no commands: it ends with status "
+                f"{self.status}{shown}",
+                "give the user a shell that runs commands, such as `chsh -s /bin/sh` there, or "
+                f"name another user; try: {options.login}",
+            )
+        return MachineFault(
+            f"{options.name} runs something other than the commands it is sent{shown}",
+            "look for ForceCommand in its sshd_config, command= in its authorized_keys, and exit "
+            f"or exec in the login shell's start-up files; try: {options.login}",
+        )
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that has ended, without what the login shell printed around it."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def words(self) -> str:
+        """What it printed on its standard error, as text."""
+        return self.stderr.decode(errors="replace").strip()
+
+
+async def run_script(
+    connection: asyncssh.SSHClientConnection, script: str, *words: str, input: bytes = b""
+) -> Finished:
+    """Run a script of the POSIX shell to its end.
+
+    Args:
+        connection: The way to the host.
+        script: One line, without ``!``.
+        words: Its arguments.
+        input: What it reads.
+
+    Raises:
+        NotRun: The login shell ran something else, or nothing.
+        asyncssh.Error, OSError: The connection broke.
+    """
+    mark = _new_mark()
+    framed = f"{_BEFORE.format(mark=mark)}( {script} ){_AFTER.format(mark=mark)}"
+    process = await connection.create_process(_sh(framed, words), encoding=None)
+    try:
+        feeding = asyncio.ensure_future(_feed(process, input))
+        out, err = await asyncio.gather(
+            _upto_end(process.stdout, mark), _upto_end(process.stderr, mark)
+        )
+        feeding.cancel()
+        inside = _between(out, mark)
+        if inside is None:
+            await process.wait_closed()
+            raise NotRun(out.strip() or err.strip(), process.returncode)
+        content, status = inside
+        return Finished(status, content, (_between(err, mark) or (err, 0))[0])
+    finally:
+        process.close()
+
+
+async def start_program(
+    connection: asyncssh.SSHClientConnection, argv: Sequence[str]
+) -> tuple[ByteProcess, Opening]:
+    """Start a program whose streams carry bytes of any value.
+
+    Returns:
+        The process, and what finds the beginning of its own output.
+    """
+    mark = _new_mark()
+    framed = _BEFORE.format(mark=mark) + 'exec "$@"'
+    process = await connection.create_process(_sh(framed, argv), encoding=None)
+    return process, Opening(process, mark)
+
+
+class Opening:
+    """The beginning of a program's own output, behind what the login shell printed.
+
+    Args:
+        process: The program.
+        mark: What its output begins with.
+    """
+
+    def __init__(self, process: ByteProcess, mark: str) -> None:
+        self._process = process
+        self._line = _line(mark)
+        self._errors = bytearray(b"\n")
+        # Unread errors would fill the window that both streams share.
+        self._listening = asyncio.ensure_future(self._listen())
+
+    async def first(self) -> bytes:
+        """Return the first bytes that the program wrote itself; none when it wrote nothing.
+
+        Raises:
+            NotRun: The login shell ran something else, or nothing.
+        """
+        seen = bytearray(b"\n")
+        while (at := seen.find(self._line)) < 0:
+            piece = await self._process.stdout.read(_PIECE)
+            if len(seen) > LONGEST_NOISE:
+                raise NotRun(bytes(seen[:_PIECE]), None, endless=True)
+            if not piece:
+                await asyncio.wait({self._listening})
+                await self._process.wait_closed()
+                raise NotRun(seen.strip() or self._errors, self._process.returncode)
+            seen += piece
+        own = bytes(seen[at + len(self._line) :])
+        return own or await self._process.stdout.read(_PIECE)
+
+    async def errors(self) -> str:
+        """Return what the program printed on its standard error until it ended."""
+        await asyncio.wait({self._listening})
+        return self._errors.rpartition(self._line)[2].decode(errors="replace").strip()
+
+    async def _listen(self) -> None:
+        with contextlib.suppress(OSError, asyncssh.Error):
+            while piece := await self._process.stderr.read(_PIECE):
+                self._errors += piece
+                del self._errors[:-LONGEST_NOISE]
+
+
+def _new_mark() -> str:
+    return f"tare-{secrets.token_hex(16)}"
+
+
+def _line(mark: str) -> bytes:
+    return f"\n{mark}\n".encode()
+
+
+def _sh(script: str, words: Sequence[str]) -> str:
+    return shlex.join(["sh", "-c", script, "sh", *words])
+
+
+async def _feed(process: ByteProcess, input: bytes) -> None:
+    # A command need not read all of it; how it ended says more than a broken pipe.
+    with contextlib.suppress(OSError, asyncssh.Error):
+        process.stdin.write(input)
+        await process.stdin.drain()
+        process.stdin.write_eof()
+
+
+async def _upto_end(stream: asyncssh.SSHReader[bytes], mark: str) -> bytes:
+    """Read up to the mark behind a command's output, or up to the end of the stream."""
+    seen = bytearray(b"\n")
+    last = re.compile(rb"\n%s( [0-9]+)?\n" % mark.encode())
+    while len(last.findall(seen)) < 2 and (piece := await stream.read(_PIECE)):
+        seen += piece
+        if len(seen) > LONGEST_NOISE:
+            raise NotRun(seen[:_PIECE], None, endless=True)
+    return bytes(seen)
+
+
+def _between(seen: bytes, mark: str) -> tuple[bytes, int] | None:
+    """Return what is between two marks and the status behind the second; None without them."""
+    _, begun, rest = seen.partition(_line(mark))
+    found = re.search(rb"\n%s(?: ([0-9]+))?\n" % mark.encode(), rest)
+    if not begun or found is None:
+        return None
+    return rest[: found.start()], int(found[1] or 0)
