@@ -71,6 +71,7 @@ def build(
 
     from tare.hosts.local import LocalHost
     from tare.images.toolbox.toolbox import prepare_toolbox
+    from tare.run.cache_wait import announced
     from tare.run.session import agent_path, cache_dir
 
     began = time.monotonic()
@@ -79,9 +80,10 @@ def build(
         print(f"{time.monotonic() - began:6.1f} s  {plain(sentence)}", flush=True)
 
     agent = agent_path()
-    box = asyncio.run(
-        prepare_toolbox(LocalHost(agent), kind.value, agent=agent, cache=cache_dir(), say=say)
-    )
+    with announced():
+        box = asyncio.run(
+            prepare_toolbox(LocalHost(agent), kind.value, agent=agent, cache=cache_dir(), say=say)
+        )
     for note in box.notes:
         print(plain(note))
     found = "was cached" if box.cached else f"was built in {box.took_s:.0f} s"
@@ -172,6 +174,7 @@ def live(
     from tare.hosts.local import LocalHost
     from tare.images.live.image import make_live_image
     from tare.images.toolbox.recipe import KINDS
+    from tare.run.cache_wait import announced
     from tare.run.session import agent_path, cache_dir
 
     if not raw and out.suffix != ".iso":
@@ -185,18 +188,18 @@ def live(
         print(f"{time.monotonic() - began:6.1f} s  {plain(sentence)}", flush=True)
 
     agent = agent_path()
-    made = asyncio.run(
-        make_live_image(
-            LocalHost(agent),
-            out.absolute(),
-            kernel=kernel,
-            toolbox=next((kind for kind in KINDS if kind == toolbox.value), None),
-            words=tuple(append or ()),
-            agent=agent,
-            cache=cache_dir(),
-            say=say,
-        )
+    making = make_live_image(
+        LocalHost(agent),
+        out.absolute(),
+        kernel=kernel,
+        toolbox=next((kind for kind in KINDS if kind == toolbox.value), None),
+        words=tuple(append or ()),
+        agent=agent,
+        cache=cache_dir(),
+        say=say,
     )
+    with announced():
+        made = asyncio.run(making)
     held = f"toolbox {made.toolbox}" if made.toolbox else "no toolbox"
     print(f"{out}: Linux {made.kernel_version}, {held}")
     print(f"SHA-256 {made.digest}")

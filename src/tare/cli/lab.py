@@ -73,6 +73,7 @@ def up(
 
     from tare.lab import background
     from tare.lab.options import LabOptions
+    from tare.run.cache_wait import announced
     from tare.run.session import agent_path, cache_dir
     from tare.study.quantities import parse_size
 
@@ -95,7 +96,8 @@ def up(
         packages=tuple(name.strip() for name in packages.split(",")) if packages else (),
     )
     began = time.monotonic()
-    background.up(options, agent_path(), cache_dir(), print)
+    with announced():
+        background.up(options, agent_path(), cache_dir(), print)
     print(f"the lab is up after {time.monotonic() - began:.0f} s: `tare lab ssh` goes there")
     print("`tare lab down` ends it")
 

@@ -95,10 +95,11 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
     from tare.platforms.doctor import examine
     from tare.platforms.linux.tracing_check import examine_tracing
     from tare.registry import installed
+    from tare.run.cache_wait import announced
     from tare.run.session import agent_path, host_facts, local_setup
     from tare.run.versions import agent_identity
 
-    with local_setup() as setup:
+    with announced(), local_setup() as setup:
         findings = asyncio.run(examine(setup.context, installed().platforms))
         tracing = asyncio.run(examine_tracing(setup.context))
     agent = agent_identity(agent_path())
@@ -159,6 +160,7 @@ def plan(
     import asyncio
 
     from tare.cli.resolving import what_it_can_tell
+    from tare.run.cache_wait import announced
     from tare.run.folder import open_folder
     from tare.run.planning import headlines_of, plan_here, show_plan
 
@@ -166,7 +168,8 @@ def plan(
     wanted, source = read_study(study, changes, hosts)
     if pilot is not None:
         open_folder(pilot)
-    outlook = asyncio.run(plan_here(wanted, source, seed, probe=probe))
+    with announced():
+        outlook = asyncio.run(plan_here(wanted, source, seed, probe=probe))
     show_plan(outlook, piped_or_terminal())
     for sentence in what_it_can_tell(wanted, headlines_of(outlook.plan), pilot):
         tell(f"  {sentence}")

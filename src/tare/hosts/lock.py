@@ -62,8 +62,42 @@ class HostHeld(InputError):
     """Another run holds a host; it passes."""
 
 
+class HostLock:
+    """A host's lock that is held.
+
+    Args:
+        fd: The open file.
+        run: The run that holds it.
+        shared: Whether others may share it.
+    """
+
+    def __init__(self, fd: int, run: str, *, shared: bool) -> None:
+        self._fd = fd
+        self._run = run
+        self._shared = shared
+
+    async def take(self) -> None:
+        """Take the lock, now or again; raises HostHeld where another run has it."""
+        self.take_now()
+
+    async def release(self) -> None:
+        """Let other runs have the host for a while."""
+        if not self._shared:
+            _tell(self._fd, "")
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def take_now(self) -> None:
+        """Take the lock, now or again; raises HostHeld where another run has it."""
+        try:
+            how = fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX
+            fcntl.flock(self._fd, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _taken(self._fd) from None
+        _tell(self._fd, json.dumps({"run": self._run, "pid": os.getpid()}))
+
+
 @contextmanager
-def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> Iterator[None]:
+def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> Iterator[HostLock]:
     """Hold the host for a run; the kernel lets go of it however this process ends.
 
     Args:
@@ -77,12 +111,9 @@ def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> It
     """
     fd = _opened(path or lock_path())
     try:
-        try:
-            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _taken(fd) from None
-        _tell(fd, json.dumps({"run": run, "pid": os.getpid()}))
-        yield
+        lock = HostLock(fd, run, shared=shared)
+        lock.take_now()
+        yield lock
         if not shared:
             _tell(fd, "")
     finally:

@@ -17,7 +17,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,24 @@ from tare.errors import InputError
 MANIFEST = "manifest.json"
 KEPT_DAYS = 30
 _LOCK_RETRY_S = 0.02
+
+WhileWaiting = Callable[[Path], AbstractAsyncContextManager[None]]
+"""Is entered while another process has a cache, whose lock file it is given."""
+_while_waiting: ContextVar[tuple[WhileWaiting, ...]] = ContextVar("while_waiting", default=())
+
+
+@contextlib.contextmanager
+def while_waiting(what: WhileWaiting) -> Iterator[None]:
+    """Have something entered whenever what is called meanwhile waits for another builder.
+
+    What builds is called from far below whoever holds a host or shows progress, by way of every
+    platform; a context variable spares each of them a parameter for it.
+    """
+    before = _while_waiting.set((*_while_waiting.get(), what))
+    try:
+        yield
+    finally:
+        _while_waiting.reset(before)
 
 
 def default_cache() -> Path:
@@ -105,12 +125,7 @@ async def exclusive(cache: Path) -> AsyncIterator[Path]:
             "set XDG_CACHE_HOME to a directory that can",
         ) from error
     try:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                await asyncio.sleep(_LOCK_RETRY_S)
+        await _take(lock, cache / "lock")
         _remove_stale(cache)
         _remove_unused(cache)
         draft = Path(tempfile.mkdtemp(prefix="draft-", dir=cache))
@@ -126,6 +141,27 @@ async def exclusive(cache: Path) -> AsyncIterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+async def _take(lock: int, path: Path) -> None:
+    """Take a cache's lock, and have what waits meanwhile entered where another has it."""
+    if _taken(lock):
+        return
+    async with AsyncExitStack() as waiting:
+        for what in _while_waiting.get():
+            await waiting.enter_async_context(what(path))
+        while True:
+            if _taken(lock):
+                break
+            await asyncio.sleep(_LOCK_RETRY_S)
+
+
+def _taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _remove_stale(cache: Path) -> None:

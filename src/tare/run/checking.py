@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.events import ImageReady, PlatformChecked
-from tare.images.cache import key_of
+from tare.images.cache import key_of, while_waiting
 from tare.platforms.contract import (
     NOTHING_AT_ALL,
     Context,
@@ -244,24 +246,54 @@ async def prepare_arms(setup: RunSetup, study: Study, plan: Plan) -> dict[str, P
     Raises:
         InputError: An arm asks for what cannot be built, such as a device without a driver.
     """
-    patience = asyncio.get_running_loop().call_later(
-        PATIENCE_S, setup.say, "building what the guests boot, which is kept for the next run"
-    )
+    note = _BuildNote(setup.say)
     try:
-        # Machines that boot a live image have the toolbox in that; a peer of theirs has not.
-        need = {
-            name
-            for name in plan.arms
-            if not _brings_toolbox(setup, study, name)
-            or study.arms[name].options.wanted_network == GIVEN
-        }
-        toolbox = await study_toolbox(setup, study) if need else None
-        return {
-            name: await _prepare(setup, plan, name, toolbox if name in need else None)
-            for name in plan.arms
-        }
+        with while_waiting(note.paused):
+            return await _prepare_all(setup, study, plan)
     finally:
-        patience.cancel()
+        note.end()
+
+
+class _BuildNote:
+    """Tells that something is built once that takes a while; not while another process builds.
+
+    Args:
+        say: Is called with a sentence.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._begin()
+
+    def _begin(self) -> None:
+        sentence = "building what the guests boot, which is kept for the next run"
+        self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._say, sentence)
+
+    def end(self) -> None:
+        """Tell nothing any more."""
+        self._timer.cancel()
+
+    @asynccontextmanager
+    async def paused(self, _: Path) -> AsyncIterator[None]:
+        """Tell nothing meanwhile."""
+        self.end()
+        yield
+        self._begin()
+
+
+async def _prepare_all(setup: RunSetup, study: Study, plan: Plan) -> dict[str, Prepared]:
+    # Machines that boot a live image have the toolbox in that; a peer of theirs has not.
+    need = {
+        name
+        for name in plan.arms
+        if not _brings_toolbox(setup, study, name)
+        or study.arms[name].options.wanted_network == GIVEN
+    }
+    toolbox = await study_toolbox(setup, study) if need else None
+    return {
+        name: await _prepare(setup, plan, name, toolbox if name in need else None)
+        for name in plan.arms
+    }
 
 
 def _brings_toolbox(setup: RunSetup, study: Study, arm: str) -> bool:

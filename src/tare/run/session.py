@@ -24,6 +24,7 @@ from tare.platforms.contract import Context
 from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.preflight import preflight, watch_load
 from tare.registry import installed
+from tare.run.cache_wait import GivesWay, giving_way
 from tare.run.calibrating import calibrate
 from tare.run.host_facts import facts_afar, host_facts
 from tare.run.runhost.contract import LocalRunHost, RunHost
@@ -184,14 +185,17 @@ async def _run_host_of(
 ) -> AsyncIterator[Mapping[str, RunHost]]:
     """Reach a study's hosts, clear them of what killed runs left, and keep a ledger of each."""
     async with AsyncExitStack() as held:
+        holds: list[GivesWay] = []
+        if hold:
+            held.enter_context(giving_way(holds, say))
         if hold and any(spec.kind != "ssh" for spec in study.computers.values()):
-            held.enter_context(host_lock(run, shared=_counts_instructions(study)))
+            holds.append(held.enter_context(host_lock(run, shared=_counts_instructions(study))))
             await _clear(LocalHost(agent_path()), say)
         run_hosts: dict[str, RunHost] = {}
         for name, spec in study.computers.items():
             ledger = f"{run}-{name}" if name else run
             if spec.kind == "ssh":
-                opening = _afar(spec, run, ledger, say, hold=hold)
+                opening = _afar(spec, run, ledger, say, holds if hold else None)
             else:
                 opening = _here(spec, study.lab, ledger, say)
             run_hosts[name] = await held.enter_async_context(opening)
@@ -216,7 +220,11 @@ async def _here(
 
 @asynccontextmanager
 async def _afar(
-    spec: HostSpec, run: str, ledger_name: str, say: Callable[[str], None], *, hold: bool
+    spec: HostSpec,
+    run: str,
+    ledger_name: str,
+    say: Callable[[str], None],
+    holds: list[GivesWay] | None,
 ) -> AsyncIterator[RunHost]:
     # Loaded here: a run on this computer should not wait for it.
     from tare.hosts.ssh.host import SshHost
@@ -227,18 +235,20 @@ async def _afar(
     agent, leaving = agent_path(), Leaving()
     options = ssh_options(spec)
     async with AsyncExitStack() as held:
-        if hold:
-            held.enter_context(host_lock(run, state_dir() / f"lock-{_slug(options)}"))
+        if holds is not None:
+            own = state_dir() / f"lock-{_slug(options)}"
+            holds.append(held.enter_context(host_lock(run, own)))
         with leaving.if_cancelled():
             host = await held.enter_async_context(
                 SshHost(options, agent, tell=say, leaving=leaving)
             )
-            if hold:
+            if holds is not None:
                 await _clear(host, say)
             made = _ledger(ledger_name, lambda: host, say, afar=(host, way_of(options)))
             ledger = await held.enter_async_context(made)
-            if hold:
-                await held.enter_async_context(remote_lock(host, ledger, run))
+            if holds is not None:
+                lock = remote_lock(host, ledger, run)
+                holds.append(await held.enter_async_context(lock))
             context = Context(
                 host=host,
                 ledger=ledger,

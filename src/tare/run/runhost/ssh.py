@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.lock import HELD, LOCK_AFAR, holder, taken
-from tare.hosts.processes import start_owned
+from tare.hosts.processes import OwnedProcess, start_owned
 from tare.hosts.ssh.finding import options_for
 from tare.hosts.ssh.options import SshOptions
 from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR
@@ -238,23 +238,50 @@ class SshRunHost:
             )
 
 
-@asynccontextmanager
-async def remote_lock(host: Host, ledger: Ledger, run: str) -> AsyncIterator[None]:
-    """Hold a host over SSH for a run: two of them would measure each other.
+class RemoteLock:
+    """The lock of a host over SSH, held by a process there that ends with Tare.
 
-    The lock is held by a process there, which ends with Tare. A host without ``flock`` is not
-    held.
+    A host without ``flock`` is not held.
+
+    Args:
+        host: The host.
+        ledger: What the process is noted in.
+        run: The run that holds it.
+    """
+
+    def __init__(self, host: Host, ledger: Ledger, run: str) -> None:
+        self._host = host
+        self._ledger = ledger
+        self._run = run
+        self._process: OwnedProcess | None = None
+
+    async def take(self) -> None:
+        """Take the lock; raises HostHeld where another run, of whichever computer, has it."""
+        argv = ["sh", "-c", LOCK_AFAR, "sh", self._run]
+        self._process = process = await start_owned(self._host, self._ledger, argv)
+        said = await process.stdout.readline()
+        # A run that is also on this host as its own holds it already.
+        if said != b"held\n" and await process.wait() == HELD and holder(said)[0] != self._run:
+            raise taken(said, self._host.name)
+
+    async def release(self) -> None:
+        """Let other runs have the host."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(MachineFault):
+                await process.kill()
+
+
+@asynccontextmanager
+async def remote_lock(host: Host, ledger: Ledger, run: str) -> AsyncIterator[RemoteLock]:
+    """Hold a host over SSH for a run: two of them would measure each other.
 
     Raises:
         InputError: Another run, of whichever computer, holds the host.
     """
-    process = await start_owned(host, ledger, ["sh", "-c", LOCK_AFAR, "sh", run])
+    lock = RemoteLock(host, ledger, run)
     try:
-        said = await process.stdout.readline()
-        # A run that is also on this host as its own holds it already.
-        if said != b"held\n" and await process.wait() == HELD and holder(said)[0] != run:
-            raise taken(said, host.name)
-        yield
+        await lock.take()
+        yield lock
     finally:
-        with contextlib.suppress(MachineFault):
-            await process.kill()
+        await lock.release()

@@ -1,0 +1,100 @@
+"""Which process really holds a lock: as the kernel lists it, not as the locked file says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.plaintext import plain_line
+
+LOCKS = Path("/proc/locks")
+PROCESSES = Path("/proc")
+_LOCK = re.compile(
+    r"^\d+: +(?:FLOCK|POSIX|OFDLCK) +\w+ +\w+ +(-?\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ",
+    re.MULTILINE,
+)
+"""A lock that is held, proc_locks(5): its process, device and inode. Waiting ones have `->`."""
+_LONGEST_COMMAND = 120
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """A process that holds a lock.
+
+    Args:
+        pid: Its id.
+        command: What it was started as, as far as that may be read; empty otherwise.
+        certain: Whether it was seen to have the file open, so that no other process is meant.
+    """
+
+    pid: int
+    command: str
+    certain: bool
+
+    @property
+    def words(self) -> str:
+        """It in a phrase."""
+        return f"process {self.pid}" + (f", `{self.command}`" if self.command else "")
+
+
+def holder_of(fd: int) -> LockHolder | None:
+    """Return the process that holds a lock on an open file; None where the kernel lists none.
+
+    Another container's or another computer's processes are not listed. The inode decides where
+    the device differs, as on overlayfs and btrfs; then only a process that has the file open
+    counts.
+
+    Args:
+        fd: The file.
+    """
+    here = os.fstat(fd)
+    try:
+        listed = LOCKS.read_text(errors="replace")
+    except OSError:
+        return None
+    device = (os.major(here.st_dev), os.minor(here.st_dev))
+    guess: LockHolder | None = None
+    for pid_text, major, minor, inode in _LOCK.findall(listed):
+        pid = int(pid_text)
+        if int(inode) != here.st_ino or pid <= 0 or pid == os.getpid():
+            continue
+        if _has_open(pid, here):
+            return LockHolder(pid, command_of(pid), certain=True)
+        if (int(major, 16), int(minor, 16)) == device:
+            guess = LockHolder(pid, command_of(pid), certain=False)
+    return guess
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process of this computer began, in clock ticks since boot; None if it ended.
+
+    Field 22 of ``/proc/PID/stat``, proc(5). A zombie counts as ended.
+    """
+    try:
+        stat = (PROCESSES / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def command_of(pid: int) -> str:
+    """Return a process's command line, without what would steer a terminal; empty: unknown."""
+    try:
+        words = (PROCESSES / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    text = " ".join(word.decode(errors="replace") for word in words if word)
+    return plain_line(text, _LONGEST_COMMAND).replace("`", "'")
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    with contextlib.suppress(OSError):
+        for entry in (PROCESSES / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.path.samestat(entry.stat(), file):
+                    return True
+    return False

@@ -1,0 +1,153 @@
+"""Waiting for whoever builds into the image cache: who it is, and the host is free meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tare.errors import InputError
+from tare.hosts import host_lock
+from tare.images.cache import exclusive, while_waiting
+from tare.run.cache_wait import announced, builder_of, giving_way
+from tare.run.checking import PATIENCE_S, _BuildNote
+
+BUILD = (
+    "import asyncio, sys\n"
+    "from pathlib import Path\n"
+    "from tare.images.cache import exclusive\n"
+    "async def build():\n"
+    "    async with exclusive(Path(sys.argv[1])):\n"
+    "        print('built', flush=True); sys.stdin.read()\n"
+    "asyncio.run(build())"
+)
+LIE = '{"run": "me", "pid": 1}'
+
+
+@contextmanager
+def builder(cache: Path) -> Iterator[subprocess.Popen[str]]:
+    """Have another process build into a cache until its input is closed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUILD, str(cache)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "built\n"
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+def test_who_builds_is_known_from_the_kernel(tmp_path: Path) -> None:
+    with builder(tmp_path) as other:
+        (tmp_path / "lock").write_text(LIE)
+        said = builder_of(tmp_path / "lock")
+    assert f"process {other.pid}" in said
+    assert sys.executable in said
+    assert f"(user {getpass.getuser()}, started at " in said
+    assert str(tmp_path) in said
+    assert "process 1," not in said
+
+
+def test_nobody_is_named_where_nobody_is_known(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text(LIE)
+    for lock in (tmp_path / "lock", tmp_path / "none"):
+        assert builder_of(lock) == f"another process, which builds into {tmp_path}"
+
+
+async def test_the_host_is_free_while_waiting_and_held_again_after(tmp_path: Path) -> None:
+    cache, path = tmp_path / "cache", tmp_path / "host.lock"
+    said: list[str] = []
+
+    async def wait() -> None:
+        async with exclusive(cache):
+            pass
+
+    with builder(cache) as other, host_lock("mine", path) as lock, giving_way([lock], said.append):
+        # Two arms wait at once: it is said once, and the host is held again once.
+        waiting = [asyncio.ensure_future(wait()) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        assert [sentence.split(",")[0] for sentence in said] == [f"waiting for process {other.pid}"]
+        assert "other runs may have the host" in said[0]
+        with host_lock("theirs", path):
+            pass
+        end(other)
+        await asyncio.gather(*waiting)
+        with pytest.raises(InputError, match="the run mine"), host_lock("theirs", path):
+            pass
+    with host_lock("theirs", path):
+        pass
+
+
+async def test_a_host_that_another_run_took_meanwhile_is_theirs(tmp_path: Path) -> None:
+    cache, path = tmp_path / "cache", tmp_path / "host.lock"
+
+    async def wait() -> None:
+        async with exclusive(cache):
+            pass
+
+    with builder(cache) as other, host_lock("mine", path) as lock, giving_way([lock], print):
+        waiting = asyncio.ensure_future(wait())
+        await asyncio.sleep(0.2)
+        with host_lock("theirs", path):
+            end(other)
+            with pytest.raises(InputError, match="the run theirs"):
+                await waiting
+
+
+async def test_a_wait_that_is_cancelled_leaves_the_host_free(tmp_path: Path) -> None:
+    cache, path = tmp_path / "cache", tmp_path / "host.lock"
+
+    async def wait() -> None:
+        async with exclusive(cache):
+            pass
+
+    with builder(cache), host_lock("mine", path) as lock, giving_way([lock], print):
+        waiting = asyncio.ensure_future(wait())
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with host_lock("theirs", path):
+            pass
+
+
+async def test_nothing_is_said_to_be_built_while_another_builds(tmp_path: Path) -> None:
+    said: list[str] = []
+    note = _BuildNote(said.append)
+    with builder(tmp_path) as other, while_waiting(note.paused):
+        asyncio.get_running_loop().call_later(PATIENCE_S + 0.5, end, other)
+        async with exclusive(tmp_path):
+            assert said == []
+            await asyncio.sleep(PATIENCE_S + 0.2)
+            assert len(said) == 1
+            assert "building what the guests boot" in said[0]
+    note.end()
+
+
+async def test_a_command_that_holds_no_host_says_so_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with builder(tmp_path) as other, announced():
+        asyncio.get_running_loop().call_later(0.2, end, other)
+        async with exclusive(tmp_path):
+            pass
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"tare: waiting for process {other.pid}")
+    assert "other runs" not in shown.err
