@@ -234,17 +234,69 @@ def host_with(**files: bytes) -> FakeHost:
 
 async def test_huge_pages_must_be_there_in_the_size_that_is_asked_for() -> None:
     usual = kvm(hugepages=True)
-    assert await lacking_pages(host_with(), usual) is None
-    assert await lacking_pages(host_with(), kvm()) is None
-    empty = await lacking_pages(host_with(**{f"{POOL}/free_hugepages": b"0"}), usual)
-    assert empty == (
-        "the host has no free huge pages of 2 MiB",
-        f"echo 256 > {POOL}/nr_hugepages",
-    )
+    assert await lacking_pages(host_with(), usual, (6 * MIB,)) is None
+    assert await lacking_pages(host_with(), kvm(), (8 << 30,)) is None
     lacking = await lacking_pages(host_with(), kvm(hugepages=True, hugepage_size=1 << 30))
-    assert lacking == ("the host has no huge pages of 1 GiB", "it has 2048 KiB")
+    assert lacking == (
+        "the host has no huge pages of 1 GiB",
+        "it has pages of 2 MiB: name one as `hugepage-size`",
+    )
     none = await lacking_pages(host_with(**{"/proc/meminfo": b"MemTotal: 8 kB"}), usual)
     assert none is not None
+
+
+GIB = 1 << 30
+GIANT = "/sys/kernel/mm/hugepages/hugepages-1048576kB"
+NODE = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB"
+
+
+@pytest.mark.parametrize(
+    ("options", "memories", "pool", "counts", "wanted"),
+    [
+        # An 8 GiB machine on an empty host, and on one that has some pages already.
+        ({}, (8 * GIB,), POOL, (0, 0, 0), 4096),
+        ({}, (8 * GIB,), POOL, (100, 100, 0), 4096),
+        # Others have some in use, and some are promised.
+        ({}, (8 * GIB,), POOL, (512, 12, 0), 4596),
+        ({}, (8 * GIB,), POOL, (4096, 4096, 1), 4097),
+        # With neighbours, and with memory that is no whole number of pages.
+        ({}, (GIB, GIB, 256 * MIB), POOL, (0, 0, 0), 1152),
+        ({}, (GIB + 1,), POOL, (0, 0, 0), 513),
+        ({"hugepage_size": GIB}, (8 * GIB,), GIANT, (0, 0, 0), 8),
+        ({"hugepage_size": GIB}, (8 * GIB,), GIANT, (3, 2, 0), 9),
+        ({"numa_node": 1}, (8 * GIB,), NODE, (10, 10, 0), 4096),
+    ],
+)
+async def test_the_hint_reserves_what_the_machines_lack(
+    options: dict[str, Any],
+    memories: tuple[int, ...],
+    pool: str,
+    counts: tuple[int, int, int],
+    wanted: int,
+) -> None:
+    names = ("nr_hugepages", "free_hugepages", "resv_hugepages")
+    files = {f"{pool}/{name}": b"%d\n" % count for name, count in zip(names, counts, strict=True)}
+    host = host_with(**{GIANT: b""}, **files)
+    lacking = await lacking_pages(host, kvm(hugepages=True, **options), memories)
+    assert lacking is not None
+    assert f"echo {wanted} > {pool}/nr_hugepages" in lacking[1]
+    assert f"{counts[1] - counts[2]} are free" in lacking[0]
+    # Done as it says, nothing is lacking any more.
+    total, free, promised = counts
+    after = {names[0]: wanted, names[1]: free + wanted - total, names[2]: promised}
+    files = {f"{pool}/{name}": b"%d\n" % count for name, count in after.items()}
+    host = host_with(**{GIANT: b""}, **files)
+    assert await lacking_pages(host, kvm(hugepages=True, **options), memories) is None
+
+
+async def test_a_host_with_too_little_memory_is_told_so() -> None:
+    meminfo = MEMINFO + b"MemAvailable:    1048576 kB\n"
+    host = host_with(**{"/proc/meminfo": meminfo, f"{POOL}/free_hugepages": b"0"})
+    lacking = await lacking_pages(host, kvm(hugepages=True), (8 << 30,))
+    assert lacking is not None
+    assert "8 GiB more" in lacking[1]
+    assert "1 GiB available" in lacking[1]
+    assert "echo" not in lacking[1]
 
 
 async def test_memory_is_a_whole_number_of_pages() -> None:

@@ -116,6 +116,8 @@ class Context:
         counted: Whether the host's time counts instructions.
         release: The distribution's release that the kernel's package is of; None: this computer's.
         leaving: Tells the hosts that are reached from here when Tare is to end.
+        memories: The memory in bytes of each machine of the arm that runs at once; empty: not
+            known, as for the doctor.
     """
 
     host: Host
@@ -128,6 +130,7 @@ class Context:
     counted: bool = False
     release: Release | None = None
     leaving: Leaving = field(default_factory=Leaving, compare=False)
+    memories: tuple[int, ...] = ()
 
     @property
     def builder(self) -> Host:

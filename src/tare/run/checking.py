@@ -30,6 +30,7 @@ from tare.run.remembered import keep, question
 from tare.run.runhost.booted import mark_of, marks
 from tare.run.setup import Grounds, RunSetup, platform_of
 from tare.run.toolbox import study_needs, study_toolbox
+from tare.study.memory_held import held_at_once
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.study.platform_options import GIVEN
 from tare.study.releases import release_words
@@ -147,12 +148,14 @@ async def _check_together(
     setup: RunSetup, study: Study, names: Sequence[str], where: Context
 ) -> dict[str, Verdict]:
     """Ask for some arms at once, twins and equals once."""
-    asked: dict[tuple[str | None, ...], asyncio.Task[Verdict]] = {}
+    asked: dict[tuple[object, ...], asyncio.Task[Verdict]] = {}
     tasks: dict[str, asyncio.Task[Verdict]] = {}
     for name in names:
         arm = study.arms[name]
-        context = arm_context(where, study, name)
-        key = (arm.platform, arm.options.model_dump_json(), context.kernel, context.release)
+        memories = held_at_once(study, name)
+        context = dataclasses.replace(arm_context(where, study, name), memories=memories)
+        options = arm.options.model_dump_json()
+        key = (arm.platform, options, context.kernel, context.release, memories)
         if key not in asked:
             check = platform_of(setup, study, name).check(context, arm.options)
             asked[key] = asyncio.ensure_future(check)

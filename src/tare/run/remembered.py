@@ -20,6 +20,7 @@ from tare.hosts.ledger.ledger import state_dir
 from tare.images.cache import KEPT_DAYS, key_of
 from tare.platforms.contract import Verdict
 from tare.run.versions import tare_version
+from tare.study.memory_held import held_at_once
 from tare.study.placement import HostCpus
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def question(host: PlannedHost, study: Study, arm: str, network: bool) -> str:
                 host.platforms[asked.platform], asked.options, study.release_of(arm)
             ),
             "network": network,
+            "memories": held_at_once(study, arm),
         }
     )
 

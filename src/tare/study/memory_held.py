@@ -34,6 +34,30 @@ def little_memory(scenario: Scenario, least: int) -> str:
     )
 
 
+def held_at_once(study: Study, arm: str) -> tuple[int, ...]:
+    """Return the memory of each machine in the scenario whose machines have most of it.
+
+    Neighbours that fill a host count as one: how many there are depends on where they are placed.
+
+    Args:
+        study: Has the scenarios and shapes.
+        arm: Whose machines they are.
+    """
+    own = study.shape_of(arm).memory
+
+    def of(scenario: Scenario) -> tuple[int, ...]:
+        found = [own]
+        for each in scenario.neighbours:
+            found += [each.memory or own] * (1 if each.count == "fill" else each.count)
+        found += [each.memory or own for each in scenario.machines.values() if each.on is None]
+        if (cluster := scenario.cluster) is not None and cluster.external is None:
+            others = cluster.slaves - (cluster.master == "with-first")
+            found += [cluster.memory or own] * others
+        return tuple(found)
+
+    return max((of(each) for each in study.scenarios.values()), key=sum, default=(own,))
+
+
 def cached_beyond(
     study: Study, batches: Iterable[Batch], why: Mapping[str, str], kinds: Mapping[str, Kind]
 ) -> tuple[str, ...]:

@@ -174,7 +174,7 @@ class Libvirt(Platform[LibvirtOptions]):
             tried = await Qemu().check(context, options.like_qemu)
             return replace(tried, versions=versions, capabilities=able)
         try:
-            if problem := await lacking_switches(context.host, options.like_qemu):
+            if problem := await lacking_switches(context.host, options.like_qemu, context.memories):
                 return refused(*problem)
         except TareError as error:
             return refused(error.message, error.hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tare.errors import InputError
 from tare.hosts import Host
@@ -21,27 +22,92 @@ async def page_size(host: Host, options: QemuOptions) -> int | None:
     return int(found[1]) << 10 if found else None
 
 
-async def lacking_pages(host: Host, options: QemuOptions) -> tuple[str, str] | None:
-    """Return what the host lacks of the huge pages that are asked for, and what to do about it."""
+async def lacking_pages(
+    host: Host, options: QemuOptions, memories: Sequence[int] = ()
+) -> tuple[str, str] | None:
+    """Return what the host lacks of the huge pages that are asked for, and what to do about it.
+
+    Args:
+        host: Where the machines will run.
+        options: What is asked for.
+        memories: The memory in bytes of each machine that runs at once; empty: not known.
+    """
     if not options.hugepages:
         return None
     size = await page_size(host, options)
     if size is None:
         return "the host's kernel has no huge pages", "use a kernel with CONFIG_HUGETLBFS"
-    pool = f"{_POOLS}/hugepages-{size >> 10}kB"
-    if not await host.exists(pool):
-        have = (await host.run(["ls", _POOLS], timeout_s=30)).stdout.decode().split()
-        sizes = [f"{name.removeprefix('hugepages-').removesuffix('kB')} KiB" for name in have]
-        return (
-            f"the host has no huge pages of {format_size(size)}",
-            f"it has {', '.join(sizes) or 'none'}",
+    if not await host.exists(f"{_POOLS}/hugepages-{size >> 10}kB"):
+        return await _no_such_size(host, size)
+    pool = _pool(size, options.numa_node)
+    free, total = (
+        await _count(host, f"{pool}/free_hugepages"),
+        await _count(host, f"{pool}/nr_hugepages"),
+    )
+    # Pages that are promised to others count as free until they are touched.
+    free -= await _count(host, f"{pool}/resv_hugepages")
+    needed = sum(-(-memory // size) for memory in memories) or 1
+    if free >= needed:
+        return None
+    return await _too_few(host, options, needed, free, total, size, memories)
+
+
+def _pool(size: int, node: int | None) -> str:
+    """Return the folder of the kernel's pool of pages: the host's, or that of a NUMA node."""
+    pools = _POOLS if node is None else f"/sys/devices/system/node/node{node}/hugepages"
+    return f"{pools}/hugepages-{size >> 10}kB"
+
+
+async def _count(host: Host, file: str) -> int:
+    """Return a number of the pool; 0 where the kernel does not show it, as a node's promises."""
+    try:
+        return int(await host.read(file))
+    except (OSError, ValueError):
+        return 0
+
+
+async def _no_such_size(host: Host, size: int) -> tuple[str, str]:
+    have = (await host.run(["ls", _POOLS], timeout_s=30)).stdout.decode().split()
+    known = [name.removeprefix("hugepages-").removesuffix("kB") for name in have]
+    sizes = sorted(int(text) << 10 for text in known if text.isdecimal())
+    instead = ", ".join(format_size(each) for each in sizes)
+    return (
+        f"the host has no huge pages of {format_size(size)}",
+        f"it has pages of {instead}: name one as `hugepage-size`" if sizes else "it has none",
+    )
+
+
+async def _too_few(
+    host: Host,
+    options: QemuOptions,
+    needed: int,
+    free: int,
+    total: int,
+    size: int,
+    memories: Sequence[int],
+) -> tuple[str, str]:
+    """Return how many pages the machines need, and the command that reserves the missing ones."""
+    where = "" if options.numa_node is None else f" on NUMA node {options.numa_node}"
+    pages = f"huge pages of {format_size(size)}{where}"
+    machines = f"{len(memories)} machines" if len(memories) > 1 else "the machine"
+    held = f"{machines} with {format_size(sum(memories))} of memory" if memories else "a machine"
+    reason = f"{held} need{'s' if len(memories) < 2 else ''} {needed} {pages}, and {free} are free"
+    missing = (needed - free) * size
+    meminfo = await host.read("/proc/meminfo")
+    found = re.search(rb"MemAvailable:\s+(\d+) kB", meminfo)
+    if found and int(found[1]) << 10 < missing:
+        available = format_size(int(found[1]) << 10)
+        return reason, (
+            f"{format_size(missing)} more would have to be reserved, and the host has {available} "
+            "available: lower `shape: memory`, or end what uses the memory"
         )
-    if int(await host.read(f"{pool}/free_hugepages")) == 0:
-        return (
-            f"the host has no free huge pages of {format_size(size)}",
-            f"echo 256 > {pool}/nr_hugepages",
-        )
-    return None
+    file = f"{_pool(size, options.numa_node)}/nr_hugepages"
+    wanted = total + needed - free
+    kernel = f"hugepagesz={size >> 20}M hugepages={wanted}"
+    return reason, (
+        f"run as root: echo {wanted} > {file}; if the file then shows fewer, memory is "
+        f"fragmented: boot the host with {kernel}"
+    )
 
 
 async def require_whole_pages(host: Host, options: QemuOptions, shape: Shape) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from tare.hosts import Host
@@ -47,18 +48,21 @@ def lacking_places(host: Host, options: Placed) -> tuple[str, str] | None:
     return lacking_cpus(listed_cpus(**places), online)
 
 
-async def lacking_switches(host: Host, options: QemuOptions) -> tuple[str, str] | None:
+async def lacking_switches(
+    host: Host, options: QemuOptions, memories: Sequence[int] = ()
+) -> tuple[str, str] | None:
     """Return the first thing that a host lacks for memory, disk, polling and places of threads.
 
     Args:
         host: Where the machines will run.
         options: What is asked for.
+        memories: The memory in bytes of each machine that runs at once; empty: not known.
 
     Returns:
         What is lacking and what to do about it; None where nothing is.
     """
     kept, group = options.disk_format, options.disk_volume_group
-    if problem := await lacking_pages(host, options):
+    if problem := await lacking_pages(host, options, memories):
         return problem
     if problem := await lacking_node(host, options):
         return problem
@@ -69,13 +73,16 @@ async def lacking_switches(host: Host, options: QemuOptions) -> tuple[str, str] 
     return lacking_places(host, options)
 
 
-async def lacking_here(host: Host, options: QemuOptions, offer: Offer) -> tuple[str, str] | None:
+async def lacking_here(
+    host: Host, options: QemuOptions, offer: Offer, memories: Sequence[int] = ()
+) -> tuple[str, str] | None:
     """Return what of the options this QEMU or host lacks, and what to do about it.
 
     Args:
         host: Where the machines will run.
         options: What is asked for.
         offer: What its QEMU offers.
+        memories: As for :func:`lacking_switches`.
     """
     if options.accelerator not in offer.accelerators:
         return f"this QEMU was built without {options.accelerator}", INSTALL

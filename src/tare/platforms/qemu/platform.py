@@ -165,7 +165,7 @@ class Qemu(Platform[QemuOptions]):
                 return verdict(False, f"the host is {machine}; guests are x86_64 so far")
             offer = await offer_of(context.host, context.cache)
             versions["qemu"] = offer.version
-            if problem := await lacking_here(context.host, options, offer):
+            if problem := await lacking_here(context.host, options, offer, context.memories):
                 return verdict(False, *problem)
             knobs, missing = await linux_knobs(context)
             runs_as = await confined_as(context.host, options)
