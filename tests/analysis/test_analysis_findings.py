@@ -21,7 +21,7 @@ from tare.analysis.settings import Settings
 from tare.analysis.statistics import slow_boots
 from tare.analysis.statistics.shares import Share
 from tare.events import CellFinished, Event, Observed, Record, fold_records
-from tare.report.verdicts import lead
+from tare.report.verdicts import findings_told, lead
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu", "other": "qemu"}
 EQUAL = SimulatedMetric("time", dict.fromkeys(ARMS, 1e-3), spreads=(0.004, 0.001))
@@ -63,6 +63,16 @@ def test_equal_arms_are_equivalent_and_the_lead_may_say_so() -> None:
     assert {effect.verdict for effect in found.effects} == {"equivalent"}
     assert all(verdict.equivalent == 1 for verdict in found.arm_verdicts)
     assert found.failures == ()
+
+
+@pytest.mark.parametrize("blocks", [6, 8, 12, 20])
+def test_two_modes_of_boots_are_in_the_effect_and_on_the_first_screen(blocks: int) -> None:
+    slow = set(range(1, blocks + 1, 2))
+    found = compared(times(1.3, "vm", slow), blocks=blocks, shared_spread=0.0)
+    (flag,) = [flag for flag in of(found).flags if flag.kind == "two-humped"]
+    assert flag.text.startswith("the boots of vm form two groups, which an average hides (dip")
+    assert any("the boots of vm form two groups" in said for said in findings_told(found))
+    assert not any(flag.kind == "two-humped" for flag in of(found, "other").flags)
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,37 @@ def two_heaps(n: int) -> list[float]:
     return [float(value) for value in rng.permutation(found)]
 
 
-def test_sixteen_values_are_tested_and_fewer_are_not() -> None:
-    found = two_humped(two_heaps(16))
-    assert found == pytest.approx(expected(sorted(two_heaps(16)))) and found.dip > 0.1
-    assert two_humped(two_heaps(15)) == NOTHING
-    assert two_humped([5.0] * 16) == NOTHING
+@pytest.mark.parametrize("n", [6, 8, 12, 15, 16])
+def test_six_values_and_more_are_tested(n: int) -> None:
+    found = two_humped(two_heaps(n))
+    assert found == pytest.approx(expected(sorted(two_heaps(n)))) and found.dip > 0.1
+    assert two_humped([5.0] * n) == NOTHING
+
+
+def test_fewer_than_six_values_are_not_tested() -> None:
+    assert two_humped([1.0, 1.01, 1.02, 9.0, 9.01]) == NOTHING
+
+
+def test_two_modes_of_twelve_boots_are_flagged() -> None:
+    values = [1.0, 1.01, 1.02, 0.99, 0.98, 1.03, 2.0, 2.01, 2.02, 1.99, 1.98, 2.03]
+    found = two_humped(values)
+    assert found.flagged and found.p < 0.005
+
+
+@pytest.mark.parametrize("n", [6, 7, 8, 12, 16])
+@pytest.mark.parametrize("law", ["uniform", "standard_normal", "standard_exponential"])
+def test_one_hump_is_hardly_ever_flagged_as_two(law: str, n: int) -> None:
+    """At most the level's 1 %, of 1,000 samples of which no more than 20 may exceed it."""
+    rng = np.random.default_rng(n)
+    draw = getattr(rng, law)
+    assert sum(two_humped(draw(size=n)).flagged for _ in range(1000)) <= 20
+
+
+def test_values_that_repeat_in_two_modes_are_flagged_where_the_clock_is_finer() -> None:
+    values = [20.0] * 6 + [35.0] * 6
+    assert not two_humped(values).flagged
+    assert two_humped(values, step=5.0).flagged
+    assert not two_humped([20.0] * 6 + [21.0] * 6, step=1.0).flagged
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tare.analysis.arm_summaries import summarise_arm
 from tare.analysis.comparison import ArmVerdict, Comparison
 from tare.analysis.corrections import corrections
 from tare.analysis.duets import overlaps
-from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up
+from tare.analysis.effects import Estimate, Pair, clock_step, estimate_all, pair_up
 from tare.analysis.families import Tested, tested
 from tare.analysis.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.flags import Known, doubts, flags_of, robust_flags
@@ -116,14 +116,16 @@ class Comparing:
         order = [self.settings.baseline, *named, *sorted(valued)]
         return tuple(arm for arm in dict.fromkeys(order) if arm in valued)
 
-    def _humped(self) -> frozenset[tuple[Key, str]]:
-        """Return whose *boots* have two humps: values within a boot are no sample of boots."""
-        return frozenset(
-            (key, arm)
-            for key, measured in self.measured.items()
-            for arm in measured.arms
-            if two_humped(list(measured.values(arm, logs=False).values())).flagged
-        )
+    def _humped(self) -> Mapping[tuple[Key, str], float]:
+        """Return whose *boots* have two humps, with the test's p; values in a boot do not count."""
+        found = {}
+        for key, measured in self.measured.items():
+            for arm in measured.arms:
+                values = list(measured.values(arm, logs=False).values())
+                humps = two_humped(values, step=clock_step(measured.unit, values))
+                if humps.flagged:
+                    found[key, arm] = humps.p
+        return found
 
     def _pool(self) -> dict[str, tuple[str, str]]:
         """Take each baseline and its twin together in all that was measured."""

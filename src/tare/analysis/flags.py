@@ -26,7 +26,7 @@ class Known:
 
     Args:
         unsteady: Flags of series that had not warmed up.
-        humped: Metrics and arms whose boots have two humps.
+        humped: Metrics and arms whose boots have two humps, with the dip test's p.
         slow: Slow boots by metric and arm.
         lost: Cells that do not count.
         level: Below which a p is told.
@@ -35,7 +35,7 @@ class Known:
     """
 
     unsteady: Mapping[SeriesKey, tuple[Flag, ...]]
-    humped: frozenset[tuple[Key, str]]
+    humped: Mapping[tuple[Key, str], float]
     slow: Mapping[tuple[Key, str], SlowBoots]
     lost: LostCells
     level: float
@@ -62,8 +62,11 @@ def flags_of(
         )
         unsteady = known.unsteady.get(series, ())
         flags += [replace(flag, text=f"{arm}: {flag.text}") for flag in unsteady]
-        if (pair.key, arm) in known.humped:
-            text = f"the boots of {arm} have two humps, which a mean hides"
+        if (p := known.humped.get((pair.key, arm))) is not None:
+            text = (
+                f"the boots of {arm} form two groups, which an average hides "
+                f"(dip test, p = {p:.2g})"
+            )
             flags.append(Flag("two-humped", text))
         key = pair.key
         share = known.overlaps.get(Cells(key.scenario, key.workload, key.parameters, arm), 1.0)

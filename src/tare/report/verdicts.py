@@ -36,8 +36,8 @@ from tare.report.words import (
 MANY = 4
 """More arms than this are counted in the lead, not named."""
 
-HIDDEN = ("slow-boots", "serial", "together", "seldom")
-"""What is said of an arm at once: boots in another mode, blocks that hang together, rare losses."""
+HIDDEN = ("slow-boots", "two-humped", "serial", "together", "seldom")
+"""What an arm's line says: boots in another mode, autocorrelated blocks, rare losses."""
 
 OF_ARM = ("together",)
 """What is said of all metrics of an arm at once."""
