@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import Loads, Neighbour
 from tare.workloads import WORKLOADS, MachineFacts, Metric
 from tare.workloads.applications.command import CommandMetric
+from tare.workloads.contract import Better, Kind
 
 MB = 1e6
 
@@ -222,11 +224,47 @@ def test_no_metric_of_any_workload_is_below_zero(metric: Metric, value: float) -
         assert metric.impossible(0.0)
 
 
-def test_a_studys_own_figure_may_be_below_zero_unless_a_ratio_is_taken() -> None:
+@pytest.mark.parametrize("headline", [False, True])
+def test_whether_zero_is_possible_does_not_depend_on_being_a_headline(headline: bool) -> None:
+    for metric in ALL:
+        placed = replace(metric, headline=headline)
+        assert placed.impossible(0.0) == metric.impossible(0.0)
+
+
+@pytest.mark.parametrize("better", ["lower", "neither"])
+@pytest.mark.parametrize("kind", ["typical", "tail", "maximum"])
+def test_a_headline_that_counts_what_went_wrong_may_be_zero(better: Better, kind: Kind) -> None:
+    drops = Metric("drops", "1", better, "Packets that were lost.", kind, headline=True)
+    assert drops.impossible(0.0) == ""
+    assert drops.impossible(-1.0) == "drops is -1, and cannot be less"
+
+
+def test_no_headline_that_takes_time_can_be_zero_but_the_greatest_excess() -> None:
+    times = [m for m in ALL if m.headline and m.unit == "s" and m.name != "excess-max"]
+    assert len(times) >= 10
+    assert all(metric.impossible(0.0) for metric in times)
+
+
+@pytest.mark.parametrize("headline", [False, True])
+def test_a_studys_own_figure_says_which_values_are_possible(headline: bool) -> None:
+    def said(better: Better, values: str | None, value: float) -> str:
+        figure = CommandMetric.model_validate(
+            {"unit": "1", "better": better, "regex": "x ([0-9]+)", "values": values}
+            | ({"headline": True} if headline else {})
+        )
+        return figure.of("errors").impossible(value)
+
+    assert said("lower", None, 0.0) == said("lower", None, -3.0) == ""
+    assert said("higher", None, 0.0) == "errors is 0, and cannot be 0 or less"
+    assert said("higher", "zero-or-more", 0.0) == ""
+    assert said("higher", "zero-or-more", -1.0) == "errors is -1, and cannot be less"
+    assert said("higher", "any", -1.0) == ""
+    assert said("lower", "above-zero", 0.0) == "errors is 0, and cannot be 0 or less"
+
+
+def test_a_studys_own_balance_may_be_below_zero() -> None:
     figure = CommandMetric(unit="1", better="neither", regex="x ([0-9]+)")
     assert figure.of("balance").impossible(-3.0) == ""
-    headline = CommandMetric(unit="1", better="higher", regex="x ([0-9]+)", headline=True)
-    assert headline.of("score").impossible(0.0)
 
 
 class Account:

@@ -48,8 +48,9 @@ class Metric:
         kind: ``typical`` values get t-intervals on log-ratios; ``tail`` and ``maximum`` get
             order-statistic or boot-level bootstrap intervals only.
         headline: Whether it stands for the workload on the report's first screen.
-        may_be_zero: Whether a machine can have had a zero: nothing was lost, or too little to see.
-            None: not where more is better, nor in a headline.
+        may_be_zero: Whether 0 is a possible value. True of counts and shares of what went wrong,
+            whose best value is 0; False of what takes time or is worked through. None: possible
+            unless more is better.
         may_be_negative: Whether it can be below zero, as only a study's own figures are.
     """
 
@@ -68,7 +69,7 @@ class Metric:
             return ""
         zero = self.may_be_zero
         if zero is None:
-            zero = self.better != "higher" and not self.headline
+            zero = self.better != "higher"
         if value == 0 and zero:
             return ""
         told = with_unit(f"{value:g}", self.unit)

@@ -106,6 +106,12 @@ class CommandMetric(Parameters):
         description="Whether it is on the report's first screen, and a run goes on until it is "
         "precise. If none is, `wall-time` is.",
     )
+    values: Literal["above-zero", "zero-or-more", "any"] | None = Field(
+        default=None,
+        description="Which values are possible; a cell with another value is withheld. Default: "
+        "`above-zero` where `better` is `higher`, else `any`. Where values of 0 or less occur, "
+        "Tare compares differences instead of ratios.",
+    )
     summary: str = Field(default="", max_length=500, description="What it means, in one sentence.")
 
     @model_validator(mode="after")
@@ -126,6 +132,7 @@ class CommandMetric(Parameters):
         """Return the metric under the study's name for it."""
         where = f"`{self.regex or self.field}`"
         summary = self.summary or f"What its output says at {where}."
+        values = self.values or ("above-zero" if self.better == "higher" else "any")
         return Metric(
             name,
             self.unit,
@@ -133,9 +140,8 @@ class CommandMetric(Parameters):
             summary,
             self.kind,
             self.headline,
-            # What a figure of the study's own may be, only its headline tells: a ratio is taken.
-            may_be_zero=not self.headline,
-            may_be_negative=not self.headline,
+            may_be_zero=values != "above-zero",
+            may_be_negative=values == "any",
         )
 
 

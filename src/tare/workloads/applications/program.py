@@ -12,7 +12,13 @@ from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.values import numbers, per_second
 
 TIMES: tuple[Metric, ...] = (
-    Metric("wall-time", "s", "lower", "Time of one run from start to end: the median of the runs."),
+    Metric(
+        "wall-time",
+        "s",
+        "lower",
+        "Time of one run from start to end: the median of the runs.",
+        may_be_zero=False,
+    ),
     Metric(
         "cpu-time",
         "s",

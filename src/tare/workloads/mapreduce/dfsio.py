@@ -74,6 +74,7 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
                     "lower",
                     "From the start of the client to its end, with all that YARN takes.",
                     headline=True,
+                    may_be_zero=False,
                 ),
                 *(Metric(f"{way}-{name}", "B/s", "higher", text) for name, text in _WORDS.items()),
                 Metric(

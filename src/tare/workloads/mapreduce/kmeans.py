@@ -89,6 +89,7 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
             "From the start of Mahout's driver to its end: a job for each iteration, and one that "
             "puts each point to its centre, with all that YARN takes.",
             headline=True,
+            may_be_zero=False,
         ),
         *step_metrics("cluster"),
         Metric("jobs", "1", "neither", "Jobs that it took; all the others' values are their sums."),

@@ -91,6 +91,7 @@ def _metrics() -> tuple[Metric, ...]:
             "lower",
             "From the start of the client to its end, with all that YARN takes.",
             headline=True,
+            may_be_zero=False,
         ),
         *step_metrics("query"),
         *whole_metrics(),

@@ -74,6 +74,7 @@ class Terasort(EngineWorkload[TerasortParameters]):
             "lower",
             "Sorting, from the start of the client to its end, with all that YARN takes.",
             headline=True,
+            may_be_zero=False,
         ),
         *step_metrics("sort"),
         Metric("generate-time", "s", "lower", "Making the records, which is writing."),

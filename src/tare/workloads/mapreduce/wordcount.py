@@ -63,6 +63,7 @@ class Wordcount(EngineWorkload[WordcountParameters]):
             "lower",
             "From the start of the client to its end, with all that YARN takes.",
             headline=True,
+            may_be_zero=False,
         ),
         *step_metrics("count"),
         *whole_metrics(),

@@ -91,6 +91,7 @@ class MemoryLatency(Workload[MemoryLatencyParameters]):
             f"Time of a load from a working set of {format_size(size)} ({meaning}): the median of "
             "batches.",
             headline=size in HEADLINES,
+            may_be_zero=False,
         )
         for size, meaning in STATED.items()
     )

@@ -41,7 +41,14 @@ class ExchangeParameters(Parameters):
 
 def _latencies(what: str) -> tuple[Metric, ...]:
     return (
-        Metric("latency-median", "s", "lower", f"Median time of {what}.", headline=True),
+        Metric(
+            "latency-median",
+            "s",
+            "lower",
+            f"Median time of {what}.",
+            headline=True,
+            may_be_zero=False,
+        ),
         Metric("latency-p99", "s", "lower", f"99th percentile of {what}.", kind="tail"),
         Metric("latency-p99.9", "s", "lower", f"99.9th percentile of {what}.", kind="tail"),
         Metric("latency-max", "s", "lower", f"Longest time of {what}.", kind="maximum"),

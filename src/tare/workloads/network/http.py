@@ -82,7 +82,14 @@ class HttpLoad(Workload[HttpLoadParameters]):
     metrics = (
         Metric("requests", "1/s", "higher", "Requests answered per second.", headline=True),
         Metric("bandwidth", "B/s", "higher", "Bytes of files received per second."),
-        Metric("response-median", "s", "lower", "Median time of a request.", headline=True),
+        Metric(
+            "response-median",
+            "s",
+            "lower",
+            "Median time of a request.",
+            headline=True,
+            may_be_zero=False,
+        ),
         Metric("response-p99", "s", "lower", "99th percentile of a request.", kind="tail"),
         Metric("response-p99.9", "s", "lower", "99.9th percentile of a request.", kind="tail"),
         Metric("response-max", "s", "lower", "Longest time of a request.", kind="maximum"),

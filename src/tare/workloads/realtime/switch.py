@@ -54,7 +54,14 @@ class Switch(Workload[SwitchParameters]):
     realtime = True
     from_machine = ("allow_untrusted_tsc",)
     metrics = (
-        Metric("latency-median", "s", "lower", "Median time of a switch.", headline=True),
+        Metric(
+            "latency-median",
+            "s",
+            "lower",
+            "Median time of a switch.",
+            headline=True,
+            may_be_zero=False,
+        ),
         Metric("latency-min", "s", "lower", "Shortest time of a switch."),
         Metric("latency-p99", "s", "lower", "99th percentile of a switch.", kind="tail"),
         Metric("latency-p99.9", "s", "lower", "99.9th percentile of a switch.", kind="tail"),
@@ -65,6 +72,7 @@ class Switch(Workload[SwitchParameters]):
             "Longest time of a switch.",
             kind="maximum",
             headline=True,
+            may_be_zero=False,
         ),
     )
 

@@ -106,6 +106,7 @@ class Tick(Workload[TickParameters]):
             "Mean duration of the loop divided by its undisturbed duration. Left out where the "
             "machine was faster than undisturbed, as its speed changed.",
             headline=True,
+            may_be_zero=False,
         ),
         Metric(
             "excess-max",

@@ -49,7 +49,14 @@ class Wakeup(Workload[WakeupParameters]):
     parameters = WakeupParameters
     realtime = True
     metrics = (
-        Metric("latency-median", "s", "lower", "Median time to wake up.", headline=True),
+        Metric(
+            "latency-median",
+            "s",
+            "lower",
+            "Median time to wake up.",
+            headline=True,
+            may_be_zero=False,
+        ),
         Metric("latency-min", "s", "lower", "Shortest time to wake up."),
         Metric("latency-p99", "s", "lower", "99th percentile of the time to wake up.", kind="tail"),
         Metric(
@@ -66,6 +73,7 @@ class Wakeup(Workload[WakeupParameters]):
             "Longest time to wake up.",
             kind="maximum",
             headline=True,
+            may_be_zero=False,
         ),
     )
 

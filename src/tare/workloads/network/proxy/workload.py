@@ -59,7 +59,14 @@ def _latencies() -> tuple[Metric, ...]:
         words = _WORDS[stage]
         first = stage == course.OFFERED
         found += [
-            Metric(f"{name}-median", "s", "lower", f"Median time {words}.", headline=first),
+            Metric(
+                f"{name}-median",
+                "s",
+                "lower",
+                f"Median time {words}.",
+                headline=first,
+                may_be_zero=False if first else None,
+            ),
             Metric(f"{name}-p99", "s", "lower", f"99th percentile of it {words}.", "tail"),
         ]
     return tuple(found)
@@ -98,6 +105,7 @@ class Proxy(Workload[ProxyParameters]):
             "lower",
             "CPU time of the host for the machine, for each request.",
             headline=True,
+            may_be_zero=False,
         ),
         Metric(
             "requests-at-least",
