@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,13 +14,11 @@ from tare.analysis.between import pooled
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Effect, VerdictWord
 from tare.analysis.noise import noise_floor
-from tare.analysis.proofs import explanation, flatten, proof_differences
 from tare.analysis.rundata import RunData
 from tare.analysis.settings import Settings
 from tare.analysis.verdict import significant
 from tare.errors import InputError
 from tare.events import CellFinished, Observed, Record, fold_records
-from tare.events.results import MachineResult
 
 
 def truth(qemu: float, bare: float = 1.0) -> dict[str, float]:
@@ -262,61 +259,6 @@ def test_an_arm_without_the_baseline_is_said_to_be_incomparable(tmp_path: Path) 
     assert found.effects == ()
     assert any("nothing can be compared" in note for note in found.notes)
     assert [summary.arm for summary in found.summaries] == ["qemu-pv"]
-
-
-# --- Environment proofs --------------------------------------------------------------------------
-
-
-def machine(arm: str, proof: dict[str, Any], role: str = "subject") -> MachineResult:
-    return MachineResult(arm, 1, arm, "alone", role, 1.0, proof, {}, True, "", (), {})
-
-
-def test_proofs_are_compared_and_explained() -> None:
-    base = {
-        "kernel": {"release": "6.1", "tainted": 0},
-        "cpu": {"flags": "avx fpu tsc"},
-        "nics": [],
-        "topology": {"usable": [0, 1]},
-    }
-    guest = {
-        "kernel": {"release": "6.1-rt", "tainted": 1},
-        "cpu": {"flags": "fpu hypervisor tsc"},
-        "nics": [{"driver": "virtio_net"}],
-        "topology": {"usable": [0, 1]},
-    }
-    found = proof_differences(
-        [machine("bare", base), machine("vm", guest), machine("vm", {"x": 1}, role="neighbour")],
-        "bare",
-        ["bare", "vm", "never-started"],
-    )
-    by_path = {difference.path: difference for difference in found}
-    assert set(by_path) == {"kernel.release", "kernel.tainted", "cpu.flags", "nics.0.driver"}
-    assert by_path["cpu.flags"].baseline_value == "only here: avx"
-    assert by_path["cpu.flags"].arm_value == "only here: hypervisor"
-    assert by_path["nics.0.driver"].baseline_value == "(absent)"
-    assert by_path["kernel.release"].explains
-    assert not by_path["kernel.tainted"].explains
-    assert found[-1].path == "kernel.tainted"
-
-
-def test_what_varies_alike_in_both_arms_is_no_difference() -> None:
-    machines = [
-        machine("bare", {"memory": {"swap": 1}, "kernel": {"release": "a"}}),
-        machine("bare", {"memory": {"swap": 2}, "kernel": {"release": "b"}}),
-        machine("vm", {"memory": {"swap": 2}, "kernel": {"release": "c"}}),
-    ]
-    (difference,) = proof_differences(machines, "bare", ["vm"])
-    assert (difference.path, difference.varies) == ("kernel.release", True)
-
-
-def test_proofs_without_a_baseline_and_odd_values() -> None:
-    assert proof_differences([machine("vm", {"a": 1})], "bare", ["vm"]) == ()
-    # No two machines have one address: that is no difference of their arms.
-    both = [machine(arm, {"network": {"address": arm}}) for arm in ("bare", "vm")]
-    assert proof_differences(both, "bare", ["vm"]) == ()
-    assert flatten({"a": {"b": None, "c": True, "d": []}}) == {"a.c": "True"}
-    assert explanation("mitigations.meltdown")
-    assert explanation("machine.product") == ""
 
 
 HERE_AND_THERE = {

@@ -23,7 +23,7 @@ from tare.analysis.host_costs import host_costs
 from tare.analysis.order import Order, orders, widened
 from tare.analysis.places import places_in_blocks
 from tare.analysis.places import taken_together as place_together
-from tare.analysis.proofs import proof_differences
+from tare.analysis.proofs import changes_told, environment_changes, proof_differences
 from tare.analysis.results import DECLARED, Effect, Family, Interval, Key, cost_not_excluded
 from tare.analysis.rundata import RunData
 from tare.analysis.sessions import in_sessions
@@ -157,6 +157,8 @@ class Comparing:
             for block in measured.arms.get(arm, ())
         }
         baselines = {arm: settings.baseline_of(arm) for arm in self.arms}
+        changed = environment_changes(self.runs)
+        notes = self._notes(len(blocks), effects, controls, floors)
         return Comparison(
             runs=self.runs,
             title=str(self.runs[0].study.get("title") or self.runs[0].study.get("study", "")),
@@ -179,11 +181,12 @@ class Comparing:
                 settings.own_baselines,
             ),
             host_costs=host_costs(self.runs, self.emulated),
-            notes=self._notes(len(blocks), effects, controls, floors),
+            notes=(*changes_told(changed), *notes),
             own_baselines=settings.own_baselines,
             pooled=dict(self.pooled.values()),
             position=settings.position,
             failures=failure_rates(self.runs, baselines, settings.confidence),
+            environment_changes=changed,
         )
 
     def _control_pairs(self) -> list[Pair]:

@@ -44,7 +44,8 @@ class ProofDifference:
         explains: Whether it could explain a result.
         why: How it could, in a sentence; empty otherwise.
         varies: Whether the value differed between machines of one arm as well (values are
-            those of the first machines then).
+            those of the first machines that differ then).
+        when: In which blocks they differ, such as ``from block 5 on``; empty: in all.
     """
 
     arm: str
@@ -54,6 +55,35 @@ class ProofDifference:
     explains: bool
     why: str
     varies: bool
+    when: str = ""
+
+
+@dataclass(frozen=True)
+class EnvironmentChange:
+    """Something in the environment of one or more arms that changed during a run.
+
+    Args:
+        arms: The arms that changed alike.
+        path: Where in the proof.
+        block: The first block after the change.
+        before: The value until then; ``(absent)`` where it was missing.
+        after: The value from that block on.
+        blocks: All blocks at which it changed, ``block`` first.
+        why: How it could explain a result; empty if it could not.
+    """
+
+    arms: tuple[str, ...]
+    path: str
+    block: int
+    before: str
+    after: str
+    blocks: tuple[int, ...]
+    why: str
+
+    @property
+    def explains(self) -> bool:
+        """Whether it could explain a result."""
+        return bool(self.why)
 
 
 @dataclass(frozen=True)
@@ -153,6 +183,7 @@ class Comparison:
         arm_verdicts: Sentences for the first screen, one per arm.
         proof_differences: Differences between the arms' environment proofs and the baseline's,
             those that could explain a result first.
+        environment_changes: What changed within arms during a run.
         host_costs: What machines cost the host.
         notes: What the reader must know about the whole (few blocks, other hosts, resumed,
             withheld cells ...), as sentences.
@@ -185,6 +216,7 @@ class Comparison:
     position: bool = False
     failures: tuple[FailureRate, ...] = ()
     pairs: AllPairs | None = None
+    environment_changes: tuple[EnvironmentChange, ...] = ()
 
     @property
     def against(self) -> str:

@@ -34,6 +34,7 @@ from tare.report.rare import rare_parts
 from tare.report.rendering import SCRIPTS, filled
 from tare.report.results import (
     effects_table,
+    environment_changes_table,
     host_cost_table,
     lost_cells_table,
     proof_table,
@@ -266,6 +267,7 @@ def _tables(
         *far_tables(comparison, series),
         host_cost_table(comparison),
         proof_table(comparison, emulated),
+        environment_changes_table(comparison, emulated),
         lost_cells_table(runs),
         skipped_table(runs),
         kernels_table(runs),

@@ -152,7 +152,16 @@ def environment_table(pair: RunPair) -> Table[Difference]:
             if flat.get(path) != theirs.get(path)
         ]
     for arm, different in between_runs(pair).items():
-        rows += [Difference(arm, d.path, d.baseline_value, d.arm_value, d.why) for d in different]
+        rows += [
+            Difference(
+                arm,
+                f"{d.path} ({d.when})" if d.when else d.path,
+                d.baseline_value,
+                d.arm_value,
+                d.why,
+            )
+            for d in different
+        ]
     columns: tuple[Column[Difference], ...] = (
         Column("where", lambda r: r[0], "Where"),
         Column("path", lambda r: r[1], "What"),

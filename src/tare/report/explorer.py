@@ -238,7 +238,11 @@ def _differences(comparison: Comparison) -> dict[str, Any]:
         if len(of_arm[1]) < MOST_DIFFERENCES:
             of_arm[1].append(
                 [
-                    legible(difference.path),
+                    legible(
+                        f"{difference.path} ({difference.when})"
+                        if difference.when
+                        else difference.path
+                    ),
                     short(legible(difference.baseline_value), 100),
                     short(legible(difference.arm_value), 100),
                     legible(difference.why),

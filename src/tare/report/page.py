@@ -28,6 +28,7 @@ from tare.report.provenance import (
 )
 from tare.report.results import (
     effects_table,
+    environment_changes_table,
     host_cost_table,
     lost_cells_table,
     lost_groups_table,
@@ -113,6 +114,7 @@ class Page:
     checks: Shown | None
     explaining: Shown | None
     all_differences: Shown | None
+    environment_changes: Shown | None
     warnings: tuple[str, ...]
     method: tuple[str, ...]
     calibration: Shown | None
@@ -177,6 +179,7 @@ def make_page(
     emulated = frozenset().union(*(run.emulated_arms for run in runs))
     costs = host_cost_table(comparison)
     proofs = proof_table(comparison, emulated)
+    changes = environment_changes_table(comparison, emulated)
     explaining = any(difference.explains for difference in comparison.proof_differences)
     lost, skipped = lost_cells_table(runs), skipped_groups_table(runs)
     checks, calibration = checks_table(runs), calibration_table(runs)
@@ -215,6 +218,7 @@ def make_page(
         checks=checks.shown() if checks.rows else None,
         explaining=proof_groups_table(comparison, emulated).shown() if explaining else None,
         all_differences=proofs.shown() if proofs.rows else None,
+        environment_changes=changes.shown() if changes.rows else None,
         warnings=_warnings(runs),
         method=method_of(comparison),
         calibration=calibration.shown() if calibration.rows else None,

@@ -12,6 +12,7 @@ from tare.analysis.model import (
     CellResult,
     Comparison,
     Effect,
+    EnvironmentChange,
     HostCost,
     Interval,
     ProofDifference,
@@ -262,9 +263,37 @@ def proof_table(comparison: Comparison, emulated: frozenset[str]) -> Table[Proof
         Column("explains", lambda d: d.explains),
         Column("why", lambda d: d.why, "How it could explain a result"),
         Column("varies", lambda d: d.varies),
+        Column("when", lambda d: d.when, "Blocks", lambda d: d.when or "all"),
     )
     caption = f"Differences between the arms' environments and that of {comparison.against}"
     return Table("environment", caption, columns, comparison.proof_differences)
+
+
+def environment_changes_table(
+    comparison: Comparison, emulated: frozenset[str]
+) -> Table[EnvironmentChange]:
+    """Return what changed in the environment of arms from one block to a later one."""
+    columns: tuple[Column[EnvironmentChange], ...] = (
+        Column("block", lambda c: c.block, "From block", numeric=True),
+        Column(
+            "arms",
+            lambda c: ", ".join(c.arms),
+            "Arms",
+            lambda c: ", ".join(marked(arm, arm in emulated) for arm in c.arms),
+        ),
+        Column("path", lambda c: c.path, "What"),
+        Column("before", lambda c: c.before, "Before"),
+        Column("after", lambda c: c.after, "From then on"),
+        Column(
+            "again",
+            lambda c: ", ".join(map(str, c.blocks[1:])),
+            "Changed again at block",
+            lambda c: ", ".join(map(str, c.blocks[1:])) or NONE,
+        ),
+        Column("why", lambda c: c.why, "How it could explain a result", lambda c: c.why or NONE),
+    )
+    caption = "What changed in the environment during the run"
+    return Table("environment-changes", caption, columns, comparison.environment_changes)
 
 
 @dataclass(frozen=True)
@@ -288,6 +317,7 @@ def proof_groups_table(comparison: Comparison, emulated: frozenset[str]) -> Tabl
         if difference.explains:
             arms.setdefault(difference.why, {})[difference.arm] = None
             values = f"{difference.baseline_value} → {difference.arm_value}"
+            values += f" ({difference.when})" if difference.when else ""
             found.setdefault(difference.why, {})[f"{difference.path}: {values}"] = None
 
     def what(group: ProofGroup) -> str:

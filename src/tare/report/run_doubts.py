@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.analysis.model import Comparison, RunData
+from tare.analysis.proofs import changes_told
 from tare.report.svg import legible
 from tare.report.words import counted, joined
 
@@ -25,6 +26,10 @@ def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
         if not run.complete:
             found.append(f"The {when} run is not complete.")
         found += [f"The {when} run: {legible(doubt)}" for doubt in run.doubts]
+        found += [
+            f"The {when} run: {legible(told[:1].lower() + told[1:])}"
+            for told in changes_told(one.environment_changes)
+        ]
         found += _alone(when, one, other)
     return tuple(found)
 
