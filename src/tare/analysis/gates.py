@@ -22,6 +22,7 @@ from tare.analysis.comparison import Comparison
 from tare.analysis.results import Effect, Interval
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.statistics.tails import median_interval
+from tare.analysis.words import unfit_words
 from tare.errors import InputError
 from tare.study.checking import closest
 from tare.study.quantities import DURATION_UNITS
@@ -155,7 +156,29 @@ def parse_gate(text: str, floor: float = 0.0, share: float = 0.0) -> Gate:
     )
 
 
-def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple[Checked, ...]:
+def unfit_reason(before: Comparison, after: Comparison) -> str:
+    """Return why no gate is decided by two runs: a host of theirs was not fit for measuring.
+
+    Empty where both were fit. Where time counts instructions, the host's state changes no result.
+    """
+    found = [
+        f"the host of the run {when} was not fit for measuring: {words}"
+        for when, comparison in (("before", before), ("after", after))
+        for run in comparison.runs
+        if (words := unfit_words(run)) and not run.counts_instructions
+    ]
+    if not found:
+        return ""
+    return f"{'; '.join(found)}. Run it again on a fit host, or add --accept-unfit"
+
+
+def check(
+    before: Comparison,
+    after: Comparison,
+    gates: Sequence[Gate],
+    *,
+    accept_unfit: bool = False,
+) -> tuple[Checked, ...]:
     """Hold all gates of one call against two runs; they are one family.
 
     Each side of each interval errs in at most `ERROR` ÷ checks, so that any gate at all is
@@ -167,6 +190,8 @@ def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple
         before: The first run.
         after: The second.
         gates: The gates.
+        accept_unfit: Whether to decide gates although a host was not fit for measuring. Without
+            it they are all open then, with the reason.
 
     Raises:
         InputError: A gate is about nothing that both runs have; says what there is. Or an arm that
@@ -180,9 +205,13 @@ def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple
         _require_unit(gate, [change for change in found if gate.matches(change)])
     checks = sum(gate.matches(change) for gate in gates for change in found)
     narrow = changes(before, after, 1 - 2 * ERROR / max(1, checks), ranges=True)
-    return tuple(
+    found_by = tuple(
         _checked(gate, change) for gate in gates for change in narrow if gate.matches(change)
     )
+    unfit = "" if accept_unfit else unfit_reason(before, after)
+    if not unfit:
+        return found_by
+    return tuple(replace(one, outcome="open", reason=unfit) for one in found_by)
 
 
 def _about_nothing(gate: Gate, found: Sequence[Change]) -> InputError:

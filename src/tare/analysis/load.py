@@ -88,6 +88,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         started_at=min(max(fold.started_at, 0.0), _LAST_DAY),
         resumed=fold.resumed,
         checks=fold.checks,
+        were_bad=tuple(fold.unfit),
         calibrated=tuple(fold.calibrated.values()),
         sessions=tuple(fold.sessions.begun.values()),
         platforms=fold.platform_results(),

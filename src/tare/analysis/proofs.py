@@ -60,13 +60,14 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
     ("disks.*", "another disk, cache mode or queue"),
     ("scratch.*", "the files lie on another kind of disk, or under another cache mode"),
     ("settings.*", "the agent changed a setting in one arm only"),
+    ("placement.*", "other CPUs of the host, or another memory limit"),
 )
 """Paths in the proof (shell patterns) and how a difference there could explain a result."""
 
 UNALIKE = frozenset({"network.address"})
 """What no two machines share, and no difference between arms."""
 
-PLACED = frozenset({"confinement.cpus_allowed", "topology.usable"})
+PLACED = frozenset({"confinement.cpus_allowed", "topology.usable", "placement.cpus"})
 """What follows the CPUs that Tare chose for a machine, which it may choose anew in each block."""
 
 SIZES = frozenset({"memory.total"})

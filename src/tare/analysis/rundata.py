@@ -89,6 +89,7 @@ class RunData:
         calibrated: What the agent and others told of each host before the first block.
         sessions: Those that were begun, where one computer was booted in turns.
         breaks: Between which blocks something changed that the user accepted.
+        were_bad: Pre-flight checks that were bad at any time; ``checks`` has the newest.
     """
 
     folder: Path
@@ -125,6 +126,13 @@ class RunData:
     block_hosts: Mapping[int, str] = field(default_factory=dict)
     calibrated: tuple[Calibrated, ...] = ()
     sessions: tuple[SessionResult, ...] = ()
+    were_bad: tuple[CheckResult, ...] = ()
+
+    @property
+    def unfit(self) -> tuple[CheckResult, ...]:
+        """The checks that found the host unfit for measuring, at the start or at any resumption."""
+        bad = (check for check in (*self.were_bad, *self.checks) if check.level == "bad")
+        return tuple(dict.fromkeys(bad))
 
     @cached_property
     def observations(self) -> pl.DataFrame:

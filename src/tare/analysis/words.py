@@ -229,3 +229,8 @@ def not_alike(runs: Sequence[RunData]) -> list[str]:
         for note in notes
         if note.startswith((ONE_KERNEL, BY_RELEASE, BEYOND_MEMORY))
     ]
+
+
+def unfit_words(run: RunData) -> str:
+    """Return why a run's host was not fit for measuring; empty if it was."""
+    return "; ".join(f"{each.name} ({each.found})" for each in run.unfit)

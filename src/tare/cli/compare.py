@@ -91,20 +91,30 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Of two runs, a page of all changes, one file."),
     ] = None,
+    accept_unfit: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unfit",
+            help="Decide gates although a run's host was not fit for measuring.",
+        ),
+    ] = False,
 ) -> None:
     """Show the effects of one run, or how those of a second differ from those of the first.
 
-    Of two runs the difference of their effects to the baseline is told, of more what they say
-    together; raw values of different runs are never compared. With gates the exit status is 0
-    where all hold, 1 where one fails, and 3 where more blocks would have to tell; with --bisect
-    125 in place of 3.
+    For two runs, the output starts with what differs between them besides their results, then
+    shows how each effect against the baseline changed; for more, what the runs say together. Raw
+    values of different runs are never compared. With gates the exit status is 0 if all hold, 1 if
+    one fails, and 3 if one is open: more blocks are needed, or a run's host was not fit for
+    measuring (see --accept-unfit). With --bisect it is 125 instead of 3.
     For example: tare compare before after --gate 'switch latency-median < +5 %'
     """
     with _for_bisect(bisect):
         if bisect and not (gate or gates):
             raise InputError("--bisect is about gates", "name a gate by --gate or --gates")
+        if accept_unfit and not (gate or gates):
+            raise InputError("--accept-unfit is about gates", "name a gate by --gate or --gates")
         told = (tuple(gate or ()), gates, tuple(floor or ()))
-        outcome = _compare(directories, baseline, told, Shown(pairs, form, out, html))
+        outcome = _compare(directories, baseline, told, Shown(pairs, form, out, html, accept_unfit))
     if outcome is not None:
         raise typer.Exit((BISECT if bisect else EXIT)[outcome])
 
@@ -137,6 +147,7 @@ class Shown:
     form: As
     out: Path | None
     html: Path | None
+    accept_unfit: bool = False
 
 
 def _compare(
@@ -158,7 +169,7 @@ def _compare(
             _page(runs, baseline, shown.html, console)
         if limits or gates:
             before, after = (compared_with(run, baseline) for run in runs)
-            return _gate(before, after, told, shown.form, shown.out, console)
+            return _gate(before, after, told, shown, console)
     if shown.out is None:
         _tables(directories, baseline, console, pairs=shown.pairs)
         return None
@@ -285,8 +296,7 @@ def _gate(
     before: Comparison,
     after: Comparison,
     told: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
-    form: As,
-    out: Path | None,
+    shown: Shown,
     console: Console,
 ) -> Outcome:
     from tare.analysis.gate_files import read_gates, with_floors
@@ -297,13 +307,20 @@ def _gate(
     texts, path, floors = told
     asked = (*map(parse_gate, texts), *(read_gates(path) if path is not None else ()))
     asked = with_floors(asked, floors)
-    checked = check(before, after, asked)
-    text = FORMATS[form.value](checked)
-    if out is None:
+    checked = check(before, after, asked, accept_unfit=shown.accept_unfit)
+    doubts = doubts_of(before, after)
+    text = FORMATS[shown.form.value](checked, doubts)
+    if shown.out is None:
         console.print(text, markup=False, soft_wrap=True, end="")
     else:
-        put_for_user(out, text.encode(), ELSEWHERE)
-    for doubt in doubts_of(before, after):
-        # Beside what other programs read, not in it.
+        put_for_user(shown.out, text.encode(), ELSEWHERE)
+    for doubt in doubts if not _read_twice(shown) else ():
+        # Next to what other programs read, not in it.
         print(f"tare: note: {doubt}", file=sys.stderr)
     return worst(checked)
+
+
+def _read_twice(shown: Shown) -> bool:
+    """Return whether a reader sees both outputs on one terminal, of which one has the notes."""
+    both = sys.stdout.isatty() and sys.stderr.isatty()
+    return both and shown.out is None and shown.form in (As.text, As.markdown, As.junit)

@@ -120,6 +120,8 @@ class Fold:
     started_at: float = 0.0
     resumed: int = 0
     checks: tuple[CheckResult, ...] = ()
+    unfit: dict[CheckResult, None] = field(default_factory=dict)
+    """Each check that was bad, whenever the host was looked at."""
     calibrated: dict[str, Calibrated] = field(default_factory=dict)
     """The newest of each host."""
     platforms: dict[str, PlatformChecked] = field(default_factory=dict)
@@ -179,6 +181,7 @@ class Fold:
                 self._resume(event)
             case Preflight():
                 self.checks = checks_since(self.checks, event)
+                self.unfit |= dict.fromkeys(c for c in self.checks if c.level == "bad")
             case Calibrated():
                 self.calibrated[event.host] = event
             case Planned():

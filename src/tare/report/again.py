@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from tare.analysis.model import RunData
+from tare.analysis.run_differences import settings_sha256
 from tare.report.svg import legible
 
 
@@ -29,7 +30,8 @@ def again(run: RunData) -> Again:
     facts = [
         ("Run", run.run),
         ("Study", run.study_path),
-        ("Its SHA-256", run.study_sha256),
+        ("SHA-256 of its file", run.study_sha256),
+        ("SHA-256 of all settings", settings_sha256(run)),
         ("Seed of the order", str(run.seed)),
         *((("Changed on the command line", " ".join(run.changes)),) if run.changes else ()),
         *((f"Version of {name}", str(version)) for name, version in sorted(run.versions.items())),

@@ -19,7 +19,7 @@ from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
 from tare.report.arrange import arranged
 from tare.report.nothing_common import why_nothing
-from tare.report.run_doubts import doubts_of
+from tare.report.run_doubts import doubts_of, studies_of
 from tare.report.svg import legible
 from tare.report.words import (
     NONE,
@@ -67,6 +67,8 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
         )  # fmt: skip
     short = any(not math.isfinite(one.change.high) for one in found)
     runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
+    for doubt in doubts_of(before, after):
+        console.print(Text(f"Note: {doubt}", "yellow"), soft_wrap=True)
     print_table(
         console,
         f"{runs[1]} against {runs[0]}: how each effect against {base} changed",
@@ -76,8 +78,6 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
         "effects are compared, never values of different runs. With --gate all gates are one "
         "family." + (f" {FEW}, so shorter ones have no interval." if short else ""),
     )
-    for doubt in doubts_of(before, after):
-        console.print(Text(f"Note: {doubt}", "yellow"), soft_wrap=True)
     for one in found:
         if one.reason:
             what, arm = _about(names, one.change.before)
@@ -108,6 +108,8 @@ def render_together(comparisons: Sequence[Comparison], console: Console) -> None
             f"± {percent(math.expm1(mean.between))}",
             percent(mean.inconsistency),
         )
+    for told in studies_of([comparison.runs[0] for comparison in every]):
+        console.print(Text(f"Note: {told}", "yellow"), soft_wrap=True)
     print_table(
         console,
         f"{len(comparisons)} runs together, each effect against {first.baseline}",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tare.analysis.changed import Changed, changed
 from tare.analysis.model import Comparison, RunData, VerdictWord
+from tare.analysis.run_differences import settings_sha256
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.outputs import put_for_user
@@ -122,7 +123,7 @@ def changes_page(pair: RunPair, found: Sequence[Changed], folder: Path) -> Chang
             for when, run in (("Before", before), ("After", after))
             for key, value in (
                 ("run", run.run), ("folder", run.folder), ("blocks", len(run.blocks_finished)),
-                ("seed", run.seed), ("study’s SHA-256", run.study_sha256),
+                ("seed", run.seed), ("SHA-256 of its settings", settings_sha256(run)),
             )
         ),
         footer=f"Made by Tare {legible(str(after.versions.get('tare', '')))} from both runs’ "

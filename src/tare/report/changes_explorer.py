@@ -12,8 +12,9 @@ from urllib.parse import quote
 from tare.analysis.changed import Changed
 from tare.analysis.model import Key, RunData
 from tare.analysis.monitoring import monitors
+from tare.analysis.run_differences import machine_differences
 from tare.report.anchors import anchor_of
-from tare.report.changes_table import RunPair, between_runs, changes_table
+from tare.report.changes_table import RunPair, changes_table
 from tare.report.explorer import (
     MOST_DIFFERENCES,
     cells_of_runs,
@@ -126,17 +127,17 @@ def _values(
 
 
 def _told_differences(pair: RunPair) -> dict[str, Any]:
-    return {
-        arm: [
-            len(different),
-            [
-                [legible(d.path), short(legible(d.baseline_value), 100),
-                 short(legible(d.arm_value), 100), legible(d.why)]
+    """Return by arm how its machines differ between the runs: how many ways, and the first few."""
+    found = {}
+    for arm in pair.before[pair.chosen].arms:
+        if different := machine_differences(*pair.runs, arm):
+            told = [
+                [legible(d.what), short(legible(d.before), 100), short(legible(d.after), 100),
+                 legible(d.why)]
                 for d in different[:MOST_DIFFERENCES]
-            ],
-        ]
-        for arm, different in between_runs(pair).items()
-    }  # fmt: skip
+            ]  # fmt: skip
+            found[arm] = [len(different), told]
+    return found
 
 
 def _reports(runs: Sequence[RunData], folder: Path) -> list[list[str]]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tare.analysis.changed import Changed
 from tare.analysis.formatting import format_quantity
-from tare.analysis.model import Comparison, ProofDifference, RunData
-from tare.analysis.proofs import flatten, proof_differences
+from tare.analysis.model import Comparison, RunData
+from tare.analysis.run_differences import (
+    RunDifference,
+    environment_differences,
+    study_differences,
+)
 from tare.report.anchors import anchor_of
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
@@ -41,16 +44,6 @@ class RunPair:
     def runs(self) -> tuple[RunData, RunData]:
         """The first run and the second."""
         return self.before[self.chosen].runs[0], self.after[self.chosen].runs[0]
-
-
-class Difference(NamedTuple):
-    """Something that differs between the runs: where, what, before, after, and what of it."""
-
-    where: str
-    what: str
-    before: str
-    after: str
-    why: str
 
 
 def what_of(one: Changed, names: Names) -> str:
@@ -138,51 +131,15 @@ def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
     )
 
 
-def environment_table(pair: RunPair) -> Table[Difference]:
-    """Return what differs between the runs: hosts, versions, and machines arm by arm."""
+def environment_table(pair: RunPair) -> Table[RunDifference]:
+    """Return what differs between the runs: studies, hosts, versions, and arms one by one."""
     before, after = pair.runs
-    rows: list[Difference] = []
-    for what, one, other in (
-        ("host", before.host, after.host), ("version", before.versions, after.versions),
-    ):  # fmt: skip
-        flat, theirs = flatten(one), flatten(other)
-        rows += [
-            Difference(what, path, flat.get(path, "–"), theirs.get(path, "–"), "")
-            for path in sorted({*flat, *theirs})
-            if flat.get(path) != theirs.get(path)
-        ]
-    for arm, different in between_runs(pair).items():
-        rows += [
-            Difference(
-                arm,
-                f"{d.path} ({d.when})" if d.when else d.path,
-                d.baseline_value,
-                d.arm_value,
-                d.why,
-            )
-            for d in different
-        ]
-    columns: tuple[Column[Difference], ...] = (
-        Column("where", lambda r: r[0], "Where"),
-        Column("path", lambda r: r[1], "What"),
-        Column("baseline_value", lambda r: r[2], "Before", lambda r: short(r[2], 120)),
-        Column("arm_value", lambda r: r[3], "After", lambda r: short(r[3], 120)),
-        Column("why", lambda r: r[4], "How it could explain a change", lambda r: r[4] or "–"),
+    rows = (*study_differences(before, after), *environment_differences(before, after))
+    columns: tuple[Column[RunDifference], ...] = (
+        Column("where", lambda r: r.where, "Where"),
+        Column("path", lambda r: r.what, "What"),
+        Column("baseline_value", lambda r: r.before, "Before", lambda r: short(r.before, 120)),
+        Column("arm_value", lambda r: r.after, "After", lambda r: short(r.after, 120)),
+        Column("why", lambda r: r.why, "How it could explain a change", lambda r: r.why or "–"),
     )
-    return Table("environment", "What differs between the runs", columns, tuple(rows))
-
-
-def between_runs(pair: RunPair) -> dict[str, tuple[ProofDifference, ...]]:
-    """Return by arm how its machines differ between the runs, what could explain it first."""
-    before, after = pair.runs
-    found = {}
-    for arm in pair.before[pair.chosen].arms:
-        machines = [
-            replace(machine, arm=when)
-            for when, run in (("before", before), ("after", after))
-            for machine in run.machines
-            if machine.arm == arm
-        ]
-        if different := proof_differences(machines, "before", ("before", "after")):
-            found[arm] = different
-    return found
+    return Table("environment", "What differs between the runs", columns, rows)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 from xml.etree import ElementTree
 
 from tare.analysis.formatting import format_quantity
@@ -65,9 +66,10 @@ def _floor(one: Checked) -> str:
     return f"; by its floor the limit is {limit}"
 
 
-def as_text(checked: Sequence[Checked]) -> str:
-    """Return one line for each gate, and the outcome of all."""
-    lines = [
+def as_text(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
+    """Return what differs between the runs, one line for each gate, and the outcome of all."""
+    lines = [f"Note: {legible(doubt)}" for doubt in doubts]
+    lines += [
         f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} {_told(one)}"
         + legible(_but(one))
         for one in checked
@@ -82,9 +84,11 @@ def _error(checked: Sequence[Checked]) -> str:
     return f"{family}: wrongly failed or passed in at most {100 * ERROR:g} % of calls"
 
 
-def as_markdown(checked: Sequence[Checked]) -> str:
-    """Return a table for a pull request."""
-    lines = [
+def as_markdown(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
+    """Return what differs between the runs, and a table, for a pull request."""
+    lines = [f"- {_prose(doubt)}" for doubt in doubts]
+    lines += [
+        *([""] if doubts else []),
         f"**Gates: {worst(checked)}** ({_error(checked)})",
         "",
         "| | gate | what | change, or value |",
@@ -96,6 +100,11 @@ def as_markdown(checked: Sequence[Checked]) -> str:
         ),
     ]
     return "\n".join([*lines, ""])
+
+
+def _prose(text: str) -> str:
+    """Return a sentence in which Markdown finds no markup but code."""
+    return re.sub(r"([\\*_\[\]|#~])", r"\\\1", " ".join(legible(text).split())).replace("<", "&lt;")
 
 
 def _code(text: str) -> str:
@@ -111,8 +120,11 @@ def _cell(text: str) -> str:
     return " ".join(legible(text).split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def as_junit(checked: Sequence[Checked]) -> str:
-    """Return JUnit's XML: what fails is a failure, what is open is skipped with the reason."""
+def as_junit(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
+    """Return JUnit's XML: what fails is a failure, what is open is skipped with the reason.
+
+    What differs between the runs is in the suite's properties and in its output.
+    """
     counts = {outcome: sum(one.outcome == outcome for one in checked) for outcome in STATUS}
     suite = ElementTree.Element(
         "testsuite",
@@ -122,6 +134,10 @@ def as_junit(checked: Sequence[Checked]) -> str:
         skipped=str(counts["open"]),
         errors="0",
     )
+    if doubts:
+        properties = ElementTree.SubElement(suite, "properties")
+        for doubt in doubts:
+            ElementTree.SubElement(properties, "property", name="note", value=legible(doubt))
     for one in checked:
         case = ElementTree.SubElement(
             suite, "testcase", classname=legible(one.gate.text), name=_name(one)
@@ -132,10 +148,13 @@ def as_junit(checked: Sequence[Checked]) -> str:
             ElementTree.SubElement(
                 case, "skipped", message=f"{_change(one)}{_floor(one)}; {_why(one)}"
             )
+    if doubts:
+        said = ElementTree.SubElement(suite, "system-out")
+        said.text = "".join(f"Note: {legible(doubt)}\n" for doubt in doubts)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def as_bmf(checked: Sequence[Checked]) -> str:
+def as_bmf(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
     """Return Bencher's metric format: each effect of the run after, and its change."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for one in checked:
@@ -160,7 +179,7 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def as_github(checked: Sequence[Checked]) -> str:
+def as_github(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
     """Return what github-action-benchmark reads as ``customSmallerIsBetter``: cost factors."""
     found: list[dict[str, Any]] = []
     for one in checked:
@@ -180,7 +199,7 @@ def as_github(checked: Sequence[Checked]) -> str:
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
-def as_openmetrics(checked: Sequence[Checked]) -> str:
+def as_openmetrics(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
     """Return OpenMetrics' text: change, its ends, and the outcome as exit status."""
     lines = []
     series: Mapping[str, tuple[str, Callable[[Checked], float]]] = {
@@ -224,7 +243,13 @@ def _number(value: float) -> str:
     return repr(float(value))
 
 
-FORMATS: Mapping[str, Callable[[Sequence[Checked]], str]] = {
+class Written(Protocol):
+    """A way to write gates, with what differs between the runs where readers see it."""
+
+    def __call__(self, checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str: ...  # noqa: D102
+
+
+FORMATS: Mapping[str, Written] = {
     "text": as_text,
     "markdown": as_markdown,
     "junit": as_junit,

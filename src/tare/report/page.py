@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tare.analysis.formatting import format_duration
 from tare.analysis.model import Comparison, RunData
+from tare.analysis.words import unfit_words
 from tare.report.again import Again, again
 from tare.report.drawing import Drawn, Noted
 from tare.report.kernels import kernels_table
@@ -278,8 +279,8 @@ def _partial(run: RunData) -> str:
 
 
 def _unfit(run: RunData) -> str:
-    bad = [f"{check.name} ({check.found})" for check in run.checks if check.level == "bad"]
-    return f"The host was not fit for measuring: {'; '.join(bad)}." if bad else ""
+    words = unfit_words(run)
+    return f"The host was not fit for measuring: {words}." if words else ""
 
 
 def _doubtful(run: RunData) -> str:

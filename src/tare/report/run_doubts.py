@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.model import Comparison, RunData
 from tare.analysis.proofs import changes_told
+from tare.analysis.run_differences import (
+    RunDifference,
+    environment_differences,
+    study_differences,
+)
+from tare.analysis.words import unfit_words
 from tare.report.svg import legible
-from tare.report.words import counted, joined
+from tare.report.words import counted, joined, short
 
 FACTS = ("name", "hostname", "machine", "cpu_model", "cpus")
 """What tells hosts apart."""
+MOST = 6
+"""Differences of a kind that a sentence lists; the rest is counted."""
+LONGEST = 60
+"""Characters of a value in such a sentence."""
 
 
 def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
     """Return what a reader of the comparison has to know first; empty where there is nothing."""
     first, second = before.runs[0], after.runs[0]
     found = []
-    if first.study_sha256 != second.study_sha256:
-        found.append("The runs are of different versions of the study, or of different studies.")
+    found += _studies(first, second)
     found += _hosts(first, second)
+    found += _environment(first, second)
     for when, one, other in (("first", before, after), ("second", after, before)):
         run = one.runs[0]
+        if words := unfit_words(run):
+            found.append(f"The host of the {when} run was not fit for measuring: {legible(words)}.")
         if not run.complete:
             found.append(f"The {when} run is not complete.")
         found += [f"The {when} run: {legible(doubt)}" for doubt in run.doubts]
@@ -32,6 +44,55 @@ def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
         ]
         found += _alone(when, one, other)
     return tuple(found)
+
+
+def studies_of(runs: Sequence[RunData]) -> tuple[str, ...]:
+    """Return how the studies of several runs differ from that of the first, a line for each run."""
+    first, *others = runs
+    return tuple(
+        f"{legible(run.run)} against {legible(first.run)}: {told}"
+        for run in others
+        for told in _studies(first, run)
+    )
+
+
+def _studies(first: RunData, second: RunData) -> list[str]:
+    """Return how what was measured differs: the studies, the options, and the settings."""
+    names = [legible(str(run.study.get("study") or run.study_path)) for run in (first, second)]
+    found = []
+    if names[0] != names[1]:
+        found.append(f"The runs are of different studies: {names[0]} and {names[1]}.")
+    options, settings = [], []
+    for each in study_differences(first, second):
+        (options if each.where == "command line" else settings).append(each)
+    found += [
+        f"The runs were started with different options: {legible(each.before)} → "
+        f"{legible(each.after)}."
+        for each in options
+    ]
+    if settings:
+        found.append(f"What was measured differs: {_first_few(settings)}.")
+    return found
+
+
+def _environment(first: RunData, second: RunData) -> list[str]:
+    """Return how hosts, versions, platforms and machines differ, what could matter first."""
+    different = environment_differences(first, second)
+    if not different:
+        return []
+    ordered = sorted(different, key=lambda each: not each.why)
+    return [f"Hosts, versions, platforms or machines differ: {_first_few(ordered)}."]
+
+
+def _first_few(different: Sequence[RunDifference]) -> str:
+    told = [
+        f"{'' if each.where == 'study' else f'{legible(each.where)} '}{legible(each.what)}: "
+        f"{short(legible(each.before), LONGEST)} → {short(legible(each.after), LONGEST)}"
+        for each in different[:MOST]
+    ]
+    rest = len(different) - len(told)
+    more = [f"and {rest} more (`tare compare --html` lists all)"] if rest else []
+    return "; ".join([*told, *more])
 
 
 def _hosts(first: RunData, second: RunData) -> list[str]:

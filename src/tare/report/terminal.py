@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tare.analysis.interference import interference
 from tare.analysis.model import Comparison, Effect
+from tare.analysis.words import unfit_words
 from tare.report.arrange import arranged
 from tare.report.interference import neighbours_answer
 from tare.report.results import effects_table
@@ -71,7 +72,10 @@ def comparison_view(
         parts.append(Text(neighbours_answer(hurts)))
     said = (*failures_told(comparison), *findings_told(comparison))
     parts += [Text(told, style="yellow") for told in said]
-    parts += [Text(f"Note: {legible(note)}", style="yellow") for note in comparison.notes]
+    unfit = [words for run in comparison.runs if (words := unfit_words(run))]
+    notes = [f"The host was not fit for measuring: {words}." for words in unfit]
+    notes += comparison.notes
+    parts += [Text(f"Note: {legible(note)}", style="yellow") for note in notes]
     if effects:
         source = effects_table(comparison, "terminal", effects)
         body = _lines(source) if width < STACKED else _table(source, width, plain)
