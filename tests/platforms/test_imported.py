@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from run.run_driving import tare
 from tare.errors import InputError
 from tare.platforms.contract import Shape
-from tare.platforms.imported.model import Arm
+from tare.platforms.imported.arm import Arm
 from tare.platforms.imported.numbers import UNITS, bytes_of, whole
 from tare.platforms.imported.ovf import _unit
 from tare.platforms.imported.read import import_bytes, import_file
@@ -25,6 +25,7 @@ from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.linux.network import Link
 from tare.platforms.qemu.command import Places, command
+from tare.platforms.qemu.enlightenments import USUAL_HYPERV
 from tare.platforms.qemu.options import QemuOptions
 from tare.run.catalog import build_catalog
 from tare.study.load import load_study
@@ -104,6 +105,7 @@ OVF = """<?xml version="1.0"?>
   </VirtualHardwareSection></VirtualSystem>
 </Envelope>
 """
+WITHOUT_RELAXED = sorted({*USUAL_HYPERV} - {"hv-relaxed"})
 
 
 def imported(text: str) -> Arm:
@@ -133,7 +135,8 @@ def test_a_domain_of_libvirts_becomes_an_arm() -> None:
         "hugepages": True,
         "hugepage-size": 2 << 20,
         "mlock": True,
-        "enlightenments": {"hyperv": True},
+        # The one enlightenment that the domain has, of those that Tare has usually.
+        "enlightenments": {"hyperv": True, "remove": WITHOUT_RELAXED},
         # Of threads that are not named, `cpuset` of <vcpu> says where they are.
         "emulator-cpus": [0, 1, 2, 3],
         "scheduling": {"weight": 512},
@@ -166,6 +169,7 @@ def test_a_command_line_of_qemus_becomes_an_arm() -> None:
         "devices": "paravirtual",
         "disk-cache": "none",
         "disk-aio": "io_uring",
+        "disk-format": "block",
         "disk-queues": 2,
         "iothread": True,
         "nic-queues": 2,
@@ -212,6 +216,9 @@ def test_a_configuration_of_proxmox_becomes_an_arm() -> None:
         "disk-bus": "virtio-scsi",
         "disk-cache": "none",
         "disk-aio": "native",
+        "disk-format": "block",
+        # What Proxmox tells QEMU to offer to every guest.
+        "enlightenments": {"add": ["kvm-pv-eoi", "kvm-pv-unhalt"]},
         "iothread": True,
         "nic-queues": 4,
         "emulator-cpus": [0, 1],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+from tare.platforms.imported.ledger import Node
 from tare.platforms.imported.model import Found
-from tare.platforms.imported.numbers import cpu_set, whole
+from tare.platforms.imported.numbers import MOST_CPUS, cpu_set, whole
 from tare.platforms.scheduling import DEFAULT_PERIOD_S
 from tare.study.quantities import format_duration
 
@@ -18,45 +19,41 @@ USUAL_SHARES = 1024
 MOST_PRIORITY = 98
 PERIOD_US = round(DEFAULT_PERIOD_S * 1e6)
 LEAST_US, MOST_PERIOD_US = 1000, 1_000_000
-READ = frozenset(
-    {
-        *("vcpupin", "emulatorpin", "iothreadpin", "shares", "vcpusched"),
-        *("period", "quota", "global_period", "global_quota"),
-        *("emulator_period", "emulator_quota", "iothread_period", "iothread_quota"),
-    }
-)
 OTHERS = {"emulator_": "QEMU's other threads", "iothread_": "each I/O thread"}
 """What has a limit of its own, by how libvirt begins its name."""
 
 
-def read_tuning(found: Found, root: ET.Element) -> None:
+def read_tuning(found: Found, root: Node) -> None:
     """Take what a domain says of its CPUs, once all else of it was read.
 
     Args:
         found: What was gathered.
         root: The element ``domain``.
     """
-    said, vcpu = root.find("cputune"), root.find("vcpu")
-    tune = ET.Element("cputune") if said is None else said
-    anywhere = None if vcpu is None else vcpu.get("cpuset")
+    tune = root.find("cputune") or Node(ET.Element("cputune"))
+    vcpu = root.find("vcpu")
+    anywhere = None if vcpu is None else vcpu.get("cpuset") or None
     _vcpus(found, tune, anywhere)
     _emulator(found, tune, anywhere)
-    _disks_thread(found, tune, _thread_of_disk(root), anywhere)
+    _disks_thread(found, tune, anywhere)
     _policy(found, tune)
     if found.options.get("scheduling", {}).get("policy") != "fifo":
         _share(found, tune)
         _limit(found, tune)
     else:
         for name in ("shares", "quota", "global_quota"):
-            if (value := tune.findtext(name)) is not None:
+            if (value := _text(tune, name)) is not None:
                 found.leave(f"<cputune> {name} {value}", "it has no effect under `policy: fifo`")
     for prefix, who in OTHERS.items():
         if (other := _quota(found, tune, prefix)) is not None:
             found.leave(f"at most {other[0] / other[1]:g} of a CPU for {who}")
-    for each in tune:
-        if each.tag not in READ:
-            words = " ".join(f"{key}={value}" for key, value in each.attrib.items())
-            found.leave(f"<cputune> {each.tag} {words or each.text or ''}".rstrip())
+    for name in ("period", "global_period"):
+        _text(tune, name)
+
+
+def _text(tune: Node, name: str) -> str | None:
+    part = tune.find(name)
+    return None if part is None else part.text
 
 
 def weigh(found: Found, said: str, number: int | None, most: int = MOST_WEIGHT) -> None:
@@ -84,10 +81,10 @@ def weigh(found: Found, said: str, number: int | None, most: int = MOST_WEIGHT) 
         )
 
 
-def _vcpus(found: Found, tune: ET.Element, anywhere: str | None) -> None:
+def _vcpus(found: Found, tune: Node, anywhere: str | None) -> None:
     """Take vCPUs that have a CPU each; which one it is, Tare chooses."""
-    pins = {each.get("vcpu", ""): each.get("cpuset", "") for each in tune.findall("vcpupin")}
-    sets = [cpu_set(pins.get(str(number))) for number in range(found.vcpus or 1)]
+    pins = {each.get("vcpu"): each.get("cpuset") for each in tune.all("vcpupin")}
+    sets = [cpu_set(pins.get(str(number))) for number in range(min(found.vcpus or 1, MOST_CPUS))]
     one_each = {cpus[0] for cpus in sets if cpus is not None and len(cpus) == 1}
     found.pinned = len(one_each) == len(sets)
     for number, cpus in pins.items():
@@ -102,10 +99,10 @@ def _vcpus(found: Found, tune: ET.Element, anywhere: str | None) -> None:
         found.leave(f"vCPUs on CPUs {anywhere}", OWN_CPU if cpu_set(anywhere) else NO_LIST)
 
 
-def _emulator(found: Found, tune: ET.Element, anywhere: str | None) -> None:
-    """Take where QEMU's other threads run: without a word, where vCPUs run by default."""
+def _emulator(found: Found, tune: Node, anywhere: str | None) -> None:
+    """Take where QEMU's other threads run: where vCPUs run by default, unless it is said."""
     pin = tune.find("emulatorpin")
-    said = anywhere if pin is None else pin.get("cpuset", "")
+    said = anywhere if pin is None else pin.get("cpuset")
     if said is None:
         return
     if (cpus := cpu_set(said)) is not None:
@@ -114,17 +111,20 @@ def _emulator(found: Found, tune: ET.Element, anywhere: str | None) -> None:
         found.leave(f"<cputune> emulatorpin {said}", NO_LIST)
 
 
-def _disks_thread(found: Found, tune: ET.Element, thread: str | None, anywhere: str | None) -> None:
+def _disks_thread(found: Found, tune: Node, anywhere: str | None) -> None:
     """Take where the thread of the disk that is carried over runs."""
+    disk = found.chosen_disk
+    thread = (disk.thread or None) if disk is not None else None
     said = anywhere
-    for pin in tune.findall("iothreadpin"):
-        words = f"<cputune> iothreadpin {pin.get('iothread', '')} on CPUs {pin.get('cpuset', '')}"
-        if thread is None or pin.get("iothread") != thread:
+    for pin in tune.all("iothreadpin"):
+        number, listed = pin.get("iothread"), pin.get("cpuset")
+        words = f"<cputune> iothreadpin {number} on CPUs {listed}"
+        if thread is None or number != thread:
             found.leave(words, "the disk that is carried over has no such thread")
-        elif cpu_set(pin.get("cpuset")) is None:
+        elif cpu_set(listed) is None:
             found.leave(words, NO_LIST)
         else:
-            said = pin.get("cpuset")
+            said = listed
     cpus = cpu_set(said)
     # Where nothing else is said, it is where QEMU's other threads are.
     others = found.options.get("emulator_cpus")
@@ -132,50 +132,48 @@ def _disks_thread(found: Found, tune: ET.Element, thread: str | None, anywhere: 
         found.options["iothread_cpus"] = list(cpus)
 
 
-def _thread_of_disk(root: ET.Element) -> str | None:
-    """Return the number of the thread that the first disk has, by itself or by its controller."""
-    disks = root.findall("devices/disk")
-    first = next((each for each in disks if each.get("device", "disk") == "disk"), None)
-    if first is None:
-        return None
-    driver, target = first.find("driver"), first.find("target")
-    if driver is not None and driver.get("iothread"):
-        return driver.get("iothread")
-    if target is None or target.get("bus") != "scsi":
-        return None
-    drivers = (
-        each.find("driver")
-        for each in root.findall("devices/controller")
-        if each.get("type") == "scsi"
-    )
-    return next((each.get("iothread") for each in drivers if each is not None), None)
-
-
-def _policy(found: Found, tune: ET.Element) -> None:
+def _policy(found: Found, tune: Node) -> None:
     """Take the scheduling policy of the vCPUs, where it is that of all of them."""
-    for each in tune.findall("vcpusched"):
-        policy, vcpus = each.get("scheduler", ""), each.get("vcpus", "")
-        words = f"<cputune> vcpusched {policy} of the vCPUs {vcpus}"
-        numbers = cpu_set(vcpus)
-        if numbers is None or not set(range(found.vcpus or 1)) <= set(numbers):
-            found.leave(words, "Tare knows one policy for all vCPUs")
-        elif policy == "batch":
-            found.schedule(policy=policy)
-        elif policy == "fifo":
-            priority = whole(each.get("priority")) or 1
-            found.schedule(policy=policy, priority=min(priority, MOST_PRIORITY))
-            if priority > MOST_PRIORITY:
-                found.leave(f"priority {priority} of the vCPUs", f"{MOST_PRIORITY} is taken")
-        else:
-            found.leave(words, "Tare knows `batch` and `fifo`")
+    policies: dict[int, tuple[str, str]] = {}
+    wrong: list[str] = []
+    for each in tune.all("vcpusched"):
+        own = each.get("scheduler"), each.get("priority")
+        numbers = cpu_set(each.get("vcpus"))
+        if numbers is None:
+            wrong.append(each.get("vcpus"))
+        policies |= dict.fromkeys(numbers or (), own)
+    for vcpus in wrong:
+        found.leave(f"<cputune> vcpusched of the vCPUs {vcpus}", NO_LIST)
+    of_vcpus = {policies.get(number) for number in range(min(found.vcpus or 1, MOST_CPUS))}
+    if not policies:
+        return
+    own = next(iter(of_vcpus))
+    if len(of_vcpus) > 1 or own is None:
+        for policy, priority in sorted(set(policies.values())):
+            vcpus = ",".join(str(n) for n, held in sorted(policies.items()) if held[0] == policy)
+            found.leave(
+                f"<cputune> vcpusched {policy} {priority} of the vCPUs {vcpus}".replace("  ", " "),
+                "Tare knows one policy for all vCPUs",
+            )
+        return
+    policy, said = own
+    if policy == "batch":
+        found.schedule(policy=policy)
+    elif policy == "fifo":
+        priority = whole(said) or 1
+        found.schedule(policy=policy, priority=min(priority, MOST_PRIORITY))
+        if priority > MOST_PRIORITY:
+            found.leave(f"priority {priority} of the vCPUs", f"{MOST_PRIORITY} is taken")
+    else:
+        found.leave(f"<cputune> vcpusched {policy}", "Tare knows `batch` and `fifo`")
 
 
-def _share(found: Found, tune: ET.Element) -> None:
-    if (shares := tune.findtext("shares")) is not None:
+def _share(found: Found, tune: Node) -> None:
+    if (shares := _text(tune, "shares")) is not None:
         weigh(found, f"<cputune> shares {shares}", whole(shares))
 
 
-def _limit(found: Found, tune: ET.Element) -> None:
+def _limit(found: Found, tune: Node) -> None:
     """Take what the whole domain may use, or each vCPU; 0 and less is as much as there is."""
     each_us = _quota(found, tune, "")
     all_us = _quota(found, tune, "global_")
@@ -202,11 +200,11 @@ def _capped(quota: int, period: int, times: int) -> dict[str, float | str]:
     return cap
 
 
-def _quota(found: Found, tune: ET.Element, prefix: str) -> tuple[int, int] | None:
+def _quota(found: Found, tune: Node, prefix: str) -> tuple[int, int] | None:
     """Return quota and period in microseconds; None where there is no limit."""
-    said = (tune.findtext(f"{prefix}quota") or "").strip()
+    said = _text(tune, f"{prefix}quota") or ""
     quota = whole(said)
-    period = whole(tune.findtext(f"{prefix}period", str(PERIOD_US))) or PERIOD_US
+    period = whole(_text(tune, f"{prefix}period") or str(PERIOD_US)) or PERIOD_US
     if not said or said.startswith("-") or quota == 0:
         return None
     if quota is None or quota < LEAST_US or not LEAST_US <= period <= MOST_PERIOD_US:

@@ -2,104 +2,190 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
+from tare.platforms.imported.ledger import Node
+from tare.platforms.imported.model import CACHE_OF_QEMU, Disk, Found
+from tare.platforms.imported.numbers import UNITS, bytes_of, whole
 
-from tare.platforms.imported.model import CACHE_OF_QEMU, Found
-from tare.platforms.imported.numbers import whole
-
-PLAIN = frozenset(
-    {"emulator", "controller", "serial", "console", "channel", "input", "graphics", "video"}
+ASIDE = frozenset(
+    f"devices/{name}"
+    for name in (
+        *("emulator", "serial", "console", "channel", "input", "graphics", "video", "parallel"),
+        *("sound", "audio", "watchdog", "panic", "vsock", "redirdev", "redirfilter", "smartcard"),
+        *("hub", "rng", "controller@index", "disk/serial", "disk/wwn", "disk/alias"),
+        *("disk/address", "disk/boot", "disk/source", "disk/target@dev", "disk/target@tray"),
+        *("interface/mac", "interface/source", "interface/alias", "interface/address"),
+        *("interface/target", "interface/boot", "interface/script", "interface/backend"),
+        *("disk/vendor", "disk/product", "disk/readonly", "disk/shareable", "disk/auth"),
+        *("controller/address", "controller/alias", "controller/target", "disk/backingStore"),
+        *("interface/virtualport", "interface/link", "interface/guest", "disk@snapshot"),
+        *("interface@trustGuestRxFilters", "interface/rom", "disk@model", "disk/driver@name"),
+        *("interface/portForward", "interface/downscript", "crypto", "disk/encryption/secret"),
+        *("disk/source/auth", "disk/source/address", "controller/model", "memballoon/alias"),
+        *("memballoon/address", "memballoon/stats"),
+    )
 )
-"""Devices that every desktop's machine has, and no workload of Tare's touches."""
-LIMITING = ("iotune", "blockio", "encryption", "transient", "geometry")
-"""What of a disk changes how fast it is, beside its driver."""
-SHAPING = ("bandwidth", "mtu", "coalesce", "tune", "filterref", "vlan")
-"""The same of a network interface."""
-WAYS = frozenset({"", "bridge", "network", "ethernet", "user"})
+"""Devices and properties that nothing that Tare measures uses."""
+WHY = {
+    "devices/memballoon": "all of its memory is taken, as without a balloon",
+    "devices/iommu": "Tare's machines have none",
+    "devices/hostdev": "a device of the host; `network: sriov` has one of a network card",
+    "devices/disk/iotune": "limits of the disk's rate",
+    "devices/filesystem": "Tare's machines have no file system of the host's",
+    "devices/interface/driver/host": "write `nic-offloads`",
+    "devices/interface/driver/guest": "write `nic-offloads`",
+}
+_CONTROLLERS_ASIDE = frozenset(
+    {"usb", "ide", "sata", "fdc", "virtio-serial", "pci", "ccid", "isa", "xenbus", "nvme"}
+)
+_WAYS = frozenset({"", "bridge", "network", "ethernet", "user", "direct"})
 """What a network interface may be connected to, as Tare knows it."""
 
 
-def read_devices(found: Found, part: ET.Element) -> None:
+def read_devices(found: Found, part: Node) -> None:
     """Take the devices, as far as Tare's machines have them.
 
     Args:
         found: What was gathered.
         part: The element ``devices``.
     """
-    for each in part:
-        if each.tag == "disk" and each.get("device", "disk") == "disk":
-            _disk(found, each)
-        elif each.tag == "interface" and each.get("type") != "hostdev":
+    threads = _threads_of_scsi(part)
+    for each in part.parts:
+        if each.tag == "disk":
+            _disk(found, each, threads)
+        elif each.tag == "interface":
             _interface(found, each)
-        elif each.tag == "controller" and each.get("type") == "scsi":
+        elif each.tag == "controller":
             _controller(found, each)
-        elif each.tag not in PLAIN:
-            model_of = each.get("model") or each.get("device") or each.get("type") or ""
-            if (each.tag, model_of) != ("memballoon", "none"):
-                found.leave(f"device {each.tag} {model_of}".rstrip())
+        elif each.tag == "memory":
+            _memory_device(found, each)
+        elif each.tag == "memballoon" and each.get("model") == "none":
+            found.carry("device memballoon none")
 
 
-def _said(element: ET.Element, name: str) -> dict[str, str]:
-    inner = element.find(name)
-    return {} if inner is None else dict(inner.attrib)
+def _threads_of_scsi(part: Node) -> str:
+    """Return the name of the first I/O thread that a controller of virtio-scsi has."""
+    for each in part.all("controller"):
+        if each.get("type") == "scsi" and (thread := each.value("driver", "iothread")):
+            return thread
+    return ""
 
 
-def _controller(found: Found, controller: ET.Element) -> None:
+def _controller(found: Found, controller: Node) -> None:
+    kind = controller.get("type")
+    if kind in _CONTROLLERS_ASIDE:
+        controller.take()
+        found.set_aside(f"<devices> {controller.words()}")
+        return
+    if kind != "scsi":
+        return
     model = controller.get("model", "auto")
     if not model.startswith("virtio"):
         found.leave(f"disk controller {model}", "virtio-scsi is taken")
         return
-    said = _said(controller, "driver")
-    found.serve_scsi(whole(said.get("queues")), "iothread" in said)
+    queues = whole(controller.value("driver", "queues"))
+    threads = controller.all("driver/iothreads/iothread")
+    if len(threads) > 1:
+        found.leave(f"{len(threads)} I/O threads of virtio-scsi", "Tare's disk has one")
+    thread = controller.value("driver", "iothread") or (threads[0].get("id") if threads else "")
+    found.serve_scsi(queues, thread)
 
 
-def _interface(found: Found, interface: ET.Element) -> None:
-    driver, way = _said(interface, "driver"), interface.get("type", "")
-    model = _said(interface, "model").get("type", "rtl8139")
+def _memory_device(found: Found, device: Node) -> None:
+    """Take memory that is plugged in when the machine starts, which libvirt counts in `memory`."""
+    model = device.get("model")
+    found.leave(f"device memory {model}", "its size is a part of the machine's memory")
+
+
+def _interface(found: Found, interface: Node) -> None:
+    way = interface.get("type")
+    if way == "hostdev":
+        found.leave("device interface hostdev", "`network: sriov` has a function of a card")
+        return
+    model = interface.value("model", "type", "rtl8139")
     # All names of virtio's are one to Tare.
     model = "virtio" if model.startswith("virtio") else model
-    if not found.add_nic(model, whole(driver.get("queues"))):
+    queues = whole(interface.value("driver", "queues"))
+    if not found.add_nic(model, queues):
+        interface.take()
         return
-    if driver.get("name") == "qemu" and model == "virtio":
+    if interface.value("driver", "name") == "qemu" and model == "virtio":
         found.options["vhost"] = "off"
     if way == "user":
         found.options["network"] = "user"
-    if way not in WAYS:
+    if way == "direct":
+        found.leave("network interface on direct (macvtap)", "write `network: macvtap`")
+    if way not in _WAYS:
         found.leave(f"network interface on {way}", "write `network` or `switch`")
-    for name in sorted(set(driver) - {"name", "queues"}):
-        found.leave(f"network interface {name}={driver[name]}")
-    for name in ("host", "guest"):
-        for key, value in sorted(_said(interface, f"driver/{name}").items()):
-            found.leave(f"network interface {name} {key}={value}", "write `nic-offloads`")
-    for name in SHAPING:
-        if interface.find(name) is not None:
-            found.leave(f"network interface <{name}>")
+    for driver in interface.all("driver"):
+        for name in ("host", "guest"):
+            for part in driver.all(name):
+                for key in part.attributes:
+                    words = f"network interface {name} {key}={part.get(key)}"
+                    found.leave(words, "write `nic-offloads`")
+        for key in driver.attributes:
+            if key not in ("name", "queues"):
+                found.leave(f"network interface {key}={driver.get(key)}")
+    for part in interface.parts:
+        place = f"devices/interface/{part.tag}"
+        if part.tag not in ("driver", "model") and place not in ASIDE:
+            part.take()
+            found.leave(f"network interface <{part.tag}> {part.words()[len(part.tag) :]}".rstrip())
 
 
-def _disk(found: Found, disk: ET.Element) -> None:
-    said, bus = _said(disk, "driver"), _said(disk, "target").get("bus", "ide")
-    first = found.disks == 0
-    cache = said.get("cache", "default")
-    found.add_disk(bus, CACHE_OF_QEMU if cache == "default" else cache, said.get("io", ""))
-    if not first:
+def _disk(found: Found, each: Node, scsi_thread: str) -> None:
+    device = each.get("device", "disk")
+    if device in ("cdrom", "floppy"):
+        each.take()
+        found.set_aside(f"<devices> disk device={device}")
         return
-    found.disk_kept_as(said.get("type", "raw"))
-    if queues := whole(said.get("queues")):
-        found.options["disk_queues"] = queues
-    if said.get("iothread"):
-        found.options["iothread"] = True
-    for name in sorted(set(said) - {"name", "type", "cache", "io", "queues", "iothread"}):
-        found.leave(f"disk {name}={said[name]}")
-    kind = disk.get("type", "file")
+    if device == "lun":
+        found.leave("device disk lun", "a disk is taken")
+    bus = each.value("target", "bus", "ide")
+    cache = each.value("driver", "cache", "default")
+    disk = Disk(bus, CACHE_OF_QEMU if cache == "default" else cache, each.value("driver", "io"))
+    found.add_disk(disk)
+    disk.boot = whole(each.value("boot", "order"))
+    disk.queues = whole(each.value("driver", "queues"))
+    _thread(disk, each, scsi_thread)
+    _holder(disk, each)
+    for driver in each.all("driver"):
+        for name in driver.attributes:
+            if name not in ("name", "type", "cache", "io", "queues", "iothread"):
+                disk.leave(f"disk {name}={driver.get(name)}")
+    for part in each.parts:
+        if part.tag not in ("driver", "target") and f"devices/disk/{part.tag}" not in ASIDE:
+            words = " (limits of the disk's rate)" if part.tag == "iotune" else ""
+            part.take()
+            disk.leave(f"disk <{part.tag}>{words} {part.words()[len(part.tag) :]}".rstrip())
+
+
+def _thread(disk: Disk, each: Node, scsi_thread: str) -> None:
+    """Take a disk's I/O thread, of its own or of its controller."""
+    threads = each.all("driver/iothreads/iothread")
+    disk.thread = each.value("driver", "iothread")
+    for part in threads:
+        disk.thread = disk.thread or part.get("id")
+        for queue in part.all("queue"):
+            disk.leave(f"queue {queue.get('id')} of an I/O thread", "Tare's disk has one thread")
+    if len(threads) > 1:
+        disk.leave(f"{len(threads)} I/O threads of the disk", "Tare's disk has one")
+    if not disk.thread and disk.bus == "scsi":
+        disk.thread = scsi_thread
+
+
+def _holder(disk: Disk, each: Node) -> None:
+    """Take what holds a disk: a file, a device of the host, or something else."""
+    disk.kept = each.value("driver", "type", "raw")
+    kind = each.get("type", "file")
     if kind == "block":
-        found.leave("a block device of the host", "write `disk-format: block` or `lvm`")
+        if disk.kept != "raw":
+            disk.leave(f"disk format {disk.kept} on a block device", "it is taken as raw")
+        disk.kept = "block"
     elif kind != "file":
-        protocol = _said(disk, "source").get("protocol", "")
+        protocol = each.value("source", "protocol")
         what = f"a disk by {kind} {protocol}".rstrip()
-        found.leave(what, "a machine of Tare's has a file or a device of the host")
-    if len(disk.findall("backingStore/source")) > 0:
-        found.leave("the image that the disk's image is laid over", "each has one file")
-    for name in LIMITING:
-        if disk.find(name) is not None:
-            words = " (limits of the disk's rate)" if name == "iotune" else ""
-            found.leave(f"disk <{name}>{words}")
+        disk.leave(what, "a machine of Tare's has a file or a device of the host")
+    if each.all("backingStore/source"):
+        disk.leave("the image that the disk's image is laid over", "each has one file")
+    for capacity in each.all("capacity"):
+        disk.size = bytes_of(capacity.text, UNITS.get(capacity.get("unit", "bytes")))

@@ -2,80 +2,91 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
 from tare.platforms.imported.cpu_tuning import read_tuning
+from tare.platforms.imported.ledger import Node
+from tare.platforms.imported.libvirt_devices import ASIDE as DEVICES_ASIDE
+from tare.platforms.imported.libvirt_devices import WHY as DEVICES_WHY
 from tare.platforms.imported.libvirt_devices import read_devices
-from tare.platforms.imported.model import CPU_OF_QEMU, Found
+from tare.platforms.imported.libvirt_features import processor_flags
+from tare.platforms.imported.model import BOOTS, FIRMWARE, Found
 from tare.platforms.imported.numbers import UNITS, bytes_of, whole
+from tare.platforms.imported.processor import CPU_OF_QEMU, take_model
 
-IGNORED = frozenset(
-    {
-        *("uuid", "title", "description", "metadata", "resource"),
-        # A disk's own `iothread` says that it has one.
-        *("iothreads", "iothreadids"),
-        # See :mod:`tare.platforms.imported.cpu_tuning`.
-        "cputune",
-    }
-)
-"""What says nothing of how the machine performs, or the same as another part."""
-ENDS = frozenset({"on_poweroff", "on_reboot", "on_crash", "pm", "seclabel", "genid"})
+ASIDE = DEVICES_ASIDE | {
+    *("uuid", "title", "description", "metadata", "resource", "genid", "seclabel", "sysinfo"),
+    *("on_poweroff", "on_reboot", "on_crash", "on_lockfailure", "pm", "hwuuid", "@id", "keywrap"),
+    *("os/smbios", "os/bios", "os/bootmenu", "os/boot", "os/nvram", "os/type@arch"),
+    *("features/acpi", "features/apic", "features/pae", "features/vmport", "memtune@id"),
+    *("features/vmcoreinfo", "iothreads", "iothreadids", "features/capabilities"),
+    *("vcpu@placement", "cpu@match", "cpu@check", "cpu/model@fallback", "bootloader"),
+    *("bootloader_args", "backupid", "features/ps2", "perf"),
+}
+"""Elements and attributes without effect on a measurement, or that another part says again."""
+WHY = DEVICES_WHY | {
+    "features/smm": FIRMWARE[1],
+    "cpu/numa": "Tare's machines have one NUMA node",
+    "numatune/memnode": "Tare's machines have one NUMA node",
+    "cpu/cache": "the host's caches are not shown to the guest",
+    "launchSecurity": "Tare's machines are not encrypted",
+    "maxMemory": "memory is not added while it runs",
+    "vcpus": "Tare's machines have all of their vCPUs from the start",
+    "blkiotune": "no option of an arm limits the disk's rate",
+}
 
 
-def read_domain(root: ET.Element) -> Found:
+def read_domain(root: Node) -> Found:
     """Return what a domain says.
 
     Args:
         root: The element ``domain``.
     """
-    found = Found()
-    kinds = {"kvm": "kvm", "qemu": "tcg"}
-    kind = root.get("type", "")
-    if kind in kinds:
-        found.options["accelerator"] = kinds[kind]
-    else:
-        found.leave(f"type {kind}")
-    if (arch := _arch(root)) not in ("", "x86_64", "i686"):
+    found = Found(described=True)
+    root.touched = True
+    kind = root.get("type")
+    kinds = {"kvm": "kvm", "qemu": "tcg", "hvf": "kvm"}
+    found.options["accelerator"] = kinds.get(kind, "kvm")
+    if kind not in ("kvm", "qemu"):
+        found.leave(f"type {kind}", "QEMU with KVM is taken")
+    if (arch := root.value("os/type", "arch")) not in ("", "x86_64", "i686"):
         found.leave(f"processors of the kind {arch}", "Tare's machines have x86-64")
-    # What QEMU does where nothing is said.
-    found.options |= {"machine": "pc", "cpu": CPU_OF_QEMU}
+    # What QEMU does by default.
+    found.options["machine"] = "pc"
     # The mainboard decides what a bus means.
-    if (board := root.find("os/type")) is not None and board.get("machine"):
-        found.board(str(board.get("machine")))
+    if board := root.value("os/type", "machine"):
+        found.board(board)
     # So does its memory what a balloon leaves of it.
-    for part in sorted(root, key=lambda part: part.tag != "memory"):
-        _PARTS.get(part.tag, _other)(found, part)
+    for part in sorted(root.parts, key=lambda part: part.tag != "memory"):
+        if part.tag in _PARTS:
+            part.touched = True
+            _PARTS[part.tag](found, part)
+    _processor(found, root)
     # Which thread is the disk's, and how many vCPUs there are, is known by now.
     read_tuning(found, root)
+    root.close(found.ledger, ASIDE, WHY)
     return found
 
 
-def _arch(root: ET.Element) -> str:
-    kind = root.find("os/type")
-    return "" if kind is None else kind.get("arch", "")
+def _commandline(found: Found, part: Node) -> None:
+    words = (each.get("value") for each in part.parts if each.tag == "arg")
+    options = [word for word in words if word.startswith("-")]
+    part.take()
+    found.leave(f"<qemu:commandline> {' '.join(options)}".rstrip(), "write `extra-args`")
 
 
-def _other(found: Found, part: ET.Element) -> None:
-    if part.tag not in IGNORED | ENDS:
-        found.leave(f"<{part.tag.rpartition('}')[2]}>")
+def _name(found: Found, part: Node) -> None:
+    found.name = part.text
 
 
-def _commandline(found: Found, part: ET.Element) -> None:
-    words = (each.get("value", "") for each in part if each.tag.endswith("}arg"))
-    found.leave(f"<qemu:commandline> {' '.join(words)}".rstrip(), "write `extra-args`")
-
-
-def _name(found: Found, part: ET.Element) -> None:
-    found.name = part.text or ""
-
-
-def _memory(found: Found, part: ET.Element) -> None:
+def _memory(found: Found, part: Node) -> None:
     found.memory = bytes_of(part.text, UNITS.get(part.get("unit", "KiB")))
+    if found.memory is None:
+        found.leave("<memory>", "it is not a size")
 
 
-def _balloon(found: Found, part: ET.Element) -> None:
-    """Tell of memory that a balloon takes away: a machine of Tare's has none."""
+def _balloon(found: Found, part: Node) -> None:
+    """List memory that a balloon takes away: Tare's machines have none."""
     size = bytes_of(part.text, UNITS.get(part.get("unit", "KiB")))
     if size is not None and size != found.memory:
         found.leave(
@@ -83,86 +94,108 @@ def _balloon(found: Found, part: ET.Element) -> None:
         )
 
 
-def _vcpu(found: Found, part: ET.Element) -> None:
+def _vcpu(found: Found, part: Node) -> None:
     most = whole(part.text)
     found.vcpus = whole(part.get("current")) or most
     if most is not None and found.vcpus is not None and most > found.vcpus:
         found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
 
 
-def _backing(found: Found, part: ET.Element) -> None:
-    for each in part:
+def _backing(found: Found, part: Node) -> None:
+    for each in part.parts:
         if each.tag == "hugepages":
-            found.options["hugepages"] = True
-            page = each.find("page")
-            if page is not None and (unit := UNITS.get(page.get("unit", "KiB"))):
-                found.options["hugepage_size"] = bytes_of(page.get("size"), unit)
+            found.huge_pages()
+            pages = each.all("page")
+            each.touched = True
+            if pages and (unit := UNITS.get(pages[0].get("unit", "KiB"))):
+                size = bytes_of(pages[0].get("size"), unit)
+                if size is not None:
+                    found.options["hugepage_size"] = size
+            if len(pages) > 1:
+                found.leave(f"{len(pages)} sizes of huge pages", "the first is taken")
         elif each.tag == "locked":
+            each.touched = True
             found.options["mlock"] = True
+        elif each.tag == "allocation" and each.get("mode") == "immediate":
+            found.touch_memory()
+
+
+def _nodes(found: Found, part: Node) -> None:
+    for each in part.all("memory"):
+        mode, nodes = each.get("mode", "strict"), each.get("nodeset")
+        if mode == "strict" and nodes:
+            found.bind_memory(nodes)
         else:
-            found.leave(f"<memoryBacking> {each.tag}")
+            found.leave(f"<numatune> memory mode={mode} {nodes}".rstrip())
 
 
-def _nodes(found: Found, part: ET.Element) -> None:
-    for each in part:
-        if each.tag == "memory" and each.get("mode", "strict") == "strict":
-            found.bind_memory(each.get("nodeset", ""))
-        else:
-            found.leave(f"<numatune> {each.tag} {each.get('mode', '')}".rstrip())
+def _system(found: Found, part: Node) -> None:
+    if part.get("firmware") or part.all("loader") or part.all("nvram"):
+        found.leave(*FIRMWARE)
+    for each in part.parts:
+        if each.tag in (
+            "loader",
+            "nvram",
+            "firmware",
+            "kernel",
+            "initrd",
+            "cmdline",
+            "dtb",
+            "boot",
+        ):
+            each.take()
+    if kind := part.find("type"):
+        kind.text  # noqa: B018 - it is read, and means a whole machine
+    found.leave(*BOOTS)
 
 
-def _processor(found: Found, part: ET.Element) -> None:
-    mode = part.get("mode", "custom")
-    model = (part.findtext("model") or "").strip()
-    flags = [
-        f"{'-' if each.get('policy') in ('disable', 'forbid') else '+'}{each.get('name', '')}"
-        for each in part.findall("feature")
-    ]
+def _resource(found: Found, part: Node) -> None:
+    part.take()
+    found.set_aside(f"<resource> {part.words().removeprefix('resource').strip()}")
+
+
+def _processor(found: Found, root: Node) -> None:
+    """Take the processor, with what ``features`` and ``clock`` add to QEMU's ``-cpu``."""
+    part = root.find("cpu")
+    mode, model, flags = "custom", "", processor_flags(found, root)
+    if part is not None:
+        mode = part.get("mode", "custom")
+        named = part.find("model")
+        model = "" if named is None else named.text
+        topology = part.find("topology")
+        if topology is not None:
+            _topology(found, topology)
+        own = [
+            f"{'-' if each.get('policy') in ('disable', 'forbid') else '+'}{each.get('name')}"
+            for each in part.all("feature")
+        ]
+        flags = [*own, *flags]
     if mode == "host-model":
         found.leave("CPU host-model", "the host's own processor is taken")
-    if mode != "custom":
-        found.options.pop("cpu", None)
-        if flags:
-            found.options["cpu"] = ",".join(["host" if mode != "maximum" else "max", *flags])
-    elif model or flags:
-        found.options["cpu"] = ",".join([model or CPU_OF_QEMU, *flags])
-    for each in part:
-        if each.tag not in ("model", "feature", "topology"):
-            found.leave(f"<cpu> {each.tag}")
-    topology = part.find("topology")
-    if topology is not None and whole(topology.get("threads")) not in (None, 1):
-        found.leave("threads of a core", "each vCPU is a core of its own")
+    name = {"custom": model or CPU_OF_QEMU, "maximum": "max"}.get(mode, "host")
+    migratable = "" if part is None else part.get("migratable")
+    if name == "host" and migratable:
+        flags.append(f"migratable={migratable}")
+    take_model(found, name, flags)
 
 
-def _system(found: Found, part: ET.Element) -> None:
-    for each in part:
-        if each.tag in ("loader", "nvram") or part.get("firmware"):
-            found.leave("UEFI firmware", "the kernel is booted directly")
-    found.leave("what it boots", "the kernel of the study is booted")
+def _topology(found: Found, topology: Node) -> None:
+    for name in ("sockets", "dies", "clusters", "cores", "threads"):
+        number = whole(topology.get(name, "1"))
+        if name != "cores" and number not in (None, 1):
+            what = "threads of a core" if name == "threads" else f"<topology> {name}={number}"
+            found.leave(what, "each vCPU is a core of its own")
 
 
-def _features(found: Found, part: ET.Element) -> None:
-    for each in part:
-        if each.tag == "hyperv":
-            found.options["enlightenments"] = {"hyperv": True}
-            found.leave("single enlightenments of Hyper-V", "the usual ones are taken")
-        elif each.tag == "kvm" and (hidden := each.find("hidden")) is not None:
-            if hidden.get("state") == "on":
-                found.options["enlightenments"] = {"kvm": False}
-        elif each.tag not in ("acpi", "apic", "pae", "vmport", "smm"):
-            found.leave(f"<features> {each.tag}")
-
-
-_PARTS: dict[str, Callable[[Found, ET.Element], None]] = {
+_PARTS: dict[str, Callable[[Found, Node], None]] = {
     "name": _name,
     "memory": _memory,
     "currentMemory": _balloon,
-    "{http://libvirt.org/schemas/domain/qemu/1.0}commandline": _commandline,
+    "commandline": _commandline,
     "vcpu": _vcpu,
     "memoryBacking": _backing,
     "numatune": _nodes,
-    "cpu": _processor,
     "os": _system,
-    "features": _features,
     "devices": read_devices,
+    "resource": _resource,
 }

@@ -3,60 +3,88 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ET
 
-from tare.platforms.imported.model import Found
+from tare.platforms.imported.ledger import Node
+from tare.platforms.imported.model import BOOTS, FIRMWARE, Disk, Found
 from tare.platforms.imported.numbers import bytes_of, whole
 
-CPU, MEMORY, IDE, SCSI, NIC, CD, DISK, SATA = "3", "4", "5", "6", "10", "15", "17", "20"
-"""CIM's numbers of resource types (CIM_ResourceAllocationSettingData)."""
-QUIET = frozenset({"1", "14", CD, "16", "23", "24", "35"})
-"""Floppies, CDs, USB, graphics, sound and what is of the vendor's own."""
+CPU, MEMORY, IDE, SCSI, NIC, SATA = "3", "4", "5", "6", "10", "20"
+DISKS = frozenset({"17", "19", "31", "32"})
+"""Disk drives, and what XenCenter calls them: storage extents, logical disks, storage volumes."""
+QUIET = frozenset({"1", "14", "15", "16", "23", "24", "35"})
+"""CIM's numbers of resource types (CIM_ResourceAllocationSettingData): floppies, CDs, USB,
+graphics, sound and what is of the vendor's own."""
+ASIDE = frozenset(
+    {
+        *("References", "NetworkSection", "@schemaLocation", "@lang", "@id", "@required"),
+        *("VirtualSystem/Info", "VirtualSystem/Name", "DiskSection/Info", "AnnotationSection"),
+        *("VirtualSystem/ProductSection", "VirtualSystem/AnnotationSection", "EulaSection"),
+        *("VirtualSystem/OperatingSystemSection", "VirtualSystem/EulaSection", "@version"),
+        *("VirtualSystem/VirtualHardwareSection/Info", "VirtualSystem/Machine", "Strings"),
+        *("VirtualSystem/VirtualHardwareSection/System", "ProductSection", "Name"),
+        *("VirtualSystemCollection/Info", "VirtualSystemCollection/Name", "StartupSection"),
+    }
+)
+_ITEM_ASIDE = frozenset(
+    {"InstanceID", "ElementName", "Description", "Caption", "Parent", "Address", "HostResource"}
+    | {"AddressOnParent", "AutomaticAllocation", "AutomaticDeallocation", "Connection"}
+    | {"ResourceSubType", "ResourceType", "AllocationUnits", "VirtualQuantityUnits", "InstanceId"}
+    | {"ConsumerVisibility", "PoolID", "CommunicationId", "MappingBehavior"}
+)
 _POWER = re.compile(r"byte\s*\*\s*2\s*\^\s*(\d{1,2})")
 _NAMED = {"byte": 0, "bytes": 0, "kilobytes": 10, "megabytes": 20, "gigabytes": 30}
 
 
-def read_ovf(root: ET.Element) -> Found:
+def read_ovf(root: Node) -> Found:
     """Return what the first virtual system of a descriptor says.
 
     Args:
         root: The element ``Envelope``.
     """
     found = Found()
-    found.options["accelerator"] = "kvm"
-    disks = {_attribute(each, "diskId"): _capacity(each) for each in _all(root, "Disk")}
-    systems = _all(root, "VirtualSystem")
+    systems = root.every("VirtualSystem")
     if not systems:
-        return Found()
+        return found
+    found.described = True
+    found.options["accelerator"] = "kvm"
+    disks = {each.get("diskId"): _capacity(each) for each in root.every("Disk")}
     for other in systems[1:]:
-        found.leave(f"virtual system {_attribute(other, 'id')}", "only the first is taken")
+        other.take()
+        found.leave(f"virtual system {other.get('id')}", "only the first is taken")
     system = systems[0]
-    found.name = _attribute(system, "id")
+    found.name = system.get("id")
+    kinds = [each.text for each in system.every("VirtualSystemType")]
     chosen = _configuration(root, found)
-    items = [
-        _fields(item)
-        for item in _all(system, "Item", "StorageItem", "EthernetPortItem")
-        if _counts(item, chosen)
-    ]
+    elements = system.every("Item", "StorageItem", "EthernetPortItem")
+    items = []
+    for element in elements:
+        counts = _counts(element, chosen)
+        fields = _fields(element)
+        element.take()
+        if counts:
+            items.append(fields)
+        else:
+            found.leave(f"item {fields.get('ElementName', '')} of another configuration")
+    # XenServer's disks are Xen's own, whatever controller is named.
+    default = "virtio" if any("xen" in kind.lower() or "hvm" in kind for kind in kinds) else "ide"
     buses = {item.get("InstanceID", ""): _bus(found, item) for item in items}
     for item in items:
-        _item(found, item, buses, disks)
-    settings = {
-        _attribute(each, "key"): _attribute(each, "value") for each in _all(system, "Config")
-    }
-    if settings.get("firmware") == "efi":
-        found.leave("UEFI firmware", "the kernel is booted directly")
-    found.leave("what it boots", "the kernel of the study is booted")
+        _item(found, item, buses, disks, default)
+    for each in system.every("Config", "ExtraConfig"):
+        if (each.get("key"), each.get("value")) == ("firmware", "efi"):
+            found.leave(*FIRMWARE)
+        else:
+            found.leave(f"setting {each.get('key')}")
+    found.leave(*BOOTS)
+    root.close(found.ledger, ASIDE)
     return found
 
 
-def _configuration(root: ET.Element, found: Found) -> str:
+def _configuration(root: Node, found: Found) -> str:
     """Return which of several deployments is taken: the default one, else the first."""
-    several = _all(root, "Configuration")
-    named = [_attribute(each, "id") for each in several]
-    default = (
-        _attribute(each, "id") for each in several if _attribute(each, "default") in ("true", "1")
-    )
+    several = root.every("Configuration")
+    named = [each.get("id") for each in several]
+    default = (each.get("id") for each in several if each.get("default") in ("true", "1"))
     chosen = next(default, named[0] if named else "")
     for other in named:
         if other != chosen:
@@ -64,10 +92,10 @@ def _configuration(root: ET.Element, found: Found) -> str:
     return chosen
 
 
-def _counts(item: ET.Element, chosen: str) -> bool:
+def _counts(item: Node, chosen: str) -> bool:
     """Return whether an item is of a deployment; one with a bound is only the end of a range."""
-    named = _attribute(item, "configuration").split()
-    return not _attribute(item, "bound") and (not named or chosen in named)
+    named = item.get("configuration").split()
+    return not item.get("bound") and (not named or chosen in named)
 
 
 def _item(
@@ -75,24 +103,31 @@ def _item(
     item: dict[str, str],
     buses: dict[str, str],
     disks: dict[str, int | None],
+    default: str,
 ) -> None:
     kind = item.get("ResourceType", "")
     quantity = item.get("VirtualQuantity")
+    read = {"VirtualQuantity"}
     if kind == CPU:
         found.vcpus = whole(quantity)
-        _limits(found, item, "CPU")
+        if whole(item.get("CoresPerSocket", "1")) not in (None, 1):
+            read.add("CoresPerSocket")
+            found.leave(f"CoresPerSocket {item['CoresPerSocket']}", "all vCPUs are in one socket")
     elif kind == MEMORY:
         found.memory = bytes_of(quantity, _unit(item.get("AllocationUnits", "byte * 2^20")))
-        _limits(found, item, "memory")
-    elif kind == DISK:
+    elif kind in DISKS:
         name = item.get("HostResource", "").rpartition("/")[2]
-        bus = buses.get(item.get("Parent", ""), "") or "ide"
-        found.add_disk(bus, size=disks.get(name))
+        bus = buses.get(item.get("Parent", ""), "") or default
+        found.add_disk(Disk(bus, size=disks.get(name)))
     elif kind == NIC:
         model = item.get("ResourceSubType", "").lower()
-        found.add_nic("virtio" if model in ("virtio", "virtio-net") else model)
-    elif kind not in QUIET | {IDE, SCSI, SATA}:
+        xen = default == "virtio" and not model
+        found.add_nic("virtio" if model in ("virtio", "virtio-net") or xen else model)
+    elif kind in QUIET:
+        found.set_aside(f"device {item.get('ElementName', '') or kind}")
+    elif kind not in {IDE, SCSI, SATA}:
         found.leave(f"device {item.get('ElementName', '') or kind}")
+    _limits(found, item, {CPU: "CPU", MEMORY: "memory"}.get(kind, f"item {kind}"), read)
 
 
 def _bus(found: Found, item: dict[str, str]) -> str:
@@ -100,7 +135,7 @@ def _bus(found: Found, item: dict[str, str]) -> str:
     bus = {IDE: "ide", SCSI: "scsi", SATA: "sata"}.get(kind, "")
     model = item.get("ResourceSubType", "")
     if "nvme" in model.lower():
-        # VSphere tells of it as of SATA.
+        # vSphere describes it as SATA.
         return "nvme"
     if bus == "scsi":
         if model.lower() not in ("virtualscsi", "virtio-scsi"):
@@ -111,15 +146,24 @@ def _bus(found: Found, item: dict[str, str]) -> str:
     return bus
 
 
-def _limits(found: Found, item: dict[str, str], what: str) -> None:
-    for name in ("Reservation", "Limit", "Weight"):
-        if item.get(name, "0") not in ("0", "-1"):
-            found.leave(f"{what} {name.lower()} {item[name]}")
+def _limits(found: Found, item: dict[str, str], what: str, read: set[str]) -> None:
+    """List what of an item was not read: reservations, limits, weights and vendors' own fields."""
+    for name, value in item.items():
+        if name in read or name in _ITEM_ASIDE:
+            continue
+        if name in ("Reservation", "Limit", "Weight") and value in ("0", "-1"):
+            continue
+        found.leave(
+            f"{what} {name.lower() if name in ('Reservation', 'Limit', 'Weight') else name}"
+            f" {value if value.isdigit() else ''}".rstrip()
+        )
 
 
-def _capacity(disk: ET.Element) -> int | None:
-    unit = _unit(_attribute(disk, "capacityAllocationUnits") or "byte")
-    return bytes_of(_attribute(disk, "capacity"), unit)
+def _capacity(disk: Node) -> int | None:
+    unit = _unit(disk.get("capacityAllocationUnits") or "byte")
+    size = bytes_of(disk.get("capacity"), unit)
+    disk.take()
+    return size
 
 
 def _unit(text: str) -> int | None:
@@ -130,17 +174,5 @@ def _unit(text: str) -> int | None:
     return None if known is None else 1 << known
 
 
-def _all(root: ET.Element, *names: str) -> list[ET.Element]:
-    return [each for each in root.iter() if _plain(each.tag) in names]
-
-
-def _fields(item: ET.Element) -> dict[str, str]:
-    return {_plain(each.tag): (each.text or "").strip() for each in item}
-
-
-def _attribute(element: ET.Element, name: str) -> str:
-    return next((value for key, value in element.attrib.items() if _plain(key) == name), "")
-
-
-def _plain(name: str) -> str:
-    return name.rpartition("}")[2]
+def _fields(item: Node) -> dict[str, str]:
+    return {each.tag: each.text for each in item.parts}

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from tare.platforms.imported.model import CACHE_OF_QEMU, Found
+from tare.platforms.imported.ledger import Said, shown
+from tare.platforms.imported.model import CACHE_OF_QEMU, FIRMWARE, Disk, Found
 from tare.platforms.imported.numbers import whole
 
-FIRMWARE = "UEFI firmware", "the kernel is booted directly"
 OTHERS = frozenset({"floppy", "sd", "mtd"})
-"""What ``-drive if=`` attaches and is no disk."""
-DISKS = {"virtio-blk": "virtio", "scsi-hd": "scsi", "nvme": "nvme", "ide-hd": "ide"}
+"""What ``-drive if=`` attaches and is not a disk."""
+DISKS = {
+    "virtio-blk": "virtio",
+    "scsi-hd": "scsi",
+    "scsi-block": "scsi",
+    "scsi-disk": "scsi",
+    "nvme": "nvme",
+    "ide-hd": "ide",
+    "ide-drive": "ide",
+    "vhost-user-blk": "virtio",
+}
 CONTROLLER = "virtio-scsi"
-_TRANSPORT = re.compile(r"-(?:pci|device)(?:-(?:non-)?transitional)?$")
-_FILES = frozenset({"", "file"})
+OTHER_CONTROLLERS = re.compile(r"(lsi\w*|megasas.*|pvscsi|mptsas1068|dc390|am53c974|sym53c\w+)")
+PLACED = frozenset(
+    {"id", "bus", "addr", "unit", "channel", "scsi-id", "lun", "bootindex", "device_id", "serial"}
+    | {"multifunction", "chassis_nr", "chassis", "port", "slot", "acpi-index", "ver", "model"}
+    | {"product", "vendor", "wwn", "node-name", "read-only", "locking", "auto-read-only", "romfile"}
+    | {"index", "media", "readonly", "dev", "mac", "rombar", "rerror", "werror", "on"}
+)
+"""Properties that say only where a device is, or who it is."""
+_TRANSPORT = re.compile(r"-(?:pci|device|ccw)(?:-(?:non-)?transitional)?$")
 _FORMATS = frozenset({"raw", "qcow2", "qcow", "vmdk", "vdi", "vhdx", "vpc", "qed", "luks"})
-_REMOTE = re.compile(r"(rbd|nbd|iscsi|nfs|gluster|ssh|https?|ftps?|sheepdog)[:+]")
-_LIMITS = ("throttling", "bps", "iops")
-_SAYING_NOTHING = {"discard": "ignore", "detect-zeroes": "off"}
-
-Said = Mapping[str, str]
+_FILTERS = frozenset({"throttle", "copy-on-read", "copy-before-write", "blkdebug", "blkverify"})
+_REMOTE = re.compile(r"(rbd|nbd|iscsi|nfs|gluster|ssh|https?|ftps?|sheepdog|fat|json)[:+]")
+_DEEPEST = 16
+Nodes = Mapping[str, Mapping[str, str]]
 
 
 def plain(kind: str) -> str:
@@ -28,59 +44,162 @@ def plain(kind: str) -> str:
     return _TRANSPORT.sub("", kind)
 
 
-def is_disk(kind: str) -> bool:
-    """Return whether a device, by its plain name, is a disk that Tare has too."""
-    return kind in DISKS
+def pairs(value: str, first: str) -> dict[str, str]:
+    """Return an option's properties; ``first`` names what has no name.
 
+    Newer versions of libvirt and Proxmox write them as JSON.
 
-def whole_backend(name: str, backends: Mapping[str, Said]) -> dict[str, str]:
-    """Return what is said of a disk: of its format, and of the file below it, as libvirt splits it.
-
-    What its format says goes before what its file says.
+    Raises:
+        ValueError: It begins as JSON and is none.
     """
-    said = dict(backends.get(name, {}))
-    below = backends.get(said.get("file", ""), {})
-    if "driver" in below:
-        said["file.driver"] = below["driver"]
-    return {**{key: value for key, value in below.items() if key != "driver"}, **said}
+    if value.startswith("{"):
+        try:
+            return dict(_flat(json.loads(value)))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"an option's JSON cannot be read: {error.msg}") from None
+    said: dict[str, str] = {}
+    # A comma within a value is written twice.
+    for number, part in enumerate(value.replace(",,", "\0").split(",")):
+        key, equals, held = part.replace("\0", ",").partition("=")
+        if equals:
+            said[key] = held
+        elif number == 0 and first:
+            said[first] = key
+        elif key:
+            said[key] = "on"
+    return said
 
 
-def add_drive(found: Found, said: Said) -> None:
+def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, held in value.items():
+            yield from _flat(held, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list):
+        for number, held in enumerate(value):
+            yield from _flat(held, f"{name}.{number}")
+    elif isinstance(value, bool):
+        yield name, "on" if value else "off"
+    elif isinstance(value, str | int | float):
+        yield name, str(value)
+    elif value is None:
+        yield name, "null"
+
+
+class Backend:
+    """What holds a disk: a chain of nodes from what the device sees to the file or device.
+
+    Args:
+        said: What is said of the outermost node, and of those within it.
+        nodes: All nodes that have names.
+    """
+
+    def __init__(self, said: Mapping[str, str], nodes: Nodes) -> None:
+        self.layers: list[Said] = []
+        self._follow(dict(said), nodes)
+
+    def _follow(self, said: dict[str, str], nodes: Nodes) -> None:
+        for _ in range(_DEEPEST):
+            inner = {
+                key.removeprefix("file."): value
+                for key, value in said.items()
+                if key.startswith("file.")
+            }
+            own = {key: value for key, value in said.items() if not key.startswith("file.")}
+            below = nodes.get(own.get("file", ""))
+            if below is not None and below.get("node-name", below.get("id")) == own["file"]:
+                inner = dict(below)
+                del own["file"]
+            if own.get("file", "").startswith("json:"):
+                inner = pairs(own.pop("file").removeprefix("json:"), "")
+            self.layers.append(Said("disk", own))
+            if not inner:
+                return
+            said = inner
+
+    def get(self, *names: str) -> str:
+        """Return a property of the node nearest to the file that has it; empty if none has."""
+        found = ""
+        for layer in self.layers:
+            for name in names:
+                found = layer.get(name, found)
+        return found
+
+    @property
+    def form(self) -> str:
+        """The format of the file, as far as it is said."""
+        said = [layer.get(name, "") for layer in self.layers for name in ("format", "driver")]
+        return next((each for each in said if each in _FORMATS), "")
+
+    @property
+    def holder(self) -> str:
+        """The driver of what holds the data, such as ``file`` or ``host_device``."""
+        drivers = [layer.get("driver", "") for layer in self.layers]
+        drivers = [each for each in drivers if each not in _FORMATS | _FILTERS | {""}]
+        if drivers:
+            return drivers[-1]
+        remote = _REMOTE.match(self.file)
+        return remote[1] if remote else ""
+
+    @property
+    def file(self) -> str:
+        """The path of what holds the data; empty where it is not said."""
+        return self.get("file", "filename")
+
+
+def add_drive(found: Found, said: Mapping[str, str]) -> None:
     """Take what ``-drive`` attaches by itself."""
     bus = said.get("if", "ide")
     if bus == "pflash":
         found.leave(*FIRMWARE)
     elif bus in OTHERS:
         found.leave(f"-drive if={bus}")
-    elif said.get("media") != "cdrom" and bus != "none":
-        add_disk(found, bus, said, {})
+    elif said.get("media") == "cdrom":
+        found.set_aside("-drive media=cdrom")
+    elif bus != "none":
+        add_disk(found, bus, said, Said("-drive", {}), {})
 
 
-def add_device(found: Found, kind: str, device: Said, backends: Mapping[str, Said]) -> None:
+def add_device(found: Found, kind: str, device: Said, nodes: Nodes) -> None:
     """Take a disk that is a device of its own.
 
     Args:
         found: What was gathered.
         kind: Its plain name.
         device: Its properties.
-        backends: What holds disks, by name.
+        nodes: What holds disks, by name.
     """
-    first = found.disks == 0
-    add_disk(found, DISKS[kind], whole_backend(device.get("drive", ""), backends), device)
-    queues = device.get("num-queues", device.get("max_ioqpairs"))
-    if first and (several := whole(queues)):
-        found.options["disk_queues"] = several
-    if first and device.get("iothread"):
-        found.options["iothread"] = True
+    disk = add_disk(found, DISKS[kind], nodes.get(device.get("drive", ""), {}), device, nodes)
+    queues = device.get("num-queues", device.get("max_ioqpairs", ""))
+    disk.queues = whole(queues)
+    disk.thread = device.get("iothread", "")
+    mapped = [name for name in device if re.fullmatch(r"iothread-vq-mapping\.\d+\.iothread", name)]
+    for name in [each for each in device if each.startswith("iothread-vq-mapping.")]:
+        device.skip(name)
+    if mapped:
+        disk.thread = device[mapped[0]]
+        if len(mapped) > 1:
+            disk.leave(f"{len(mapped)} I/O threads of the disk", "Tare's disk has one")
+    if kind not in ("virtio-blk", "scsi-hd", "nvme", "ide-hd"):
+        disk.leave(f"-device {kind}", f"a disk on {disk.bus} is taken")
+    for name, value in device.rest():
+        if name not in PLACED:
+            disk.leave(f"-device {kind} {shown(name, value)}")
 
 
 def add_controller(found: Found, said: Said) -> None:
     """Take a controller of virtio-scsi, which has the queues and the thread of its disks."""
-    queues = whole(said.get("num_queues", said.get("num-queues")))
-    found.serve_scsi(queues, bool(said.get("iothread")))
+    queues = whole(said.get("num_queues", said.get("num-queues", "")))
+    said.skip("driver", *PLACED)
+    thread = said.get("iothread", "")
+    mapped = [name for name in said if re.fullmatch(r"iothread-vq-mapping\.\d+\.iothread", name)]
+    said.skip(*(name for name in said if name.startswith("iothread-vq-mapping.")))
+    if len(mapped) > 1:
+        found.leave(f"{len(mapped)} I/O threads of virtio-scsi", "Tare's disk has one")
+    found.serve_scsi(queues, thread or (said[mapped[0]] if mapped else ""))
+    found.close(said)
 
 
-def add_disk(found: Found, bus: str, said: Said, device: Said) -> None:
+def add_disk(found: Found, bus: str, said: Mapping[str, str], device: Said, nodes: Nodes) -> Disk:
     """Take a disk.
 
     Args:
@@ -88,38 +207,56 @@ def add_disk(found: Found, bus: str, said: Said, device: Said) -> None:
         bus: As QEMU calls it.
         said: What holds it.
         device: What attaches it.
+        nodes: What holds disks, by name.
     """
-    first = found.disks == 0
-    found.add_disk(bus, _cache(said, device), said.get("aio", said.get("file.aio", "")))
-    if not first:
-        return
-    driver = said.get("driver", "")
+    backend = Backend(said, nodes)
+    disk = Disk(bus, _cache(backend, device), backend.get("aio"))
+    disk.boot = whole(device.get("bootindex", ""))
+    found.add_disk(disk)
+    file, holder = backend.file, backend.holder
     # Where no format is said QEMU looks for it in the file, which is not at hand.
-    file = said.get("file", "")
     probed = "qcow2" if file.endswith(".qcow2") else "raw"
-    found.disk_kept_as(said.get("format", driver if driver in _FORMATS else probed))
-    # Without a format between them, a device has what holds the data itself.
-    holds = said.get("file.driver", "" if driver in _FORMATS else driver)
-    if remote := _REMOTE.match(file):
-        holds = remote[1]
-    if holds == "host_device" or file.startswith("/dev/"):
-        found.leave("a block device of the host", "write `disk-format: block` or `lvm`")
-    elif holds not in _FILES:
-        found.leave(f"a disk by {holds}", "a machine of Tare's has a file or a device of the host")
-    for name in sorted(key for key in said if key.startswith(_LIMITS)):
-        found.leave(f"disk {name}={said[name]}")
-    for name, nothing in _SAYING_NOTHING.items():
-        if said.get(name, nothing) != nothing:
-            found.leave(f"disk {name}={said[name]}")
+    disk.kept = backend.form or probed
+    if holder == "host_device" or (not holder and file.startswith("/dev/")):
+        if disk.kept != "raw":
+            disk.leave(f"disk format {disk.kept} on a block device", "it is taken as raw")
+        disk.kept = "block"
+    elif holder not in ("", "file"):
+        disk.leave(f"a disk by {holder}", "a machine of Tare's has a file or a device of the host")
+    for layer in backend.layers:
+        layer.skip("if", "driver", "id", "format", "file", "filename", *PLACED)
+        for name, value in layer.rest():
+            _property(disk, name, value)
+    return disk
 
 
-def _cache(said: Said, device: Said) -> str:
+def _property(disk: Disk, name: str, value: str) -> None:
+    """Take a property of what holds a disk that no option of an arm expresses."""
+    nothing = {
+        "discard": ("ignore",),
+        "detect-zeroes": ("off",),
+        "snapshot": ("off",),
+        "copy-on-read": ("off",),
+        "force-share": ("off",),
+        "pr-manager": (),
+    }
+    if value in nothing.get(name, ("",)) or name == "throttle-group":
+        return
+    if name.startswith("backing"):
+        disk.leave("the image that the disk's image is laid over", "each has one file")
+    else:
+        disk.leave(f"disk {shown(name, value)}")
+
+
+def _cache(backend: Backend, device: Said) -> str:
     """Return a cache mode by its parts: the table of ``-drive cache=`` in QEMU's manual."""
-    if "cache" in said:
-        return "none" if said["cache"] == "off" else said["cache"]
-    if said.get("cache.no-flush") == "on":
+    mode = backend.get("cache")
+    if mode:
+        return "none" if mode == "off" else mode
+    flags = {name: backend.get(f"cache.{name}") for name in ("direct", "no-flush", "writeback")}
+    written = "off" in (device.get("write-cache", ""), flags["writeback"])
+    if flags["no-flush"] == "on":
         return "unsafe"
-    written = "off" in (device.get("write-cache"), said.get("cache.writeback"))
-    if said.get("cache.direct") == "on":
+    if flags["direct"] == "on":
         return "directsync" if written else "none"
     return "writethrough" if written else CACHE_OF_QEMU

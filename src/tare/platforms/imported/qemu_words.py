@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from tare.platforms.imported.model import CPU_OF_QEMU, Found
+from tare.platforms.imported.command_line import find_line, take_wrappers, without_shell
+from tare.platforms.imported.ledger import Said, shown
+from tare.platforms.imported.model import BOOTS, FIRMWARE, Found
 from tare.platforms.imported.numbers import bytes_of, whole
+from tare.platforms.imported.processor import take_processor
 from tare.platforms.imported.qemu_disks import (
     CONTROLLER,
-    FIRMWARE,
+    DISKS,
+    OTHER_CONTROLLERS,
+    PLACED,
+    Backend,
     add_controller,
     add_device,
     add_disk,
     add_drive,
-    is_disk,
+    pairs,
     plain,
 )
 
@@ -25,325 +29,500 @@ SILENT = frozenset(
     {
         *("nodefaults", "no-user-config", "display", "daemonize", "pidfile", "qmp", "mon", "S"),
         *("chardev", "serial", "monitor", "vnc", "nographic", "uuid", "msg", "D", "no-shutdown"),
-        *("no-reboot", "parallel", "sandbox", "boot", "vga", "k", "usb", "spice", "netdev"),
-        *("rtc", "no-hpet", "runas", "id", "no-fd-bootchk", "full-screen", "qmp-pretty"),
-        *("enable-fips", "only-migratable", "iscsi"),
+        *("no-reboot", "parallel", "sandbox", "boot", "vga", "k", "usb", "spice"),
+        *("rtc", "runas", "id", "no-fd-bootchk", "full-screen", "qmp-pretty", "run-with", "user"),
+        *("enable-fips", "only-migratable", "iscsi", "add-fd", "chroot", "action", "debugcon"),
+        *("nodefconfig", "sdl", "curses", "gtk", "alt-grab", "ctrl-grab", "no-quit", "portrait"),
+        *("no-frame", "usbdevice", "smbios", "tpmdev", "dfilter", "d", "trace", "gdb", "s"),
+        *("watchdog", "watchdog-action", "localtime", "startdate", "soundhw", "audiodev", "audio"),
+        *("virtioconsole", "echr", "show-cursor", "name", "win2k-hack", "tdf"),
     }
 )
-"""Options that say nothing of the machine, or belong to what is on its screen."""
+"""Options that belong to QEMU's own running, or to what is on its screen."""
 ALONE = frozenset(
     {
         *("nodefaults", "no-user-config", "daemonize", "S", "nographic", "no-shutdown", "usb"),
-        *("no-reboot", "no-hpet", "enable-kvm", "no-acpi", "snapshot", "mem-prealloc"),
+        *("no-reboot", "no-hpet", "enable-kvm", "no-acpi", "snapshot", "mem-prealloc", "s"),
         *("no-fd-bootchk", "full-screen", "alt-grab", "ctrl-grab", "no-frame", "no-quit", "sdl"),
         *("curses", "gtk", "portrait", "win2k-hack", "only-migratable", "enable-fips"),
         *("preconfig", "singlestep", "xen-attach", "xen-domid-restrict", "async-teardown"),
         *("enable-sync-profile", "perfmap", "jitdump", "nodefconfig", "no-kvm", "h", "help"),
         *("version", "no-kvm-irqchip", "no-kvm-pit", "no-kvm-pit-reinjection", "tdf"),
+        *("localtime", "show-cursor", "semihosting", "old-param", "no-log-console"),
     }
 )
 """Options without a value, of all versions (qemu-options.hx)."""
 MEMORY = 128 << 20
-"""The bytes of memory where nothing is said (qemu-system-x86_64(1), ``-m``)."""
+"""The bytes of memory by default (qemu-system-x86_64(1), ``-m``)."""
 NICS = {"virtio-net": "virtio"}
-_PROGRAM = re.compile(r"(?:^|/)(?:qemu-system-([a-z0-9_]+)|qemu-kvm|kvm)$")
-_NIC = re.compile(r"(e1000e?|rtl8139|ne2k_pci|pcnet|vmxnet3|tulip|i82\w+|virtio-net)")
+CORE_OWN = "each vCPU is a core of its own"
+_NIC = re.compile(r"(e1000e?|rtl8139|ne2k_pci|pcnet|vmxnet3|tulip|i82\w+|virtio-net|igb|e1000-\w+)")
 _QUIET = re.compile(
-    r"(isa-serial|virtio-serial|virtserialport|virtconsole|usb-.*|.*vga.*|qxl.*"
+    r"(isa-\w+|virtio-serial|virtserialport|virtconsole|usb-.*|.*vga.*|qxl.*|pvpanic|sga"
     r"|pcie-root-port|pcie-pci-bridge|pci-bridge|ahci|ich9-.*|piix.*|VGA|.*-ehci|.*-uhci"
-    r"|.*xhci|ide-cd|scsi-cd|.*audio|hda-.*|intel-hda)"
+    r"|.*xhci|ide-cd|scsi-cd|.*audio.*|hda-.*|intel-hda|.*-ohci|ioh3420|i82801b11-bridge|pxb.*"
+    r"|virtio-gpu.*|virtio-keyboard|virtio-mouse|virtio-tablet|virtio-input.*|bochs-display"
+    r"|ramfb|vmgenid|vmcoreinfo|AC97|ES1370|sb16|ib700|i6300esb|tpm-.*|x3130-.*|xio3130-.*"
+    r"|pci-serial.*|pci-testdev|edu|secondary-vga|cirrus-vga|virtio-sound|pcspk)"
 )
+_CPU_DEVICE = re.compile(r".*-(?:x86_64|i386)-cpu")
 _IMAGE = re.compile(r"[^=]*[./][^=]*")
-"""A disk's image, which stands by itself before or behind all options."""
-_SIZE = re.compile(r"([0-9]{1,15})([kKMGT]?)(i?B)?")
+"""A disk's image, which is a word by itself before or behind all options."""
+_SIZE = re.compile(r"(0x[0-9a-f]{1,15}|[0-9]{1,15})(\.[0-9]{1,6})?([bkmgtpe]?)(?:i?b)?", re.I)
+_POWERS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
+_HUGE_SIZE = re.compile(r"(\d{1,8})kB|hugepages-?(\d{1,4})(G|M)", re.I)
+_ON = frozenset({"on", "yes", "true", "1"})
 
 
-def is_command(text: str) -> bool:
-    """Return whether a text looks like a command line of QEMU's."""
-    return any(_PROGRAM.search(word) for word in text.replace("\0", " ").split()[:50])
+@dataclass
+class _Gathered:
+    """What other words refer to by name."""
 
-
-def words_of(text: str) -> list[str]:
-    """Return a command line's words: as a shell has them, or as ``/proc/PID/cmdline`` has.
-
-    Raises:
-        ValueError: A quotation does not end.
-    """
-    if "\0" in text:
-        return text.rstrip("\0\n").split("\0")
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return shlex.split("\n".join(lines).replace("\\\n", " "), comments=False)
+    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    netdevs: dict[str, Said] = field(default_factory=dict)
+    objects: dict[str, dict[str, str]] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    accelerators: list[tuple[str, Said]] = field(default_factory=list)
+    default_accelerator: str = "tcg"
 
 
 def read_words(text: str) -> Found:
     """Return what a command line says.
 
     Raises:
-        ValueError: It is no command line of QEMU's: a quotation does not end, or there is no
+        ValueError: It is not a command line of QEMU's: a quotation does not end, or there is no
             QEMU in it.
     """
-    words = words_of(text)
-    first = next((place for place, word in enumerate(words) if _PROGRAM.search(word)), None)
-    if first is None:
-        raise ValueError("there is no QEMU in it")
-    found = Found()
-    # What QEMU does where nothing is said.
-    found.options |= {"accelerator": "tcg", "machine": "pc", "cpu": CPU_OF_QEMU}
+    line = find_line(text)
+    found = Found(described=True)
+    # What QEMU does by default.
+    found.options |= {"machine": "pc"}
     found.vcpus, found.memory = 1, MEMORY
-    program = _PROGRAM.search(words[first])
-    if program is not None and program[1] not in (None, "x86_64", "i386"):
-        found.leave(f"processors of the kind {program[1]}", "Tare's machines have x86-64")
-    backends: dict[str, dict[str, str]] = {}
-    netdevs = _netdevs(words)
-    rest = iter(words[first + 1 :])
-    for word in rest:
-        name = word.lstrip("-")
-        if not word.startswith("-"):
-            if word in (words[first + 1], words[-1]) and _IMAGE.fullmatch(word):
-                _disk_file(found, word)
-            else:
-                # As a kernel's words are, of a line that lost its quotations.
-                found.leave(word, "it is no option")
-            continue
-        value = "" if name in ALONE else next(rest, "")
+    if line.others:
+        found.leave(f"{line.others} further command lines of QEMU", "only one is read")
+    if line.unread:
+        found.leave(f"{line.unread} further lines of the text", "only QEMU's own line is read")
+    take_wrappers(found, line.before)
+    if line.arch not in ("", "x86_64", "i386"):
+        found.leave(f"processors of the kind {line.arch}", "Tare's machines have x86-64")
+    options = list(_options(found, list(without_shell(line.words))))
+    gathered = _gather(options)
+    gathered.default_accelerator = "kvm" if line.uses_kvm else "tcg"
+    _settle_accelerator(found, gathered)
+    take_processor(found, dict(options).get("cpu", ""))
+    for name, value in options:
         if name in ("drive", "blockdev"):
-            said = pairs(value, "driver" if name == "blockdev" else "file")
-            backends[said.get("id", said.get("node-name", ""))] = said
-            if name == "drive":
-                add_drive(found, said)
+            _storage(found, gathered, name, value)
         elif name == "device":
-            _device(found, value, backends, netdevs)
+            _device(found, value, gathered)
         elif name in _OPTIONS:
-            _OPTIONS[name](found, value)
-        elif name not in SILENT:
-            found.leave(f"-{name} {value}".rstrip())
+            found.carry(f"-{name}")
+            _OPTIONS[name](found, value, gathered)
+        elif name in _GATHERED:
+            found.carry(f"-{name}")
+        elif name in SILENT:
+            found.set_aside(f"-{name}")
+        else:
+            found.leave(_note(name, value), _WHY.get(name, ""))
+    _unused(found, gathered)
     return found
 
 
-def _netdevs(words: list[str]) -> dict[str, dict[str, str]]:
-    """Return what each ``-netdev`` says, which its card need not follow."""
-    netdevs = (
-        pairs(value, "type")
-        for name, value in pairwise(words)
-        if name.lstrip("-") == "netdev" and name.startswith("-")
-    )
-    return {said.get("id", ""): said for said in netdevs}
+def _options(found: Found, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the options with their values; what is no option is a disk's image, or listed."""
+    rest = iter(enumerate(words))
+    for place, word in rest:
+        name = word[2:] if word.startswith("--") else word[1:]
+        if not word.startswith("-") or not name:
+            if place in (0, len(words) - 1) and _IMAGE.fullmatch(word):
+                yield "hda", word
+            else:
+                # As a kernel's words are, of a line that lost its quotations.
+                found.leave(shown(*_named(word)), "it is no option")
+            continue
+        yield name, "" if name in ALONE else next(rest, (0, ""))[1]
 
 
-def pairs(value: str, first: str) -> dict[str, str]:
-    """Return an option's properties; ``first`` names what stands without a name.
-
-    Newer versions of libvirt write them as JSON.
-    """
+def _note(name: str, value: str) -> str:
+    """Return an option as a note has it: without what may be a secret."""
     if value.startswith("{"):
-        return dict(_flat(json.loads(value)))
-    said: dict[str, str] = {}
-    # A comma within a value is written twice.
-    for number, part in enumerate(value.replace(",,", "\0").split(",")):
-        key, equals, held = part.replace("\0", ",").partition("=")
-        if equals:
-            said[key] = held
-        elif number == 0:
-            said[first] = key
-        elif key:
-            said[key] = "on"
-    return said
+        return f"-{name}"
+    parts = [shown(*_named(part)) if "=" in part else part for part in value.split(",")]
+    plain_parts = [part for part in parts if shown(name, part) != name or "=" in part]
+    return f"-{name} {','.join(plain_parts)}".rstrip()
 
 
-def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, held in value.items():
-            yield from _flat(held, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list):
-        for number, held in enumerate(value):
-            yield from _flat(held, f"{name}.{number}")
-    elif isinstance(value, bool):
-        yield name, "on" if value else "off"
-    elif isinstance(value, str | int):
-        yield name, str(value)
+def _named(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    return (name, value) if equals else ("", word)
 
 
-def _device(
-    found: Found,
-    value: str,
-    backends: Mapping[str, Mapping[str, str]],
-    netdevs: Mapping[str, Mapping[str, str]],
-) -> None:
-    said = pairs(value, "driver")
+def _gather(options: Sequence[tuple[str, str]]) -> _Gathered:
+    """Return what words refer to by name, whichever comes first on the line."""
+    gathered = _Gathered()
+    for name, value in options:
+        if name in ("drive", "blockdev"):
+            said = pairs(value, "driver" if name == "blockdev" else "file")
+            for key in ("id", "node-name"):
+                if key in said:
+                    gathered.nodes[said[key]] = said
+        elif name == "netdev":
+            said = pairs(value, "type")
+            gathered.netdevs[said.get("id", "")] = Said("-netdev", said)
+        elif name == "object":
+            said = pairs(value, "qom-type")
+            gathered.objects[said.get("id", "")] = said
+        elif name == "accel":
+            own = Said("-accel", pairs(value, "accel"))
+            gathered.accelerators.append((own.get("accel", ""), own))
+        elif name in ("machine", "M"):
+            _accelerators_of(gathered, pairs(value, "type").get("accel", ""))
+        elif name == "enable-kvm":
+            _accelerators_of(gathered, "kvm")
+        elif name == "no-kvm":
+            _accelerators_of(gathered, "tcg")
+    return gathered
+
+
+def _accelerators_of(gathered: _Gathered, listed: str) -> None:
+    gathered.accelerators += [(each, Said("-accel", {})) for each in listed.split(":") if each]
+
+
+def _settle_accelerator(found: Found, gathered: _Gathered) -> None:
+    """Take the first accelerator that Tare has: QEMU takes the first that works."""
+    wanted = gathered.accelerators or [(gathered.default_accelerator, Said("-accel", {}))]
+    known = [kind for kind, _ in wanted if kind in ("kvm", "tcg")]
+    found.options["accelerator"] = known[0] if known else "kvm"
+    found.carry(f"-accel {found.options['accelerator']}")
+    for place, (kind, own) in enumerate(wanted):
+        if kind == "tcg" and own.get("thread", "") == "single" and kind == known[0]:
+            found.options["threads"] = "single"
+        if kind not in ("kvm", "tcg"):
+            found.leave(f"-accel {kind}", f"{found.options['accelerator']} is taken")
+        elif place and kind != found.options["accelerator"]:
+            found.leave(f"-accel {kind} as a fallback", "QEMU takes the first that works")
+        found.close(own)
+
+
+def _storage(found: Found, gathered: _Gathered, name: str, value: str) -> None:
+    found.carry(f"-{name}")
+    if name == "drive":
+        said = pairs(value, "file")
+        if said.get("if") == "none" and said.get("media") == "cdrom":
+            found.set_aside("-drive media=cdrom")
+        add_drive(found, said)
+
+
+def _device(found: Found, value: str, gathered: _Gathered) -> None:
+    said = Said("-device", pairs(value, "driver"))
     kind = plain(said.get("driver", ""))
-    if is_disk(kind):
-        add_device(found, kind, said, backends)
+    if "drive" in said:
+        gathered.used.add(said["drive"])
+    if kind in DISKS:
+        found.carry(f"-device {kind}")
+        add_device(found, kind, said, gathered.nodes)
     elif kind == CONTROLLER:
+        found.carry(f"-device {kind}")
         add_controller(found, said)
+    elif OTHER_CONTROLLERS.fullmatch(kind):
+        found.leave(f"disk controller {kind}", "virtio-scsi is taken")
     elif _NIC.fullmatch(kind):
-        netdev = netdevs.get(said.get("netdev", ""), {})
-        _card(found, kind, netdev, said.get("mq") == "on")
-    elif not _QUIET.fullmatch(kind):
-        found.leave(f"-device {said.get('driver', '')}")
+        _interface(found, kind, said, gathered)
+    elif kind in ("pc-dimm", "virtio-mem"):
+        _plugged_memory(found, kind, said, gathered)
+    elif _CPU_DEVICE.fullmatch(kind):
+        # A vCPU that was added beyond those of `-smp`.
+        found.vcpus = min((found.vcpus or 0) + 1, 1 << 20)
+        found.carry(f"-device {kind}")
+    elif _QUIET.fullmatch(kind):
+        found.set_aside(f"-device {kind}")
+    else:
+        found.leave(f"-device {said.get('driver', '')}", _WHY_DEVICE.get(kind, ""))
 
 
-def _card(found: Found, kind: str, netdev: Mapping[str, str], several: bool = False) -> None:
-    """Take a network card, and what it is connected to."""
-    queues, way = whole(netdev.get("queues")), netdev.get("type", "")
-    if not found.add_nic(NICS.get(kind, kind), queues):
+def _plugged_memory(found: Found, kind: str, said: Said, gathered: _Gathered) -> None:
+    """Take memory beyond that of ``-m``, which is there when the machine starts."""
+    name = said.get("memdev", "")
+    gathered.used.add(name)
+    size = said.get("requested-size", "") or gathered.objects.get(name, {}).get("size", "")
+    more = _size(size, 0)
+    if more is None or found.memory is None:
+        found.leave(f"-device {kind} {said.get('id', '')}".rstrip(), "its size is not said")
         return
+    found.memory += more
+    found.carry(f"-device {kind}")
+
+
+def _interface(found: Found, kind: str, said: Said, gathered: _Gathered) -> None:
+    name = said.get("netdev", "")
+    netdev = gathered.netdevs.get(name, Said("-netdev", {}))
+    gathered.used.add(name)
+    if not _card(found, kind, netdev, several=said.get("mq", "") == "on"):
+        return
+    said.skip("driver", "vectors", *PLACED)
+    for key, value in said.rest():
+        found.leave(f"network interface {shown(key, value)}", _WHY_NIC.get(key, ""))
+
+
+def _card(found: Found, kind: str, netdev: Said, *, several: bool = False) -> bool:
+    """Take a network card, and what it is connected to; return whether it is the first."""
+    queues, way = whole(netdev.get("queues", "")), netdev.get("type", "")
+    vhost = netdev.get("vhost", "")
+    netdev.skip("id", "ifname", "script", "downscript", "br", "helper", "fd", "fds", "model")
+    netdev.skip("vhostfd", "vhostfds", "mac", "macaddr", "netdev", "name", "addr", "vectors")
+    if not found.add_nic(NICS.get(kind, kind), queues):
+        return False
     if several and queues is None:
         found.leave("queues of the network interface", "write `nic-queues`")
     if way == "user":
         found.options["network"] = "user"
-    # QEMU leaves packets to the host's kernel only where it is told to.
-    elif way in ("tap", "bridge") and kind in NICS and netdev.get("vhost") != "on":
+    # QEMU leaves packets to the host's kernel only if it is asked to.
+    elif way in ("tap", "bridge") and kind in NICS and vhost != "on":
         found.options["vhost"] = "off"
     elif way not in ("", "tap", "bridge"):
         found.leave(f"network by {way}", "write `network` or `switch`")
+    found.close(netdev)
+    return True
 
 
-def _memory(found: Found, value: str) -> None:
-    said = pairs(value, "size")
-    size = _SIZE.fullmatch(said.get("size", ""))
+def _size(text: str, power: int) -> int | None:
+    """Return a size in bytes; ``power`` is that of 2 which a number without a unit has."""
+    size = _SIZE.fullmatch(text)
     if size is None:
-        found.memory = None
-        found.leave(f"-m {value}")
-        return
+        return None
+    unit = 1 << (_POWERS[size[3].lower()] if size[3] else power)
+    if size[1].lower().startswith("0x"):
+        return bytes_of(str(int(size[1], 16)), unit)
+    number = bytes_of(size[1], unit)
+    return None if number is None else number + round(float(size[2] or 0) * unit)
+
+
+def _memory(found: Found, value: str, gathered: _Gathered) -> None:
+    said = Said("-m", pairs(value, "size"))
     # Without a unit it is in MiB (qemu-system-x86_64(1), -m).
-    unit = {"k": 10, "K": 10, "": 20, "M": 20, "G": 30, "T": 40}[size[2]]
-    found.memory = bytes_of(size[1], 1 << unit)
-    if set(said) - {"size"}:
-        found.leave(f"-m {value}", "memory is not added while it runs")
+    found.memory = _size(said.get("size", ""), 20) if "size" in said else MEMORY
+    if found.memory is None:
+        found.leave(f"-m {value}", "it is not a size")
+    found.close(said, dict.fromkeys(said, "memory is not added while it runs"))
 
 
-def _cpus(found: Found, value: str) -> None:
-    said = pairs(value, "cpus")
-    found.vcpus = whole(said.get("cpus"))
-    if found.vcpus is None:
-        parts = [whole(said.get(name, "1")) or 1 for name in ("sockets", "cores", "threads")]
-        found.vcpus = min(parts[0] * parts[1] * parts[2], 1 << 20)
-    if (whole(said.get("threads")) or 1) > 1:
-        found.leave("threads of a core", "each vCPU is a core of its own")
+def _cpus(found: Found, value: str, gathered: _Gathered) -> None:
+    said = Said("-smp", pairs(value, "cpus"))
+    levels = ("drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads")
+    product = 1
+    for name in levels:
+        product = min(product * (whole(said.get(name, "1")) or 1), 1 << 20)
+    # QEMU's own order (hw/core/machine-smp.c): CPUs, else the most, else the product.
+    most = whole(said.get("maxcpus", ""))
+    found.vcpus = whole(said.get("cpus", "")) or most or product
+    if most and most > found.vcpus:
+        found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
+    for name in levels:
+        if name != "cores" and (whole(said.get(name, "1")) or 1) > 1:
+            what = "threads of a core" if name == "threads" else f"-smp {name}={said[name]}"
+            found.leave(what, CORE_OWN)
+    found.close(said)
 
 
-def _machine(found: Found, value: str) -> None:
-    said = pairs(value, "type")
-    if board := said.get("type"):
-        found.board(board)
-    for name in sorted(set(said) - {"type", "usb", "vmport", "smm", "accel", "dump-guest-core"}):
+def _machine(found: Found, value: str, gathered: _Gathered) -> None:
+    said = Said("-machine", pairs(value, "type"))
+    if board := said.get("type", ""):
+        # Proxmox adds the level of its own devices.
+        found.board(board.partition("+pve")[0])
+    said.skip("accel")
+    for name, held in said.rest():
         if name.startswith("pflash"):
             found.leave(*FIRMWARE)
-        elif name not in ("memory-backend", "graphics", "kernel_irqchip", "hpet", "acpi", "pcie"):
-            found.leave(f"-machine {name}={said[name]}")
-    if accel := said.get("accel"):
-        _accelerator(found, accel)
+        elif name == "memory-backend":
+            gathered.used.add(held)
+        elif name in _SILENT_BOARD:
+            found.set_aside(f"-machine {name}={held}")
+        else:
+            found.leave(f"-machine {shown(name, held)}")
+    for name in said.read:
+        found.carry(f"-machine {name}")
 
 
-def _accelerator(found: Found, value: str) -> None:
-    said = pairs(value, "accel")
-    kind = said.get("accel", "").partition(":")[0]
-    if kind in ("kvm", "tcg"):
-        found.options["accelerator"] = kind
-    else:
-        found.leave(f"-accel {kind}")
-    if kind == "tcg" and said.get("thread") == "single":
-        found.options["threads"] = "single"
-    for name in sorted(set(said) - {"accel", "thread"}):
-        found.leave(f"-accel {name}={said[name]}")
-
-
-def _processor(found: Found, value: str) -> None:
-    if value in ("host", "max"):
-        found.options.pop("cpu", None)
-    else:
-        found.options["cpu"] = value
-
-
-def _object(found: Found, value: str) -> None:
-    said = pairs(value, "qom-type")
-    kind = said.get("qom-type", "")
+def _object(found: Found, value: str, gathered: _Gathered) -> None:
+    said = Said("-object", pairs(value, "qom-type"))
+    kind, name = said.get("qom-type", ""), said.get("id", "")
     if kind.startswith("memory-backend"):
-        if said.get("hugetlb") == "on" or kind == "memory-backend-file":
-            found.options["hugepages"] = True
-        elif said.get("prealloc") in ("on", "yes"):
-            found.options["prealloc"] = True
-        nodes = said.get("host-nodes", said.get("host-nodes.0", ""))
-        if nodes and said.get("policy") == "bind" and "host-nodes.1" not in said:
-            found.bind_memory(nodes)
-        elif nodes or "policy" in said:
-            found.leave(f"memory host-nodes={nodes},policy={said.get('policy', '')}")
-    elif kind not in ("iothread", "secret", "rng-random"):
-        found.leave(f"-object {kind}")
-
-
-def _mem_path(found: Found, value: str) -> None:
-    if "hugepages" in value:
-        found.options["hugepages"] = True
-        found.options.pop("prealloc", None)
+        _backend(found, kind, said)
+        said.skip("size", "share", "dump", "merge", "x-use-canonical-path-for-ramblock-id")
+        said.skip("prealloc-threads")
+        found.close(said)
+    elif kind == "throttle-group":
+        limits = [key for key, held in said.items() if key.startswith(("limits", "x-")) and held]
+        for key in limits:
+            found.leave(f"disk limit {shown(key, said[key])}")
+        found.carry(f"-object {kind}")
+    elif kind == "iothread":
+        said.skip("id", "qom-type")
+        found.close(said)
+    elif kind.startswith(("secret", "tls-", "authz", "rng-", "cryptodev", "input-linux", "pr-")):
+        found.set_aside(f"-object {kind}")
     else:
-        found.leave(f"-mem-path {value}")
+        found.leave(f"-object {kind} {name}".rstrip())
 
 
-def _mem_prealloc(found: Found, value: str) -> None:
-    # Tare touches huge pages in any case.
-    if "hugepages" not in found.options:
-        found.options["prealloc"] = True
+def _backend(found: Found, kind: str, said: Said) -> None:
+    """Take what holds the memory: huge pages, whether it is touched, and its NUMA node."""
+    path = said.get("mem-path", "")
+    if said.get("hugetlb", "") in _ON or "huge" in path:
+        own = said.get("hugetlbsize", "")
+        found.huge_pages(_size(own, 0) if own else _page_size(path))
+    elif path:
+        found.leave(f"memory in the file {path}", "anonymous memory is taken")
+    if said.get("prealloc", "") in _ON:
+        found.touch_memory()
+    nodes = ",".join(said[name] for name in said if name.startswith("host-nodes"))
+    policy = said.get("policy", "")
+    if nodes and policy == "bind":
+        found.bind_memory(nodes)
+    elif nodes or policy not in ("", "default"):
+        found.leave(f"memory host-nodes={nodes},policy={policy}")
 
 
-def _overcommit(found: Found, value: str) -> None:
-    said = pairs(value, "")
+def _page_size(path: str) -> int | None:
+    size = _HUGE_SIZE.search(path)
+    if size is None:
+        return None
+    if size[1]:
+        return bytes_of(size[1], 1 << 10)
+    return bytes_of(size[2], 1 << 30 if size[3].upper() == "G" else 1 << 20)
+
+
+def _mem_path(found: Found, value: str, gathered: _Gathered) -> None:
+    if "huge" in value:
+        found.huge_pages(_page_size(value))
+    else:
+        found.leave(f"-mem-path {value}", "anonymous memory is taken")
+
+
+def _mem_prealloc(found: Found, value: str, gathered: _Gathered) -> None:
+    found.touch_memory()
+
+
+def _overcommit(found: Found, value: str, gathered: _Gathered) -> None:
+    said = Said("-overcommit", pairs(value, ""))
     for name, option in (("mem-lock", "mlock"), ("cpu-pm", "cpu_pm")):
-        if said.get(name) == "on":
+        held = said.get(name, "")
+        if held in _ON:
             found.options[option] = True
+        elif held not in ("", "off", "no"):
+            found.leave(f"-overcommit {name}={held}")
+    found.close(said)
 
 
-def _name(found: Found, value: str) -> None:
-    said = pairs(value, "guest")
-    found.name = said.get("guest", "")
+def _realtime(found: Found, value: str, gathered: _Gathered) -> None:
+    said = Said("-realtime", pairs(value, ""))
+    if said.get("mlock", "on") in _ON:
+        found.options["mlock"] = True
+    found.close(said)
 
 
-def _kernel(found: Found, value: str) -> None:
-    found.leave("what it boots", "the kernel of the study is booted")
+def _name(found: Found, value: str, gathered: _Gathered) -> None:
+    found.name = pairs(value, "guest").get("guest", "")
 
 
-def _kvm(found: Found, value: str) -> None:
-    found.options["accelerator"] = "kvm"
+def _kernel(found: Found, value: str, gathered: _Gathered) -> None:
+    found.leave(*BOOTS)
 
 
-def _nic(found: Found, value: str) -> None:
-    said = pairs(value, "type")
-    if said.get("type") != "none":
+def _nic(found: Found, value: str, gathered: _Gathered) -> None:
+    said = Said("-nic", pairs(value, "type"))
+    kind = said.get("type", "")
+    if kind not in ("none", "nic"):
         default = "e1000" if found.options["machine"] == "pc" else "e1000e"
         _card(found, plain(said.get("model", default)), said)
 
 
-def _disk_file(found: Found, value: str) -> None:
-    add_disk(found, "ide", {"file": value}, {})
+def _net(found: Found, value: str, gathered: _Gathered) -> None:
+    """Take the older words for a card and for what it is connected to."""
+    said = Said("-net", pairs(value, "type"))
+    if said.get("type", "") == "nic":
+        netdev = gathered.netdevs.get(said.get("netdev", ""), Said("-netdev", {}))
+        gathered.used.add(said.get("netdev", ""))
+        _card(found, plain(said.get("model", "e1000")), netdev)
+    elif said.get("type", "") == "user":
+        found.options["network"] = "user"
+    elif said.get("type", "") != "none":
+        found.leave(f"-net {said.get('type', '')}", "write `network`")
 
 
-def _flash(found: Found, value: str) -> None:
+def _disk_file(found: Found, value: str, gathered: _Gathered) -> None:
+    add_disk(found, "ide", {"file": value}, Said("-hda", {}), {})
+
+
+def _flash(found: Found, value: str, gathered: _Gathered) -> None:
     found.leave(*FIRMWARE)
 
 
-def _config(found: Found, value: str) -> None:
+def _config(found: Found, value: str, gathered: _Gathered) -> None:
     found.leave(f"-readconfig {value}", "what is in that file is not read")
 
 
-_OPTIONS: dict[str, Callable[[Found, str], None]] = {
+def _unused(found: Found, gathered: _Gathered) -> None:
+    """List what has a name that nothing refers to, and what is not a file system's disk."""
+    for name, netdev in gathered.netdevs.items():
+        if name not in gathered.used:
+            found.leave(f"-netdev {netdev.get('type', '')}", "no network interface uses it")
+    attached = gathered.used | {
+        held
+        for said in gathered.nodes.values()
+        for key, held in said.items()
+        if key in ("file", "backing", "file.file", "file.file.file")
+    }
+    for name, said in gathered.nodes.items():
+        if name not in attached and said.get("if", "none") == "none":
+            holder = Backend(said, {}).holder
+            if said.get("media") != "cdrom" and holder != "host_cdrom":
+                found.set_aside(f"-blockdev {holder or 'file'} that no disk uses")
+
+
+_SILENT_BOARD = frozenset(
+    {"usb", "dump-guest-core", "graphics", "vmport", "suppress-vmdesc", "fd-bootchk", "firmware"}
+    | {"kernel", "initrd", "append", "dtb", "i8042", "pcspk-audiodev", "phandle-start"}
+)
+"""Properties of a mainboard without effect on what is measured."""
+_WHY = {
+    "numa": "Tare's machines have one NUMA node",
+    "readconfig": "what is in that file is not read",
+    "snapshot": "the disk is new in any case",
+    "global": "write `extra-args`",
+}
+_WHY_DEVICE = {
+    "vfio-pci": "a device of the host; `network: sriov` has one of a network card",
+    "virtio-balloon": "all of its memory is taken, as without a balloon",
+}
+_WHY_NIC = dict.fromkeys(
+    ("csum", "gso", "guest_csum", "guest_tso4", "guest_tso6", "host_tso4", "host_tso6"),
+    "write `nic-offloads`",
+)
+_GATHERED = frozenset({"netdev", "cpu", "accel", "enable-kvm", "no-kvm"})
+"""Options that are read before all others, or through what refers to them."""
+
+_OPTIONS: dict[str, Callable[[Found, str, _Gathered], None]] = {
     "m": _memory,
     "smp": _cpus,
     "machine": _machine,
     "M": _machine,
-    "accel": _accelerator,
-    "enable-kvm": _kvm,
-    "cpu": _processor,
     "object": _object,
     "mem-path": _mem_path,
     "mem-prealloc": _mem_prealloc,
     "overcommit": _overcommit,
+    "realtime": _realtime,
     "name": _name,
     "kernel": _kernel,
     "initrd": _kernel,
     "append": _kernel,
     "bios": _kernel,
     "nic": _nic,
+    "net": _net,
     "hda": _disk_file,
+    "hdb": _disk_file,
+    "hdc": _disk_file,
+    "hdd": _disk_file,
     "pflash": _flash,
     "readconfig": _config,
 }

@@ -1,22 +1,39 @@
-"""Tell what a description is, and read it."""
+"""Find out what a description is, and read it."""
 
 from __future__ import annotations
 
+import json
 import tarfile
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from pathlib import Path
 
 from tare.errors import InputError
+from tare.platforms.imported.arm import Arm, arm_of
+from tare.platforms.imported.command_line import is_command
+from tare.platforms.imported.firecracker import is_firecracker, read_firecracker
+from tare.platforms.imported.kubevirt import documents, is_kubevirt, read_kubevirt
+from tare.platforms.imported.ledger import Node
 from tare.platforms.imported.libvirt_xml import read_domain
-from tare.platforms.imported.model import LONGEST, Arm, Found, arm_of
+from tare.platforms.imported.model import LONGEST, Found
 from tare.platforms.imported.ovf import read_ovf
 from tare.platforms.imported.proxmox import is_configuration, read_proxmox
-from tare.platforms.imported.qemu_words import is_command, read_words
+from tare.platforms.imported.qemu_words import read_words
+from tare.platforms.imported.vmx import is_vmx, read_vmx
+from tare.platforms.imported.xl import is_xl, read_xl
 
-KNOWN = (
-    "libvirt's XML (virsh dumpxml), a QEMU command line, a Proxmox configuration "
-    "(/etc/pve/qemu-server/NUMBER.conf), an OVF descriptor or an OVA"
-)
+SOURCES: Mapping[str, str] = {
+    "libvirt's XML": "virsh dumpxml NAME",
+    "a QEMU command line": "cat /proc/PID/cmdline, or ps -ww -o args= -p PID",
+    "a Proxmox configuration": "/etc/pve/qemu-server/NUMBER.conf, or qm config NUMBER",
+    "an OVF descriptor or an OVA": "an export of vSphere, VirtualBox or XenServer",
+    "a Xen guest's xl.cfg": "/etc/xen/NAME.cfg",
+    "a VMware .vmx file": "the machine's folder on its datastore",
+    "a Firecracker configuration": "its --config-file, or GET /vm/config",
+    "a KubeVirt VirtualMachine(Instance)": "kubectl get vm NAME -o yaml",
+}
+"""What is read, and how to get it."""
+KNOWN = "; ".join(f"{what} ({how})" for what, how in SOURCES.items())
 
 
 def import_file(path: Path) -> Arm:
@@ -26,10 +43,10 @@ def import_file(path: Path) -> Arm:
         path: The file.
 
     Raises:
-        InputError: It cannot be read, or is nothing that is known.
+        InputError: It cannot be read, or describes no virtual machine that is known.
     """
     try:
-        if tarfile.is_tarfile(path):
+        if path.is_file() and tarfile.is_tarfile(path):
             return import_bytes(_descriptor(path), str(path))
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)
@@ -37,18 +54,20 @@ def import_file(path: Path) -> Arm:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except tarfile.TarError as error:
         raise InputError(f"{path}: is no whole archive: {error}") from None
-    return import_bytes(content, str(path))
+    # Proxmox names a machine by its number if it has no name.
+    return import_bytes(content, str(path), f"vm{path.stem}" if path.stem.isdigit() else "")
 
 
-def import_bytes(content: bytes, source: str) -> Arm:
+def import_bytes(content: bytes, source: str, name: str = "") -> Arm:
     """Return the arm of what some bytes describe.
 
     Args:
         content: The description.
         source: Where it is from, for messages.
+        name: What the machine is called if the description does not say it.
 
     Raises:
-        InputError: It is nothing that is known.
+        InputError: It describes no virtual machine that is known.
     """
     if len(content) > LONGEST:
         raise InputError(f"{source}: is too long for a description", f"known: {KNOWN}")
@@ -66,25 +85,51 @@ def import_bytes(content: bytes, source: str) -> Arm:
         raise InputError(f"{source}: is nested too deeply for a description") from None
     except (ValueError, ET.ParseError) as error:
         raise InputError(f"{source}: {error}", f"known: {KNOWN}") from None
+    found.name = found.name or name
     return arm_of(found, source)
 
 
 def _understood(text: str) -> Found:
-    if not text.lstrip().startswith("<"):
-        # A VM of Proxmox's may be called `kvm`, and so may the program of a command line.
-        if is_command(text) and not is_configuration(text):
-            return read_words(text)
+    begin = text.lstrip()[:1]
+    if begin == "<":
+        return _of_xml(text)
+    if begin == "{":
+        return _of_json(text)
+    if is_kubevirt(text):
+        return read_kubevirt(documents(text))
+    if is_vmx(text):
+        return read_vmx(text)
+    # A VM of Proxmox's may be called `kvm`, and so may the program of a command line.
+    if is_configuration(text):
         return read_proxmox(text)
+    # A guest's file of Xen's may name the QEMU that emulates its devices.
+    if is_xl(text):
+        return read_xl(text)
+    return read_words(text) if is_command(text) else read_proxmox(text)
+
+
+def _of_json(text: str) -> Found:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno} is no JSON: {error.msg}") from None
+    if isinstance(value, dict) and is_firecracker(value):
+        return read_firecracker(value)
+    if isinstance(value, dict) and "apiVersion" in value:
+        return read_kubevirt([value])
+    raise ValueError("is JSON, but not a Firecracker configuration or a KubeVirt machine")
+
+
+def _of_xml(text: str) -> Found:
     # Entities can make a page of text into a memory full of it, and no description has any.
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise ValueError("has a document type of its own")
-    root = ET.fromstring(text)
-    name = root.tag.rpartition("}")[2]
-    if name == "domain":
+    root = Node(ET.fromstring(text))
+    if root.tag == "domain":
         return read_domain(root)
-    if name == "Envelope":
+    if root.tag == "Envelope":
         return read_ovf(root)
-    raise ValueError(f"begins with <{name}>")
+    raise ValueError(f"begins with <{root.tag}>")
 
 
 def _descriptor(path: Path) -> bytes:

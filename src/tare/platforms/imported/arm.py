@@ -1,0 +1,289 @@
+"""The arm that comes nearest to a described machine, and the study that measures it."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from tare.errors import InputError
+from tare.platforms.imported.model import Found
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.xen.options import XenOptions
+from tare.refusals import message_of
+from tare.study.quantities import format_size
+from tare.study.shape import LEAST_DISK, Shape
+
+OPTIONS: Mapping[str, type[BaseModel]] = {"qemu": QemuOptions, "xen": XenOptions}
+MEASURED_DISK = 1 << 30
+"""The bytes of the disk in the study, at most: how fast a disk is hardly depends on its size."""
+MEMORY_PART = 3, 4
+"""The part of a host's memory that the study's machines may have."""
+WIDTH = 110
+LOADS: Mapping[str, Mapping[str, Any]] = {
+    "tick": {"samples": 20000},
+    "switch": {"threads": [2, 100], "samples": 50000},
+    "memory-bandwidth": {"duration": "50ms"},
+    "numeric-sort": {"duration": "0.5s"},
+}
+DISK_LOAD: Mapping[str, Any] = {
+    "workload": "filebench",
+    "work": "random-read",
+    "duration": "2s",
+    "threads": 2,
+}
+_NO_SLUG = re.compile(r"[^a-z0-9._-]+")
+_TAKEN = frozenset({"bare", "bare-again", "baseline", "arms", "null", "true", "false", "yes", "no"})
+
+
+@dataclass(frozen=True)
+class Room:
+    """What this host has for a machine.
+
+    Args:
+        cpus: The numbers of its CPUs.
+        memory: Its memory in bytes.
+        nodes: The numbers of its NUMA nodes.
+        kvm: Whether it has KVM.
+    """
+
+    cpus: frozenset[int]
+    memory: int
+    nodes: frozenset[int] = frozenset({0})
+    kvm: bool = True
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An arm as a study has it, and what of its model was left out.
+
+    Args:
+        name: The arm's name.
+        said: Its options, as a study has them.
+        left: What is not carried over, and why.
+        pinned: Whether each vCPU has a CPU of its own.
+        carried: What was read of the source.
+        aside: What is not carried over and has no effect on a measurement.
+        has_disk: Whether the machine has a disk.
+    """
+
+    name: str
+    said: Mapping[str, Any]
+    left: tuple[str, ...]
+    pinned: bool = False
+    carried: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    has_disk: bool = False
+
+    def text(self) -> str:
+        """Return the arm alone as YAML, and below it, as comments, what is not carried over."""
+        study: dict[str, Any] = {"arms": {self.name: dict(self.said)}}
+        if self.pinned:
+            study["scenarios"] = {"pinned": {"subject": {"cpus": "pinned"}}}
+        return yaml.safe_dump(study, sort_keys=False) + self._comments()
+
+    def study(self, room: Room) -> str:
+        """Return a study that compares the machine with the bare host, as YAML.
+
+        Args:
+            room: What this host has: all arms have the machine's shape, as far as it has that.
+        """
+        shape, options, lacking = self._fitting(room)
+        name = f"{self.name}-vm" if self.name in _TAKEN else self.name
+        study: dict[str, Any] = {
+            "study": _slug(self.name),
+            "title": f"What the machine {self.name} costs",
+            "baseline": "bare",
+            "blocks": {"least": 8, "most": 8},
+            "shape": shape,
+            "arms": {
+                "bare": {"platform": "bare"},
+                "bare-again": {"twin-of": "bare"},
+                name: options,
+            },
+        }
+        if self.pinned:
+            study["scenarios"] = {"pinned": {"subject": {"cpus": "pinned"}}}
+        study["workloads"] = {load: dict(said) for load, said in LOADS.items()}
+        if "disk" in shape:
+            study["workloads"]["disk"] = dict(DISK_LOAD)
+        head = "# Made by `tare import`. Run it with `tare run FILE`.\n"
+        head += "".join(_comment(f"NOTE: {each}", "# ", "#   ") for each in lacking)
+        return head + yaml.safe_dump(study, sort_keys=False) + self._comments()
+
+    def _fitting(self, room: Room) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+        """Return the shape and the options that this host has room for, and what it lacks."""
+        options = {key: value for key, value in self.said.items() if key != "shape"}
+        wanted = Shape.model_validate(dict(self.said.get("shape", {})))
+        lacking: list[str] = []
+        vcpus, memory = min(wanted.vcpus, len(room.cpus)), wanted.memory
+        part, whole = MEMORY_PART
+        most = (room.memory * part // whole) >> 20 << 20
+        if vcpus < wanted.vcpus:
+            lacking.append(
+                f"the machine has {wanted.vcpus} vCPUs and this host {len(room.cpus)} CPUs: all "
+                f"arms have {vcpus}. On a host with more CPUs, write "
+                f"`shape: {{vcpus: {wanted.vcpus}}}`."
+            )
+        if memory > most:
+            lacking.append(
+                f"the machine has {format_size(memory)} of memory and this host "
+                f"{format_size(room.memory)}: all arms have {format_size(most)}. On a host with "
+                f"more memory, write `shape: {{memory: {_size(memory)}}}`."
+            )
+            memory = most
+        shape: dict[str, Any] = {"vcpus": vcpus, "memory": _size(memory)}
+        if self.has_disk:
+            disk = max(LEAST_DISK, min(wanted.disk or MEASURED_DISK, MEASURED_DISK))
+            shape["disk"] = _size(disk)
+            if wanted.disk > disk:
+                lacking.append(
+                    f"the machine's disk has {format_size(wanted.disk)}: a disk of "
+                    f"{format_size(disk)} is enough to measure its speed."
+                )
+        lacking += _without_places(options, room)
+        if options.get("hugepages") and (pages := _pages(memory, options)):
+            lacking.append(f"huge pages must be free on this host: {pages}.")
+        if options.get("accelerator") == "kvm" and not room.kvm:
+            lacking.append("this host has no KVM: the machine's arm is skipped here.")
+        return shape, options, lacking
+
+    def _comments(self) -> str:
+        lines = "# Not carried over:\n" if self.left else ""
+        lines += "".join(f"# - {each}\n" for each in self.left)
+        if self.aside:
+            lines += "# Not carried over either, as nothing that Tare measures uses it:\n"
+            lines += _comment("; ".join(self.aside), "#   ", "#   ")
+        return lines
+
+
+def _comment(text: str, first: str, further: str) -> str:
+    lines = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _without_places(options: dict[str, Any], room: Room) -> list[str]:
+    """Remove the options that name CPUs or a NUMA node which a host lacks; return the reasons."""
+    reasons = []
+    for option in ("emulator-cpus", "iothread-cpus"):
+        cpus = options.get(option)
+        if isinstance(cpus, list) and (missing := sorted(set(cpus) - room.cpus)):
+            del options[option]
+            numbers = ", ".join(map(str, missing))
+            reasons.append(f"`{option}: {cpus}` is left out: this host has no CPU {numbers}.")
+    node = options.get("numa-node")
+    if node is not None and node not in room.nodes:
+        del options["numa-node"]
+        reasons.append(f"`numa-node: {node}` is left out: this host has no such NUMA node.")
+    return reasons
+
+
+def _pages(memory: int, options: Mapping[str, Any]) -> str:
+    size = options.get("hugepage-size") or 2 << 20
+    kib = size >> 10
+    count = -(-memory // size)
+    return f"echo {count} > /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"
+
+
+def arm_of(found: Found, source: str) -> Arm:
+    """Return the arm that comes nearest to what a description says.
+
+    Args:
+        found: What was gathered.
+        source: The description's file, for messages.
+
+    Raises:
+        InputError: It describes no machine.
+    """
+    nothing = found.vcpus is None and found.memory is None and not found.options
+    if nothing and not found.described:
+        raise InputError(f"{source}: describes no virtual machine")
+    if found.platform == "qemu":
+        found.options.setdefault("accelerator", "kvm")
+        found.settle()
+    options = _valid(found, source)
+    shape = {"vcpus": found.vcpus, "memory": found.memory, "disk": found.disk}
+    if shape["disk"] is not None and 0 < shape["disk"] < LEAST_DISK:
+        found.leave(f"a disk of {format_size(shape['disk'])}", "Tare's have at least 32 MiB")
+        shape["disk"] = None
+    size = {key: value for key, value in shape.items() if value}
+    try:
+        Shape.model_validate(size)
+    except ValidationError as error:
+        raise InputError(f"{source}: {_first(error)}") from None
+    said: dict[str, Any] = {"platform": found.platform}
+    said |= {name.replace("_", "-"): value for name, value in options.items()}
+    if size:
+        said["shape"] = {
+            key: value if key == "vcpus" else _size(value) for key, value in size.items()
+        }
+    if found.disk is None:
+        found.leave("the disk's size and content", "write `shape: {disk: 10GiB}` for a new one")
+    else:
+        found.leave("the disk's content", "each machine gets a new disk")
+    name = _slug(found.name)
+    ledger = found.ledger
+    has_disk = bool(found.disks) or found.disk is not None
+    return Arm(
+        name,
+        said,
+        tuple(ledger.left),
+        found.pinned,
+        tuple(ledger.carried),
+        tuple(ledger.aside),
+        has_disk,
+    )
+
+
+def _slug(name: str) -> str:
+    return _NO_SLUG.sub("-", name.lower()).strip("-._")[:40].strip("-._") or "imported"
+
+
+def _valid(found: Found, source: str) -> dict[str, Any]:
+    """Return the options that go together; one that does not is left out with the reason."""
+    options = dict(found.options)
+    model = OPTIONS[found.platform]
+    while True:
+        try:
+            model.model_validate(options)
+        except ValidationError as error:
+            blamed = _blamed(error, options)
+            if blamed is None:
+                raise InputError(f"{source}: {_first(error)}") from None
+            found.leave(f"{blamed.replace('_', '-')} {options.pop(blamed)}", _first(error))
+            continue
+        return options
+
+
+def _blamed(error: ValidationError, options: Mapping[str, Any]) -> str | None:
+    """Return which option is to go for the others to be whole."""
+    place = error.errors()[0]["loc"]
+    if place and place[0] in options:
+        return str(place[0])
+    words = _first(error)
+    return next((name for name in options if f"{name.replace('_', '-')}" in words), None)
+
+
+def _first(error: ValidationError) -> str:
+    return message_of(error.errors()[0])
+
+
+def _size(value: int) -> str | int:
+    text = format_size(value).replace(" ", "")
+    units = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+    for unit, factor in units.items():
+        if value % factor == 0 and text.endswith(unit) and text == f"{value // factor}{unit}":
+            return text
+    return value

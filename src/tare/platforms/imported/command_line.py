@@ -1,0 +1,424 @@
+"""Find QEMU's own words in a command line, a script, a log of libvirt's, or the output of ps(1)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tare.platforms.imported.cpu_tuning import OWN_CPU
+from tare.platforms.imported.model import Found
+from tare.platforms.imported.numbers import cpu_set, fraction, whole
+
+PROGRAM = re.compile(
+    r"(?:^|/)\.?(?:qemu-system-(?P<arch>[a-z0-9_]+?)(?:-(?:spice|wrapped|unstable))?"
+    r"|qemu-kvm|kvm-spice|kvm)$"
+)
+KVM_BY_NAME = re.compile(r"(?:^|/)(?:qemu-kvm|kvm-spice|kvm)$")
+"""Programs that use KVM unless told otherwise."""
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_REDIRECTION = re.compile(r"(?:&|[0-9]*[<>].*|;|\|.*|&&)$")
+_HEADER = re.compile(r"^\s*(?:UID|USER|PID|F|S)\b.*\b(?:CMD|COMMAND|ARGS)\b")
+_COLUMN = re.compile(
+    r"(?:[0-9]+|[0-9.]+%?|\?|[A-Za-z][\w.+-]*|pts/[0-9]+|tty[0-9]+|[0-9:.-]+|[A-Z][a-z]{2}[0-9]{2}"
+    r"|[DRSTZIWX][<NLsl+]*|[├└│─ |`\\_-]+)"
+)
+_UNQUOTED_JSON = re.compile(r"(?:^|[\s])\{\"")
+_FIRST_WORDS = 60
+_WHOLE = 2
+"""With so many words after the program a line is taken for the whole command."""
+_LOGGED = "starting up libvirt version"
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A program that starts another one.
+
+    Args:
+        valued: Its options that have a value of their own word.
+        operands: How many words follow its options before the next program.
+    """
+
+    valued: frozenset[str] = frozenset()
+    operands: int = 0
+
+
+def _valued(words: str, operands: int = 0) -> Wrapper:
+    return Wrapper(frozenset(words.split()), operands)
+
+
+WRAPPERS: Mapping[str, Wrapper] = {
+    "taskset": _valued("", 1),
+    "chrt": _valued("-T -P -D --sched-runtime --sched-period --sched-deadline", 1),
+    "numactl": _valued(
+        "-m -N -C -i -p -P -l --membind --cpunodebind --physcpubind --interleave --preferred "
+        "--preferred-many --weighted-interleave"
+    ),
+    "nice": _valued("-n --adjustment"),
+    "ionice": _valued("-c -n --class --classdata"),
+    "systemd-run": _valued(
+        "-p -u -M -H -E -t --property --unit --machine --host --setenv --description --slice "
+        "--uid --gid --nice --working-directory"
+    ),
+    "prlimit": _valued("-o --output"),
+    "env": _valued("-u -C -S --unset --chdir --split-string"),
+    "sudo": _valued("-u -g -h -p -C -r -t -T -U -D -R --user --group --host --prompt --chdir"),
+    "doas": _valued("-u -C"),
+    "nohup": Wrapper(),
+    "setsid": Wrapper(),
+    "exec": _valued("-a"),
+    "time": _valued("-f -o"),
+    "stdbuf": _valued("-i -o -e"),
+    "cgexec": _valued("-g"),
+    "timeout": _valued("-k -s --kill-after --signal", 1),
+    "setpriv": _valued(
+        "--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits"
+    ),
+    "unshare": Wrapper(),
+    "ip": _valued("-n", 3),
+    "capsh": Wrapper(),
+    "firejail": Wrapper(),
+    "gdb": Wrapper(),
+    "strace": _valued("-e -o -p -s"),
+    "perf": _valued("-e -o", 1),
+}
+"""The programs that people start QEMU with (their manual pages)."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line of QEMU's.
+
+    Args:
+        before: The words before the program.
+        program: The program.
+        words: The words after it.
+        others: How many further command lines of QEMU's the text has.
+        unread: How many further lines the text has.
+    """
+
+    before: tuple[str, ...]
+    program: str
+    words: tuple[str, ...]
+    others: int = 0
+    unread: int = 0
+
+    @property
+    def arch(self) -> str:
+        """The processors it emulates; empty where its name does not say."""
+        found = PROGRAM.search(self.program)
+        return (found["arch"] or "") if found else ""
+
+    @property
+    def uses_kvm(self) -> bool:
+        """Whether the program uses KVM by its name."""
+        return KVM_BY_NAME.search(self.program) is not None
+
+
+def is_command(text: str) -> bool:
+    """Return whether a text looks like a command line of QEMU's."""
+    words = text.replace("\0", " ").split()
+    # A process table names many programs first.
+    several = words if _HEADER.match(text) else words[:_FIRST_WORDS]
+    return any(PROGRAM.search(word) for word in several)
+
+
+def find_line(text: str) -> Line:
+    """Return the first command line of QEMU's in a text.
+
+    Args:
+        text: As a shell has it, as ``/proc/PID/cmdline`` or as ps(1) prints it.
+
+    Raises:
+        ValueError: A quotation does not end, or there is no QEMU in it.
+    """
+    if "\0" in text:
+        line = _line(text.rstrip("\0\n").split("\0"))
+    elif _is_table(text):
+        lines = [_line(_unquoted(each)) for each in text.splitlines() if each.strip()]
+        line = _chosen(lines)
+    else:
+        line = _of_script(text)
+    if line is None:
+        raise ValueError("there is no QEMU in it")
+    return line
+
+
+def _chosen(lines: Sequence[Line | None], last: bool = False) -> Line | None:
+    """Return the line of QEMU's that is read, which knows how many others there are."""
+    found = [each for each in lines if each is not None]
+    if not found:
+        return None
+    line = found[-1 if last else 0]
+    return replace(line, others=len(found) - 1, unread=len(lines) - len(found))
+
+
+def _of_script(text: str) -> Line | None:
+    """Return the line of QEMU's of a script, or of libvirt's log, whose last start counts."""
+    kept = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    whole_text = re.sub(r"\\[ \t]*\n", " ", "\n".join(kept))
+    lines = [_line(_parted(each)) for each in whole_text.splitlines() if each.strip()]
+    line = _chosen(lines, last=_LOGGED in text)
+    if line is not None and len(line.words) >= _WHOLE:
+        return line
+    # A quotation over several lines, or a line for each word.
+    try:
+        return _line(shlex.split(whole_text))
+    except ValueError as error:
+        raise ValueError(f"{error} in the command line") from None
+
+
+def _parted(line: str) -> list[str]:
+    """Return the words of one line; none where a quotation does not end in it."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return []
+
+
+def _is_table(text: str) -> bool:
+    """Return whether a text is what ps(1), top(1) or pgrep(1) print: quotations are lost there."""
+    if _HEADER.match(text) or _UNQUOTED_JSON.search(text):
+        return True
+    first = next((line for line in text.splitlines() if line.strip()), "").split()
+    place = next((at for at, word in enumerate(first) if PROGRAM.search(word)), 0)
+    return place > 0 and any(word.isdigit() for word in first[: min(place, 3)])
+
+
+def _unquoted(line: str) -> list[str]:
+    """Return the words of a line without quotations; an object of JSON is one word."""
+    words: list[str] = []
+    depth = 0
+    for word in line.split():
+        if depth > 0:
+            words[-1] += f" {word}"
+        else:
+            words.append(word)
+        if depth > 0 or word.startswith("{"):
+            depth += word.count("{") - word.count("}")
+    return words
+
+
+def _line(words: Sequence[str]) -> Line | None:
+    """Return QEMU's command line among words; None without one."""
+    place = _program(words)
+    if place is None:
+        return None
+    after = list(words[place + 1 :])
+    return Line(tuple(words[:place]), words[place], tuple(after))
+
+
+def _program(words: Sequence[str]) -> int | None:
+    """Return where QEMU is: past the values of wrappers' options, which may be called ``kvm``."""
+    place = 0
+    while place < len(words):
+        word = words[place]
+        if PROGRAM.search(word) and not (place and words[place - 1] in ("-g", "--group", "-u")):
+            return place
+        place += 1
+    return None
+
+
+def take_wrappers(found: Found, words: Sequence[str]) -> None:
+    """Take what the words before QEMU say: where it runs, and how it is scheduled.
+
+    Args:
+        found: What was gathered.
+        words: Wrappers such as ``taskset -c 2-3 chrt -f 50``, assignments, columns of ps(1).
+    """
+    place = 0
+    while place < len(words):
+        word = words[place]
+        name = word.rpartition("/")[2]
+        place += 1
+        if _ASSIGNMENT.match(word):
+            found.set_aside(f"environment {word.partition('=')[0]}")
+        elif name in WRAPPERS:
+            place = _take_one(found, name, words, place)
+        elif name == "qemu-bridge-helper" or not _COLUMN.fullmatch(word):
+            found.leave(f"word before QEMU: {word if len(word) < 40 else word[:20]}")
+        else:
+            found.set_aside(f"column {word}")
+
+
+def _take_one(found: Found, name: str, words: Sequence[str], place: int) -> int:
+    """Take a wrapper with its options; return where the next word is."""
+    wrapper = WRAPPERS[name]
+    options: list[tuple[str, str]] = []
+    operands: list[str] = []
+    while place < len(words):
+        word = words[place]
+        if word.startswith("-") and word != "-" and not operands:
+            option, equals, value = word.partition("=")
+            place += 1
+            if not equals and option in wrapper.valued and place < len(words):
+                value = words[place]
+                place += 1
+            if option != "--":
+                options.append((option, value))
+        elif len(operands) < wrapper.operands:
+            operands.append(word)
+            place += 1
+        elif name == "env" and _ASSIGNMENT.match(word):
+            found.set_aside(f"environment {word.partition('=')[0]}")
+            place += 1
+        else:
+            break
+    found.carry(f"started by {name}")
+    _TAKERS.get(name, _take_unknown)(found, name, options, operands)
+    return place
+
+
+def _listed(found: Found, name: str, options: Sequence[tuple[str, str]]) -> None:
+    for option, value in options:
+        found.leave(f"{name} {option} {value if len(value) < 60 else ''}".rstrip())
+
+
+def _take_unknown(
+    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+) -> None:
+    if name in ("sudo", "doas", "env", "exec", "nohup", "setsid", "time", "stdbuf"):
+        found.set_aside(f"started by {name} {' '.join(option for option, _ in options)}".rstrip())
+        return
+    found.leave(f"started by {' '.join([name, *(option for option, _ in options), *operands])}")
+
+
+def all_threads_on(found: Found, words: str, cpus: str) -> None:
+    """Take that all threads of QEMU's run on some CPUs.
+
+    Args:
+        found: What was gathered.
+        words: What says so.
+        cpus: A list such as ``2-3``.
+    """
+    numbers = cpu_set(cpus)
+    if numbers is not None:
+        found.options["emulator_cpus"] = list(numbers)
+    found.leave(words, OWN_CPU if numbers else "it is not a list of CPUs")
+
+
+def _taskset(
+    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+) -> None:
+    cpus = operands[0] if operands else ""
+    names = [option for option, _ in options]
+    listed = any(each in ("--cpu-list",) or "c" in each.lstrip("-")[:3] for each in names)
+    if not listed:
+        cpus = ",".join(map(str, _of_mask(cpus)))
+    all_threads_on(found, f"vCPUs on CPUs {cpus or 'of no mask'}", cpus)
+
+
+def _of_mask(mask: str) -> list[int]:
+    plain = mask.lower().removeprefix("0x").replace(",", "")
+    if not re.fullmatch(r"[0-9a-f]{1,1024}", plain):
+        return []
+    bits = int(plain, 16)
+    return [number for number in range(bits.bit_length()) if bits >> number & 1]
+
+
+def _chrt(
+    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+) -> None:
+    words = " ".join(option for option, _ in options)
+    policies = {
+        **dict.fromkeys(("-f", "--fifo"), "fifo"),
+        **dict.fromkeys(("-b", "--batch"), "batch"),
+        **dict.fromkeys(("-o", "--other"), "other"),
+    }
+    chosen = [policies[option] for option, _ in options if option in policies]
+    unknown = [option for option, _ in options if option in ("-r", "--rr", "-i", "-d", "--idle")]
+    priority = whole(operands[0] if operands else "")
+    if unknown or not chosen:
+        found.leave(f"chrt {words} {priority}", "Tare knows `batch`, `fifo` and `other`")
+    elif chosen[0] == "fifo":
+        found.schedule(policy="fifo", priority=max(1, min(priority or 1, 98)))
+        if (priority or 1) > 98:
+            found.leave(f"priority {priority}", "98 is taken")
+    else:
+        found.schedule(policy=chosen[0])
+
+
+def _numactl(
+    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+) -> None:
+    for option, value in options:
+        if option in ("-m", "--membind"):
+            found.bind_memory(value)
+        elif option in ("-C", "--physcpubind"):
+            all_threads_on(found, f"vCPUs on CPUs {value}", value)
+        else:
+            found.leave(f"numactl {option} {value}".rstrip())
+
+
+def _nice(
+    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+) -> None:
+    said = "10"
+    for option, value in options:
+        said = value or option.removeprefix("-").removeprefix("n")
+    number = whole(said.lstrip("+-"))
+    if number is None or number > 20:
+        found.leave(f"nice {said}", "it is not a nice value")
+        return
+    found.schedule(nice=max(-20, min(19, -number if said.startswith("-") else number)))
+
+
+def _systemd(
+    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+) -> None:
+    for option, value in options:
+        if option in ("-p", "--property"):
+            _property(found, value)
+        elif option == "--nice":
+            _nice(found, "nice", [("-n", value)], ())
+        elif option in ("-E", "--setenv"):
+            found.set_aside(f"environment {value.partition('=')[0]}")
+        else:
+            found.set_aside(f"systemd-run {option}")
+
+
+def _property(found: Found, text: str) -> None:
+    name, _, value = text.partition("=")
+    cap = fraction(value.removesuffix("%"))
+    if name == "CPUQuota" and value.endswith("%") and cap:
+        found.schedule(cap=cap / 100)
+    elif name == "CPUWeight" and (weight := whole(value)) and weight <= 10_000:
+        found.schedule(weight=weight)
+    elif name == "Nice":
+        _nice(found, "nice", [("-n", value)], ())
+    elif name in ("AllowedCPUs", "CPUAffinity"):
+        all_threads_on(found, f"vCPUs on CPUs {value}", value.replace(" ", ","))
+    elif name == "AllowedMemoryNodes":
+        found.bind_memory(value)
+    else:
+        found.leave(f"systemd-run {name}")
+
+
+def _ionice(
+    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+) -> None:
+    _listed(found, name, options or [("-c", "2")])
+
+
+_Taker = Callable[[Found, str, Sequence[tuple[str, str]], Sequence[str]], None]
+_TAKERS: Mapping[str, _Taker] = {
+    "taskset": _taskset,
+    "chrt": _chrt,
+    "numactl": _numactl,
+    "nice": _nice,
+    "ionice": _ionice,
+    "systemd-run": _systemd,
+}
+
+
+def without_shell(words: Sequence[str]) -> Iterator[str]:
+    """Yield a command's words without what is the shell's: redirections, and ``&`` at the end."""
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif re.fullmatch(r"[0-9]?(?:>>?|<)", word):
+            skip = True
+        elif not _REDIRECTION.match(word):
+            yield word

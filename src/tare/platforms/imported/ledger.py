@@ -1,0 +1,271 @@
+"""What a reader took of a source: whatever it did not read is listed, so nothing is forgotten."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Collection, ItemsView, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+LONGEST_NOTE = 200
+_UNPRINTABLE = re.compile(r"[^ -~]+")
+_SECRET = re.compile(
+    r"pass|pwd|secret|key|token|cred|auth|user-?_?data|cloud|ssh|nonce|hash|cert|cookie|metadata"
+    r"|value|string|content|append|cmdline|args|title|desc|annotation|label|guestinfo|extraconfig"
+    r"|owner|login|user|script|hook|smbios|sysinfo|entry|fw_?cfg|(?:^|[^a-z])data|ignition|mmds|env"
+    r"|encrypt|opaque|config|document",
+    re.IGNORECASE,
+)
+"""Names whose values are not shown: they are, or may contain, what only the owner may read."""
+_PLAIN = re.compile(r"[A-Za-z0-9_./:+@%-]{1,48}")
+_LONG_RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=_-]{25,}")
+
+
+def shown(name: str, value: str) -> str:
+    """Return ``name=value``, or the name alone where the value may be a secret or is long."""
+    secret = _SECRET.search(name) or _LONG_RANDOM.fullmatch(value)
+    if secret or not _PLAIN.fullmatch(value) or (":" in value and "@" in value):
+        return name
+    return f"{name}={value}"
+
+
+@dataclass
+class Ledger:
+    """What of a source is carried over, what is not, and what has no effect on a measurement.
+
+    Args:
+        carried: The names of what was read.
+        left: What is not carried over, with the reason.
+        aside: The names of what is not carried over because nothing that Tare measures uses it.
+    """
+
+    carried: dict[str, None] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+    aside: dict[str, None] = field(default_factory=dict)
+
+    def carry(self, what: str) -> None:
+        """Note that something was read."""
+        self.carried.setdefault(plain_words(what))
+
+    def set_aside(self, what: str) -> None:
+        """Note that something is not carried over and has no effect on a measurement."""
+        self.aside.setdefault(plain_words(what))
+
+    def leave(self, what: str, why: str = "") -> None:
+        """Note that something is not carried over.
+
+        Args:
+            what: In the words of the source.
+            why: The reason or what to write instead; may be empty.
+        """
+        plain = plain_words(what)
+        why = "".join(char if char.isprintable() else " " for char in why)
+        note = f"{plain}: {why}" if why else plain
+        if note not in self.left:
+            self.left.append(note)
+
+    def close(self, part: Said, why: Mapping[str, str] | None = None) -> None:
+        """List all of a part that was not read."""
+        for name in part.read:
+            self.carry(f"{part.name} {name}")
+        for name, value in part.rest():
+            self.leave(f"{part.name} {shown(name, value)}", (why or {}).get(name, ""))
+
+
+def plain_words(text: str) -> str:
+    """Return an outsider's words on one line, without control characters."""
+    return _UNPRINTABLE.sub(" ", text).strip()[:LONGEST_NOTE]
+
+
+class Said(Mapping[str, str]):
+    """The named values of one part of a source; knows which of them were read.
+
+    Args:
+        name: How the part is called in notes, such as ``-machine``.
+        values: Its values by their names.
+    """
+
+    def __init__(self, name: str, values: Mapping[str, str]) -> None:
+        self.name = name
+        self._values = dict(values)
+        self._read: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        value = self._values[name]
+        self._read[name] = None
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def items(self) -> ItemsView[str, str]:
+        """Return all names and values, without counting them as read."""
+        return self._values.items()
+
+    def skip(self, *names: str) -> None:
+        """Count values as read although nothing follows from them, such as a part's own name."""
+        self._read |= dict.fromkeys(name for name in names if name in self._values)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The names that were read."""
+        return tuple(self._read)
+
+    def rest(self) -> list[tuple[str, str]]:
+        """Return what was not read."""
+        return [(name, value) for name, value in self._values.items() if name not in self._read]
+
+
+class Noted(Protocol):
+    """What takes notes: a :class:`Ledger`, or what has one."""
+
+    def carry(self, what: str) -> None:
+        """Note that something was read."""
+
+    def set_aside(self, what: str) -> None:
+        """Note that something has no effect on a measurement."""
+
+    def leave(self, what: str, why: str = "") -> None:
+        """Note that something is not carried over."""
+
+
+class Node:
+    """An element of XML that knows what of it was read.
+
+    Args:
+        element: The element.
+        path: The names of those around it.
+    """
+
+    def __init__(self, element: ET.Element, path: Sequence[str] = ()) -> None:
+        self.tag = bare_name(element.tag)
+        self.path = (*path, self.tag)
+        self._attributes = {bare_name(key): value for key, value in element.attrib.items()}
+        self._read: set[str] = set()
+        self._text = (element.text or "").strip()
+        self._text_read = False
+        self.touched = False
+        self.parts = [Node(each, self.path) for each in element]
+
+    def get(self, name: str, default: str = "") -> str:
+        """Return an attribute."""
+        self.touched = True
+        self._read.add(name)
+        return self._attributes.get(name, default)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of its attributes."""
+        return tuple(self._attributes)
+
+    @property
+    def text(self) -> str:
+        """Its text, without spaces around it."""
+        self.touched = self._text_read = True
+        return self._text
+
+    def find(self, path: str) -> Node | None:
+        """Return the first element at a path such as ``os/type``."""
+        return next(iter(self.all(path)), None)
+
+    def all(self, path: str) -> list[Node]:
+        """Return the elements at a path."""
+        first, _, rest = path.partition("/")
+        found = [each for each in self.parts if each.tag == first]
+        if rest:
+            found = [inner for each in found for inner in each.all(rest)]
+        for each in found:
+            each.touched = True
+        if found:
+            self.touched = True
+        return found
+
+    def every(self, *tags: str) -> list[Node]:
+        """Return all elements below it that have one of some names, at any depth."""
+        found: list[Node] = []
+        for each in self.parts:
+            if each.tag in tags:
+                each.touched = True
+                found.append(each)
+            inner = each.every(*tags)
+            if inner:
+                each.touched = True
+            found += inner
+        return found
+
+    def value(self, path: str, name: str, default: str = "") -> str:
+        """Return an attribute of the element at a path."""
+        found = self.find(path)
+        return default if found is None else found.get(name, default)
+
+    def take(self) -> None:
+        """Count it and all of it as read: something else says what became of it."""
+        self.touched = self._text_read = True
+        self._read |= set(self._attributes)
+        for each in self.parts:
+            each.take()
+
+    def words(self) -> str:
+        """Return it with all of its attributes and elements on one line, for a note."""
+        own = [shown(name, value) for name, value in self._attributes.items()]
+        if self._text and shown(self.tag, self._text) != self.tag:
+            own.append(self._text)
+        inner = [each.words() for each in self.parts]
+        line = " ".join([self.tag, *own])
+        return f"{line} ({', '.join(inner)})" if inner else line
+
+    def close(
+        self,
+        notes: Noted,
+        aside: Collection[str] = (),
+        why: Mapping[str, str] | None = None,
+    ) -> None:
+        """List what of it, and below it, was not read.
+
+        Args:
+            notes: Take the notes.
+            aside: Paths without the outermost name, such as ``devices/graphics``, and names of
+                attributes after ``@``, that have no effect on a measurement.
+            why: Reasons by path.
+        """
+        inner = self.path[1:]
+        place = "/".join(inner)
+        around = "/".join(inner[:-1])
+        label = f"<{around}> {self.tag}" if around else f"<{self.tag}>"
+        why = why or {}
+        is_aside = place in aside
+        if not self.touched or is_aside:
+            whole = self.words().removeprefix(self.tag).strip()
+            note = f"{label} {whole}".strip()
+            if len(note) <= LONGEST_NOTE - 40:
+                notes.set_aside(note) if is_aside else notes.leave(note, why.get(place, ""))
+                return
+            # Too long for one note: each of its parts is listed by itself.
+            self.touched = True
+        else:
+            notes.carry(label)
+        for name, value in self._attributes.items():
+            what = f"{label} {shown(name, value)}"
+            if name in self._read:
+                notes.carry(f"{label} {name}")
+            elif is_aside or f"{place}@{name}" in aside or f"@{name}" in aside:
+                notes.set_aside(what)
+            else:
+                notes.leave(what, why.get(f"{place}@{name}", ""))
+        if self._text and not self._text_read:
+            what = f"{label} {shown('', self._text).removeprefix('=')}".strip()
+            notes.set_aside(what) if is_aside else notes.leave(what, why.get(place, ""))
+        for each in self.parts:
+            each.close(notes, (*aside, "/".join(each.path[1:])) if is_aside else aside, why)
+
+
+def bare_name(name: str) -> str:
+    """Return a name of XML without its namespace."""
+    return name.rpartition("}")[2]

@@ -1,0 +1,157 @@
+"""A virtual machine's file of VMware's, ``.vmx``."""
+
+from __future__ import annotations
+
+import re
+
+from tare.platforms.imported.cpu_tuning import OWN_CPU
+from tare.platforms.imported.ledger import Said, shown
+from tare.platforms.imported.model import BOOTS, FIRMWARE, Disk, Found
+from tare.platforms.imported.numbers import bytes_of, whole
+
+_LINE = re.compile(r'\s*([A-Za-z0-9_.:|-]+)\s*=\s*"([^"]*)"\s*')
+_SLOT = re.compile(r"(scsi|sata|ide|nvme)(\d+):(\d+)\.(.+)", re.IGNORECASE)
+_CARD = re.compile(r"ethernet(\d+)\.(.+)", re.IGNORECASE)
+_ADAPTER = re.compile(r"(scsi|sata|ide|nvme)(\d+)\.(.+)", re.IGNORECASE)
+_TRUE = frozenset({"true", "yes", "1"})
+_ASIDE = re.compile(
+    r"(?:\.encoding|config\.version|virtualhw\.|displayname|guestos.*|guestinfo\..*|annotation"
+    r"|uuid\..*|vc\.uuid|nvram|svga\..*|mks\..*|remotedisplay\..*|usb.*|ehci.*|sound\..*|floppy.*"
+    r"|serial\d+.*|parallel\d+.*|tools\..*|toolscripts.*|pcibridge\d.*|vmci\d.*|hpet0\..*|msg\..*"
+    r"|extendedconfigfile|checkpoint\..*|policy\..*|cleanshutdown|softpoweroff|powertype\..*"
+    r"|gui\..*|isolation\..*|vmotion\..*|migrate\..*|replay\..*|workingdir|scsi\d+\.pcislotnumber"
+    r"|.*\.pcislotnumber|.*\.addresstype|.*\.generatedaddress.*|.*\.networkname|.*\.bsname"
+    r"|cpuid\.[0-9a-f]+\..*|cpuid\.numsmt|encryption\..*|vmotion.*|sched\.swap\.dername"
+    r"|log\..*|viv\..*|debugstub.*|tpm\..*|managedvm\..*|keyboard.*|bios\..*|unity\..*|vc\..*"
+    r"|.*\.redo|.*\.startconnected|.*\.devicetype|.*\.uptcompatibility|.*\.wakeonpcktrcv"
+    r"|.*\.dvs\..*|.*\.linkstatepropagation.*|.*\.connectiontype|.*\.vnet|.*\.displayname"
+    r"|numa\.autosize.*|storage\..*|toolsinstall.*|ctkenabled|snapshot\..*|vmxstats.*|.*\.ctkenabled"
+    r"|.*\.address|.*\.allowguestconnectioncontrol|inventory.*|proxyapps\..*|annotation.*|time\..*)",
+    re.IGNORECASE,
+)
+"""Settings without effect on what is measured; the values of some are secrets."""
+_ADAPTERS = {"ide": "ide", "sata": "sata", "nvme": "nvme"}
+_USUAL = frozenset(
+    {("sched.cpu.min", "0"), ("sched.cpu.shares", "normal"), ("sched.mem.min", "0")}
+    | {
+        ("sched.mem.shares", "normal"),
+        ("sched.cpu.max", "unlimited"),
+        ("sched.cpu.affinity", "all"),
+    }
+)
+
+
+def is_vmx(text: str) -> bool:
+    """Return whether a text looks like such a file."""
+    keys = {found[1].lower() for line in text.splitlines() if (found := _LINE.fullmatch(line))}
+    return bool(keys & {"virtualhw.version", "memsize", "numvcpus", "guestos", "config.version"})
+
+
+def read_vmx(text: str) -> Found:
+    """Return what a machine's file says.
+
+    Raises:
+        ValueError: A line is none of such a file.
+    """
+    said = Said("", _values(text))
+    found = Found(described=True, name=said.get("displayname", ""))
+    found.options["accelerator"] = "kvm"
+    found.vcpus = whole(said.get("numvcpus", "1")) or 1
+    found.memory = bytes_of(said.get("memsize", ""), 1 << 20)
+    if found.memory is None:
+        found.leave("memsize", "it is not said: Tare's own is taken")
+    cores = whole(said.get("cpuid.corespersocket", "1"))
+    if cores not in (None, 1, found.vcpus):
+        found.leave(f"cpuid.coresPerSocket {cores}", "all vCPUs are in one socket")
+    if said.get("firmware", "bios").lower() == "efi":
+        found.leave(*FIRMWARE)
+    found.leave(*BOOTS)
+    _scheduling(found, said)
+    _disks(found, said)
+    _cards(found, said)
+    for key in said.read:
+        found.carry(key)
+    for key, value in said.rest():
+        if _ASIDE.fullmatch(key) or (key, value.lower()) in _USUAL:
+            found.set_aside(key)
+        else:
+            found.leave(shown(key, value), _why(key))
+    return found
+
+
+def _values(text: str) -> dict[str, str]:
+    said: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ValueError(f'line {number} is not `name = "value"` of a .vmx file')
+        said[found[1].lower()] = found[2]
+    return said
+
+
+def _why(key: str) -> str:
+    if key.startswith(("sched.", "numa.")):
+        return "VMware's scheduler has other units: write `scheduling`"
+    return ""
+
+
+def _scheduling(found: Found, said: Said) -> None:
+    affinity = said.get("sched.cpu.affinity", "all")
+    if affinity.lower() != "all":
+        found.leave(f"vCPUs on CPUs {affinity}", OWN_CPU)
+    latency = said.get("sched.cpu.latencysensitivity", "normal")
+    if latency.lower() != "normal":
+        found.leave(f"latency sensitivity {latency}", "write a pinned scenario and `cpu-pm: true`")
+    if said.get("sched.mem.pin", "false").lower() in _TRUE:
+        found.options["mlock"] = True
+    if said.get("sched.mem.lpage.enable1gpage", "false").lower() in _TRUE:
+        found.huge_pages(1 << 30)
+
+
+def _disks(found: Found, said: Said) -> None:
+    slots: dict[tuple[str, int, int], dict[str, str]] = {}
+    for key in said:
+        if (slot := _SLOT.fullmatch(key)) is not None:
+            place = slot[1].lower(), whole(slot[2]) or 0, whole(slot[3]) or 0
+            slots.setdefault(place, {})[slot[4].lower()] = key
+    for (kind, number, unit), keys in sorted(slots.items()):
+        held = {name: said[key] for name, key in keys.items() if name in _OF_SLOT}
+        if held.get("present", "true").lower() not in _TRUE:
+            continue
+        name = f"{kind}{number}:{unit}"
+        type_of = held.get("devicetype", "").lower()
+        file = held.get("filename", "")
+        if "cdrom" in type_of or file.lower().endswith(".iso") or file == "auto detect":
+            found.set_aside(f"{name} (a CD)")
+            continue
+        disk = Disk(_bus(found, said, kind, number))
+        found.add_disk(disk)
+        if not file.lower().endswith(".vmdk"):
+            disk.leave(f"{name} is not a .vmdk file", "a raw file is taken")
+
+
+_OF_SLOT = frozenset({"present", "devicetype", "filename"})
+
+
+def _bus(found: Found, said: Said, kind: str, number: int) -> str:
+    if kind in _ADAPTERS:
+        return _ADAPTERS[kind]
+    model = said.get(f"scsi{number}.virtualdev", "lsilogic")
+    if model.lower() == "pvscsi":
+        found.leave("disk controller pvscsi", "virtio-scsi is taken")
+        return "scsi"
+    found.leave(f"disk controller {model}", "Tare has no such emulated controller")
+    return "sata"
+
+
+def _cards(found: Found, said: Said) -> None:
+    numbers = sorted({whole(card[1]) or 0 for key in said if (card := _CARD.fullmatch(key))})
+    for number in numbers:
+        if said.get(f"ethernet{number}.present", "true").lower() in _TRUE:
+            # Without a model it is VMware's oldest, for which nothing else here stands.
+            found.add_nic(said.get(f"ethernet{number}.virtualdev", "vlance").lower())
+    for key in said:
+        if (adapter := _ADAPTER.fullmatch(key)) is not None and adapter[3].lower() == "present":
+            said.skip(key)
