@@ -228,15 +228,40 @@ def run(
 
 @app.command("import")
 def import_arm(
-    file: Annotated[Path, typer.Argument(help="libvirt XML, QEMU's arguments, Proxmox, OVF, OVA.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="libvirt's XML, QEMU's command line, a Proxmox configuration, OVF or OVA, xl.cfg, "
+            ".vmx, Firecracker's JSON, or KubeVirt's YAML. `-` reads standard input."
+        ),
+    ],
+    arm_only: Annotated[
+        bool, typer.Option("--arm-only", help="Print only the arm, to put into a study.")
+    ] = False,
 ) -> None:
-    """Print a virtual machine of another tool's as an arm, and what of it was not carried over.
+    """Print a study that measures a virtual machine of another tool against the bare host.
 
-    For example: virsh dumpxml web1 > web1.xml; tare import web1.xml
+    The machine is described by a file; Tare makes an equal one. Comments at the end of the study
+    list all that was not carried over. All arms have the machine's vCPUs and memory, as far as
+    this host has them. How to get a file:
+
+    \b
+    libvirt       virsh dumpxml web1 > web1.xml
+    QEMU          cat /proc/PID/cmdline > web1.txt   (or: ps -ww -o args= -p PID)
+    Proxmox       /etc/pve/qemu-server/101.conf      (or: qm config 101)
+    OVF, OVA      an export of vSphere, VirtualBox or XenServer
+    Xen           /etc/xen/web1.cfg
+    VMware        the machine's .vmx file
+    Firecracker   its --config-file                  (or: GET /vm/config)
+    KubeVirt      kubectl get vm web1 -o yaml > web1.yaml
+
+    For example: tare import web1.xml > web1-study.yaml; tare run web1-study.yaml
     """
+    from tare.platforms.imported.arm import room_here
     from tare.platforms.imported.read import import_file
 
-    print(import_file(file).text(), end="")
+    arm = import_file(file)
+    print(arm.text() if arm_only else arm.study(room_here()), end="")
 
 
 @app.command()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from tare.errors import InputError
 from tare.platforms.imported.model import Found
+from tare.platforms.imported.numbers import cpu_set
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.xen.options import XenOptions
 from tare.refusals import message_of
@@ -56,6 +59,18 @@ class Room:
     memory: int
     nodes: frozenset[int] = frozenset({0})
     kvm: bool = True
+
+
+def room_here() -> Room:
+    """Return what this host has for a machine."""
+    nodes = Path("/sys/devices/system/node/online")
+    online = cpu_set(nodes.read_text()) if nodes.exists() else None
+    return Room(
+        frozenset(os.sched_getaffinity(0)),
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        frozenset(online or (0,)),
+        os.access("/dev/kvm", os.R_OK | os.W_OK),
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +128,7 @@ class Arm:
         if "disk" in shape:
             study["workloads"]["disk"] = dict(DISK_LOAD)
         head = "# Made by `tare import`. Run it with `tare run FILE`.\n"
-        head += "".join(_comment(f"NOTE: {each}", "# ", "#   ") for each in lacking)
+        head += "".join(f"# NOTE: {each}\n" for each in lacking)
         return head + yaml.safe_dump(study, sort_keys=False) + self._comments()
 
     def _fitting(self, room: Room) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -146,7 +161,7 @@ class Arm:
                     f"the machine's disk has {format_size(wanted.disk)}: a disk of "
                     f"{format_size(disk)} is enough to measure its speed."
                 )
-        lacking += _without_places(options, room)
+        lacking += _without_places(options, room, vcpus)
         if options.get("hugepages") and (pages := _pages(memory, options)):
             lacking.append(f"huge pages must be free on this host: {pages}.")
         if options.get("accelerator") == "kvm" and not room.kvm:
@@ -174,11 +189,14 @@ def _comment(text: str, first: str, further: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _without_places(options: dict[str, Any], room: Room) -> list[str]:
+def _without_places(options: dict[str, Any], room: Room, vcpus: int) -> list[str]:
     """Remove the options that name CPUs or a NUMA node which a host lacks; return the reasons."""
     reasons = []
     for option in ("emulator-cpus", "iothread-cpus"):
         cpus = options.get(option)
+        if cpus == "other" and vcpus >= len(room.cpus):
+            del options[option]
+            reasons.append(f"`{option}: other` is left out: the vCPUs have all CPUs of this host.")
         if isinstance(cpus, list) and (missing := sorted(set(cpus) - room.cpus)):
             del options[option]
             numbers = ", ".join(map(str, missing))

@@ -160,6 +160,10 @@ class Node:
         self._read.add(name)
         return self._attributes.get(name, default)
 
+    def peek(self, name: str) -> str:
+        """Return an attribute without counting it as read."""
+        return self._attributes.get(name, "")
+
     @property
     def attributes(self) -> tuple[str, ...]:
         """The names of its attributes."""

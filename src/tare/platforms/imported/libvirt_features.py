@@ -94,13 +94,13 @@ def _kvm(part: Node) -> list[str]:
 
 
 def _clock(root: Node) -> list[str]:
+    """Return the flags of the timers that are a part of the processor; the others are listed."""
     flags = []
-    for clock in root.parts:
-        if clock.tag != "clock":
-            continue
+    for clock in (each for each in root.parts if each.tag == "clock"):
         for timer in clock.parts:
-            present = timer.get("present") if timer.tag == "timer" else ""
-            flag = _TIMERS.get(timer.get("name")) if present else None
+            flag = _TIMERS.get(timer.peek("name")) if timer.peek("present") else None
             if flag is not None:
-                flags.append(f"{flag}={'on' if present == 'yes' else 'off'}")
+                clock.touched = True
+                timer.get("name")
+                flags.append(f"{flag}={'on' if timer.get('present') == 'yes' else 'off'}")
     return flags

@@ -48,7 +48,7 @@ ALONE = frozenset(
         *("preconfig", "singlestep", "xen-attach", "xen-domid-restrict", "async-teardown"),
         *("enable-sync-profile", "perfmap", "jitdump", "nodefconfig", "no-kvm", "h", "help"),
         *("version", "no-kvm-irqchip", "no-kvm-pit", "no-kvm-pit-reinjection", "tdf"),
-        *("localtime", "show-cursor", "semihosting", "old-param", "no-log-console"),
+        *("localtime", "show-cursor", "semihosting", "old-param", "no-log-console", "audio-help"),
     }
 )
 """Options without a value, of all versions (qemu-options.hx)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
@@ -40,11 +41,13 @@ def import_file(path: Path) -> Arm:
     """Return the arm of what a file describes.
 
     Args:
-        path: The file.
+        path: The file; ``-`` is standard input.
 
     Raises:
         InputError: It cannot be read, or describes no virtual machine that is known.
     """
+    if str(path) == "-":
+        return import_bytes(sys.stdin.buffer.read(LONGEST + 1), "standard input")
     try:
         if path.is_file() and tarfile.is_tarfile(path):
             return import_bytes(_descriptor(path), str(path))

@@ -1,0 +1,295 @@
+"""Every element and option of a source is carried over or listed: schemas' own names are fed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.platforms.imported.arm import Arm
+from tare.platforms.imported.read import import_bytes
+
+SCHEMAS = Path("/usr/share/libvirt/schemas")
+RNG = "{http://relaxng.org/ns/structure/1.0}"
+DOMAIN = (
+    "<domain type='kvm'><name>x</name><memory unit='MiB'>512</memory><vcpu>2</vcpu>"
+    "<os><type arch='x86_64' machine='q35'>hvm</type></os><features/><cpu mode='custom'/>"
+    "<clock/><cputune/><memoryBacking/><numatune/>"
+    "<devices><disk type='file'><driver/><source file='/x'/><target dev='vda' bus='virtio'/></disk>"
+    "<interface type='bridge'><model type='virtio'/><driver/></interface>"
+    "<controller type='scsi' model='virtio-scsi'><driver/></controller></devices></domain>"
+)
+
+
+def words_of(text: str) -> list[str]:
+    return text.split()
+
+
+def imported(text: str) -> Arm:
+    return import_bytes(text.encode(), "file")
+
+
+def notes(arm: Arm) -> str:
+    """All that an import says it took, did not take, and put aside."""
+    return "\n".join((*arm.carried, *arm.left, *arm.aside))
+
+
+def names_of(kind: str) -> list[str]:
+    """The names of all elements or attributes in libvirt's schema of a domain."""
+    if not SCHEMAS.is_dir():
+        pytest.skip("libvirt's schemas are not installed")
+    found: set[str] = set()
+    for file in ("domaincommon.rng", "cputypes.rng", "storagecommon.rng", "networkcommon.rng"):
+        tree = ET.parse(SCHEMAS / file)
+        found |= {each.get("name", "") for each in tree.iter(f"{RNG}{kind}")}
+    return sorted(name for name in found if re.fullmatch(r"[A-Za-z_][\w.-]*", name))
+
+
+PLACES = (
+    *("", "os", "features", "cpu", "clock", "cputune", "memoryBacking", "numatune", "devices"),
+    *("devices/disk", "devices/disk/driver", "devices/disk/source", "devices/interface"),
+    *("devices/interface/driver", "devices/controller", "devices/controller/driver"),
+)
+
+
+def test_each_element_of_libvirts_schema_is_carried_over_or_listed() -> None:
+    """Put each element into each place, with an attribute and an element of its own."""
+    missing = []
+    names = names_of("element")
+    assert len(names) > 300
+    for place in PLACES:
+        for name in names:
+            root = ET.fromstring(DOMAIN)
+            parent = root if not place else root.find(place)
+            assert parent is not None
+            inner = ET.SubElement(parent, name, {"zebra": "1"})
+            ET.SubElement(inner, "quagga").text = "7"
+            try:
+                said = notes(imported(ET.tostring(root, encoding="unicode")))
+            except Exception as error:
+                # A second element of memory, say, may be refused for its value, and loudly.
+                assert type(error).__name__ == "InputError", (place, name)
+                continue
+            for word in ("zebra", "quagga"):
+                # A CD is listed as a whole.
+                if word not in said:
+                    missing.append((place, name, word))
+    assert missing == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_attribute_of_libvirts_schema_is_carried_over_or_listed(place: str) -> None:
+    missing = []
+    for name in names_of("attribute"):
+        root = ET.fromstring(DOMAIN)
+        parent = root if not place else root.find(place)
+        assert parent is not None
+        if name in parent.attrib:
+            continue
+        parent.set(name, "zebra")
+        try:
+            arm = imported(ET.tostring(root, encoding="unicode"))
+        except Exception as error:
+            assert type(error).__name__ == "InputError", (place, name)
+            continue
+        if not re.search(rf"\b{re.escape(name)}\b", notes(arm)):
+            missing.append((place, name))
+    assert missing == []
+
+
+def counted(root: ET.Element) -> int:
+    """Return how many elements, attributes and texts a description has."""
+    own = 1 + len(root.attrib) + bool((root.text or "").strip())
+    return own + sum(counted(each) for each in root)
+
+
+TAGS = st.sampled_from(
+    ["disk", "features", "smm", "hyperv", "graphics", "video", "channel", "hostdev", "zebra",
+     "driver", "numatune", "memory", "resource", "partition", "poll-control", "kvm", "tseg"]
+)  # fmt: skip
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int = 0) -> ET.Element:
+    element = ET.Element(draw(TAGS))
+    keys = ("mode", "state", "type", "zulu", "name", "iothread", "bus")
+    for name in draw(st.lists(st.sampled_from(keys), max_size=3, unique=True)):
+        element.set(name, draw(st.sampled_from(["on", "x1", "virtio", "7"])))
+    if depth < 3:
+        element.extend(draw(st.lists(trees(depth + 1), max_size=3)))
+    return element
+
+
+@given(st.lists(trees(), max_size=4))
+def test_no_attribute_of_a_domain_is_forgotten(parts: list[ET.Element]) -> None:
+    root = ET.fromstring("<domain type='kvm'><vcpu>1</vcpu></domain>")
+    root.extend(parts)
+    said = notes(imported(ET.tostring(root, encoding="unicode")))
+    for element in root.iter():
+        for name in element.attrib:
+            assert re.search(rf"\b{name}\b", said) or element.tag in ("disk",), (element.tag, name)
+
+
+# QEMU.
+
+QEMU = "qemu-system-x86_64 -accel kvm -m 1G"
+
+
+def qemu_options() -> list[tuple[str, bool]]:
+    """The options of the QEMU that is installed, and whether each has a value."""
+    program = shutil.which("qemu-system-x86_64")
+    if program is None:
+        pytest.skip("no QEMU is installed")
+    lines = subprocess.run([program, "--help"], capture_output=True, text=True).stdout.splitlines()
+    found = [
+        re.match(r"-([a-zA-Z][\w-]*)(?:(?: or |/)-([a-zA-Z][\w-]*))?( \S)?", line) for line in lines
+    ]
+    options = []
+    for each in found:
+        if each is not None:
+            names = [name for name in each.groups()[:2] if name]
+            # The help of -dtb has its value in another column.
+            options += [(name, bool(each[3]) or name == "dtb") for name in names]
+    return options
+
+
+def test_each_option_of_qemu_is_carried_over_or_listed() -> None:
+    options = qemu_options()
+    assert len(options) > 100
+    missing = []
+    for name, valued in options:
+        arm = imported(f"{QEMU} -{name} {'zebra=1' if valued else ''} -smp 3")
+        # What follows is still read: an option took as many words as QEMU's own does.
+        assert arm.said["shape"]["vcpus"] == 3 or name in ("smp",), name
+        if not re.search(rf"(?<![\w-])-{re.escape(name)}(?![\w-])", notes(arm)):
+            missing.append(name)
+    assert set(missing) <= {"h"} | STATED_OTHERWISE, missing
+
+
+STATED_OTHERWISE = {"kernel", "initrd", "append", "shim", "bios", "pflash", "hda", "hdb", "hdc"}
+"""Options whose note has other words: what it boots, UEFI firmware, a disk."""
+
+WORDS = st.from_regex(r"[a-z][a-z0-9-]{2,12}", fullmatch=True)
+
+
+@given(st.sampled_from(["machine", "smp", "accel kvm", "overcommit", "m 512"]), WORDS)
+def test_each_property_of_an_option_is_carried_over_or_listed(option: str, name: str) -> None:
+    name_of, _, first = option.partition(" ")
+    said = notes(imported(f"{QEMU} -{name_of} {first + ',' if first else ''}{name}=7"))
+    assert name in said or name.startswith("pflash")
+
+
+@given(WORDS, st.sampled_from(["virtio-blk-pci", "scsi-hd", "virtio-net-pci", "virtio-scsi-pci"]))
+def test_each_property_of_a_device_is_carried_over_or_listed(name: str, device: str) -> None:
+    from tare.platforms.imported.qemu_disks import PLACED
+
+    line = f"{QEMU} -drive id=d,file=/x,if=none -device {device},drive=d,{name}=7"
+    assert name in notes(imported(line)) or name in PLACED
+
+
+# Proxmox.
+
+PROXMOX_KEYS = words_of(
+    "onboot autostart hotplug reboot lock cpulimit cpuunits memory amd-sev intel-tdx balloon "
+    "shares "
+    "keyboard name scsihw description ostype boot bootdisk smp sockets cores numa hugepages "
+    "keephugepages vcpus acpi agent kvm tdf localtime freeze vga watchdog startdate startup "
+    "template args tablet cdrom cpu parent snaptime vmstate vmstatestorage runningmachine "
+    "runningcpu running-nets-host-mtu machine arch smbios1 protection bios vmgenid hookscript "
+    "ivshmem audio0 tags rng0 meta affinity allow-ksm efidisk0 tpmstate0 cicustom ciuser "
+    "cipassword citype ciupgrade nameserver searchdomain sshkeys spice_enhancements "
+    "migrate_downtime migrate_speed hostpci0 usb0 serial0 parallel0 numa0 unused0 ipconfig0 net0 "
+    "scsi0 virtio0 sata0 ide0 virtiofs0 digest zebra"
+)
+"""The keys of qm.conf(5)."""
+
+
+@pytest.mark.parametrize("key", PROXMOX_KEYS)
+def test_each_key_of_proxmox_is_carried_over_or_listed(key: str) -> None:
+    said = notes(imported(f"sockets: 1\n{key}: 64\n"))
+    assert re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])", said) or key in ("net0",), said
+
+
+DISK_PROPERTIES = words_of(
+    "aio backup bps bps_max_length bps_rd bps_wr cache cyls detect_zeroes discard format heads "
+    "import-from iops iops_max iops_max_length iops_rd iops_wr iothread mbps mbps_max mbps_rd "
+    "mbps_wr "
+    "media queues replicate rerror ro scsiblock secs serial shared size snapshot ssd trans "
+    "werror wwn"
+)
+SILENT_OF_DISK = set(
+    words_of(
+        "backup cyls heads secs trans import-from media replicate rerror werror serial shared ssd "
+        "wwn "
+        "aio cache format iothread queues size"
+    )
+)
+
+
+@pytest.mark.parametrize("name", DISK_PROPERTIES)
+def test_each_property_of_a_disk_of_proxmox_is_listed_unless_it_is_read(name: str) -> None:
+    said = notes(imported(f"memory: 512\nscsi0: local:1/vm-1-disk-0.raw,{name}=5\n"))
+    assert name in SILENT_OF_DISK or f"{name}=5" in said, said
+
+
+# The others.
+
+
+@given(st.dictionaries(WORDS, st.integers(1, 9), min_size=1, max_size=5))
+def test_each_setting_of_a_xen_guest_is_carried_over_or_listed(settings: dict[str, int]) -> None:
+    lines = "".join(f"{name.replace('-', '_')} = {value}\n" for name, value in settings.items())
+    said = notes(imported(f"vif = ['']\nmemory = 512\nvcpus = 2\n{lines}"))
+    assert all(name.replace("-", "_") in said for name in settings)
+
+
+@given(st.dictionaries(WORDS, st.integers(1, 9), min_size=1, max_size=5))
+def test_each_setting_of_vmware_is_carried_over_or_listed(settings: dict[str, int]) -> None:
+    lines = "".join(f'scsi0:0.{name} = "{value}"\n' for name, value in settings.items())
+    said = notes(imported(f'memsize = "512"\nscsi0:0.fileName = "x.vmdk"\n{lines}'))
+    assert all(name in said for name in settings)
+
+
+def places(value: object, place: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, held in value.items():
+            yield from places(held, f"{place}.{name}" if place else name)
+    else:
+        yield place
+
+
+TREES = st.recursive(
+    st.integers(1, 9) | st.booleans(),
+    lambda inner: st.dictionaries(WORDS, inner, min_size=1, max_size=3),
+    max_leaves=6,
+).filter(lambda tree: isinstance(tree, dict))
+
+
+@given(TREES)
+def test_each_value_of_firecracker_is_carried_over_or_listed(tree: dict[str, object]) -> None:
+    whole = {"machine-config": {"vcpu_count": 2, "mem_size_mib": 256}, **tree}
+    said = notes(imported(json.dumps(whole)))
+    assert all(place in said for place in places(whole))
+
+
+@given(TREES, st.sampled_from(["domain", "domain.devices", "domain.cpu", "domain.features", ""]))
+def test_each_value_of_kubevirt_is_carried_over_or_listed(
+    tree: dict[str, object], where: str
+) -> None:
+    machine = {"domain": {"devices": {}, "cpu": {"cores": 2}, "features": {}}}
+    inner: dict[str, object] = machine  # type: ignore[assignment]
+    for name in filter(None, where.split(".")):
+        inner = inner[name]  # type: ignore[assignment]
+    inner.update({f"z{name}": held for name, held in tree.items()})
+    whole = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": machine}
+    said = notes(imported(yaml.safe_dump(whole)))
+    wanted = [f"{where}." if where else ""]
+    assert all(f"{wanted[0]}z{place}" in said for place in places(tree)), said
