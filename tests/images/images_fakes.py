@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import lz4.block
+import zstandard
 
 from tare.hosts import Completed, LocalHost
 
@@ -69,6 +70,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "bzip2": bz2.compress,
     "lz4": lz4_legacy,
+    "zstd": zstandard.ZstdCompressor(level=22).compress,
 }
 
 

@@ -3,6 +3,7 @@ import lzma
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,9 +47,10 @@ def test_modules_that_need_each_other_do_not_hang(tmp_path: Path) -> None:
 
 def test_compressed_modules_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.ko.xz").write_bytes(lzma.compress(fakes.module(["b"])))
-    (tmp_path / "b.ko.gz").write_bytes(gzip.compress(fakes.module()))
+    (tmp_path / "b.ko.gz").write_bytes(gzip.compress(fakes.module(["c"])))
+    (tmp_path / "c.ko.zst").write_bytes(zstandard.ZstdCompressor().compress(fakes.module()))
     order = ModuleTree(tmp_path).in_load_order(["a"])
-    assert [part.name for part in order] == ["b", "a"]
+    assert [part.name for part in order] == ["c", "b", "a"]
     assert all(part.data.startswith(b"\x7fELF") for part in order)
 
 

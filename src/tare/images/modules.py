@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import struct
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +65,8 @@ class ModuleTree:
         self._files: dict[str, Path] = {}
         for path in sorted(root.rglob("*.ko*")):
             if path.name.endswith(_SUFFIXES):
-                self._files[_plain(path.name.split(".ko")[0])] = path
-        self._builtin = {
-            _plain(Path(line).name.split(".ko")[0]) for line in _lines(root / "modules.builtin")
-        }
+                self._files[plain_module_name(path)] = path
+        self._builtin = {plain_module_name(line) for line in _lines(root / "modules.builtin")}
         self._read: dict[str, Module] = {}
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -89,11 +88,7 @@ class ModuleTree:
         if name not in self._read:
             path = self._files[name]
             data = _content(path)
-            info = modinfo(data)
-            depends = tuple(
-                _plain(part) for part in info.get("depends", ("",))[0].split(",") if part
-            )
-            self._read[name] = Module(name, path, depends, data)
+            self._read[name] = Module(name, path, _depends(data), data)
         return self._read[name]
 
     def in_load_order(self, names: Iterable[str]) -> tuple[Module, ...]:
@@ -116,6 +111,25 @@ class ModuleTree:
         for name in names:
             add(_plain(name))
         return tuple(ordered.values())
+
+
+def dependencies(file: Path) -> tuple[str, ...]:
+    """Return the names of the modules that a module's file needs.
+
+    Raises:
+        NotExtractable: It is not a module, or it cannot be decompressed.
+    """
+    return _depends(_content(file))
+
+
+def plain_module_name(file: str | Path) -> str:
+    """Return a module's name, as the kernel lists it, from its name or its file."""
+    return _plain(Path(file).name.split(".ko")[0])
+
+
+def _depends(module: bytes) -> tuple[str, ...]:
+    (listed, *_) = modinfo(module).get("depends", ("",))
+    return tuple(_plain(part) for part in listed.split(",") if part)
 
 
 def modinfo(module: bytes) -> dict[str, tuple[str, ...]]:
@@ -160,15 +174,18 @@ def _pairs(section: bytes) -> dict[str, tuple[str, ...]]:
 
 def _content(path: Path) -> bytes:
     data = path.read_bytes()
-    match path.suffix:
-        case ".xz":
-            return lzma.decompress(data)
-        case ".gz":
-            return gzip.decompress(data)
-        case ".zst":
-            return decompress_zstd(data)
-        case _:
-            return data
+    try:
+        match path.suffix:
+            case ".xz":
+                return lzma.decompress(data)
+            case ".gz":
+                return gzip.decompress(data)
+            case ".zst":
+                return decompress_zstd(data)
+            case _:
+                return data
+    except (lzma.LZMAError, zlib.error, OSError, EOFError) as error:
+        raise NotExtractable(f"{path.name} is damaged: {error}") from error
 
 
 def _plain(name: str) -> str:
