@@ -10,10 +10,11 @@ PYTEST := .venv/bin/python -m pytest
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup:  ## system packages, .venv, the agent
-	@scripts/setup quick
+setup:  ## programs that are missing, .venv, the agent; NO_INSTALL=1 only lists what is missing
+	@scripts/setup setup
 
-quick: setup  ## set up, run the quick study, name the report
+quick:  ## set up, run the quick study, name the report; NO_INSTALL=1 uses what is there
+	@scripts/setup quick
 	@$(TARE) run quick
 
 test:  ## set up what is missing and run all tests
@@ -81,16 +82,19 @@ docs:  ## generate the study's reference and JSON Schema, the tables of platform
 architecture:  ## draw docs/architecture.md and its picture from the code
 	.venv/bin/python scripts/architecture.py
 
-wheel: setup  ## build the package for package indexes, in dist/
+wheel:  ## build the package for package indexes, in dist/
+	@scripts/setup quick
 	@scripts/wheel
 
 lock:  ## renew locks/: the versions and hashes that set-up and CI install
 	@scripts/lock --upgrade
 
-sbom: setup  ## list all that the package and the agent are made of, in dist/
+sbom:  ## list all that the package and the agent are made of, in dist/
+	@scripts/setup quick
 	@.venv/bin/python scripts/sbom.py
 
-audit: setup  ## ask the public databases for known faults in what is locked
+audit:  ## ask the public databases for known faults in what is locked
+	@scripts/setup quick
 	@scripts/audit
 
 clean:  ## remove what was built (not what was measured)

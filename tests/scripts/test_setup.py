@@ -1,7 +1,4 @@
-"""``scripts/setup`` finds what distributions have each in a way of their own, or has it installed.
-
-That is a Rust that can build the agent, and the server of containers that the tests start.
-"""
+"""``scripts/setup`` finds a Rust that can build the agent, and lists without changing anything."""
 
 import shutil
 import subprocess
@@ -9,28 +6,17 @@ from pathlib import Path
 
 import pytest
 
-SETUP = Path(__file__).parents[2] / "scripts/setup"
+from scripts.apt_root import LIBC, AptRoot
+
+ROOT = Path(__file__).parents[2]
+SETUP = ROOT / "scripts/setup"
 # All that the functions call, so that nothing of this computer's own Rust is found.
 TOOLS = ("bash", "cut", "dirname", "env", "id", "sed", "sort")
-BASH, CHMOD = shutil.which("bash"), shutil.which("chmod")
-
-DEBIAN_12 = {"cargo": "0.66.0+ds1-1", "rustc": "1.63.0+dfsg1-2"}
-DEBIAN_12_WEB = {"cargo-web": "1.96.0+dfsg1-1~deb12u2", "rustc-web": "1.96.0+dfsg1-1~deb12u2"}
-DEBIAN_13 = {"cargo": "1.85.1+dfsg1-1+deb13u1", "rustc": "1.85.1+dfsg1-1+deb13u1"}
-UBUNTU_24 = {
-    "cargo": "1.75.0+dfsg0ubuntu1",
-    "rustc": "1.75.0+dfsg0ubuntu1",
-    "cargo-1.80": "1.80.1+dfsg0ubuntu1",
-    "rustc-1.80": "1.80.1+dfsg0ubuntu1",
-    "cargo-1.91": "1.91.1+dfsg",
-    "rustc-1.91": "1.91.1+dfsg",
-    "cargo-1.85": "1.85.1+dfsg",
-    "rustc-1.85": "1.85.1+dfsg",
-}
+BASH = shutil.which("bash")
 
 
 class Computer:
-    """One with these tools alone, whose distribution has what it is told to offer."""
+    """A computer with these tools alone."""
 
     def __init__(self, folder: Path) -> None:
         self.programs, self.other = folder / "bin", folder / "other"
@@ -42,27 +28,6 @@ class Computer:
 
     def has_cargo(self, version: str, folder: Path) -> None:
         self._program(folder / "cargo", f"echo 'cargo {version} (0123abcd 2025-01-01)'")
-
-    def offers(self, packages: dict[str, str]) -> None:
-        """Let apt know these packages; to install Rust puts the chosen one beside PATH."""
-        policy = "".join(
-            f"{name}) echo '{name}:'; echo '  Installed: (none)'; echo '  Candidate: {version}';;"
-            for name, version in packages.items()
-        )
-        search = "".join(
-            f"echo '{name} - Rust package manager';"
-            for name in packages
-            if name.startswith("cargo-1")
-        )
-        lookup = f'if [ "$1" = policy ]; then case $2 in {policy} esac; else {search} true; fi'
-        self._program(self.programs / "apt-cache", lookup)
-        new = f"#!{BASH}\\necho cargo 1.99.0\\n"
-        self._program(
-            self.programs / "apt-get",
-            f'if [ "$1" = install ]; then echo "$*" >>{self.installed}; '
-            f"printf '{new}' >{self.other}/cargo; {CHMOD} +x {self.other}/cargo; fi",
-        )
-        self._program(self.programs / "sudo", '"$@"')
 
     def does(self, function: str) -> subprocess.CompletedProcess[str]:
         """Call one function of the script."""
@@ -86,26 +51,6 @@ def computer(tmp_path: Path) -> Computer:
 
 
 @pytest.mark.parametrize(
-    ("packages", "chosen"),
-    [
-        (DEBIAN_12 | DEBIAN_12_WEB, "cargo-web rustc-web"),
-        (DEBIAN_13, "cargo rustc"),
-        (DEBIAN_13 | DEBIAN_12_WEB, "cargo rustc"),
-        (UBUNTU_24, "cargo-1.85 rustc-1.85"),
-        (DEBIAN_12, ""),
-        ({"rustc-web": "1.96.0"}, ""),
-        ({"cargo": "(none)", "rustc": "(none)"}, ""),
-        ({}, ""),
-    ],
-)
-def test_the_distributions_first_rust_that_is_new_enough_is_chosen(
-    computer: Computer, packages: dict[str, str], chosen: str
-) -> None:
-    computer.offers(packages)
-    assert computer.does("rust_packages").stdout.strip() == chosen
-
-
-@pytest.mark.parametrize(
     ("version", "enough"), [("1.85.0", True), ("1.100.1", True), ("1.84.1", False)]
 )
 def test_a_cargo_on_the_path_is_taken_where_it_is_new_enough(
@@ -123,45 +68,33 @@ def test_a_newer_cargo_elsewhere_is_taken_before_an_old_one(computer: Computer) 
     assert computer.does("find_cargo").stdout.strip() == str(computer.other)
 
 
-def test_rust_is_installed_where_there_is_none_and_only_there(computer: Computer) -> None:
-    computer.offers(DEBIAN_12 | DEBIAN_12_WEB)
-    done = computer.does("install_rust; install_rust; find_cargo")
-    assert done.stdout.strip().endswith(str(computer.other))
-    [asked] = computer.installed.read_text().splitlines()
-    assert asked.endswith("cargo-web rustc-web")
-    assert "--no-remove" in asked
+def test_setup_with_no_install_lists_and_changes_nothing(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    for part in ("scripts", "src/tare/__init__.py", "src/tare/programs.py", "agent/Cargo.toml"):
+        source, copy = ROOT / part, clone / part
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy)
+    apt = AptRoot(tmp_path / "root")
+    apt.installs(LIBC)
+    before = sorted(path for path in clone.rglob("*") if "__pycache__" not in path.parts)
+    done = subprocess.run(
+        [str(clone / "scripts/setup"), "setup"],
+        env={**apt.environment, "NO_INSTALL": "1", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nothing was changed" in done.stdout
+    after = sorted(path for path in clone.rglob("*") if "__pycache__" not in path.parts)
+    assert after == before
 
 
-def test_a_distribution_without_a_rust_new_enough_is_told(computer: Computer) -> None:
-    computer.offers(DEBIAN_12)
-    done = computer.does("install_rust")
-    assert done.returncode == 1
-    assert "needs Rust" in done.stderr
-    assert not computer.installed.exists()
-
-
-@pytest.mark.parametrize(
-    ("packages", "chosen"),
-    [
-        ({"lxd": "5.0.2-5+deb12u6"}, "lxd"),
-        ({"lxd": "5.0.2+git20231211.1364ae4-9+deb13u7", "incus": "6.0.4-2+deb13u12"}, "incus"),
-        ({"lxd": "5.0.2-5+deb12u6", "incus": "(none)"}, "lxd"),
-        # A name that installs a snap.
-        ({"lxd": "1:0.10"}, ""),
-        ({"lxd": "(none)", "incus": "(none)"}, ""),
-        ({}, ""),
-    ],
-)
-def test_the_server_of_containers_is_the_distributions_newest(
-    computer: Computer, packages: dict[str, str], chosen: str
-) -> None:
-    computer.offers(packages)
-    done = computer.does("instance_server")
-    assert (done.stdout.strip(), done.returncode) == (chosen, 0)
-
-
-@pytest.mark.parametrize("there", ["lxd", "incus"])
-def test_a_server_of_containers_that_is_there_is_enough(computer: Computer, there: str) -> None:
-    computer.offers({"lxd": "5.0.2-5+deb12u6", "incus": "6.0.4-2+deb13u12"})
-    done = computer.does(f"is_installed() {{ [ $1 = {there} ]; }}; instance_server")
-    assert (done.stdout, done.returncode) == ("", 0)
+def test_no_script_installs_packages_in_a_way_of_its_own() -> None:
+    """Every installation goes through the one module that simulates it first."""
+    for script in (ROOT / "scripts").rglob("*"):
+        if script.is_file() and script.name != "apt_install.py" and script.suffix != ".pyc":
+            text = script.read_text().replace("apt-get install --no-remove", "")
+            assert "apt-get install -" not in text, script
+            assert "systemctl mask" not in text, script
