@@ -7,17 +7,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from hosts.hosts_throttling import USUAL, OwnThrottling
+from tare import programs as program_table
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.processes import start_time
 from tare.platforms.contract import Context, Machine, MachineSpec, Shape
 from tare.platforms.oci import platform as oci
+from tare.platforms.oci import runtime as runtimes
 from tare.platforms.oci.cgroups import cgroup_mounts
 from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.platform import Oci
@@ -108,7 +111,34 @@ async def test_a_runtime_that_is_not_there_comes_with_what_to_do(
     verdict = await OCI.check(context, OciOptions(runtime="runsc"))
     assert not verdict.usable
     assert verdict.reason == "runsc is not installed"
-    assert verdict.hint == "apt-get install runsc"
+    assert verdict.hint == "apt-get install --no-remove runsc"
+
+
+@pytest.mark.parametrize("runtime", ["auto", "runc"])
+async def test_a_runtime_outside_the_path_is_used(
+    context: Context,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runtime: Literal["auto", "runc"],
+) -> None:
+    """As Docker's snap, CRI-O and Kubernetes bring one."""
+    own = tmp_path / "snap/docker/7/bin/runc"
+    own.parent.mkdir(parents=True)
+    own.symlink_to(str(shutil.which("runc")))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for tool in Path("/usr/bin").iterdir():
+        if tool.name not in ("crun", "runc"):
+            (programs / tool.name).symlink_to(tool)
+    pattern = f"{tmp_path}/snap/docker/*/bin/runc"
+    elsewhere = replace(program_table.RUNC, names=("docker-runc",), files=(pattern,))
+    monkeypatch.setattr(program_table, "SYSTEM_FOLDERS", ("/nowhere",))
+    table = {"crun": program_table.CRUN, "runc": elsewhere}
+    monkeypatch.setattr(runtimes, "RUNTIMES", table)
+    monkeypatch.setenv("PATH", str(programs))
+    verdict = await OCI.check(context, OciOptions(runtime=runtime))
+    assert verdict.usable, (verdict.reason, verdict.hint)
+    assert f"ran a container (as {own})" in verdict.reason
 
 
 async def test_the_runtimes_own_words_are_told(context: Context, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class TestForReal:
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        ("cgroups in hybrid mode not supported", "apt-get install runc"),
+        ("cgroups in hybrid mode not supported", "apt-get install --no-remove runc"),
         ("setresuid: Operation not permitted", "unshare --user"),
     ],
 )

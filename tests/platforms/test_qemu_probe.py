@@ -121,18 +121,29 @@ async def test_a_refusal_is_a_sentence_with_what_to_do_before_qemus_words(
     assert words.decode().splitlines()[0] not in f"{answer.reason} {todo}"
 
 
-async def test_a_host_without_qemu_says_what_to_install(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("release", "hint"),
+    [
+        (b"ID=debian\n", "apt-get install --no-remove qemu-system-x86"),
+        (b'ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install qemu-kvm"),
+        (b"ID=arch\n", "pacman -S --needed qemu-system-x86"),
+    ],
+)
+async def test_a_host_without_qemu_says_what_to_install(
+    tmp_path: Path, release: bytes, hint: str
+) -> None:
     def answer(argv: Sequence[str]) -> Completed:
         if argv[0].startswith("qemu"):
             raise InputError(f"there is no command {argv[0]}")
         return Completed(0, b"x86_64\n", b"")
 
     ledger = Ledger(tmp_path / "ledger")
-    context = Context(FakeHost(answer), ledger, tmp_path, Path("/agent"))
+    host = FakeHost(answer, {"/etc/os-release": release})
+    context = Context(host, ledger, tmp_path, Path("/agent"))
     verdict = await Qemu().check(context, QemuOptions())
     assert not verdict.usable
     assert verdict.reason == "qemu-system-x86_64 is not installed"
-    assert verdict.hint == "apt-get install -y qemu-system-x86"
+    assert verdict.hint == hint
     assert verdict.emulated
     assert verdict.lasting
 

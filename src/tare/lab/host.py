@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
 from tare.hosts.begun import begun
+from tare.hosts.programs import how_to_install
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
 from tare.lab.command import PROGRAM, Places, command
@@ -30,6 +31,7 @@ from tare.lab.seed import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
 from tare.platforms.qemu.command import SANDBOX
 from tare.platforms.qemu.confined import Confinement, prove_confined
+from tare.programs import QEMU
 
 BOOT_S = 240.0
 """Seconds after which a lab host that is not ready is given up: some ten times what it takes."""
@@ -340,7 +342,7 @@ async def _require_emulator(here: Host, own: str) -> None:
     if not found.ok:
         raise InputError(
             f"there is no {PROGRAM} here, in which the lab is emulated",
-            "run: apt-get install -y qemu-system-x86",
+            f"{await how_to_install(here, QEMU)}; or name the file of one: lab: {{qemu: FILE}}",
         )
 
 

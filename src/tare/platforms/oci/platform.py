@@ -13,6 +13,7 @@ from tare.errors import InputError, heard
 from tare.hosts import start_owned
 from tare.hosts.contract import Host
 from tare.hosts.grants import granted_cpus
+from tare.hosts.programs import how_to_install
 from tare.hosts.trace.threads import threads_of
 from tare.platforms.contract import (
     NO_HYPERVISOR,
@@ -66,6 +67,7 @@ from tare.platforms.oci.runtime import (
     try_runtimes,
 )
 from tare.platforms.oci.seccomp import runs_as
+from tare.programs import RUNTIMES
 
 MIN_MEMORY = 16 << 20
 RUNS_AS_ROOT = (
@@ -166,9 +168,11 @@ class Oci(Platform[OciOptions]):
             max_vcpus=len(context.host.topology().online),
         )
         if not chosen.usable:
-            hint = _hint(trials, options)
+            hint = await _hint(context.host, trials, options)
             return Verdict(False, refusals, hint, False, versions, capabilities)
         reason = f"{chosen.runtime.name} {chosen.version} ran a container"
+        if chosen.runtime.program:
+            reason += f" (as {chosen.runtime.program})"
         if options.rootless:
             reason += " without root"
         if refusals:
@@ -190,7 +194,8 @@ class Oci(Platform[OciOptions]):
         await require_room(context.host, shape.disk)
         trials = await _tried(context, options)
         if not trials[-1].usable:
-            raise InputError("; ".join(map(_refusal, trials)), _hint(trials, options))
+            hint = await _hint(context.host, trials, options)
+            raise InputError("; ".join(map(_refusal, trials)), hint)
         root = await root_file_system(context)
         return Prepared(
             kernel=await kernel_release(context.host),
@@ -338,24 +343,25 @@ def _refusal(trial: Trial) -> str:
     return f"{trial.runtime.name} {trial.version} does not run a container here"
 
 
-def _hint(trials: tuple[Trial, ...], options: OciOptions) -> str:
+async def _hint(host: Host, trials: tuple[Trial, ...], options: OciOptions) -> str:
     tried = all(trial.version for trial in trials)
     # An ordinary user's rights are not what is missing where the runtime dislikes control groups.
     groups = any("cgroup" in trial.words for trial in trials)
-    hint = rootless.HINT if options.rootless and tried and not groups else _todo(trials)
+    own = options.rootless and tried and not groups
+    hint = rootless.HINT if own else await _todo(host, trials)
     for trial in trials:
         if trial.version and trial.words:
             hint = heard(hint, trial.runtime.name, trial.words.strip().splitlines()[-1])
     return hint
 
 
-def _todo(trials: tuple[Trial, ...]) -> str:
+async def _todo(host: Host, trials: tuple[Trial, ...]) -> str:
     missing = [trial.runtime.name for trial in trials if not trial.version]
     if missing:
-        return f"apt-get install {missing[-1]}"
+        return await how_to_install(host, RUNTIMES[missing[-1]])
     if any(trial.runtime.name == "crun" for trial in trials):
-        return "apt-get install runc"
-    return f"{trials[-1].runtime.name} --version && mount -t cgroup,cgroup2"
+        return await how_to_install(host, RUNTIMES["runc"])
+    return f"{trials[-1].runtime.called} --version && mount -t cgroup,cgroup2"
 
 
 async def _devices(host: Host) -> tuple[Device, ...]:

@@ -8,17 +8,19 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Completed, Host
+from tare.hosts.programs import find_program
 from tare.images.ship import host_cache
 from tare.platforms.contract import Context
 from tare.platforms.linux.process_machine import owned_directory, temporary_folder
 from tare.platforms.oci.bundle import AGENT_INSIDE, DIRECTORIES, ContainerSpec, configuration
 from tare.platforms.oci.cgroups import CgroupMounts, cgroup_mounts, owned_cgroups, realtime_share
+from tare.programs import RUNTIMES
 
 RuntimeName = Literal["crun", "runc", "runsc"]
 AUTOMATIC: tuple[RuntimeName, ...] = ("crun", "runc")
@@ -31,19 +33,26 @@ class Runtime:
     """One OCI runtime as it is called here.
 
     Args:
-        name: Its command.
+        name: What it is.
         flags: Options before the subcommand.
         keeps: Whether ``run --keep`` leaves the control groups of a container that has ended,
             so that an out-of-memory kill can still be told.
+        program: Its file, where it is not in PATH under its name.
     """
 
     name: str
     flags: tuple[str, ...] = ()
     keeps: bool = False
+    program: str = ""
+
+    @property
+    def called(self) -> str:
+        """How it is called on its host."""
+        return self.program or self.name
 
     def command(self, root: Path, *words: str) -> list[str]:
         """Return the call of a subcommand, with the runtime's state under ``root``."""
-        return [self.name, "--root", str(root), *self.flags, *words]
+        return [self.called, "--root", str(root), *self.flags, *words]
 
     def run_command(self, root: Path, bundle: Path, name: str) -> list[str]:
         """Return the call that runs a container to its end, in the foreground."""
@@ -95,20 +104,22 @@ async def try_runtime(
     context: Context, name: RuntimeName, trivial: Trivial, given: tuple[str, ...] | None
 ) -> Trial:
     """Run a trivial container with one runtime; never raises for what is missing."""
-    version = ""
+    version = program = ""
     try:
-        version = await _version(context.host, name)
+        program, version = await _found(context.host, name)
     except InputError:
         return Trial(Runtime(name), False, f"{name} is not installed", "")
     except (TareError, OSError) as error:
         return Trial(Runtime(name), False, str(error), "")
-    last = Trial(Runtime(name), False, f"{name} cannot be called", version)
+    plain = Runtime(name, program="" if program == name else program)
+    last = Trial(plain, False, f"{program} cannot be called", version)
     for flags in _flag_sets(name) if given is None else (given,):
+        runtime = replace(plain, flags=flags)
         try:
-            runtime = Runtime(name, flags, await _keeps(context.host, name))
+            runtime = replace(runtime, keeps=await _keeps(context.host, runtime))
             done = await trivial(context, runtime)
         except (TareError, OSError) as error:
-            last = Trial(Runtime(name, flags), False, str(error), version)
+            last = Trial(runtime, False, str(error), version)
             continue
         if done.ok:
             return Trial(runtime, True, "", version)
@@ -122,16 +133,33 @@ def _flag_sets(name: RuntimeName) -> tuple[tuple[str, ...], ...]:
     return tuple((f"--platform={platform}", "--network=none") for platform in ("systrap", "ptrace"))
 
 
-async def _version(host: Host, name: str) -> str:
-    said = (await host.run([name, "--version"], timeout_s=5)).stdout.decode(errors="replace")
+async def _found(host: Host, name: RuntimeName) -> tuple[str, str]:
+    """Return how a runtime is called on a host, and its version.
+
+    Docker, Podman, CRI-O and Kubernetes bring runtimes of their own, mostly outside PATH.
+
+    Raises:
+        InputError: It is nowhere.
+    """
+    try:
+        return name, await _version(host, name, name)
+    except InputError:
+        program = await find_program(host, RUNTIMES[name])
+        if program is None:
+            raise
+        return program, await _version(host, program, name)
+
+
+async def _version(host: Host, program: str, name: str) -> str:
+    said = (await host.run([program, "--version"], timeout_s=5)).stdout.decode(errors="replace")
     first = said.splitlines()[0] if said.strip() else ""
     return first.removeprefix(name).strip().removeprefix("version").strip()
 
 
-async def _keeps(host: Host, name: str) -> bool:
-    if name == "runsc":
+async def _keeps(host: Host, runtime: Runtime) -> bool:
+    if runtime.name == "runsc":
         return False
-    said = await host.run([name, "run", "--help"], timeout_s=5)
+    said = await host.run([runtime.called, "run", "--help"], timeout_s=5)
     return b"--keep" in said.stdout + said.stderr
 
 
@@ -197,7 +225,7 @@ async def noted_container(
         state: The directory of the runtime's state.
     """
     entry = context.ledger.record(
-        "container", runtime=runtime.name, root=str(state), id=spec.name, cpus=list(spec.cpus)
+        "container", runtime=runtime.called, root=str(state), id=spec.name, cpus=list(spec.cpus)
     )
     try:
         yield

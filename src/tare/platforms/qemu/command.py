@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tare.images.guest_image import GuestImage
@@ -16,6 +17,7 @@ from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.drive import escaped
 from tare.platforms.qemu.memory import MEMORY, memory_arguments, own_backend
 from tare.platforms.qemu.options import QemuOptions
+from tare.programs import QEMU
 
 PROGRAM = "qemu-system-x86_64"
 PORT = "tare.agent"
@@ -138,10 +140,17 @@ def _has_netdev(link: Link | None) -> bool:
     return link is None or link.function is None
 
 
-def trial(options: QemuOptions) -> list[str]:
+def device_types(options: QemuOptions) -> tuple[str, ...]:
+    """Return QEMU's names of the devices that a machine has, by its options."""
+    return tuple(
+        word.split(",")[0] for option, word in pairwise(_devices(options)) if option == "-device"
+    )
+
+
+def trial(options: QemuOptions, program: str = PROGRAM) -> list[str]:
     """Return the arguments of a QEMU that takes the options in, runs nothing, and obeys stdin."""
     return [
-        PROGRAM,
+        program,
         *("-nodefaults", "-no-user-config", "-display", "none", "-S", "-qmp", "stdio"),
         *("-machine", _board(options), "-m", "16M"),
         *_accelerator(options),
@@ -149,6 +158,13 @@ def trial(options: QemuOptions) -> list[str]:
         *_overcommit(options),
         *options.extra_args,
     ]
+
+
+def without_name(line: str) -> str:
+    """Return a line of QEMU's errors without the program's name, which it begins with."""
+    for name in QEMU.names:
+        line = line.removeprefix(f"{name}: ")
+    return line
 
 
 def _machine(options: QemuOptions) -> str:

@@ -144,13 +144,18 @@ async def confinement(
     return Confinement(True, reason=reason)
 
 
-async def confined_as(host: Host, options: QemuOptions) -> str:
+async def confined_as(host: Host, options: QemuOptions, program: str = PROGRAM) -> str:
     """Return with whose rights QEMU would run on a host, and why, in words.
 
     What a machine's own files allow is found out when it starts.
+
+    Args:
+        host: Where it would run.
+        options: The machine's options.
+        program: The QEMU that would be run.
     """
     devices = [KVM] if options.accelerator == "kvm" else []
-    found = await confinement(host, options, own=[], files=[], devices=devices)
+    found = await confinement(host, options, own=[], files=[], devices=devices, program=program)
     if found.uid is not None:
         return f"a user of its own (from {_FIRST_UID} up), {_FILTERED}: no guest is trusted"
     calls = _FILTERED if found.sandbox else "its system calls not filtered"

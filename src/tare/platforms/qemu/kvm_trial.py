@@ -17,7 +17,7 @@ from typing import Literal
 
 from tare.errors import InputError, MachineFault, TareError, heard
 from tare.hosts import Completed, Host
-from tare.platforms.qemu.command import PROGRAM
+from tare.platforms.qemu.command import PROGRAM, without_name
 
 Depth = Literal["real", "virtual", "emulated"]
 """What a host itself is: hardware, a guest of a hypervisor, or software (QEMU's TCG)."""
@@ -73,11 +73,11 @@ class Answer:
         return heard(self.todo, self.speaker, self.words)
 
 
-async def kvm_device(host: Host, depth: Depth = "real") -> Answer:
+async def kvm_device(host: Host, depth: Depth = "real", program: str = PROGRAM) -> Answer:
     """Find out whether KVM creates a virtual machine at all, without booting one."""
     if not await host.exists("/dev/kvm"):
         return await _no_device(host)
-    argv = [PROGRAM, "-machine", "none", "-accel", "kvm", "-nodefaults", "-no-user-config"]
+    argv = [program, "-machine", "none", "-accel", "kvm", "-nodefaults", "-no-user-config"]
     argv += ["-display", "none", "-S", "-qmp", "stdio"]
     try:
         made = await host.run(argv, input=_GREETING, timeout_s=TOUCH_S[depth])
@@ -144,7 +144,7 @@ def _refused(argv: Sequence[str], words: str) -> Answer:
         if telling in words:
             return Answer(False, reason, todo, words=words)
     # Without what makes it wait for a monitor's orders, for somebody who tries it by hand.
-    tried = shlex.join([PROGRAM, *argv[argv.index("-machine") :]])
+    tried = shlex.join([argv[0], *argv[argv.index("-machine") :]])
     return Answer(
         False, "QEMU does not start with these options", f"try them: {tried}", words=words
     )
@@ -171,7 +171,7 @@ def _complaint(ended: Completed) -> str:
 
 def _lines(ended: Completed) -> list[str]:
     said = ended.stderr.decode(errors="replace").strip().splitlines()
-    return [line.removeprefix(f"{PROGRAM}: ") for line in said]
+    return [without_name(line) for line in said]
 
 
 async def depth_of(host: Host, agent: Path) -> Depth:

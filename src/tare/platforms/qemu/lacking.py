@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tare.hosts import Host
+from tare.hosts.programs import how_to_install
 from tare.platforms.linux.backed_disk import lacking_backing
 from tare.platforms.linux.cpu_places import lacking_cpus, listed_cpus
 from tare.platforms.qemu import nic
-from tare.platforms.qemu.command import PROGRAM
+from tare.platforms.qemu.command import device_types
 from tare.platforms.qemu.halt_polling import lacking_polling
 from tare.platforms.qemu.huge_pages import lacking_pages
 from tare.platforms.qemu.memory import lacking_node
 from tare.platforms.qemu.microvm import lacking_frequency
-from tare.platforms.qemu.offer import INSTALL, Offer
+from tare.platforms.qemu.offer import Offer
 from tare.platforms.qemu.options import QemuOptions
+from tare.programs import QEMU, TASKSET
 
 
 class Placed(Protocol):
@@ -84,17 +86,41 @@ async def lacking_here(
         offer: What its QEMU offers.
         memories: As for :func:`lacking_switches`.
     """
-    if options.accelerator not in offer.accelerators:
-        return f"this QEMU was built without {options.accelerator}", INSTALL
+    if problem := await _not_built_in(host, options, offer):
+        return problem
     if options.cpu is not None:
         model = options.cpu.split(",")[0]
         if model not in offer.models:
-            return f"this QEMU knows no CPU model {model}", f"{PROGRAM} -cpu help"
+            return f"this QEMU knows no CPU model {model}", f"{offer.program} -cpu help"
         if options.accelerator == "tcg" and model == "host":
             return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
     for lacking in (lacking_switches, lacking_frequency, nic.lacking_vhost, nic.lacking_way):
         if problem := await lacking(host, options):
             return problem
     if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:
-        return "taskset does not run", "apt-get install -y util-linux"
+        return "taskset does not run", await how_to_install(host, TASKSET)
+    return None
+
+
+async def _not_built_in(host: Host, options: QemuOptions, offer: Offer) -> tuple[str, str] | None:
+    """Return what of the options this QEMU was built without, and what to do about it."""
+    if options.accelerator not in offer.accelerators:
+        other = "; ".join(
+            f"`accelerator: {name}` works here" for name in sorted(offer.accelerators)
+        )
+        return (
+            f"this QEMU ({offer.program}) was built without {options.accelerator}",
+            other or await how_to_install(host, QEMU),
+        )
+    if options.machine not in offer.machines:
+        return (
+            f"this QEMU ({offer.program}) was built without machine type {options.machine}",
+            f"choose a `machine` of: {offer.program} -machine help",
+        )
+    lacking = sorted(set(device_types(options)) - offer.devices)
+    if lacking:
+        return (
+            f"this QEMU ({offer.program}) was built without {', '.join(lacking)}",
+            f"choose other devices of: {offer.program} -device help",
+        )
     return None

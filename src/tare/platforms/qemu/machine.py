@@ -23,7 +23,7 @@ from tare.platforms.linux.disk import OwnDisk
 from tare.platforms.linux.held_scheduling import Scheduled
 from tare.platforms.linux.oom import kills_so_far, taken_for_memory
 from tare.platforms.linux.process_machine import any_stopped
-from tare.platforms.qemu.command import Places
+from tare.platforms.qemu.command import Places, without_name
 from tare.platforms.qemu.confined import Confinement, prove_confined
 from tare.platforms.qemu.console import Console
 from tare.platforms.qemu.cost import qemu_cost
@@ -360,7 +360,7 @@ class QemuMachine(Machine):
         with contextlib.suppress(OSError):
             lines = (await self._host.read(self._places.errors)).decode(errors="replace")
             if said := lines.strip().splitlines()[-3:]:
-                return "; ".join(line.removeprefix("qemu-system-x86_64: ") for line in said)
+                return "; ".join(map(without_name, said))
         return "it gave no reason"
 
     def _gone(self) -> bool:

@@ -1,7 +1,9 @@
-"""What a host's QEMU offers: its version, its accelerators and the processors it knows.
+"""What a host's QEMU offers: its version, accelerators, machine types, devices and processors.
 
-QEMU is asked by its monitor, whose words hold from version to version; what its ``help`` options
-print is for people, and changes. The answer is remembered for as long as the program is the same.
+Distributions build QEMU with different parts and under different names, so it is asked and nothing
+is assumed. It is asked by its monitor, whose words hold from version to version; what its ``help``
+options print is for people, and changes. The answer is remembered for as long as the program is the
+same.
 """
 
 from __future__ import annotations
@@ -16,13 +18,26 @@ from pydantic import BaseModel, ConfigDict
 
 from tare.errors import InputError, heard
 from tare.hosts import Completed, Host
+from tare.hosts.programs import find_program, how_to_install
 from tare.images.cache import key_of
 from tare.platforms.qemu.command import PROGRAM
-
-INSTALL = "apt-get install -y qemu-system-x86"
+from tare.platforms.qemu.nic import MODELS
+from tare.programs import QEMU
 
 _ACCELERATORS = ("tcg", "kvm")
 _MODELS = "models"
+_MACHINES = "machines"
+DEVICES = (
+    *(card for card in MODELS.values() if card != "virtio-net-pci"),
+    *(
+        f"virtio-{kind}-{bus}"
+        for kind in ("net", "blk", "scsi", "serial")
+        for bus in ("pci", "device")
+    ),
+    *("virtserialport", "isa-serial", "scsi-hd", "nvme", "ich9-ahci", "ide-hd"),
+)
+"""The devices that Tare gives to guests; see :func:`tare.platforms.qemu.command.device_types`."""
+_GREETING = "QEMU emulator version"
 _QUIET = ("-nodefaults", "-no-user-config", "-display", "none", "-S", "-qmp", "stdio")
 _ANSWER_S = 120.0
 """Where QEMU itself runs on emulated CPUs that are all busy, it takes many seconds to be there."""
@@ -35,6 +50,9 @@ class Offer(BaseModel):
         version: Its version, such as ``7.2.22``.
         accelerators: Those of ``tcg`` and ``kvm`` that it was built with.
         models: The names of processor models that ``-cpu`` takes.
+        machines: The names of machine types that ``-machine`` takes.
+        devices: Those of :data:`DEVICES` that it was built with.
+        program: How it is called on its host.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,23 +60,50 @@ class Offer(BaseModel):
     version: str
     accelerators: frozenset[str]
     models: frozenset[str]
+    machines: frozenset[str]
+    devices: frozenset[str]
+    program: str = PROGRAM
 
 
-async def offer_of(host: Host, cache: Path) -> Offer:
+async def offer_of(host: Host, cache: Path, accelerator: str | None = None) -> Offer:
     """Return what the host's QEMU offers; it is started for that once, without any machine.
 
     Args:
         host: Where QEMU is.
         cache: Where answers are kept.
+        accelerator: If the host has several QEMUs, take the first with this accelerator.
 
     Raises:
         InputError: There is no QEMU, or it does not run.
         MachineFault: It did not answer in time; or the host cannot be reached.
     """
-    file = cache / "verdicts" / f"qemu-{key_of(await _program(host))[:32]}.json"
+    try:
+        usual = await _offer_of(host, cache, PROGRAM)
+    except InputError as error:
+        if (other := await _other_offer(host, cache)) is None:
+            raise error
+        return other
+    if accelerator is None or accelerator in usual.accelerators:
+        return usual
+    other = await _other_offer(host, cache)
+    return other if other is not None and accelerator in other.accelerators else usual
+
+
+async def _other_offer(host: Host, cache: Path) -> Offer | None:
+    """Return the offer of a QEMU that has another name, such as Proxmox's and RHEL's."""
+    try:
+        program = await find_program(host, QEMU, QEMU.names[1:])
+        return None if program is None else await _offer_of(host, cache, program)
+    except InputError:
+        return None
+
+
+async def _offer_of(host: Host, cache: Path, program: str) -> Offer:
+    key = await _identity(host, program)
+    file = cache / "verdicts" / f"qemu-{key_of(key)[:32]}.json"
     with contextlib.suppress(OSError, ValueError):
         return Offer.model_validate_json(file.read_bytes())
-    offer = await _asked(host)
+    offer = await _asked(host, program)
     # An answer that cannot be kept is asked for again next time.
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -66,37 +111,44 @@ async def offer_of(host: Host, cache: Path) -> Offer:
     return offer
 
 
-async def _program(host: Host) -> dict[str, str]:
-    """Return what tells one QEMU from another; a wrapper stays when the QEMU in it changes."""
+async def _identity(host: Host, program: str) -> dict[str, str]:
+    """Return what differs between two QEMUs; a wrapper stays when the QEMU in it changes."""
     try:
-        told = await host.run([PROGRAM, "--version"], timeout_s=_ANSWER_S)
+        told = await host.run([program, "--version"], timeout_s=_ANSWER_S)
     except InputError as error:
-        raise InputError(f"{PROGRAM} is not installed", INSTALL) from error
-    if not told.ok:
-        raise _broken(told)
-    script = f'sha256sum < "$(command -v {PROGRAM})"'
+        hint = await how_to_install(host, QEMU)
+        raise InputError(f"{PROGRAM} is not installed", hint) from error
+    version = told.stdout.decode(errors="replace")
+    # Other programs are called kvm, too.
+    if not told.ok or (program != PROGRAM and not version.startswith(_GREETING)):
+        raise await _broken(host, program, told)
+    script = f'sha256sum < "$(command -v {shlex.quote(program)})"'
     digest = await host.run(["sh", "-c", script], timeout_s=_ANSWER_S)
-    return {"version": told.stdout.decode(errors="replace"), "digest": digest.stdout.decode()}
+    named = {} if program == PROGRAM else {"program": program}
+    return {"version": version, "digest": digest.stdout.decode(), **named}
 
 
-async def _asked(host: Host) -> Offer:
+async def _asked(host: Host, program: str) -> Offer:
     # A list of all accelerators would make QEMU load every module, those of another build too.
     orders: dict[str, dict[str, Any]] = {
         "greeting": {"execute": "qmp_capabilities"},
         _MODELS: {"execute": "query-cpu-definitions"},
-        **{
-            name: {"execute": "qom-list-properties", "arguments": {"typename": f"{name}-accel"}}
-            for name in _ACCELERATORS
-        },
+        _MACHINES: {"execute": "query-machines"},
+        **{name: _is_type(f"{name}-accel") for name in _ACCELERATORS},
+        **{name: _is_type(name) for name in DEVICES},
         "end": {"execute": "quit"},
     }
     lines = (json.dumps({**order, "id": name}) + "\n" for name, order in orders.items())
-    argv = [PROGRAM, "-machine", "none", *_QUIET]
+    argv = [program, "-machine", "none", *_QUIET]
     told = await host.run(argv, input="".join(lines).encode(), timeout_s=_ANSWER_S)
     try:
-        return _understood(told.stdout)
+        return _understood(told.stdout).model_copy(update={"program": program})
     except (ValueError, KeyError, TypeError) as error:
-        raise _broken(told) from error
+        raise await _broken(host, program, told) from error
+
+
+def _is_type(name: str) -> dict[str, Any]:
+    return {"execute": "qom-list-properties", "arguments": {"typename": name}}
 
 
 def _understood(said: bytes) -> Offer:
@@ -108,10 +160,18 @@ def _understood(said: bytes) -> Offer:
         version="{major}.{minor}.{micro}".format_map(greeting["QMP"]["version"]["qemu"]),
         accelerators=frozenset(name for name in _ACCELERATORS if name in returned),
         models=frozenset(model["name"] for model in returned[_MODELS]),
+        machines=frozenset(
+            name
+            for machine in returned[_MACHINES]
+            for name in (machine["name"], machine.get("alias"))
+            if name is not None
+        ),
+        devices=frozenset(name for name in DEVICES if name in returned),
     )
 
 
-def _broken(told: Completed) -> InputError:
-    todo = f"try it: {shlex.join([PROGRAM, '--version'])}, or install it: {INSTALL}"
+async def _broken(host: Host, program: str, told: Completed) -> InputError:
+    install = await how_to_install(host, QEMU)
+    todo = f"try it: {shlex.join([program, '--version'])}, or install it: {install}"
     words = told.words() or f"status {told.returncode}"
-    return InputError(f"{PROGRAM} does not run", heard(todo, "QEMU", words))
+    return InputError(f"{program} does not run", heard(todo, "QEMU", words))

@@ -163,12 +163,12 @@ class Qemu(Platform[QemuOptions]):
             )
             if machine != "x86_64":
                 return verdict(False, f"the host is {machine}; guests are x86_64 so far")
-            offer = await offer_of(context.host, context.cache)
+            offer = await offer_of(context.host, context.cache, options.accelerator)
             versions["qemu"] = offer.version
             if problem := await lacking_here(context.host, options, offer, context.memories):
                 return verdict(False, *problem)
             knobs, missing = await linux_knobs(context)
-            runs_as = await confined_as(context.host, options)
+            runs_as = await confined_as(context.host, options, offer.program)
         except (InputError, MachineFault) as error:
             return refused(error, error.message)
         kernel = _kernel(context, True)
@@ -176,15 +176,15 @@ class Qemu(Platform[QemuOptions]):
             return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
         if options.accelerator == "tcg":
             if _needs_trial(options):
-                answer = await probe.taken(context.host, trial(options))
+                answer = await probe.taken(context.host, trial(options, offer.program))
                 if not answer.usable:
                     return verdict(False, answer.reason, answer.hint, lasting=answer.sure)
             return verdict(True, "TCG emulates the processor: behaviour, not hardware speed")
         try:
             depth = await probe.depth_of(context.host, context.host_agent)
-            answer = await probe.kvm_device(context.host, depth)
+            answer = await probe.kvm_device(context.host, depth, offer.program)
             if answer.usable:
-                answer = await probe.taken(context.host, trial(options), depth)
+                answer = await probe.taken(context.host, trial(options, offer.program), depth)
             if answer.usable:
                 answer = await self._boots(context, options, offer, depth)
         except (InputError, MachineFault) as error:
@@ -199,7 +199,7 @@ class Qemu(Platform[QemuOptions]):
 
         Raises:
             InputError: There is no such kernel, or it lacks what the devices need; or the shape
-                cannot be had with the options.
+                cannot be had with the options; or there is no QEMU.
             MachineFault: The host does not take the image.
         """
         await require_whole_pages(context.host, options, shape)
@@ -207,7 +207,8 @@ class Qemu(Platform[QemuOptions]):
         require_tickless(options.nohz_full, image, shape.vcpus)
         # Machines that start at the same moment should not have to wait for it.
         await _at_host(context.host, image)
-        return prepared_by(image, image=image, notes=image.notes)
+        offer = await offer_of(context.host, context.cache, options.accelerator)
+        return prepared_by(image, image=image, notes=image.notes, program=offer.program)
 
     async def start(
         self, context: Context, options: QemuOptions, prepared: Prepared, spec: MachineSpec
@@ -217,7 +218,8 @@ class Qemu(Platform[QemuOptions]):
         Raises:
             MachineFault: QEMU ended, with its own words; or it cannot be steered.
         """
-        return await launch(context, options, prepared.extra["image"], spec)
+        image, program = prepared.extra["image"], prepared.extra["program"]
+        return await launch(context, options, image, spec, program=program)
 
     async def _boots(
         self, context: Context, options: QemuOptions, offer: Offer, depth: probe.Depth
@@ -259,7 +261,8 @@ async def _boot_once(
     spoken = words if depth == "emulated" else [word for word in words if word != "quiet"]
     append = ("earlyprintk=ttyS0", *spoken)
     try:
-        machine = await launch(context, options, prepared.extra["image"], spec, append=append)
+        image, program = prepared.extra["image"], prepared.extra["program"]
+        machine = await launch(context, options, image, spec, append=append, program=program)
     except MachineFault as fault:
         return _ended(fault, spec)
     try:
@@ -305,7 +308,7 @@ async def launch(
     spec: MachineSpec,
     *,
     append: tuple[str, ...] | None = None,
-    program: str = PROGRAM,
+    program: str,
 ) -> QemuMachine:
     """Start QEMU with an image and connect to it.
 

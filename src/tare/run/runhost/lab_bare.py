@@ -29,7 +29,7 @@ from tare.platforms.contract import (
     Verdict,
 )
 from tare.platforms.linux.scheduling import GIVEN_VARIABLE
-from tare.platforms.qemu.command import PROGRAM, kernel_arguments
+from tare.platforms.qemu.command import kernel_arguments
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import MIN_MEMORY, Qemu, launch
 
@@ -144,7 +144,7 @@ class LabBare(Platform[BareOptions]):
             prepared.extra["image"],
             replace(spec, shape=shape, cpus=context.host.topology().online),
             append=_kernel_words(qemu, options, counted=context.counted),
-            program=self._spec.qemu or PROGRAM,
+            program=self._spec.qemu or prepared.extra["program"],
         )
         self._guest = _Guest(machine, self._spec.cpus)
         return self._guest.place(spec)
