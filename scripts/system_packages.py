@@ -282,7 +282,6 @@ def quick_needs() -> list[Need]:
         _of(programs.IP, "no study with networks"),
         _of(programs.TASKSET, "no virtual machines of QEMU"),
         _of(programs.SETPRIV, "QEMU runs with Tare's own rights"),
-        _of(programs.ZSTD, "no guest with a kernel that is compressed by zstd (Debian 13)"),
     ]
 
 

@@ -85,7 +85,7 @@ class Bubblewrap(Platform[BubblewrapOptions]):
             version = await context.host.run(["bwrap", "--version"], timeout_s=CHECK_S)
             ran = await context.host.run(tried, timeout_s=CHECK_S)
         except TareError as error:
-            hint = "apt-get install bubblewrap"
+            hint = "apt-get install --no-remove bubblewrap"
             return Verdict(False, error.message, hint, False, {}, capabilities)
         versions = {
             "bubblewrap": version.words().removeprefix("bubblewrap "),

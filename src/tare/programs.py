@@ -97,7 +97,6 @@ TASKSET = Program(("taskset",), "keeping QEMU to its CPUs", _everywhere("util-li
 SETPRIV = Program(
     ("setpriv",), "running QEMU as a user of its own", _everywhere("util-linux", apk="setpriv")
 )
-ZSTD = Program(("zstd",), "kernels that are compressed by zstd", _everywhere("zstd"))
 QEMU_IMG = Program(
     ("qemu-img",),
     "disks in QEMU's formats",
@@ -110,6 +109,16 @@ QEMU_IMG = Program(
     },
 )
 LVM = Program(("lvcreate",), "disks on LVM volumes", _everywhere("lvm2"))
+
+USUAL: tuple[tuple[Program, ...], ...] = (
+    (QEMU,),
+    (RUNC, CRUN),
+    (MKFS,),
+    (IP,),
+    (TASKSET,),
+    (SETPRIV,),
+)
+"""What the studies that come with Tare use; of several programs, one is enough."""
 
 RUNTIMES: Mapping[str, Program] = {"crun": CRUN, "runc": RUNC, "runsc": RUNSC}
 """The OCI runtimes by the name that a study uses."""

@@ -133,4 +133,4 @@ async def test_without_its_tools_it_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="mtools and xorriso") as refused:
         disc.require_tools()
-    assert refused.value.hint == "run `apt-get install mtools xorriso` as root"
+    assert refused.value.hint == "run `apt-get install --no-remove mtools xorriso` as root"

@@ -131,7 +131,7 @@ def ssh(
         os.execvp(argv[0], argv)
     except FileNotFoundError as error:
         raise InputError(
-            "there is no command ssh here", "run: apt-get install -y openssh-client"
+            "there is no command ssh here", "run: apt-get install --no-remove openssh-client"
         ) from error
 
 

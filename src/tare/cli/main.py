@@ -92,7 +92,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
     import asyncio
 
     from tare.lab.emulator import RUNS_AS
-    from tare.platforms.doctor import examine
+    from tare.platforms.doctor import examine, missing_programs
     from tare.platforms.linux.tracing_check import examine_tracing
     from tare.registry import installed
     from tare.run.cache_wait import announced
@@ -102,6 +102,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
     with announced(), local_setup() as setup:
         findings = asyncio.run(examine(setup.context, installed().platforms))
         tracing = asyncio.run(examine_tracing(setup.context))
+        missing = asyncio.run(missing_programs(setup.context.host))
     agent = agent_identity(agent_path())
     if as_json:
         facts = {
@@ -110,6 +111,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
             "tracing": tracing.model_dump(mode="json"),
             "platforms": [f.model_dump(mode="json") for f in findings],
             "labs": {"runs_as": RUNS_AS},
+            "missing": missing.model_dump(mode="json"),
             "left_out": [dataclasses.asdict(part) for part in installed().broken],
         }
         print(json.dumps(facts, indent=2))
@@ -123,6 +125,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
             tell(f"    runs as {finding.runs_as}")
     tell(f"labs: {RUNS_AS}")
     _found("host tracing", tracing.usable, tracing.reason, tracing.hint)
+    for name, purpose in missing.programs.items():
+        tell(f"missing: {name}, for {purpose}", "yellow")
+    if missing.install:
+        tell(f"    to install what is missing, as root: {missing.install}")
     for part in installed().broken:
         _found(f"{part.kind} {part.name}", False, part.because, part.hint)
 

@@ -118,7 +118,7 @@ async def _fetch_lists(host: Host, release: Release, archive: Archive) -> None:
     if not KEYRING.is_file():
         raise InputError(
             f"the keys by which packages of {words} are verified are not here ({KEYRING})",
-            "run: apt-get install -y debian-archive-keyring",
+            "run: apt-get install --no-remove debian-archive-keyring",
         )
     for made in (folder / "lists" / "partial", folder / "cache" / "archives" / "partial"):
         made.mkdir(parents=True, exist_ok=True)

@@ -121,7 +121,8 @@ async def require_compiler(host: Host) -> None:
         if not found.ok:
             raise InputError(
                 f"Xen is to be built here, and there is no {program}",
-                "apt-get install -y build-essential dpkg-dev, or give a Xen: lab: {xen: FILE}",
+                "apt-get install --no-remove build-essential dpkg-dev, or give a Xen: "
+                "lab: {xen: FILE}",
             )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from tare.errors import TareError
+from tare.hosts import Host
+from tare.hosts.programs import find_program, how_to_install
 from tare.platforms.contract import (
     NOTHING_AT_ALL,
     Capabilities,
@@ -18,6 +20,7 @@ from tare.platforms.contract import (
     Variant,
     Verdict,
 )
+from tare.programs import USUAL, Program
 
 
 class Finding(BaseModel):
@@ -34,6 +37,32 @@ class Finding(BaseModel):
     versions: dict[str, str]
     capabilities: dict[str, Any]
     runs_as: str = ""
+
+
+class Missing(BaseModel):
+    """The programs that a host lacks.
+
+    Args:
+        programs: Each missing program with what it is for.
+        install: The command that installs them on the host's distribution; empty if none is missing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    programs: dict[str, str]
+    install: str
+
+
+async def missing_programs(host: Host) -> Missing:
+    """Find out which of the programs that Tare uses a host lacks; nothing is installed."""
+    lacking: dict[str, Program] = {}
+    for group in USUAL:
+        if not any([await find_program(host, program) for program in group]):
+            lacking[" or ".join(program.names[0] for program in group)] = group[0]
+    return Missing(
+        programs={name: program.purpose for name, program in lacking.items()},
+        install=await how_to_install(host, *lacking.values()) if lacking else "",
+    )
 
 
 async def examine(context: Context, platforms: Mapping[str, Platform[Any]]) -> list[Finding]:

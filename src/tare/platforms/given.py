@@ -15,7 +15,9 @@ from pydantic import Field
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.address_pair import UNKNOWN, AddressPair
+from tare.hosts.programs import how_to_install
 from tare.platforms.statement import NetworkWays, Statement
+from tare.programs import IP
 from tare.study.platform_options import AUTO, GIVEN, PlatformOptions
 
 if TYPE_CHECKING:
@@ -191,7 +193,7 @@ async def source_towards(host: Host, address: str) -> str:
     try:
         said = await host.run(["ip", "-4", "-o", "route", "get", address], timeout_s=_ASK_S)
     except InputError as error:
-        raise MachineFault(error.message, "apt-get install -y iproute2") from error
+        raise MachineFault(error.message, await how_to_install(host, IP)) from error
     words = said.stdout.decode(errors="replace").split()
     source = words[words.index("src") + 1] if "src" in words[:-1] else ""
     if not said.ok or not is_ipv4(source):

@@ -89,7 +89,7 @@ def require_tools() -> None:
     if missing:
         raise InputError(
             f"the live image is made with {' and '.join(missing)}, and that is not installed",
-            f"run `apt-get install {' '.join(missing)}` as root",
+            f"run `apt-get install --no-remove {' '.join(missing)}` as root",
         )
 
 

@@ -118,7 +118,8 @@ async def _compile(host: Host, compiler: Path, folders: Iterable[Path], classes:
     if not done.ok:
         raise InputError(
             f"the toolbox's jobs cannot be compiled: {done.words()[-500:]}",
-            "`apt-get install -y default-jre-headless`, then run `tare image build analytics`",
+            "`apt-get install --no-remove default-jre-headless`, then run "
+            "`tare image build analytics`",
         )
 
 

@@ -51,7 +51,7 @@ _APART = (
 )
 _HINT = (
     "Hadoop's daemons are run once when the toolbox is built, in a network of their own: root or "
-    "user name spaces are needed, and `apt-get install -y iproute2 util-linux`"
+    "user name spaces are needed, and `apt-get install --no-remove iproute2 util-linux`"
 )
 
 

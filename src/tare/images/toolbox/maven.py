@@ -17,7 +17,7 @@ from tare.hosts import Host
 from tare.images.cache import file_digest
 
 _FETCH_S = 1200.0
-_HINT = "check the network, and `apt-get install -y maven`"
+_HINT = "check the network, and `apt-get install --no-remove maven`"
 
 
 @dataclass(frozen=True)

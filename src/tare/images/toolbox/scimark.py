@@ -15,7 +15,7 @@ from tare.images.cache import file_digest
 ARTIFACT = ("gov.nist.math", "scimark", "2.0")
 SHA256 = "6f84f949c3167b385da1a9957ecd53fe0111b42e981e0c481be53dba0504305f"
 _FETCH_S = 300.0
-_HINT = "apt-get install -y maven, then run `tare image build`"
+_HINT = "apt-get install --no-remove maven, then run `tare image build`"
 
 
 async def fetch_scimark(host: Host, cache: Path) -> tuple[Path | None, str]:

@@ -141,8 +141,8 @@ class Server:
         words = "virtual machines" if kind == "vm" else "containers"
         raise InputError(
             f"{self.name} runs no {words}: {'; '.join(why) or 'it has no driver for them'}",
-            "VMs need /dev/kvm, the module vhost_vsock, QEMU and OVMF on its host (apt-get install "
-            "qemu-system-x86 ovmf)"
+            "VMs need /dev/kvm, the module vhost_vsock, QEMU and OVMF on its host "
+            "(apt-get install --no-remove qemu-system-x86 ovmf)"
             if kind == "vm"
             else "",
         )

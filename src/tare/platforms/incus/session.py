@@ -154,5 +154,6 @@ async def _socket(host: Host, wanted: str) -> str:
     where = "here" if host.local else f"on {host.name}"
     raise InputError(
         f"neither Incus nor LXD listens {where}: there is no {SOCKETS[0]} or {SOCKETS[1]}",
-        "apt-get install incus (Debian 13) or lxd (Debian 12), or name its `socket` or `address`",
+        "apt-get install --no-remove incus (Debian 13) or lxd (Debian 12), or name its `socket` "
+        "or `address`",
     )

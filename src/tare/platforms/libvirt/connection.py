@@ -11,7 +11,10 @@ from typing import Any, TypeVar
 from tare.errors import InputError, MachineFault
 from tare.platforms.libvirt.looks import PAUSED, SUSPENDED, Look, look_at
 
-INSTALL = "pip install 'hypertare[libvirt]' (it is built with: apt-get install libvirt-dev gcc)"
+INSTALL = (
+    "pip install 'hypertare[libvirt]' (it is built with: apt-get install --no-remove libvirt-dev "
+    "gcc)"
+)
 CALL_S = 90.0
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
+from tare.hosts.programs import how_to_install
 from tare.platforms.contract import Context, MachineSpec, Write
 from tare.platforms.linux.disk import (
     NoLoop,
@@ -23,6 +24,7 @@ from tare.platforms.linux.disk import (
     run_tool,
 )
 from tare.platforms.linux.writes import LOOP
+from tare.programs import LVM, QEMU_IMG
 
 Backing = Literal["raw", "qcow2", "block", "lvm"]
 BACKINGS: Mapping[str, str] = {
@@ -58,7 +60,7 @@ async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str
     """
     said = f"`disk-format: {kind}`"
     if kind == "qcow2" and not (await run_tool(host, "qemu-img", "--version")).ok:
-        return f"{said}: qemu-img does not run", "apt-get install -y qemu-utils"
+        return f"{said}: qemu-img does not run", await how_to_install(host, QEMU_IMG)
     if kind == "block":
         found = await run_tool(host, "losetup", "--find")
         if not found.ok:
@@ -66,7 +68,7 @@ async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str
     if kind == "lvm":
         assert group is not None
         if not (await run_tool(host, "lvs", "--version")).ok:
-            return f"{said}: there is no LVM", "apt-get install -y lvm2"
+            return f"{said}: there is no LVM", await how_to_install(host, LVM)
         if not await host.exists(_MAPPER):
             return f"{said}: the host's kernel has no device-mapper", "modprobe dm_mod"
         found = await run_tool(host, "vgs", "--noheadings", "-o", "vg_name", group)

@@ -19,7 +19,9 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed, Host
 from tare.hosts.ledger.ledger import Ledger
 from tare.hosts.loops import detach, unmount_fully
+from tare.hosts.programs import how_to_install
 from tare.platforms.contract import Context, MachineSpec
+from tare.programs import MKFS
 from tare.study.quantities import format_size
 
 LABEL = "tare-scratch"
@@ -47,8 +49,6 @@ FORMAT = (
 )
 _PREZEROED = ",assume_storage_prezeroed=1"
 """Known to mke2fs from 1.47 on: a new file reads as zeros, so none have to be written."""
-
-NO_TOOLS = "apt-get install -y e2fsprogs util-linux"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ async def require_room(host: Host, size: int, folder: Path | None = None) -> Non
         return
     found = await run_tool(host, "mkfs.ext4", "-V")
     if not found.ok:
-        raise InputError("mkfs.ext4, which formats the machines' disks, does not run", NO_TOOLS)
+        hint = await how_to_install(host, MKFS)
+        raise InputError("mkfs.ext4, which formats the machines' disks, does not run", hint)
     place = await _place(host, folder or Path(tempfile.gettempdir()))
     if (reason := await _lacks_room(host, place, size)) is not None:
         raise InputError(reason, f"make room (df -h {place}), or take a smaller `disk`")
@@ -306,7 +307,8 @@ async def format_disk(host: Host, name: str, file: Path, *, zeroed: bool = True)
     if not done.ok and b"assume_storage_prezeroed" in done.stderr + done.stdout:
         done = await run_tool(host, "mkfs.ext4", *FORMAT, str(file))
     if not done.ok:
-        raise MachineFault(f"{name}: its disk cannot be formatted: {done.words()}", NO_TOOLS)
+        hint = await how_to_install(host, MKFS)
+        raise MachineFault(f"{name}: its disk cannot be formatted: {done.words()}", hint)
 
 
 async def _place(host: Host, folder: Path) -> Path:

@@ -104,8 +104,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
             needs=(
                 "an engine of oVirt 4.4 or RHV 4.4 or newer, with an account that may make, edit "
                 "and run VMs of a cluster",
-                "ovirt-engine-sdk-python (apt install gcc python3-dev libxml2-dev; pip install "
-                "'hypertare[ovirt]')",
+                "ovirt-engine-sdk-python (apt-get install --no-remove gcc python3-dev libxml2-dev; "
+                "pip install 'hypertare[ovirt]')",
                 "a live image in one of its storage domains",
             ),
             confirmed="simulator",

@@ -54,5 +54,5 @@ async def no_device_model(host: Host) -> tuple[str, str] | None:
         return None
     return (
         "there is no QEMU for Xen, which emulates a HVM guest's devices",
-        "apt-get install -y qemu-system-xen",
+        "apt-get install --no-remove qemu-system-xen",
     )

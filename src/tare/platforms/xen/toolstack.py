@@ -19,7 +19,7 @@ from tare.platforms.xen.output import Domain
 XL = "xl"
 LIST = (XL, "list", "-v")
 """Tells of all domains: what each has had of the CPUs (``Time(s)``, xl(1))."""
-INSTALL = "apt-get install -y xen-system-amd64, then reboot and choose Xen in GRUB"
+INSTALL = "apt-get install --no-remove xen-system-amd64, then reboot and choose Xen in GRUB"
 START_XENSTORED = "start Xen's services, for example: systemctl start xenstored xenconsoled"
 COMMAND_S = 60.0
 """Longer than any of xl's commands takes, also under emulation; one that waits longer hangs."""

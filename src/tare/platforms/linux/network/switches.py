@@ -24,7 +24,7 @@ from tare.platforms.linux.process_machine import owned_directory, temporary_fold
 from tare.study.switching import Switching
 
 LOAD_OPENVSWITCH = "modprobe openvswitch"
-LOAD_CONNTRACK = "apt-get install -y iptables; modprobe nf_conntrack"
+LOAD_CONNTRACK = "apt-get install --no-remove iptables; modprobe nf_conntrack"
 
 OPENVSWITCH = ("ovsdb-server", "ovs-vswitchd", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
 """Programs of the package openvswitch-switch; not all are in everybody's PATH."""
@@ -239,7 +239,7 @@ async def lacking_switch(host: Host, wanted: Switching) -> tuple[str, str] | Non
         )
         if not shown.ok:
             lacks = f"`switch: openvswitch`: the host has no {shown.words() or OPENVSWITCH[0]}"
-            return lacks, "apt-get install -y openvswitch-switch"
+            return lacks, "apt-get install --no-remove openvswitch-switch"
         if not await host.exists("/sys/module/openvswitch"):
             return "`switch: openvswitch`: the host's kernel has no openvswitch", LOAD_OPENVSWITCH
     if wanted.conntrack and wanted.kind == "routed":

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tare.errors import InputError, MachineFault
+from tare.hosts.programs import how_to_install
 from tare.platforms.contract import Capabilities, Context, NetworkWays, PlatformOptions
+from tare.programs import IP
 from tare.study.platform_options import AUTO, GIVEN
 
 ALONE = frozenset({"user", "loopback"})
@@ -14,7 +16,6 @@ UNMADE = ALONE | {GIVEN}
 """The ways for which no bridge is made."""
 
 _ASK_S = 20.0
-_INSTALL = "apt-get install -y iproute2"
 
 
 async def offered_network(context: Context, ways: NetworkWays) -> tuple[frozenset[str], str]:
@@ -34,9 +35,11 @@ async def offered_network(context: Context, ways: NetworkWays) -> tuple[frozense
         version = await host.run(["ip", "-V"], timeout_s=_ASK_S)
         who = await host.run(["id", "-u"], timeout_s=_ASK_S)
     except (InputError, MachineFault) as error:
-        return ways.unprivileged, f"no bridge can be made: {error.message}; {_INSTALL}"
+        install = await how_to_install(host, IP)
+        return ways.unprivileged, f"no bridge can be made: {error.message}; {install}"
     if not version.ok:
-        return ways.unprivileged, f"no bridge can be made without ip: {_INSTALL}"
+        install = await how_to_install(host, IP)
+        return ways.unprivileged, f"no bridge can be made without ip: {install}"
     if who.stdout.strip() != b"0":
         return ways.unprivileged, "bridges and taps need root"
     if ways.device and not await host.exists(ways.device):
