@@ -24,7 +24,7 @@ _COLUMN = re.compile(
     r"(?:[0-9]+|[0-9.]+%?|\?|[A-Za-z][\w.+-]*|pts/[0-9]+|tty[0-9]+|[0-9:.-]+|[A-Z][a-z]{2}[0-9]{2}"
     r"|[DRSTZIWX][<NLsl+]*|[├└│─ |`\\_-]+)"
 )
-_UNQUOTED_JSON = re.compile(r"(?:^|[\s])\{\"")
+_UNQUOTED_JSON = re.compile(r"\s--?[a-z][a-z-]*\s+\{\"")
 _FIRST_WORDS = 60
 _WHOLE = 2
 """With so many words after the program a line is taken for the whole command."""
