@@ -231,6 +231,19 @@ def test_what_ps_prints_is_read() -> None:
     left(arm, "1 further command lines of QEMU")
     assert imported(f" 4242 pts/0    Sl     9:59 {words}").said == plain.said
     assert imported(f"4242 {words}").said == plain.said
+    # One word a line, as `tr` makes it of /proc/PID/cmdline.
+    assert (
+        imported(
+            "\n".join(
+                [
+                    *words.split(" {")[0].split(),
+                    "{" + words.split(" {", 1)[1].split("} -device")[0] + "}",
+                    "-S",
+                ]
+            )
+        ).name
+        == "web"
+    )
     aux = f"root 4242 12.5 3.4 900000 80000 ? Sl 10:02 1:22 {words}"
     assert imported(aux).said == plain.said
     # What ps(1) shortened is refused in one sentence.

@@ -24,6 +24,7 @@ _COLUMN = re.compile(
     r"(?:[0-9]+|[0-9.]+%?|\?|[A-Za-z][\w.+-]*|pts/[0-9]+|tty[0-9]+|[0-9:.-]+|[A-Z][a-z]{2}[0-9]{2}"
     r"|[DRSTZIWX][<NLsl+]*|[├└│─ |`\\_-]+)"
 )
+_OPTION = re.compile(r"--?[a-z][\w-]*$", re.IGNORECASE)
 _UNQUOTED_JSON = re.compile(r"\s--?[a-z][a-z-]*\s+\{\"")
 _FIRST_WORDS = 60
 _WHOLE = 2
@@ -135,6 +136,8 @@ def find_line(text: str) -> Line:
     """
     if "\0" in text:
         line = _line(text.rstrip("\0\n").split("\0"))
+    elif _is_a_word_a_line(text):
+        line = _line(text.strip().splitlines())
     elif _is_table(text):
         lines = [_line(_unquoted(each)) for each in text.splitlines() if each.strip()]
         line = _chosen(lines)
@@ -175,6 +178,12 @@ def _parted(line: str) -> list[str]:
         return shlex.split(line)
     except ValueError:
         return []
+
+
+def _is_a_word_a_line(text: str) -> bool:
+    """Return whether a text is ``/proc/PID/cmdline`` with each NUL made a new line."""
+    lines = text.strip().splitlines()
+    return len(lines) > 2 and PROGRAM.search(lines[0]) is not None and bool(_OPTION.match(lines[1]))
 
 
 def _is_table(text: str) -> bool:

@@ -216,13 +216,17 @@ class Node:
         for each in self.parts:
             each.take()
 
+    def _shown(self, name: str, value: str) -> str:
+        """Return a value as notes have it: not at all where it is in what may be a secret."""
+        secret = any(_SECRET.search(each) for each in self.path[1:])
+        return name if secret else shown(name, value)
+
     def words(self) -> str:
         """Return it with all of its attributes and elements on one line, for a note."""
-        own = [shown(name, value) for name, value in self._attributes.items()]
-        if self._text and shown(self.tag, self._text) != self.tag:
-            own.append(self._text)
+        own = [self._shown(name, value) for name, value in self._attributes.items()]
+        own.append(self._shown("", self._text).removeprefix("="))
         inner = [each.words() for each in self.parts]
-        line = " ".join([self.tag, *own])
+        line = " ".join([self.tag, *filter(None, own)])
         return f"{line} ({', '.join(inner)})" if inner else line
 
     def close(
@@ -256,7 +260,7 @@ class Node:
         else:
             notes.carry(label)
         for name, value in self._attributes.items():
-            what = f"{label} {shown(name, value)}"
+            what = f"{label} {self._shown(name, value)}"
             if name in self._read:
                 notes.carry(f"{label} {name}")
             elif is_aside or f"{place}@{name}" in aside or f"@{name}" in aside:
@@ -264,7 +268,7 @@ class Node:
             else:
                 notes.leave(what, why.get(f"{place}@{name}", ""))
         if self._text and not self._text_read:
-            what = f"{label} {shown('', self._text).removeprefix('=')}".strip()
+            what = f"{label} {self._shown('', self._text).removeprefix('=')}".strip()
             notes.set_aside(what) if is_aside else notes.leave(what, why.get(place, ""))
         for each in self.parts:
             each.close(notes, (*aside, "/".join(each.path[1:])) if is_aside else aside, why)
