@@ -22,6 +22,8 @@ OTHER_NAMES = {
     "hv-tsc": "hv-time",
     "kvm-steal-tm": "kvm-steal-time",
 }
+PROPERTIES = frozenset({"migratable", "host-phys-bits", "pmu", "host-cache-info", "l3-cache"})
+"""Switches of a processor that are not features of it."""
 ON, OFF = frozenset({"on", "yes", "true", ""}), frozenset({"off", "no", "false"})
 
 
@@ -57,14 +59,18 @@ def take_model(found: Found, model: str, flags: Iterable[str]) -> None:
             _enlightenment(found, name, value, hypervisor)
         elif name in NEWER_QEMU and value in OFF:
             found.leave(f"CPU {flag}", "QEMU before version 11 does not know this feature")
+        elif name in ("enforce", "check"):
+            found.leave(f"CPU {name}", "QEMU leaves out the features that this host's CPU lacks")
         elif flag:
-            spelled = flag if flag[0] in "+-" else _spelled(name, value)
-            plain[name] = spelled
+            plain[name] = _spelled(name, value)
             found.carry(f"CPU {flag}")
     _take_hypervisor(found, hypervisor, kvm=kvm)
     # In a canonical order, so that one processor has one spelling.
     words = [model, *sorted(plain.values(), key=lambda word: word.lstrip("+-"))]
     found.carry(f"CPU {model}")
+    if words == ["host", "migratable=on"]:
+        # What QEMU does by itself.
+        words = ["host"]
     if words in (["max"], ["host", "migratable=off"]) or not model:
         # What Tare takes by itself.
         found.options.pop("cpu", None)
@@ -81,10 +87,12 @@ def _parted(flag: str) -> tuple[str, str]:
 
 
 def _spelled(name: str, value: str) -> str:
-    """Return a property as QEMU takes it: a name without a value is switched on."""
-    if value in ON:
-        return name if name in ("enforce", "check") else f"{name}=on"
-    return f"{name}=off" if value in OFF else f"{name}={value}"
+    """Return a property as Tare writes it: features with a sign, others with their value."""
+    if value not in ON | OFF:
+        return f"{name}={value}"
+    if name in PROPERTIES:
+        return f"{name}={'on' if value in ON else 'off'}"
+    return f"{'+' if value in ON else '-'}{name}"
 
 
 def _enlightenment(found: Found, name: str, value: str, into: dict[str, bool]) -> None:
