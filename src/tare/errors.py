@@ -22,6 +22,10 @@ class InputError(TareError):
     """What the user gave cannot be used: nothing was started; exit code 2."""
 
 
+class NotAvailable(InputError):
+    """What is asked for is right, but this computer cannot get it: a package, say, or a network."""
+
+
 class MachineFault(TareError):
     """A machine did not start, died, or stopped answering."""
 

@@ -165,11 +165,21 @@ class Twisted(Platform[Any]):
 
 async def run_beside(twist: Twist, folder: Path, agent: Path, patience_s: float = 5.0) -> Fold:
     """Carry a study out whose arm ``bad`` says what ``twist`` makes of it; return its fold."""
+    return await run_with(
+        Twisted("bare", BareOptions, honest),
+        Twisted("oci", OciOptions, twist, patience_s),
+        folder,
+        agent,
+        patience_s,
+    )
+
+
+async def run_with(
+    bare: Platform[Any], oci: Platform[Any], folder: Path, agent: Path, patience_s: float = 5.0
+) -> Fold:
+    """Carry the same study out on two platforms; return its fold."""
     study = STUDY.replace("PATIENCE", f"{patience_s}s")
-    platforms: Mapping[str, Platform[Any]] = {
-        "bare": Twisted("bare", BareOptions, honest),
-        "oci": Twisted("oci", OciOptions, twist, patience_s),
-    }
+    platforms: Mapping[str, Platform[Any]] = {"bare": bare, "oci": oci}
     fold = Fold()
     with Ledger(folder.parent / f"{folder.name}.ledger") as ledger:
         context = Context(LocalHost(agent), ledger, folder.parent / "cache", agent)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.errors import InputError
+from tare.errors import InputError, NotAvailable
 from tare.hosts import Host
 from tare.images import cache as store
 from tare.study.releases import Release, release_words
@@ -116,7 +116,7 @@ def _options(folder: Path) -> tuple[str, ...]:
 async def _fetch_lists(host: Host, release: Release, archive: Archive) -> None:
     words, folder = release_words(release), archive.lists.parent
     if not KEYRING.is_file():
-        raise InputError(
+        raise NotAvailable(
             f"the keys by which packages of {words} are verified are not here ({KEYRING})",
             "run: apt-get install --no-remove debian-archive-keyring",
         )
@@ -127,13 +127,13 @@ async def _fetch_lists(host: Host, release: Release, archive: Archive) -> None:
     try:
         got = await host.run(argv, timeout_s=_UPDATE_S)
     except InputError as error:
-        raise InputError(
+        raise NotAvailable(
             f"there is no apt here, and `release` takes packages of {words}",
             "use a computer with Debian or Ubuntu",
         ) from error
     if not got.ok or not archive.state():
         said = got.words().splitlines()
-        raise InputError(
+        raise NotAvailable(
             f"apt cannot fetch the package lists of {words}: {said[-1] if said else 'no lists'}",
             "check the network, or leave `release` out for this computer's own",
         )
@@ -153,7 +153,7 @@ async def _sources(host: Host, release: Release) -> str:
     if named := os.environ.get(MIRROR, ""):
         mirrors[release] = named
     if release not in mirrors:
-        raise InputError(
+        raise NotAvailable(
             f"apt here knows no mirror of Debian, for packages of {release_words(release)}",
             f"set {MIRROR} to the address of one",
         )

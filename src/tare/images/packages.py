@@ -10,7 +10,7 @@ from pathlib import Path
 
 from debian import deb822
 
-from tare.errors import InputError
+from tare.errors import InputError, NotAvailable
 from tare.hosts import Host
 from tare.images.archives import OWN, Archive, os_release
 from tare.study.releases import release_words
@@ -66,7 +66,7 @@ async def distribution(host: Host, archive: Archive = OWN) -> Distribution:
     try:
         arch = (await host.run(["dpkg", "--print-architecture"], timeout_s=30)).stdout
     except InputError as error:
-        raise InputError(
+        raise NotAvailable(
             f"{name} has no apt, so no kernel can be taken from its packages",
             "name a kernel file instead, as in `kernel: /boot/vmlinuz-…`",
         ) from error
@@ -101,7 +101,8 @@ async def kernel_packages(host: Host, kernel: str, archive: Archive = OWN) -> tu
     if found is None and await _update(host, archive):
         found = await _first(host, names, archive)
     if found is None:
-        raise InputError(
+        kind = NotAvailable if kernel in _ALIASES[system.id] else InputError
+        raise kind(
             f"{system.name} has no package {' or '.join(names)} for the kernel {kernel!r}",
             await _choices(host, system, archive),
         )
@@ -254,7 +255,7 @@ async def download(host: Host, package: Package, folder: Path, archive: Archive 
     files = sorted(folder.glob(f"{package.name}_*.deb"))
     if not got.ok or not files:
         said = got.words().splitlines()
-        raise InputError(
+        raise NotAvailable(
             f"the package {wanted} could not be downloaded: {said[-1] if said else 'no file'}",
             f"check the network, and {renewed(archive)}",
         )

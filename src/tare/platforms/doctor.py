@@ -44,7 +44,7 @@ class Missing(BaseModel):
 
     Args:
         programs: Each missing program with what it is for.
-        install: The command that installs them on the host's distribution; empty if none is missing.
+        install: What installs them on the host's distribution; empty if none is missing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 Status = Literal["complete", "stopped", "failed"]
 BLOCKS = 2
 """In so many blocks every attempted cell of an arm has to fail until it ends."""
-NOTHING_COMPARED = "nothing is compared: every arm but the baseline is skipped"
+NOTHING_COMPARED = (
+    "nothing is compared: every arm but the baseline is skipped (what to install: tare doctor)"
+)
 _MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
 """A machine's name: the run's identity, a number, its role."""
 _PASSING = re.compile(r"(?<=\()\d+(?=\))|(?<=\[)\d+(?=\])|(?<=\bpid )\d+|(?<=\[) *\d+\.\d+(?=\])")

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tare.errors import InputError, MachineFault, TareError
+from tare.errors import InputError, MachineFault, NotAvailable, TareError
 from tare.events import ImageReady, PlatformChecked
 from tare.images.cache import key_of, while_waiting
 from tare.platforms.contract import (
@@ -243,10 +243,40 @@ def is_realtime(setup: Grounds, study: Study) -> bool:
     return any(setup.workloads[spec.workload].realtime for spec in study.workloads.values())
 
 
+class Unprepared(InputError):
+    """What some arms boot cannot be had on this computer.
+
+    Args:
+        arms: Why, by arm.
+    """
+
+    def __init__(self, arms: Mapping[str, NotAvailable]) -> None:
+        name, first = next(iter(arms.items()))
+        super().__init__(f"arm {name}: {first.message}", first.hint)
+        self.arms = arms
+
+
+def left_out(verdicts: Mapping[str, Verdict], error: Unprepared) -> dict[str, Verdict]:
+    """Return the verdicts with the arms that could not be prepared as not usable, with the reason.
+
+    Args:
+        verdicts: What was found of all arms.
+        error: Which of them cannot be prepared.
+    """
+    changed = {
+        name: dataclasses.replace(
+            verdicts[name], usable=False, reason=why.message, hint=why.hint, lasting=False
+        )
+        for name, why in error.arms.items()
+    }
+    return {**verdicts, **changed}
+
+
 async def prepare_arms(setup: RunSetup, study: Study, plan: Plan) -> dict[str, Prepared]:
     """Build or find what every arm of ``plan`` boots; say so when it takes a while.
 
     Raises:
+        Unprepared: What some arms boot cannot be had here.
         InputError: An arm asks for what cannot be built, such as a device without a driver.
     """
     note = _BuildNote(setup.say)
@@ -293,10 +323,17 @@ async def _prepare_all(setup: RunSetup, study: Study, plan: Plan) -> dict[str, P
         or study.arms[name].options.wanted_network == GIVEN
     }
     toolbox = await study_toolbox(setup, study) if need else None
-    return {
-        name: await _prepare(setup, plan, name, toolbox if name in need else None)
-        for name in plan.arms
-    }
+    prepared: dict[str, Prepared] = {}
+    lacking: dict[str, NotAvailable] = {}
+    for name in plan.arms:
+        try:
+            given = toolbox if name in need else None
+            prepared[name] = await _prepare(setup, plan, name, given)
+        except NotAvailable as error:
+            lacking[name] = error
+    if lacking:
+        raise Unprepared(lacking)
+    return prepared
 
 
 def _brings_toolbox(setup: RunSetup, study: Study, arm: str) -> bool:
@@ -315,6 +352,8 @@ async def _prepare(setup: RunSetup, plan: Plan, arm: str, toolbox: ToolboxFiles 
             arm_shape(study, arm),
             is_realtime(setup, study),
         )
+    except NotAvailable:
+        raise
     except InputError as error:
         raise InputError(f"arm {arm}: {error.message}", error.hint) from error
     if toolbox is None:

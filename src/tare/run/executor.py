@@ -9,9 +9,11 @@ from tare.run.appending import appending
 from tare.run.arm_facts import require_still_usable, restored_facts
 from tare.run.beginning import tell_plan
 from tare.run.checking import (
+    Unprepared,
     check_arms,
     checked_events,
     facts_of,
+    left_out,
     plan_study,
     prepare_arms,
 )
@@ -31,8 +33,10 @@ from tare.run.slow_libraries import SlowLibraries
 from tare.run.versions import run_versions
 
 if TYPE_CHECKING:
+    from tare.platforms.contract import Prepared, Verdict
     from tare.run.folder import RunFolder
     from tare.study.model import Study
+    from tare.study.plan import ArmFacts, Plan
 
 
 async def execute(
@@ -63,14 +67,28 @@ async def execute(
     libraries = SlowLibraries()
     libraries.begin()
     verdicts = await check_arms(setup, study)
-    facts = facts_of(setup, study, verdicts)
     before = None if part is None else part.before
     if before is not None:
         require_same_host(before, study, setup, verdicts)
-        facts = restored_facts({event.arm: event for event in before.checked}, facts)
-    plan = plan_study(setup, study, seed, facts)
-    await require_room(study, plan, setup, found_memory(study, setup), setup.context.builder)
-    prepared = await prepare_arms(setup, study, plan)
+
+    async def planned(
+        found: dict[str, Verdict],
+    ) -> tuple[Plan, dict[str, ArmFacts], dict[str, Prepared]]:
+        facts = facts_of(setup, study, found)
+        if before is not None:
+            facts = restored_facts({event.arm: event for event in before.checked}, facts)
+        plan = plan_study(setup, study, seed, facts)
+        await require_room(study, plan, setup, found_memory(study, setup), setup.context.builder)
+        return plan, facts, await prepare_arms(setup, study, plan)
+
+    try:
+        plan, facts, prepared = await planned(verdicts)
+    except Unprepared as error:
+        # What this host cannot boot is left out, as what it cannot run is.
+        if before is not None or study.baseline in error.arms:
+            raise
+        verdicts = left_out(verdicts, error)
+        plan, facts, prepared = await planned(verdicts)
     if before is not None:
         require_same_work(before, plan, prepared)
     with appending(folder) as log:
