@@ -40,6 +40,13 @@ _REAL = (
     *("-o", "Dpkg::Options::=--force-confdef"),
     *("-o", "Dpkg::Options::=--force-confold"),
 )
+_QUIET = (
+    "DEBIAN_FRONTEND=noninteractive",
+    "APT_LISTCHANGES_FRONTEND=none",
+    # Ubuntu's needrestart would restart services whose libraries an earlier upgrade replaced.
+    "NEEDRESTART_SUSPEND=1",
+    "LC_ALL=C",
+)
 _NETWORK = ("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20")
 _FRESH_S = 6 * 3600
 _UNIT_FOLDERS = ("etc", "run", "usr/local/lib", "usr/lib", "lib")
@@ -90,6 +97,7 @@ class Apt:
     root: Path = Path("/")
     _states: Mapping[str, str] | None = None
     _plans: dict[tuple[str, ...], Plan] = field(default_factory=dict)
+    _rooted: list[str] | None = None
 
     # What there is.
 
@@ -236,7 +244,7 @@ class Apt:
 
     def read_lists(self) -> str:
         """Read the package lists again; return what failed, or an empty text."""
-        ended = _run([*as_root(), "apt-get", "update", "-q", *_NETWORK])
+        ended = _run([*self.rooted(), "apt-get", "update", "-q", *_NETWORK])
         self._plans.clear()
         if ended.returncode == 0:
             return ""
@@ -268,8 +276,14 @@ class Apt:
         failed = self._apt_get("--no-download", *packages)
         self._states = None
         if failed and masked:
-            _run([*as_root(), "systemctl", "unmask", "--quiet", *masked])
+            _run([*self.rooted(), "systemctl", "unmask", "--quiet", *masked])
         return failed
+
+    def rooted(self) -> list[str]:
+        """Return what goes before a command that root runs; a password is asked for once."""
+        if self._rooted is None:
+            self._rooted = as_root()
+        return self._rooted
 
     def unit_file(self, unit: str) -> Path | None:
         """Return the file of a systemd unit that this computer has already; None if it has none."""
@@ -287,16 +301,16 @@ class Apt:
     def _mask(self, units: Sequence[str]) -> list[str]:
         if not units or not shutil.which("systemctl"):
             return []
-        ended = _run([*as_root(), "systemctl", "mask", "--quiet", *units])
+        ended = _run([*self.rooted(), "systemctl", "mask", "--quiet", *units])
         return list(units) if ended.returncode == 0 else []
 
     def _apt_get(self, *words: str) -> str:
-        variables = ["DEBIAN_FRONTEND=noninteractive", "LC_ALL=C"]
+        variables = list(_QUIET)
         if not shutil.which("systemctl"):
             # invoke-rc.d(8) starts nothing in this runlevel.
             variables.append("RUNLEVEL=1")
         command = ["apt-get", "install", *_REAL, *_NETWORK, *SAFE, *words]
-        ended = _run([*as_root(), "env", *variables, *command])
+        ended = _run([*self.rooted(), "env", *variables, *command])
         if ended.returncode == 0:
             return ""
         return _complaint(ended.stdout + ended.stderr) or f"apt-get: status {ended.returncode}"

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.apt_install import Apt, Choice, Unavailable, as_root
+from scripts.apt_install import Apt, Choice, Unavailable
 from tare import programs
 from tare.programs import Program
 
@@ -465,7 +465,7 @@ def _require_ready(apt: Apt) -> None:
         raise Unavailable(unfinished)
     if os.geteuid() != 0 and sys.stdin.isatty():
         say("root installs packages: sudo may ask for your password (NO_INSTALL=1 leaves it out)")
-    as_root()
+    apt.rooted()
 
 
 def _read_lists(apt: Apt) -> None:
@@ -488,6 +488,8 @@ def _announce(outcome: Outcome) -> None:
             print(f"    {choice.packages[0]} stays off; to use it: systemctl unmask {units}")
     for need, reason in outcome.left:
         print(f"    left out: {need.name} ({reason}); {need.without}")
+    for line in _own_decision([need for need, _ in outcome.left]):
+        print(f"    {line}")
     sys.stdout.flush()
 
 
@@ -508,13 +510,28 @@ def _commands(apt: Apt, missing: Sequence[Need]) -> list[str]:
         outcome = choose(apt, missing)
         packages = [package for _, choice in outcome.chosen for package in choice.packages]
         lines = [f"{need.name} cannot be installed harmlessly: {why}" for need, why in outcome.left]
+        lines += _own_decision([need for need, _ in outcome.left])
         if packages:
             command = programs.INSTALLERS["apt"]
             lines.insert(0, f"to install: {command} {' '.join(dict.fromkeys(packages))}")
-        return [*lines, *hints]
+        return list(dict.fromkeys([*lines, *hints]))
     wanted = [need.program for need in missing if need.program is not None]
     text = _text(Path("/etc/os-release"))
     return [f"to install: {programs.install_command(text, wanted)}", *hints] if wanted else hints
+
+
+def _own_decision(left: Sequence[Need]) -> list[str]:
+    """Return what a user may type for needed parts that set-up must not install."""
+    needed = [need.program for need in left if need.required and need.program]
+    packages = [program.packages["apt"] for program in needed]
+    if not packages:
+        return []
+    command = f"{programs.INSTALLERS['apt']} {' '.join(packages)}"
+    hints = [need.hint for need in left if need.required and need.hint]
+    return [
+        f"this is needed; if you accept the change, type as root: {command}",
+        *hints,
+    ]
 
 
 def _text(file: Path) -> str:
@@ -533,7 +550,7 @@ def refresh_kernels(apt: Apt) -> None:
     if apt.names("^linux-image-"):
         return
     try:
-        as_root()
+        apt.rooted()
     except Unavailable as problem:
         say(f"apt's lists name no kernel for guests: run `apt-get update` as root ({problem})")
         return

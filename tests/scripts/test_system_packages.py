@@ -187,6 +187,22 @@ def test_a_needed_part_that_is_missing_ends_set_up(
     assert "Rust (needed), for building the agent" in shown and "https://rustup.rs" in shown
 
 
+def test_a_compiler_that_would_upgrade_the_c_library_is_the_users_decision(
+    computer: AptRoot, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "bin/cc").unlink()
+    computer.installs({"libc6": {"Version": "2.36-9"}})
+    newer = {"Version": "2.36-9+deb12u13"}
+    header = {**newer, "Depends": "libc6 (= 2.36-9+deb12u13)"}
+    computer.offers({**DEBIAN, "libc6": newer, "libc6-dev": header, "gcc": {}})
+    assert set_up() == 1
+    shown = capsys.readouterr().out
+    assert "apt would replace libc6 (2.36-9 to 2.36-9+deb12u13)" in shown
+    assert "type as root: apt-get install --no-remove gcc libc6-dev" in shown
+    # The rest is installed all the same.
+    assert [line.split()[-2:] for line in computer.logged] == [["qemu-system-x86", "runc"]] * 2
+
+
 @pytest.mark.parametrize("state", ["half-configured", "half-installed", "unpacked"])
 def test_nothing_is_installed_while_dpkg_is_unfinished(
     computer: AptRoot, capsys: pytest.CaptureFixture[str], state: str
