@@ -48,6 +48,8 @@ _QUIET = (
     "LC_ALL=C",
 )
 _NETWORK = ("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20")
+CHANGES = "apt would"
+"""How the reason begins why a request is refused that apt could fulfil."""
 _FRESH_S = 6 * 3600
 _UNIT_FOLDERS = ("etc", "run", "usr/local/lib", "usr/lib", "lib")
 
@@ -358,7 +360,7 @@ def _read_states(file: Path, native: str) -> dict[str, str]:
 
 
 def _listed(verb: str, names: Sequence[str]) -> str:
-    return f"apt would {verb} {', '.join(names)}" if names else ""
+    return f"{CHANGES} {verb} {', '.join(names)}" if names else ""
 
 
 def _complaint(text: str) -> str:

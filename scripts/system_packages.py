@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.apt_install import Apt, Choice, Unavailable
+from scripts.apt_install import CHANGES, Apt, Choice, Unavailable
 from tare import programs
 from tare.programs import Program
 
@@ -488,7 +488,7 @@ def _announce(outcome: Outcome) -> None:
             print(f"    {choice.packages[0]} stays off; to use it: systemctl unmask {units}")
     for need, reason in outcome.left:
         print(f"    left out: {need.name} ({reason}); {need.without}")
-    for line in _own_decision([need for need, _ in outcome.left]):
+    for line in _own_decision(outcome.left):
         print(f"    {line}")
     sys.stdout.flush()
 
@@ -510,7 +510,7 @@ def _commands(apt: Apt, missing: Sequence[Need]) -> list[str]:
         outcome = choose(apt, missing)
         packages = [package for _, choice in outcome.chosen for package in choice.packages]
         lines = [f"{need.name} cannot be installed harmlessly: {why}" for need, why in outcome.left]
-        lines += _own_decision([need for need, _ in outcome.left])
+        lines += _own_decision(outcome.left)
         if packages:
             command = programs.INSTALLERS["apt"]
             lines.insert(0, f"to install: {command} {' '.join(dict.fromkeys(packages))}")
@@ -520,14 +520,15 @@ def _commands(apt: Apt, missing: Sequence[Need]) -> list[str]:
     return [f"to install: {programs.install_command(text, wanted)}", *hints] if wanted else hints
 
 
-def _own_decision(left: Sequence[Need]) -> list[str]:
+def _own_decision(left: Sequence[tuple[Need, str]]) -> list[str]:
     """Return what a user may type for needed parts that set-up must not install."""
-    needed = [need.program for need in left if need.required and need.program]
+    able = [need for need, reason in left if need.required and CHANGES in reason]
+    needed = [need.program for need in able if need.program]
     packages = [program.packages["apt"] for program in needed]
     if not packages:
         return []
     command = f"{programs.INSTALLERS['apt']} {' '.join(packages)}"
-    hints = [need.hint for need in left if need.required and need.hint]
+    hints = [need.hint for need in able if need.hint]
     return [
         f"this is needed; if you accept the change, type as root: {command}",
         *hints,
