@@ -67,15 +67,10 @@ def say(words: str) -> None:
 # How to find out whether something is there.
 
 
-def program_is_there(*wanted: Program) -> bool:
-    """Return whether this computer has one of some programs."""
-    return any(
-        subprocess.run(
-            programs.search_command(program), stdout=subprocess.DEVNULL, check=False
-        ).returncode
-        == 0
-        for program in wanted
-    )
+def program_is_there(program: Program) -> bool:
+    """Return whether this computer has a program."""
+    command = programs.search_command(program)
+    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def _named(*names: str, files: tuple[str, ...] = ()) -> Callable[[], bool]:
@@ -272,11 +267,11 @@ def quick_needs() -> list[Need]:
         _of(programs.QEMU, "no virtual machines of QEMU: arms of platform qemu are left out"),
         Need(
             "crun or runc",
-            programs.RUNC.purpose,
+            programs.OCI.purpose,
             "no containers: arms of platform oci are left out",
-            lambda: program_is_there(programs.CRUN, programs.RUNC),
+            lambda: program_is_there(programs.OCI),
             _any_of("runc", "crun"),
-            programs.RUNC,
+            programs.OCI,
         ),
         _of(programs.MKFS, "no study with disks"),
         _of(programs.IP, "no study with networks"),

@@ -110,15 +110,16 @@ QEMU_IMG = Program(
 )
 LVM = Program(("lvcreate",), "disks on LVM volumes", _everywhere("lvm2"))
 
-USUAL: tuple[tuple[Program, ...], ...] = (
-    (QEMU,),
-    (RUNC, CRUN),
-    (MKFS,),
-    (IP,),
-    (TASKSET,),
-    (SETPRIV,),
+OCI = Program(
+    (*CRUN.names, *RUNC.names),
+    "containers (platform oci; crun or runc)",
+    {**RUNC.packages, **dict.fromkeys(("dnf", "pacman", "apk"), "crun")},
+    (*CRUN.files, *RUNC.files),
 )
-"""What the studies that come with Tare use; of several programs, one is enough."""
+"""A runtime for arms that name none."""
+
+USUAL = (QEMU, OCI, MKFS, IP, TASKSET, SETPRIV)
+"""What the studies that come with Tare use."""
 
 RUNTIMES: Mapping[str, Program] = {"crun": CRUN, "runc": RUNC, "runsc": RUNSC}
 """The OCI runtimes by the name that a study uses."""

@@ -11,7 +11,7 @@ from tare import programs
 from tare.hosts import Completed, LocalHost
 from tare.hosts.programs import find_program, how_to_install
 from tare.platforms.doctor import missing_programs
-from tare.programs import CRUN, IP, QEMU, RUNC, Program
+from tare.programs import CRUN, IP, OCI, QEMU, Program
 
 
 def executable(file: Path) -> Path:
@@ -84,6 +84,6 @@ async def test_the_doctor_lists_what_is_missing_and_counts_one_runtime_as_enough
     there -= {"crun"}
     there |= {"ip"}
     found = await missing_programs(host)
-    assert found.programs == {"runc or crun": RUNC.purpose}
+    assert found.programs == {"crun": OCI.purpose}
     there |= {"runc"}
     assert (await missing_programs(host)).install == ""

@@ -173,7 +173,7 @@ def test_a_host_without_apt_is_told_what_to_type_and_goes_on(
     monkeypatch.setattr(Apt, "works_here", lambda self: False)
     monkeypatch.setattr("scripts.system_packages._text", lambda file: 'ID="rocky"\nID_LIKE="rhel"')
     assert set_up() == 0
-    assert "to install: dnf install qemu-kvm runc" in capsys.readouterr().out
+    assert "to install: dnf install qemu-kvm crun" in capsys.readouterr().out
     assert computer.logged == []
 
 

@@ -20,7 +20,7 @@ from tare.platforms.contract import (
     Variant,
     Verdict,
 )
-from tare.programs import USUAL, Program
+from tare.programs import USUAL
 
 
 class Finding(BaseModel):
@@ -55,13 +55,10 @@ class Missing(BaseModel):
 
 async def missing_programs(host: Host) -> Missing:
     """Find out which of the programs that Tare uses a host lacks; nothing is installed."""
-    lacking: dict[str, Program] = {}
-    for group in USUAL:
-        if not any([await find_program(host, program) for program in group]):
-            lacking[" or ".join(program.names[0] for program in group)] = group[0]
+    lacking = [program for program in USUAL if await find_program(host, program) is None]
     return Missing(
-        programs={name: program.purpose for name, program in lacking.items()},
-        install=await how_to_install(host, *lacking.values()) if lacking else "",
+        programs={program.names[0]: program.purpose for program in lacking},
+        install=await how_to_install(host, *lacking) if lacking else "",
     )
 
 
