@@ -121,7 +121,7 @@ def test_a_shown_quantity_is_within_half_a_digit(value: float, unit: str) -> Non
         "G": 1e9,
         "T": 1e12,
     }
-    assert math.isclose(float(number) * scale[prefix], value, rel_tol=5.1e-3)
+    assert math.isclose(float(number.replace(",", "")) * scale[prefix], value, rel_tol=5.1e-3)
 
 
 @given(st.text(max_size=12))

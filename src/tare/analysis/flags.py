@@ -9,6 +9,7 @@ from tare.analysis.duets import LEAST_BESIDE, Cells
 from tare.analysis.effects import Estimate, Pair
 from tare.analysis.findings import LostCells, SlowBoots
 from tare.analysis.flattery import lost_alone
+from tare.analysis.formatting import format_number, format_percent
 from tare.analysis.order import Order
 from tare.analysis.results import Flag, Interval, Key, Scale
 from tare.analysis.series_data import SeriesKey
@@ -71,7 +72,7 @@ def flags_of(
         key = pair.key
         share = known.overlaps.get(Cells(key.scenario, key.workload, key.parameters, arm), 1.0)
         if share < LEAST_BESIDE:
-            text = f"{arm} was alone for {100 * (1 - share):.2g} % of its time in this duet"
+            text = f"{arm} was alone for {format_percent(1 - share)} of its time in this duet"
             flags.append(Flag("duet", text))
         if (slow := known.slow.get((pair.key, arm))) is not None:
             flags.append(Flag("slow-boots", slow_words(arm, slow)))
@@ -101,7 +102,7 @@ def slow_words(arm: str, slow: SlowBoots) -> str:
     """Return slow boots in words: ``1 boot of kvm in 12 is 3× slow (3 of 36; …)``."""
     share = slow.share
     odds = round(share.total / share.count)
-    times = f"{float(f'{slow.factor:.2g}'):,.10g}× slow ({_of(share)})"
+    times = f"{format_number(slow.factor, 2)}× slow ({_of(share)})"
     if 2 <= odds <= ONE_IN_MOST:
         return f"1 boot in {odds} of {arm} is {times}"
     if share.count == 1:
@@ -110,7 +111,7 @@ def slow_words(arm: str, slow: SlowBoots) -> str:
 
 
 def _of(share: Share) -> str:
-    ends = f"{100 * share.low:.2g} to {100 * share.high:.3g} %"
+    ends = f"{format_percent(share.low).removesuffix(' %')} to {format_percent(share.high, 3)}"
     return f"{share.count} of {share.total}, interval {ends}"
 
 
@@ -157,14 +158,14 @@ def _as_counts(pair: Pair) -> str:
     if len(arm) < 2 or min(*arm, *baseline) < 0 or not (sum(arm) and sum(baseline)):
         return ""
     found = mean_ratio(arm, baseline, 0.95)
-    ends = f"{found.low:.3g} to {found.high:.3g}"
-    return f"; as counts its mean is {found.ratio:.3g} times the baseline's ({ends})"
+    ends = f"{format_number(found.low)} to {format_number(found.high)}"
+    return f"; as counts its mean is {format_number(found.ratio)} times the baseline's ({ends})"
 
 
 def _of_order(order: Order, level: float, each: str) -> list[Flag]:
     flags = []
     wider = (
-        f"the interval is made {order.wider:.2g} times as wide"
+        f"the interval is made {format_number(order.wider, 2)} times as wide"
         if order.wider > 1
         else "the interval may be too narrow"
     )
@@ -205,7 +206,8 @@ def robust_flags(estimate: Estimate, interval: Interval | None, scale: Scale) ->
     if robust.interval.holds(estimate.estimate) and interval.holds(robust.estimate):
         return []
     text = (
-        f"a few boots move the mean: without their weight the ratio is {robust.estimate:.3g} "
-        f"({robust.interval.low:.3g} to {robust.interval.high:.3g})"
+        f"a few boots move the mean: without their weight the ratio is "
+        f"{format_number(robust.estimate)} ({format_number(robust.interval.low)} to "
+        f"{format_number(robust.interval.high)})"
     )
     return [Flag("robust", text)]

@@ -17,6 +17,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from tare.analysis.formatting import format_percent
 from tare.analysis.results import Kind
 from tare.analysis.statistics.logratio import mean_interval, relative_half_width, t_quantile
 from tare.analysis.statistics.tails import median_interval
@@ -142,8 +143,8 @@ def decide(
     if widest is None:
         reason = "more blocks make nothing here more precise: maxima, zeros, or arms without values"
         return Decision(False, reason, None)
-    share = "unknown" if math.isinf(widest) else f"± {100 * widest:.2g} %"
-    asked = f"asked are ± {100 * precision:.2g} %"
+    share = "unknown" if math.isinf(widest) else f"± {format_percent(widest)}"
+    asked = f"asked are ± {format_percent(precision)}"
     if widest <= precision:
         return Decision(
             False, f"every headline ratio is known to {share} or better, {asked}", widest

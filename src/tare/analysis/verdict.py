@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tare.analysis.formatting import format_number, format_percent
 from tare.analysis.noise import beyond
 from tare.analysis.results import Better, Each, Interval, Scale, VerdictWord
 from tare.analysis.statistics.detectable import blocks_for
@@ -256,12 +257,12 @@ def significant(value: float) -> str:
     size = abs(value)
     if 0.1 <= size < 10:
         return f"{value:.3f}"
-    return f"{value:.3g}" if 0.001 <= size < 1000 or size == 0 else f"{value:.1e}"
+    return format_number(value)
 
 
 def percent(share: float) -> str:
     """Return a share as per cent with two significant digits: 0.0213 is ``2.1 %``."""
-    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
+    return format_percent(share)
 
 
 def _p(value: float | None) -> str:

@@ -15,7 +15,11 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
 from tare.events.results import Break, PlatformResult
+from tare.study.cells import parameter_words
 from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ONE_KERNEL
+
+MOST_NAMED = 3
+"""So many metrics are named where an arm has one verdict in several."""
 
 
 def described(key: Key) -> str:
@@ -27,8 +31,7 @@ def described(key: Key) -> str:
 @lru_cache(maxsize=256)
 def _brackets(parameters: str) -> str:
     """Return parameters, which many keys share, in brackets; nothing without any."""
-    told = json.loads(parameters) if parameters else {}
-    inside = ", ".join(f"{name}={value}" for name, value in told.items())
+    inside = parameter_words(json.loads(parameters)) if parameters else ""
     return f" [{inside}]" if inside else ""
 
 
@@ -53,13 +56,15 @@ def arm_verdict(
     parts = []
     for word in ("worse", "better"):
         if of[word]:
-            parts.append(f"{word} in {_count(of[word], effects)}{_extreme(of[word])}")
-    if of["equivalent"]:
-        parts.append(f"equivalent in {_count(of['equivalent'], effects)}")
-    if open_ones:
-        parts.append(f"inconclusive in {_count(open_ones, effects)}{_left_open(open_ones)}")
-    if of["preliminary"]:
-        parts.append(f"preliminary in {_count(of['preliminary'], effects)}")
+            which = _which(of[word], effects) if len(of[word]) > 1 else ""
+            parts.append(f"{word} in {_count(of[word], effects)}{which}{_extreme(of[word])}")
+    for word, found, rest in (
+        ("equivalent", of["equivalent"], ""),
+        ("inconclusive", open_ones, _left_open(open_ones)),
+        ("preliminary", of["preliminary"], ""),
+    ):
+        if found:
+            parts.append(f"{word} in {_count(found, effects)}{_which(found, effects)}{rest}")
     name = marked(arm, emulated=emulated)
     said = ", ".join(parts) if parts else "no headline metric was measured in shared blocks"
     return ArmVerdict(
@@ -116,6 +121,15 @@ def aa_notes(
 
 def _count(some: Sequence[Effect], every: Sequence[Effect]) -> str:
     return f"all {len(every)}" if len(some) == len(every) > 1 else f"{len(some)} of {len(every)}"
+
+
+def _which(some: Sequence[Effect], every: Sequence[Effect]) -> str:
+    """Return the metrics that some effects are of, in brackets; nothing where it is all."""
+    if len(some) == len(every):
+        return ""
+    more = len(some) - MOST_NAMED
+    named = [described(e.key) for e in some[:MOST_NAMED]]
+    return f" ({'; '.join([*named, *([f'{more} more'] if more > 0 else [])])})"
 
 
 def _extreme(effects: Sequence[Effect]) -> str:

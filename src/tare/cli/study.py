@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tare.outputs import put_for_user
 
+KEY = "KEY"
+
+
+class _KeyOrCommand(TyperGroup):
+    """A group in which every word that is not a command is a key of the study."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that a word names; for other words the one that explains a key."""
+        word = args[0]
+        if word in self.commands or word.startswith("-"):
+            return super().resolve_command(ctx, args)
+        return KEY, self.commands[KEY], args
+
+
 study_app = typer.Typer(
-    help="What a study may say, with every platform and workload that is installed here.",
+    cls=_KeyOrCommand,
+    help="What a study may say, with every platform and workload that is installed here: "
+    "`tare study KEY` prints what a key, a platform or a workload means.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -34,6 +51,36 @@ def reference(out: Out = None) -> None:
 def platforms(out: Out = None) -> None:
     """Write the tables of what each platform offers and needs, as Markdown."""
     _write("platforms.md", out)
+
+
+def _keys(typed: str) -> list[str]:
+    from tare.run.reference import study_reference
+    from tare.study.explaining import sections_of
+
+    sections = sections_of(study_reference())
+    known = {name for each in sections for name in (*each.names, *(row.key for row in each.rows))}
+    return sorted(name for name in known if name.startswith(typed))
+
+
+@study_app.command(KEY)
+def key(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar=KEY,
+            help="As in a study, with dots; or a platform or workload.",
+            autocompletion=_keys,
+        ),
+    ],
+) -> None:
+    """Print what a key of a study means, which values it takes, and its default.
+
+    For example: tare study blocks.precision; tare study arms.kvm.hugepages; tare study tick
+    """
+    from tare.run.reference import study_reference
+    from tare.study.explaining import explain
+
+    print(explain(study_reference(), name), end="")
 
 
 def _write(name: str, out: Path | None) -> None:

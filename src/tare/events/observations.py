@@ -96,4 +96,7 @@ def possible(event: CellFinished, observed: Iterable[Observation]) -> tuple[Cell
     beyond = next((seen for seen in observed if not abs(seen.value) < IMPOSSIBLE), None)
     if beyond is None or event.status != "ok":
         return event.status, event.reason
-    return "withheld", f"{beyond.metric.name} is {beyond.value:g}, which no machine can have had"
+    return (
+        "withheld",
+        f"{beyond.metric.name} is {beyond.value:,.15g}, which no machine can have had",
+    )

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tare.study.quantities import Duration, Share, format_duration, format_quantity
+from tare.study.quantities import Duration, Share, format_duration, format_percent, format_quantity
 
 DEFAULT_PERIOD_S = 0.1
 """What the kernel itself takes (Documentation/scheduler/sched-bwc.rst)."""
@@ -159,7 +159,7 @@ class Scheduling(BaseModel):
 
 
 def _cpus(share: float) -> str:
-    return f"{share * 100:.4g} %" if share < 1 else format_quantity(share, "CPUs")
+    return format_percent(share, 4) if share < 1 else format_quantity(share, "CPUs")
 
 
 NOTHING = Scheduling.model_validate({})

@@ -22,6 +22,7 @@ from tare.references.scenarios import (
     neighbours_in,
     subject_of,
 )
+from tare.study.cells import parameter_words
 
 PLACES = {
     "any": "Here the subject is pinned to CPUs of its own; in the source it was not.",
@@ -252,7 +253,7 @@ def _notes(
 ) -> list[str]:
     taken = ", ".join(
         dict.fromkeys(
-            f"{key.workload} [{', '.join(f'{k}={v}' for k, v in parameters_in(key).items())}]"
+            f"{key.workload} [{parameter_words(parameters_in(key))}]"
             for key in keys
             if key is not None
         )

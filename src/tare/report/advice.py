@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tare.analysis.formatting import format_duration
+from tare.analysis.formatting import format_duration, format_percent
 from tare.analysis.pilot import Advice
 from tare.analysis.rundata import SUBJECT
 from tare.report.words import Names, Part, metric_name
@@ -30,7 +30,9 @@ def render_advice(advices: Sequence[Advice], precision: float, console: Console)
             "of different boots, so it advises nothing."
         )
         return
-    console.print(Text(f"for ± {100 * precision:.2g} % on each ratio, the pilot advises", "bold"))
+    console.print(
+        Text(f"for ± {format_percent(precision)} on each ratio, the pilot advises", "bold")
+    )
     table = Table(box=None, header_style="bold", pad_edge=False)
     in_sessions = any(one.rounds for one in advices)
     rounds = ("rounds",) if in_sessions else ()
@@ -45,7 +47,7 @@ def render_advice(advices: Sequence[Advice], precision: float, console: Console)
             str(one.repeats),
             str(one.blocks),
             *((_rounds(one),) if in_sessions else ()),
-            f"± {100 * one.half_width:.2g} %",
+            f"± {format_percent(one.half_width)}",
             format_duration(one.cost_s),
         )
     console.print(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.formatting import format_quantity, format_size
+from tare.analysis.formatting import format_number, format_quantity, format_size
 from tare.analysis.load_balancer import IDLE, INSIDE, Through
 from tare.analysis.proxied_cells import HOST
 from tare.report.svg import legible
@@ -79,7 +79,7 @@ def _instead(small: Through) -> str:
         words.append(f"A request takes {ratio(small.cpu.ratio)} the baseline’s CPU time.")
     if small.offered is None or small.latency_s is None:
         return " ".join(words)
-    rate = f"At {small.offered:g} requests/s, which every arm is offered,"
+    rate = f"At {format_number(small.offered, 6)} requests/s, which every arm is offered,"
     took = format_quantity(small.latency_s, "s")
     if small.overloaded:
         words.append(f"{rate} it was overloaded, and how long answers took ({took}) tells that.")

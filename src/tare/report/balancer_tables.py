@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.formatting import format_quantity, format_size
+from tare.analysis.formatting import format_number, format_quantity, format_size
 from tare.analysis.load_balancer import Spent, Through
 from tare.report.intervals import interval_columns
 from tare.report.tables import Column, Table
@@ -97,7 +97,7 @@ def costs_table(found: Sequence[Through]) -> Table[Through]:
 
     def offered(row: Through) -> str:
         too_many = " (too many)" if row.overloaded else ""
-        return NONE if row.offered is None else f"{row.offered:g}/s{too_many}"
+        return NONE if row.offered is None else f"{format_number(row.offered, 6)}/s{too_many}"
 
     def factor(value: float | None) -> str:
         return NONE if value is None else ratio(value)

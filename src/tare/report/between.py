@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tare.analysis.between import Change, pooled, require_same_baseline
 from tare.analysis.changed import changed
+from tare.analysis.formatting import format_number
 from tare.analysis.model import Comparison, Effect, Key
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
@@ -153,7 +154,7 @@ def _about(names: Names, effect: Effect) -> tuple[Text, Text]:
 
 
 def _estimate(effect: Effect) -> str:
-    return ratio(effect.estimate) if effect.scale == "ratio" else f"{effect.estimate:.3g}"
+    return ratio(effect.estimate) if effect.scale == "ratio" else format_number(effect.estimate)
 
 
 def _change(change: Change) -> tuple[str, str]:
@@ -161,7 +162,8 @@ def _change(change: Change) -> tuple[str, str]:
     if change.ratio:
         ends = ratio_interval((change.low, change.high)) if bounded else NONE
         return ratio(change.change), ends
-    return f"{change.change:+.3g}", f"{change.low:.3g} to {change.high:.3g}" if bounded else NONE
+    ends = f"{format_number(change.low)} to {format_number(change.high)}"
+    return format_number(change.change, sign=True), ends if bounded else NONE
 
 
 def print_table(console: Console, title: str, table: Table, foot: str) -> None:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from xml.etree import ElementTree
 
-from tare.analysis.formatting import format_quantity
+from tare.analysis.formatting import format_number, format_quantity
 from tare.analysis.gates import ERROR, Checked, Outcome, worst
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.report.svg import legible
-from tare.report.words import ratio, ratio_interval
+from tare.report.words import parameters_of, ratio, ratio_interval
+from tare.study.cells import parameter_words
 
 STATUS: Mapping[Outcome, int] = {"holds": 0, "fails": 1, "open": 3}
 SIGN: Mapping[Outcome, str] = {"holds": "✓", "fails": "✗", "open": "?"}
@@ -28,7 +29,8 @@ FEW = f"each run needs {least_blocks(LEVEL)} blocks at least"
 
 def _name(one: Checked) -> str:
     key = one.change.key
-    parameters = f" {key.parameters}" if key.parameters not in ("", "{}") else ""
+    inside = parameter_words(parameters_of(key.parameters))
+    parameters = f" [{inside}]" if inside else ""
     return legible(f"{key.workload} {key.metric}{parameters} of {one.change.arm} in {key.scenario}")
 
 
@@ -41,8 +43,8 @@ def _change(one: Checked) -> str:
     if change.ratio:
         ends = ratio_interval((change.low, change.high))
         return f"{ratio(change.change)} ({ends if _bounded(one) else FEW})"
-    ends = f"{change.low:.3g} to {change.high:.3g}"
-    return f"{change.change:+.3g} ({ends if _bounded(one) else FEW})"
+    ends = f"{format_number(change.low)} to {format_number(change.high)}"
+    return f"{format_number(change.change, sign=True)} ({ends if _bounded(one) else FEW})"
 
 
 def _bounded(one: Checked) -> bool:
@@ -62,7 +64,7 @@ def _floor(one: Checked) -> str:
     """Return where the limit lies if a floor moved it, which the gate's own text does not say."""
     if not one.by_floor:
         return ""
-    limit = ratio(one.limit) if one.change.ratio else f"{one.limit:+.3g}"
+    limit = ratio(one.limit) if one.change.ratio else format_number(one.limit, sign=True)
     return f"; by its floor the limit is {limit}"
 
 
@@ -194,7 +196,7 @@ def as_github(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
         }
         ends = after.overhead_interval
         if ends is not None and all(map(math.isfinite, ends)):
-            entry["range"] = f"{1 + ends[0]:.4g} to {1 + ends[1]:.4g}"
+            entry["range"] = f"{format_number(1 + ends[0], 4)} to {format_number(1 + ends[1], 4)}"
         found.append(entry)
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 

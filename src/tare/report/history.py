@@ -15,7 +15,16 @@ from tare.report.between import print_table, table_of
 from tare.report.figures.history import history_figure
 from tare.report.figures.vector import svg_of
 from tare.report.svg import TIP, legible
-from tare.report.words import Names, Part, joined, marked, metric_name, ratio, ratio_interval
+from tare.report.words import (
+    Names,
+    Part,
+    joined,
+    marked,
+    metric_name,
+    probability,
+    ratio,
+    ratio_interval,
+)
 
 _STEPS = "▁▂▃▄▅▆▇█"
 
@@ -77,7 +86,7 @@ def _turn(turn: Turn) -> Iterable[str]:
     yield f"{legible(turn.after)} ({day}{_between(turn)})"
     yield ratio(turn.change)
     yield ratio_interval((turn.low, turn.high))
-    yield f"{turn.p:.2g}"
+    yield probability(turn.p)
 
 
 def _between(turn: Turn) -> str:

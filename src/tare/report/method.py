@@ -6,6 +6,7 @@ from tare.analysis.duets import by_turns, is_duet
 from tare.analysis.model import Comparison
 from tare.analysis.statistics.serial import LEAST_BLOCKS
 from tare.report.svg import legible
+from tare.report.words import probability
 
 SHOWN_BY = 20
 """With so many blocks a correlation of 0.8 is nearly always seen (docs/statistics.md)."""
@@ -37,7 +38,7 @@ def method_of(comparison: Comparison) -> tuple[str, ...]:
     lines += [
         f"{legible(family.arm)}, {family.family} metrics: {family.tests} tests, {family.declared} "
         "declared; the least p within reach is "
-        + ("–." if family.p_least is None else f"{family.p_least:.2g}.")
+        + ("–." if family.p_least is None else f"{probability(family.p_least)}.")
         for family in comparison.families
     ]
     return tuple(lines)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.formatting import format_quantity
+from tare.analysis.formatting import format_number, format_quantity
 from tare.analysis.monitoring import (
     COUNTS,
     QUANTITIES,
@@ -162,7 +162,7 @@ def _shown(value: float | None, unit: str) -> str:
     if value is None:
         return NONE
     if not unit:
-        return f"{value:.3g}"
+        return format_number(value)
     return f"{100 * value:.1f} %" if unit == "1" else format_quantity(value, unit)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tare.analysis.comparison import Comparison
-from tare.analysis.formatting import format_quantity, format_size
+from tare.analysis.formatting import format_number, format_quantity, format_size
 from tare.analysis.job_counters import counter_values
 from tare.analysis.monitoring import COUNTS, QUANTITIES, Monitor
 from tare.analysis.results import Key
@@ -237,7 +237,7 @@ def _group(names: Names, row: JobRow, several: bool) -> str:
     if row.shape is not None:
         words.append(_slaves(row.shape))
     if row.copies is not None and row.written is not None:
-        copies = f"{row.copies:g} {'copy' if row.copies == 1 else 'copies'}"
+        copies = f"{format_number(row.copies, 6)} {'copy' if row.copies == 1 else 'copies'}"
         words.append(f"{copies}, {format_size(row.written)} written")
     return ", ".join(words)
 
@@ -282,7 +282,7 @@ def _table(
             "copies",
             lambda row: row.copies,
             "Copies",
-            lambda row: NONE if row.copies is None else f"{row.copies:g}",
+            lambda row: NONE if row.copies is None else f"{format_number(row.copies, 6)}",
             numeric=True,
         ),
         Column(
@@ -319,4 +319,4 @@ def _column(arm: str, title: str) -> Column[JobRow]:
 def _told(value: float, unit: str) -> str:
     if unit == SHARE:
         return f"{100 * value:.1f} %"
-    return f"{value:.3g}" if unit == "1" else format_quantity(value, unit)
+    return format_number(value) if unit == "1" else format_quantity(value, unit)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.formatting import format_duration, format_quantity, format_size
+from tare.analysis.formatting import format_duration, format_number, format_quantity, format_size
 from tare.analysis.model import (
     Calibration,
     CellResult,
@@ -180,7 +180,7 @@ def clocks_table(runs: Sequence[RunData]) -> Table[Clock]:
     )
 
     def ppm(value: float | None) -> str:
-        return NONE if value is None else f"{value:.3g} ppm"
+        return NONE if value is None else f"{format_number(value)} ppm"
 
     columns: tuple[Column[Clock], ...] = (
         Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.formatting import format_quantity
+from tare.analysis.formatting import format_percent, format_quantity
 from tare.references.printed import Fact
 from tare.references.published import Reference
 from tare.references.shares import Compared
@@ -75,7 +75,7 @@ def _two(fact: Fact, one: Compared) -> str:
 
 
 def _signed(share: float) -> str:
-    return f"{100 * share:.3g} %".replace("-", "−")
+    return format_percent(share, 3).replace("-", "−")
 
 
 def _own(row: Stated, value: float) -> str:

@@ -42,7 +42,13 @@ HIDDEN = ("slow-boots", "two-humped", "serial", "together", "seldom")
 OF_ARM = ("together",)
 """What is said of all metrics of an arm at once."""
 
+OPEN = ("inconclusive", "differs")
+"""The verdicts that leave a question open."""
+
 MOST_HIDDEN = 2
+
+MOST_NAMED = 3
+"""So many metrics are named where an arm has one verdict in several."""
 
 NAME = 40
 """Characters of an arm's name in sentences."""
@@ -188,8 +194,18 @@ def _farthest(effects: Sequence[Effect]) -> Effect | None:
 
 
 def _where(comparison: Comparison, effect: Effect) -> str:
+    """Return which metric of which work an effect is of."""
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
-    return names.name(Part.of(effect.key))
+    return names.metric(Part.of(effect.key), effect.key.metric)
+
+
+def _which(comparison: Comparison, effects: Sequence[Effect], every: int) -> str:
+    """Return the metrics of some of an arm's effects, in brackets; nothing where it is all."""
+    if len(effects) == every:
+        return ""
+    found = [_where(comparison, effect) for effect in effects[:MOST_NAMED]]
+    more = len(effects) - MOST_NAMED
+    return f" ({', '.join([*found, *([f'{more} more'] if more > 0 else [])])})"
 
 
 def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLine, ...]:
@@ -236,18 +252,23 @@ def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
     for word in ("worse", "better"):
         found = [e for e in effects if e.verdict == word]
         if found:
-            said.append(f"{word} in {_count(len(found), total)}{_extremes(comparison, found)}")
+            ends = _extremes(comparison, found)
+            # Where there are two at most, their costs name them.
+            which = _which(comparison, found, total) if len(found) > 2 else ""
+            said.append(f"{word} in {_count(len(found), total)}{which}{ends}")
     if verdict.equivalent:
         within = f"within ± {percent(comparison.margin)}"
-        said.append(f"equivalent ({within}) in {_count(verdict.equivalent, total)}")
+        which = _which(comparison, [e for e in effects if e.verdict == "equivalent"], total)
+        said.append(f"equivalent ({within}) in {_count(verdict.equivalent, total)}{which}")
     if verdict.inconclusive:
+        which = _which(comparison, [e for e in effects if e.verdict in OPEN], total)
         left = _left_open(comparison, [verdict])
-        said.append(f"inconclusive in {_count(verdict.inconclusive, total)}{left}")
+        said.append(f"inconclusive in {_count(verdict.inconclusive, total)}{which}{left}")
     if verdict.preliminary:
         found = [e for e in effects if e.verdict == "preliminary"]
-        said.append(
-            f"preliminary in {_count(verdict.preliminary, total)}{_extremes(comparison, found)}"
-        )
+        which = _which(comparison, found, total)
+        ends = _extremes(comparison, found)
+        said.append(f"preliminary in {_count(verdict.preliminary, total)}{which}{ends}")
     said += [_failures(rate) for rate in comparison.failures if rate.arm == verdict.arm]
     said += _hidden(comparison, verdict.arm)
     sentence = "; ".join(said) or "no headline metric was measured in blocks it shares"

@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tare.analysis.formatting import format_quantity
+from tare.analysis.formatting import format_number, format_percent, format_quantity
 from tare.analysis.model import Effect, Key
 from tare.analysis.rundata import SUBJECT
 from tare.report.svg import legible
+from tare.study.cells import parameter_words, value_words
 
 EMULATED = "emulated"
 """The mark of results that show behaviour and relative instruction cost, not hardware speed."""
@@ -45,6 +46,8 @@ class Names:
             seen[part.workload].append(parameters_of(part.parameters))
         self._telling = {workload: _varying(given) for workload, given in seen.items()}
         self._known: dict[Part, str] = {}
+        for part in parts:
+            self.name(part)
 
     def name(self, part: Part) -> str:
         """Return a name such as ``switch threads=100`` or ``tick (pinned)``."""
@@ -52,15 +55,26 @@ class Names:
             self._known[part] = self._made(part)
         return self._known[part]
 
+    def metric(self, part: Part, metric: str) -> str:
+        """Return a name with the metric it is about, such as ``switch/latency-max threads=100``."""
+        return self.name(part).replace(
+            legible(part.workload), f"{legible(part.workload)}/{legible(metric)}", 1
+        )
+
     def _made(self, part: Part) -> str:
         given = parameters_of(part.parameters)
         telling = self._telling.get(part.workload, ())
-        words = [part.workload, *(f"{k}={given[k]}" for k in telling if k in given)]
+        words = [part.workload, *(f"{k}={value_words(given[k])}" for k in telling if k in given)]
         if part.role != SUBJECT:
             words.append(f"as {part.role}")
         if self._many_scenarios:
             words.append(f"({part.scenario})")
-        return legible(" ".join(words))
+        name = legible(" ".join(words))
+        alike = list(self._known.values()).count(name)
+        while alike and f"{name} no. {alike + 1}" in self._known.values():
+            alike += 1
+        # What differs only in what its mappings hold, such as the metrics of a command.
+        return f"{name} no. {alike + 1}" if alike else name
 
 
 def parameters_of(text: str) -> Mapping[str, object]:
@@ -74,7 +88,7 @@ def parameters_of(text: str) -> Mapping[str, object]:
 
 def told(parameters: Mapping[str, object]) -> str:
     """Return parameters for reading; those that hold keys of their own are in the study alone."""
-    return ", ".join(f"{k}={v}" for k, v in parameters.items() if not isinstance(v, dict))
+    return parameter_words({k: v for k, v in parameters.items() if not isinstance(v, dict)})
 
 
 def _varying(given: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
@@ -108,7 +122,7 @@ def ratio(value: float) -> str:
     if value >= 1000:
         return f"{value:,.0f}×"
     if value < 0.01:
-        return f"{value:.2g}×"
+        return f"{format_number(value, 2)}×"
     return f"{float(f'{value:.3g}'):{_places(value)}}×"
 
 
@@ -145,7 +159,7 @@ def probability(value: float | None) -> str:
 
 def percent(value: float) -> str:
     """Return a relative size as per cent with two digits that count: ``2 %``, ``0.35 %``."""
-    return f"{100 * value:.2g} %" if abs(value) < 0.995 else f"{100 * value:,.0f} %"
+    return format_percent(value)
 
 
 def cost(effect: Effect) -> float | None:

@@ -12,7 +12,7 @@ from tare.agent.clocktrust import ClockReading, ClockTrust, judge
 from tare.errors import MachineFault
 from tare.events.results import IMPOSSIBLE
 from tare.platforms.contract import SUBJECT
-from tare.study.quantities import format_size
+from tare.study.quantities import format_number, format_size
 from tare.workloads.values import number
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def require_possible(values: Mapping[str, float]) -> None:
     for name, value in values.items():
         if abs(value) >= IMPOSSIBLE:
             raise MachineFault(
-                f"{name} is {value:g}, so the machine did not calculate rightly", transient=True
+                f"{name} is {format_number(value, 6)}, so the machine did not calculate rightly",
+                transient=True,
             )
 
 

@@ -24,6 +24,7 @@ from tare.events import Calibrated, Calibration
 from tare.platforms.linux.disk import device_moved
 from tare.platforms.linux.process_machine import owned_directory, temporary_folder
 from tare.run.believable import DRIFT_LIMIT_PPM, MOST_APART, SMALL_BYTES
+from tare.study.quantities import format_percent
 
 if TYPE_CHECKING:
     from tare.hosts import Host
@@ -229,5 +230,5 @@ def judged(
         reference=reference,
         by=by,
         level="ok" if apart <= within else "warn",
-        found=f"{100 * apart:.2g} % apart; {100 * within:g} % may be",
+        found=f"{format_percent(apart)} apart; {format_percent(within)} may be",
     )

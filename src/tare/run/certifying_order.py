@@ -22,7 +22,7 @@ _WORDS = 500
 ADDRESS = "address"
 """The option that says which server is meant."""
 DOCTOR = "`tare doctor` lists them"
-HAS = "docs/study.md has every option"
+HAS = "`tare study PLATFORM` shows every option"
 
 
 @dataclass(frozen=True)

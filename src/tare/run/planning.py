@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -27,7 +27,7 @@ from tare.run.swaps.looking import boots_by_itself, look
 from tare.run.swaps.words import session_lines
 from tare.run.toolbox import require_additions, study_needs
 from tare.skips import LeftOut, lines_of
-from tare.study.cells import Batch, cell_label
+from tare.study.cells import Batch, Cell, cell_label, work_words
 from tare.study.plan import Plan, Skip
 from tare.study.quantities import format_duration
 from tare.study.sessions import part_of
@@ -219,8 +219,9 @@ def _show_cells(plan: Plan, console: Console) -> None:
     study = plan.study
     for arms, batch in _alike(plan):
         console.print(Text(f"{batch.scenario} on {', '.join(arms)}:", "bold"))
+        names = _names(batch.cells)
         for cell in batch.cells:
-            console.print(Text(f"  {cell_label(cell.id)}: {format_duration(cell.expected_s)}"))
+            console.print(Text(f"  {names[cell.id]}: {format_duration(cell.expected_s)}"))
     if study.sessions is not None:
         for line in session_lines(study, plan, partial(boots_by_itself, study)):
             console.print(Text(line, "bold" if line.startswith("swap") else "dim"), soft_wrap=True)
@@ -236,6 +237,17 @@ def _show_cells(plan: Plan, console: Console) -> None:
         f"{blocks} blocks of {cells} cells; about {format_duration(plan.block_s)} each{in_all}; "
         f"seed {plan.seed}"
     )
+
+
+def _names(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return what to call each cell; those that would be called alike have a number each."""
+    names = {c.id: work_words(c.workload, c.parameters, c.repeat) for c in cells}
+    often, seen = Counter(names.values()), Counter[str]()
+    for cell, name in names.items():
+        if often[name] > 1:
+            seen[name] += 1
+            names[cell] = f"{name} no. {seen[name]}"
+    return names
 
 
 def _order(batches: Iterable[Batch]) -> str:

@@ -8,14 +8,23 @@ from pathlib import Path
 from tare.platforms import tables
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.study.reference import render
+from tare.study.reference import render, render_markdown
+from tare.workloads.contract import Metric
+
+
+def study_reference() -> str:
+    """Return the reference of the study file, with all that is installed here, as Markdown."""
+    return render_markdown(build_catalog(), _metrics())
+
+
+def _metrics() -> dict[str, tuple[Metric, ...]]:
+    return {name: workload.metrics for name, workload in installed().workloads.items()}
 
 
 def generated() -> dict[str, str]:
     """Return the generated files of ``docs/`` by name."""
     parts = installed()
-    metrics = {name: workload.metrics for name, workload in parts.workloads.items()}
-    return {**render(build_catalog(), metrics), tables.PAGE: tables.render(parts.platforms)}
+    return {**render(build_catalog(), _metrics()), tables.PAGE: tables.render(parts.platforms)}
 
 
 def main(folder: Path) -> None:

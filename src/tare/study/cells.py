@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.study.placement import Placement
+from tare.study.quantities import format_number
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,38 @@ def cell_id(
 def cell_label(cell: str) -> str:
     """Return what of a cell's identity names the work: ``tick[samples=20000]``."""
     return cell.split("/", 3)[-1]
+
+
+def work_words(workload: str, parameters: Mapping[str, Any], repeat: int = 1) -> str:
+    """Return what names a cell's work for reading, such as ``tick[samples=20000]``.
+
+    Args:
+        workload: The study's label for the workload.
+        parameters: Those that the study sets, as plain values.
+        repeat: From 1; the first bears no number.
+    """
+    inside = parameter_words(parameters)
+    return f"{workload}{f'[{inside}]' if inside else ''}{f'#{repeat}' if repeat > 1 else ''}"
+
+
+def parameter_words(parameters: Mapping[str, Any]) -> str:
+    """Return parameters for reading, as ``samples=1000, metrics=(rate, loss)``."""
+    return ", ".join(f"{name}={value_words(value)}" for name, value in parameters.items())
+
+
+def value_words(value: Any) -> str:
+    """Return a parameter's value for reading; of a mapping only the names of what it holds."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, float):
+        return (
+            f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else format_number(value, 6)
+        )
+    if isinstance(value, Mapping):
+        return f"({', '.join(map(str, value))})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_words, value))}]"
+    return str(value)
 
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

@@ -15,7 +15,7 @@ from tare.study.hosting import ALWAYS, HostSpec
 from tare.study.yamltext import Problem, Sort, StudyError, parse
 
 SORT = Sort("a hosts file", "lines like `xen1: {ssh: xen1.example}`", "docs/hosts.md")
-HINT = "every key is described in docs/hosts.md"
+HINT = "`tare study host` describes every key of a host"
 HYPERVISORS = "hypervisors"
 """The key of that file which names no host."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")

@@ -11,6 +11,7 @@ from tare.study.baselines import as_stored, with_baselines, without_added
 from tare.study.build import build_study
 from tare.study.changes import NONE, Changed, Changes, change
 from tare.study.checking import Findings, KeyStyle
+from tare.study.explaining import hint_for
 from tare.study.hosts_file import KnownHosts, hosts_path
 from tare.study.model import Catalog, Study
 from tare.study.named_hosts import name_hosts
@@ -21,7 +22,6 @@ from tare.study.spreading import with_spread_hosts
 from tare.study.yamltext import Document, Path, Problem, StudyError, parse
 
 MOST_NAMED = 10
-HINT = "every key is described in docs/study.md"
 
 
 def load_study(
@@ -100,12 +100,13 @@ def parse_study(
     changed = change(document.data, changes)
     # Where an option cannot be followed, what else is wrong would be told of another study.
     if changed.problems:
-        raise StudyError(name, document.problems + changed.problems, HINT)
+        problems = document.problems + changed.problems
+        raise StudyError(name, problems, hint_for(problems, catalog))
     study, findings = build(changed.data)
     if document.problems or findings.found or study is None:
         already = build(document.data)[1] if changes != NONE else findings
-        found = _placed(findings, document, changed, already)
-        raise StudyError(name, document.problems + found, HINT)
+        problems = document.problems + _placed(findings, document, changed, already)
+        raise StudyError(name, problems, hint_for(problems, catalog))
     return with_baselines(study)
 
 

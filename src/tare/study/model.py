@@ -38,7 +38,7 @@ from tare.study.shape import Shape
 from tare.study.spreading import Spreadable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalog:
     """What a study may name: each platform's options and each workload's parameters.
 

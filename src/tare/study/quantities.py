@@ -236,14 +236,58 @@ Share = Annotated[
 """CPUs as a float; accepts ``0.5``, ``"50 %"`` of one CPU, ``"150%"``."""
 
 
-_LEAST_POWER, _MOST_POWER = -4, 5
-_PREFIXES = {-4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
+_LEAST_POWER, _MOST_POWER = -6, 6
+_PREFIXES = {
+    -6: "a", -5: "f", -4: "p", -3: "n", -2: "µ", -1: "m",
+    0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P", 6: "E",
+}  # fmt: skip
+MOST_PLAIN = 1e15
+"""From here on a number without a prefix has an exponent; below its inverse it is a limit."""
+_PLACES = 15
+_DAY_S, _DAYS_FROM_S = 86400.0, 72 * 3600.0
+
+
+def format_number(value: float, digits: int = 3, *, trim: bool = True, sign: bool = False) -> str:
+    """Return a number without an exponent, like ``1,230``, ``12.4`` or ``0.0000123``.
+
+    Args:
+        value: The number; from 1e15 on it has an exponent after all.
+        digits: Significant digits kept.
+        trim: Whether idle zeros after the point are left out, as in ``12``.
+        sign: Whether a number above 0 has a plus sign.
+    """
+    if not math.isfinite(value):
+        return str(value)
+    plus = "+" if sign else ""
+    if value == 0:
+        return f"{plus}0"
+    # Rounding first lets 999.96 become 1,000 and not 1.00e+03.
+    rounded = float(f"{value:.{digits - 1}e}")
+    if abs(rounded) >= MOST_PLAIN:
+        return f"{rounded:{plus}.{digits - 1}e}"
+    if abs(rounded) < 1 / MOST_PLAIN:
+        least = f"{1 / MOST_PLAIN:.{_PLACES}f}"
+        return f"less than {least}" if value > 0 else f"above -{least}"
+    places = max(digits - 1 - math.floor(math.log10(abs(rounded)) + 1e-12), 0)
+    text = f"{rounded:{plus},.{places}f}"
+    return text.rstrip("0").rstrip(".") if trim and "." in text else text
+
+
+def format_percent(share: float, digits: int = 2, *, trim: bool = True, sign: bool = False) -> str:
+    """Return a share as per cent: 0.0213 is ``2.1 %``, and 9.03 is ``903 %``."""
+    if not math.isfinite(share):
+        return f"{share} %"
+    if abs(share) >= 0.995:
+        # Whole per cents are what people read; two digits of 1,234 % would be 1,200 %.
+        digits = max(digits, len(str(int(abs(100 * share)))) if abs(share) < 1e13 else digits)
+    return f"{format_number(100 * share, digits, trim=trim, sign=sign)} %"
 
 
 def format_quantity(value: float, unit: str, *, digits: int = 3, trim: bool = False) -> str:
     """Return ``value`` with an SI prefix and ``digits`` significant digits, like ``12.4 GB/s``.
 
     A rate of something counted has no prefix, like ``1,000/s``: ``1.00 k/s`` reads as kilobytes.
+    Neither has a time from 1,000 s on: nobody says kiloseconds.
 
     Args:
         value: In ``unit``, without prefix.
@@ -253,7 +297,7 @@ def format_quantity(value: float, unit: str, *, digits: int = 3, trim: bool = Fa
     """
     if not math.isfinite(value):
         return with_unit(str(value), unit)
-    if unit in ("1", "") or unit.startswith("1/"):
+    if unit in ("1", "") or unit.startswith("1/") or (unit == "s" and abs(value) >= 999.5):
         number, prefix = _counted(value, digits), ""
         trim = trim or (value == 0 and unit.startswith("1/"))
     else:
@@ -273,11 +317,9 @@ def with_unit(number: str, unit: str, prefix: str = "") -> str:
 
 def _counted(value: float, digits: int) -> str:
     """Return a number that no prefix goes with: of a ratio or a rate it says little to a reader."""
-    # Rounding first lets 999.96 become 1,000 and not 1.00e+03.
-    rounded = float(f"{value:.{digits - 1}e}")
-    if 1000 <= abs(rounded) < 1e12:
-        return f"{rounded:,.{max(digits - len(str(int(abs(rounded)))), 0)}f}"
-    return f"{rounded:#.{digits}g}".rstrip(".")
+    if value == 0:
+        return f"{0:.{digits - 1}f}"
+    return format_number(value, digits, trim=False)
 
 
 def _scaled(value: float, digits: int) -> tuple[str, int]:
@@ -289,13 +331,13 @@ def _scaled(value: float, digits: int) -> tuple[str, int]:
     power = min(max(exponent // 3, _LEAST_POWER), _MOST_POWER)
     if 1 <= abs(rounded) < 1000:
         power = 0
-    scaled = rounded / 1000.0**power
-    whole = len(str(int(abs(scaled))))
-    return f"{scaled:.{max(digits - whole, 0)}f}", power
+    return format_number(rounded / 1000.0**power, digits, trim=False), power
 
 
 def format_duration(seconds: float) -> str:
     """Return a duration as people say it: ``68 µs``, ``3.1 ms``, ``12.5 s``, ``4 min 05 s``.
+
+    From three days on it is in days: ``3 d 04 h``.
 
     Args:
         seconds: The duration; may be negative.
@@ -305,18 +347,33 @@ def format_duration(seconds: float) -> str:
     sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
     if seconds < 59.95:
         text = format_quantity(seconds, "s")
-        number, _, unit = text.partition(" ")
+        number, _, unit = text.rpartition(" ")
         number = number.rstrip("0").rstrip(".") if "." in number else number
         return f"{sign}{number} {unit}"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{sign}{minutes} min {rest:02d} s" if rest else f"{sign}{minutes} min"
     hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{sign}{hours} h {minutes:02d} min" if minutes else f"{sign}{hours} h"
+    if seconds < _DAYS_FROM_S:
+        return f"{sign}{hours} h {minutes:02d} min" if minutes else f"{sign}{hours} h"
+    days, hours = divmod(round(seconds / 3600), 24)
+    if seconds >= MOST_PLAIN:
+        return f"{sign}{format_number(seconds / _DAY_S)} d"
+    return f"{sign}{days:,} d {hours:02d} h" if hours else f"{sign}{days:,} d"
+
+
+_BINARY = {
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+    "PiB": 1 << 50,
+    "EiB": 1 << 60,
+}
 
 
 def format_size(size: float) -> str:
-    """Return a size in binary units with at most three digits after the point: ``512 MiB``.
+    """Return a size in binary units with four significant digits: ``512 MiB``, ``1.25 PiB``.
 
     Args:
         size: Bytes; may be negative.
@@ -324,7 +381,7 @@ def format_size(size: float) -> str:
     if not math.isfinite(size):
         return f"{size} B"
     scale, unit = 1, "B"
-    for name in ("KiB", "MiB", "GiB", "TiB"):
-        if abs(size) >= SIZE_UNITS[name]:
-            scale, unit = SIZE_UNITS[name], name
-    return f"{size / scale:.4g} {unit}"
+    for name, bytes_of_unit in _BINARY.items():
+        if abs(size) >= bytes_of_unit:
+            scale, unit = bytes_of_unit, name
+    return f"{format_number(size / scale, 4).replace(',', '')} {unit}"

@@ -84,7 +84,9 @@ class Sort:
     described: str
 
 
-STUDY = Sort("a study", "lines like `study: NAME`, `arms:`, `workloads:`", "docs/study.md")
+STUDY = Sort(
+    "a study", "lines like `study: NAME`, `arms:`, `workloads:`", "`tare study introduction`"
+)
 
 
 @dataclass

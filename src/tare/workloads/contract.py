@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from tare.study.quantities import with_unit
+from tare.study.quantities import format_number, with_unit
 from tare.workloads.additions import Additions
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Metric:
             zero = self.better != "higher"
         if value == 0 and zero:
             return ""
-        told = with_unit(f"{value:g}", self.unit)
+        told = with_unit(format_number(value, 6), self.unit)
         return f"{self.name} is {told}, and cannot be {'0 or ' * (not zero)}less"
 
 

@@ -11,7 +11,7 @@ from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.units import kernel_units
 from tare.platforms.qemu.enlightenments import KVM_NAME, told_by_kvm
-from tare.study.quantities import format_size
+from tare.study.quantities import format_number, format_size
 
 UUID = "/sys/class/dmi/id/product_uuid"
 LOOK_S = 30.0
@@ -70,7 +70,7 @@ class Look:
     def steal(self) -> str:
         """Whether the hypervisor tells how much CPU time others had: in words, never as a zero."""
         if self.steal_s > 0:
-            return f"told ({self.steal_s:.3g} s since it booted)"
+            return f"told ({format_number(self.steal_s)} s since it booted)"
         seen = self.proof.get("hypervisor", {})
         # An agent says itself whether it is; it also finds VMware's stealclock.
         known = seen.get("tells_steal") or seen.get("type") == TELLS_STEAL

@@ -14,7 +14,7 @@ from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_
 from tare.platforms.scheduling import Scheduling
 from tare.platforms.xen import rtds
 from tare.platforms.xen.rtds import Rtds
-from tare.study.quantities import Duration, Share, format_duration, format_quantity
+from tare.study.quantities import Duration, Share, format_duration, format_percent, format_quantity
 
 DEFAULT_WEIGHT = 256
 """What Xen gives every domain (xen/common/sched/credit.c, CSCHED_DEFAULT_WEIGHT)."""
@@ -355,7 +355,9 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
             if wanted.reservation is not None:
                 every = wanted.period or (None if prefix else self.period)
                 period = format_duration(every or rtds.DEFAULT_PERIOD_S)
-                parts.append(f"{prefix}reservation {wanted.reservation * 100:.4g} % per {period}")
+                parts.append(
+                    f"{prefix}reservation {format_percent(wanted.reservation, 4)} per {period}"
+                )
         if self.extra_time is False:
             parts.append("no extra time")
         return parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
+from tare.analysis.formatting import format_number, format_quantity
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
@@ -90,7 +90,7 @@ def _drawn(bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, width: flo
     for tick in linear_ticks(0.0, most, 5 if width > NARROW else 3):
         x = left + tick * scale
         canvas.rule(x, top, x, top + 4, RULE)
-        words = f"{100 * tick:g} %" if unit == SHARE else tick_label(tick, unit)
+        words = f"{format_number(100 * tick, 6)} %" if unit == SHARE else tick_label(tick, unit)
         canvas.text(x, top + 12, words, size=10, ink=SOFT, align="center")
     return canvas.spec(top + FOOT)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.course import Course, Step
+from tare.analysis.formatting import format_number
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within
@@ -58,8 +59,8 @@ def _told(course: Course) -> str:
     longest = max(step.max_s for step in course.steps)
     failed = sum(step.failed for step in course.steps)
     return (
-        f"{marked(course.arm, course.emulated)}: median {middle:.3g} s, longest {longest:.3g} s, "
-        f"{failed} failed"
+        f"{marked(course.arm, course.emulated)}: median {format_number(middle)} s, "
+        f"longest {format_number(longest)} s, {failed} failed"
     )
 
 

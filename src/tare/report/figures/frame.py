@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tare.analysis.formatting import format_number
 from tare.report.words import short
 
 FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
@@ -89,7 +90,7 @@ def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
 
 def times(ratio: float) -> str:
     """Return a tick's ratio as people say it: ``1×``, ``1.05×``, ``200×``."""
-    return f"{ratio:.6g}×"
+    return f"{format_number(ratio, 6)}×"
 
 
 SMALL_LETTER = 5.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
+from tare.analysis.formatting import format_number, format_quantity
 from tare.analysis.monitoring import ARMS_HOST, Monitor, Track, host_named, is_host
 from tare.analysis.rundata import SUBJECT
 from tare.report.figures.axes import linear_ticks, tick_label
@@ -256,5 +256,5 @@ def _time_axis(
 
 def _tick(value: float, panel: Panel) -> str:
     if not panel.unit:
-        return f"{value:g}"
+        return format_number(value, 6)
     return f"{value:.0%}" if panel.unit == "1" else tick_label(value, panel.unit)

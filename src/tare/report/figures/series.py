@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from tare.analysis.formatting import format_number
 from tare.analysis.model import SeriesSummary
 from tare.report.figures.axes import Axis, linear_ticks, log_axis
 from tare.report.figures.canvas import Canvas
@@ -94,8 +95,8 @@ def scatter_figure(
         name=name,
         title=f"{part}: duration against {'sample number' if counted else 'time'}",
         description="; ".join(
-            f"{labels[arm]}: {s.count} samples between {s.least * NANO:.4g} s and "
-            f"{s.greatest * NANO:.4g} s"
+            f"{labels[arm]}: {s.count} samples between {format_number(s.least * NANO, 4)} s and "
+            f"{format_number(s.greatest * NANO, 4)} s"
             for arm, s in series.items()
         ),
         spec=canvas.spec(plot.top + PANEL + TITLE + 3),
@@ -259,6 +260,6 @@ def _share(decade: int) -> str:
 
 def _quantiles(summary: SeriesSummary) -> str:
     return ", ".join(
-        f"{100 * quantile.q:.6g} % within {quantile.value * NANO:.4g} s"
+        f"{100 * quantile.q:.6g} % within {format_number(quantile.value * NANO, 4)} s"
         for quantile in summary.quantiles
     )

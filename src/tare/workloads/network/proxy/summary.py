@@ -7,6 +7,7 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from tare.study.quantities import format_number
 from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy.account import (
@@ -161,8 +162,9 @@ def _overloaded(offered: Mapping[str, Any], rate: float) -> list[str]:
     if not offered.get("overloaded"):
         return []
     return [
-        f"{offered['per_s']:g} requests/s were offered, and {rate:.0f} requests/s are what goes "
-        "through: the latency there is that of overload; offer less"
+        f"{format_number(offered['per_s'], 6)} requests/s were offered, and "
+        f"{rate:.0f} requests/s are what goes through: the latency there is that of overload; "
+        "offer less"
     ]
 
 
