@@ -340,7 +340,7 @@ def test_a_twin_that_differs_is_told_at_the_top_with_what_hangs_on_it() -> None:
     found = compared(metric=twin, blocks=12)
     assert found.notes[0].startswith("The A/A pair failed: bare-again and bare are the same")
     assert "better with the twin, inconclusive without" in found.notes[1]
-    assert lead(found).startswith("Identical arms were told apart here (tick). ")
+    assert lead(found).startswith("Identical arms were told apart here (tick/time). ")
     fine = compared(blocks=12)
     assert not any("A/A pair failed" in note for note in fine.notes)
     assert "told apart" not in lead(fine)

@@ -59,7 +59,13 @@ def test_verdicts(change: dict[str, Any], verdict: VerdictWord) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1.0125, "1.012"), (0.0451, "0.0451"), (45.24, "45.2"), (0.0, "0"), (8.75e12, "8.8e+12")],
+    [
+        (1.0125, "1.012"),
+        (0.0451, "0.0451"),
+        (45.24, "45.2"),
+        (0.0, "0"),
+        (8.75e12, "8,750,000,000,000"),
+    ],
 )
 def test_ratios_are_written_with_the_digits_they_deserve(value: float, text: str) -> None:
     assert significant(value) == text

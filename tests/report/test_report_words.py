@@ -6,5 +6,5 @@ from tare.report.words import told
 
 
 def test_parameters_with_keys_of_their_own_do_not_fill_a_line() -> None:
-    assert told({"argv": ["x"], "metrics": {"a": {"unit": "s"}}, "runs": 2}) == "argv=['x'], runs=2"
+    assert told({"argv": ["x"], "metrics": {"a": {"unit": "s"}}, "runs": 2}) == "argv=[x], runs=2"
     assert told({}) == ""

@@ -81,7 +81,7 @@ def test_fields_are_found_in_json_as_a_whole_or_in_the_last_line() -> None:
         ("no json", {"field": "a"}, "neither its whole output nor the last line is JSON"),
         ('{"a": {}}', {"field": "a.b"}, "nothing at `a.b`"),
         ('{"a": [1]}', {"field": "a[1]"}, "nothing at `a[1]`"),
-        ('{"a": "1"}', {"field": "a"}, "'1', not a finite number"),
+        ('{"a": "one"}', {"field": "a"}, "'one', not a finite number"),
         ('{"a": true}', {"field": "a"}, "True, not a finite number"),
         ('{"a": NaN}', {"field": "a"}, "nan, not a finite number"),
     ],

@@ -122,7 +122,8 @@ def decide(
         does not keep a run going.
     """
     if blocks_done >= most:
-        return Decision(False, f"{blocks_done} blocks are done, the most asked for", None)
+        done = "1 block is" if blocks_done == 1 else f"{blocks_done} blocks are"
+        return Decision(False, f"{done} done, the most asked for", None)
     if blocks_done < least:
         return Decision(True, f"{blocks_done} of at least {least} blocks are done", None)
     given = tuple(values)

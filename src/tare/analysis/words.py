@@ -15,6 +15,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
 from tare.events.results import Break, PlatformResult
+from tare.study.blocks import SMOKE_RUN
 from tare.study.cells import parameter_words
 from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ONE_KERNEL
 
@@ -156,7 +157,9 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
     """
     notes = []
     least = least_blocks(level)
-    if blocks < least:
+    if all((run.study.get("blocks") or {}).get("most") == 1 for run in runs):
+        notes.append(f"{SMOKE_RUN[0].upper()}{SMOKE_RUN[1:]}.")
+    elif blocks < least:
         notes.append(
             f"Only {_blocks(blocks)}: {least} are the least for a verdict, so all is preliminary."
         )

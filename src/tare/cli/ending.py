@@ -191,6 +191,7 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
     from tare.events.chain import read_seal
     from tare.run.closing import closing
     from tare.run.folder import RunFolder
+    from tare.study.blocks import SMOKE_RUN
 
     data = write_report(directory)
     if finished is not None and finished.type != "waiting":
@@ -210,6 +211,8 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
         tell(f"no cell of {arm} counts: {reason}", "bold red")
     for line, style in closing(finished):
         tell(line, style)
+    if (data.study.get("blocks") or {}).get("most") == 1:
+        tell(f"this was {SMOKE_RUN}", "yellow")
     if finished.status != "complete" or finished.cells.get("failed") or silent:
         raise typer.Exit(EXIT_FAULT)
 

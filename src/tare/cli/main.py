@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import errno
 import gc
 import json
+import os
 import signal
 import sys
 import time
@@ -396,6 +398,12 @@ def main() -> int:
     except BrokenPipeError:
         return EXIT_FAULT
     except OSError as error:
+        if error.errno == errno.EIO and not os.isatty(sys.stdout.fileno()):
+            # The terminal was closed before its signal came.
+            from tare.run.interrupt import leave_terminal
+
+            leave_terminal()
+            return EXIT_INTERRUPTED
         return _say_error(unusable(error), EXIT_INPUT)
     return 0
 

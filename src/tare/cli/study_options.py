@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tare.cli import completing
 from tare.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,23 +62,42 @@ HostsFile = Annotated[
 Arms = Annotated[
     list[str] | None,
     typer.Option(
-        "--arm", metavar="A,B", help="Only these arms and the baseline, as in --arm kvm,xen-pv."
+        "--arm",
+        metavar="A,B",
+        help="Only these arms and the baseline, as in --arm kvm,xen-pv.",
+        autocompletion=completing.arms,
     ),
 ]
 Workloads = Annotated[
     list[str] | None,
-    typer.Option("--workload", metavar="W", help="Only these workloads, by their labels."),
+    typer.Option(
+        "--workload",
+        metavar="W",
+        help="Only these workloads, by their labels.",
+        autocompletion=completing.workloads,
+    ),
 ]
 Scenarios = Annotated[
-    list[str] | None, typer.Option("--scenario", metavar="S", help="Only these scenarios.")
+    list[str] | None,
+    typer.Option(
+        "--scenario",
+        metavar="S",
+        help="Only these scenarios.",
+        autocompletion=completing.scenarios,
+    ),
 ]
 Blocks = Annotated[
-    int | None, typer.Option(metavar="N", help="Exactly so many blocks, no fewer and no more.")
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Exactly so many blocks, no fewer and no more; 1 is a smoke run, without verdicts.",
+    ),
 ]
 Values = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
+        autocompletion=completing.values,
         metavar="KEY=VALUE",
         help="Set one value of the study, as YAML, as in --set shape.memory=1GiB or "
         "--set workloads.tick.samples=1000 or --set arms.kvm.cpu=EPYC. May be repeated.",

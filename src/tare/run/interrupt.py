@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Protocol
 
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -79,7 +82,12 @@ def listening(request: Stoppable) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in _HEARD}
     loop.add_signal_handler(signal.SIGINT, request.polite)
     loop.add_signal_handler(signal.SIGTERM, request.urgent, "SIGTERM")
-    loop.add_signal_handler(signal.SIGHUP, request.urgent, "the terminal was closed")
+
+    def hung_up() -> None:
+        leave_terminal()
+        request.urgent("the terminal was closed")
+
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
     try:
         yield
     finally:
@@ -114,7 +122,25 @@ def hear_no_more() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _as_ctrl_c(*_: object) -> None:
+def leave_terminal() -> None:
+    """Let all that is printed to a terminal from now on go nowhere: it was closed.
+
+    Writing to it fails otherwise (EIO), which would end the command with another status than an
+    interrupted one. What is printed to a file or a pipe goes on.
+    """
+    with suppress(OSError), Path(os.devnull).open("r+b") as nowhere:
+        null = os.fstat(nowhere.fileno()).st_rdev
+        for stream in (1, 2):
+            with suppress(OSError):
+                there = os.fstat(stream)
+                # A terminal that was closed does not answer `isatty` any more.
+                if stat.S_ISCHR(there.st_mode) and there.st_rdev != null:
+                    os.dup2(nowhere.fileno(), stream)
+
+
+def _as_ctrl_c(number: int, *_: object) -> None:
+    if number == signal.SIGHUP:
+        leave_terminal()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # In the background of a script Ctrl-C is for others, and this signal is not.
         raise KeyboardInterrupt

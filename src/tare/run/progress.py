@@ -44,7 +44,7 @@ from tare.run.account import NOTHING_COMPARED, nothing_compared
 from tare.run.calibration_words import calibration_lines
 from tare.run.doing import Doing, Stage, doing_lines
 from tare.skips import LeftOut, lines_of
-from tare.study.cells import work_words
+from tare.study.cells import cell_label, work_words
 from tare.study.quantities import format_duration, with_unit
 
 SILENCE_S = 60.0
@@ -150,7 +150,8 @@ class Tally:
                 self._where.pop(event.machine, None)
             case CellStarted():
                 self._where[event.cell] = host = self._host_of(event.block, event.arm)
-                work = work_words(event.workload, event.parameters)
+                given = event.parameters
+                work = work_words(event.workload, given) if given else cell_label(event.cell)
                 what = f"{event.arm} / {event.scenario}: {work}"
                 self.hosts[host] = Doing(what, stage="measuring")
             case CellFinished():

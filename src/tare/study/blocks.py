@@ -13,6 +13,7 @@ FEWEST_BLOCKS_FOR_A_VERDICT = 6
 """Flipping the signs of fewer blocks cannot reach p < 0.05 (2/2^6 = 0.031), whatever the values."""
 LEAST_BLOCKS = 8
 """As many as reach p < 0.01 (2/2^8 = 0.0078), where nothing else is asked."""
+SMOKE_RUN = "a smoke run of 1 block: it shows whether everything works, and gives no verdict"
 FEWEST_BLOCKS_FOR_POSITION = 10
 """With 8 blocks the degree of freedom that it costs takes power 0.82 to 0.63 (docs/statistics.md);
 with 10 blocks it leaves 0.91."""
@@ -23,13 +24,14 @@ class Blocks(Part):
 
     least: int = Field(
         LEAST_BLOCKS,
-        ge=2,
+        ge=1,
         le=10_000,
-        description="Blocks that are always run; of fewer than 6 all is preliminary.",
+        description="Blocks that are always run; of fewer than 6 all is preliminary, and 1 is a "
+        "smoke run, which shows that everything works and gives no verdict.",
     )
     most: int = Field(
         30,
-        ge=2,
+        ge=1,
         le=10_000,
         description="Blocks after which the run ends even if it is not yet precise; "
         "30, or `least` when that is greater.",

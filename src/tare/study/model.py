@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from tare.study.baselines import alike
-from tare.study.blocks import FEWEST_BLOCKS_FOR_A_VERDICT, Blocks
+from tare.study.blocks import FEWEST_BLOCKS_FOR_A_VERDICT, SMOKE_RUN, Blocks
 from tare.study.checking import shown, suggestion
 from tare.study.hosting import HostSpec, LabSpec, Part, or_list_of_names
 from tare.study.names import Slug
@@ -314,7 +314,9 @@ class Study(StudyFrame):
     def warnings(self) -> tuple[str, ...]:
         """What makes the study weaker than it could be, one sentence each."""
         found = []
-        if self.blocks.most < FEWEST_BLOCKS_FOR_A_VERDICT:
+        if self.blocks.most == 1:
+            found.append(SMOKE_RUN)
+        elif self.blocks.most < FEWEST_BLOCKS_FOR_A_VERDICT:
             found.append(
                 f"at most {self.blocks.most} blocks: of fewer than {FEWEST_BLOCKS_FOR_A_VERDICT} "
                 "all is preliminary; raise blocks.most"

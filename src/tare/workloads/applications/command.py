@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
@@ -16,10 +16,10 @@ from tare.study.forms import PACKAGE
 from tare.study.quantities import Duration
 from tare.study.study_path import StudyPath, folder_of
 from tare.workloads.additions import Additions
-from tare.workloads.applications import printed
+from tare.workloads.applications import figures, printed
 from tare.workloads.applications.program import TIMES, times_of, writes
 from tare.workloads.contract import Better, Kind, Metric, Parameters, Workload
-from tare.workloads.values import finite, number, words
+from tare.workloads.values import number, words
 
 KEPT_BYTES = 128 << 10
 """What is kept of the output. The agent's message holds 1 MiB, and a byte may take 6 in JSON."""
@@ -73,8 +73,11 @@ class CommandToolbox(Parameters):
 class CommandMetric(Parameters):
     """A figure of its output: by `regex` or by `field`."""
 
-    unit: Literal["s", "B", "B/s", "1/s", "1"] = Field(
-        description="In which unit the figure is once it is multiplied by `scale`."
+    unit: figures.Unit = Field(
+        description="In which unit the figure is once it is multiplied by `scale`. A unit that the "
+        "program prints behind the number, within the parentheses, counts instead: `12 MiB/s` is "
+        "read as such, and so are `3us`, `45 %` and `1,234`. Reports show seconds, bytes and "
+        "such, with prefixes."
     )
     better: Better = Field(description="Which direction is an improvement.")
     regex: str | None = Field(
@@ -82,14 +85,16 @@ class CommandMetric(Parameters):
         min_length=1,
         max_length=1000,
         description="A regular expression (Rust's syntax) with one pair of parentheses, around the "
-        "number. It is matched line by line; the last line that matches counts.",
+        "number, or the number and its unit. It is matched line by line; the last line that "
+        "matches counts.",
     )
     field: str | None = Field(
         default=None,
         min_length=1,
         max_length=1000,
         description="Where the number is in the JSON that it prints, as all of its output or as "
-        "the last line: keys with dots between, indices in brackets, like `runs[0].latency.p99`.",
+        "the last line: keys with dots between, indices in brackets, like `runs[0].latency.p99`; a "
+        'key that holds dots in quotes, like fio\'s `percentile."99.000000"`.',
     )
     scale: Annotated[float, BeforeValidator(_number)] = Field(
         default=1.0,
@@ -135,7 +140,7 @@ class CommandMetric(Parameters):
         values = self.values or ("above-zero" if self.better == "higher" else "any")
         return Metric(
             name,
-            self.unit,
+            figures.scale_of(self.unit)[0],
             self.better,
             summary,
             self.kind,
@@ -336,7 +341,8 @@ def _figures(metrics: Mapping[str, CommandMetric], output: str) -> dict[str, flo
 
 def _figure(metric: CommandMetric, output: str, document: Any) -> float:
     if metric.field is not None:
-        found = printed.number_by_field(document, metric.field)
+        text, name = printed.text_by_field(document, metric.field), metric.field
     else:
-        found = printed.number_by_pattern(output, str(metric.regex))
-    return finite(found * metric.scale, f"{found} times {metric.scale}")
+        pattern = str(metric.regex)
+        text, name = printed.text_by_pattern(output, pattern), f"what `{pattern}` finds"
+    return figures.figure(text, name, metric.unit, metric.scale)

@@ -9,14 +9,36 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tare.workloads.values import finite, shortened
 
 MOST_CHARACTERS = 1 << 20
 LINES_TOLD = 5
-_STEP = re.compile(r"([^.\[\]]+)|\[([0-9]{1,9})\]")
-_FIELD = re.compile(r"(?:[^.\[\]]+|\[[0-9]{1,9}\])(?:\.[^.\[\]]+|\[[0-9]{1,9}\])*")
+_BARE = re.compile(r"[^.\[\]]+")
+_INDEX = re.compile(r"\[([0-9]{1,9})\]")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'')
+_HOW = (
+    "write keys with dots between, indices in brackets, and a key that holds dots in quotes, like "
+    '`runs[0].latency.p99` or `jobs[0].read.percentile."99.000000"`'
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a path into a JSON document.
+
+    Args:
+        key: A key, or None.
+        index: An index of a list, from 0; None where it is a key.
+        quoted: Whether the key is meant as it is, with all its dots.
+    """
+
+    key: str | None = None
+    index: int | None = None
+    quoted: bool = False
 
 
 def require_pattern(pattern: str, *, groups: int | None = None) -> None:
@@ -44,19 +66,18 @@ def require_pattern(pattern: str, *, groups: int | None = None) -> None:
         )
 
 
-def number_by_pattern(text: str, pattern: str) -> float:
-    """Return the number in the parentheses of ``pattern``, from the last line that matches.
+def text_by_pattern(text: str, pattern: str) -> str:
+    """Return what is in the parentheses of ``pattern``, from the last line that matches.
 
     Raises:
         KeyError: No line matches.
-        ValueError: What stands there is no finite number.
     """
     import polars
 
     found = polars.Series(_lines(text), dtype=polars.String).str.extract(pattern, 1).drop_nulls()
     if found.is_empty():
         raise KeyError(pattern)
-    return finite(found[-1], f"what `{pattern}` finds")
+    return str(found[-1])
 
 
 def matches(text: str, pattern: str) -> bool:
@@ -66,43 +87,114 @@ def matches(text: str, pattern: str) -> bool:
     return bool(polars.Series(_lines(text), dtype=polars.String).str.contains(pattern).any())
 
 
-def require_field(path: str) -> None:
-    """See that a field's path can be used: keys with dots between, indices in brackets.
+def steps_of(path: str) -> tuple[Step, ...]:
+    """Return the steps of a field's path.
+
+    Keys stand with dots between, indices in brackets. A key in quotes, also in brackets, is meant
+    as it is: ``percentile."99.000000"``, ``percentile["99.000000"]``.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: It is no such path.
     """
-    if not _FIELD.fullmatch(path):
-        raise ValueError(
-            f"{shortened(path)} is no path of a field: write keys with dots between and indices "
-            "in brackets, like `runs[0].latency.p99`"
-        )
+    steps: list[Step] = []
+    at = 0
+    while at < len(path):
+        begins = at == 0
+        if path[at] == "." and not begins:
+            at += 1
+            step, at = _key(path, at)
+        elif path[at] == "[":
+            step, at = _bracketed(path, at)
+        elif begins:
+            step, at = _key(path, at)
+        else:
+            raise _no_path(path, at)
+        steps.append(step)
+    if not steps:
+        raise _no_path(path, 0)
+    return tuple(steps)
 
 
-def number_by_field(document: Any, path: str) -> float:
-    """Return the number at ``path`` in a JSON document.
+def _key(path: str, at: int) -> tuple[Step, int]:
+    if quoted := _QUOTED.match(path, at):
+        end = quoted.end()
+        if end == len(path) or path[end] in ".[":
+            return Step(key=_unquoted(quoted[0], path, at), quoted=True), end
+    bare = _BARE.match(path, at)
+    if bare is None:
+        raise _no_path(path, at)
+    return Step(key=bare[0]), bare.end()
+
+
+def _bracketed(path: str, at: int) -> tuple[Step, int]:
+    if index := _INDEX.match(path, at):
+        return Step(index=int(index[1])), index.end()
+    quoted = _QUOTED.match(path, at + 1)
+    if quoted is None or path[quoted.end() : quoted.end() + 1] != "]":
+        raise _no_path(path, at)
+    return Step(key=_unquoted(quoted[0], path, at), quoted=True), quoted.end() + 1
+
+
+def _unquoted(text: str, path: str, at: int) -> str:
+    if text.startswith("'"):
+        return text[1:-1]
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        raise _no_path(path, at) from None
+
+
+def _no_path(path: str, at: int) -> ValueError:
+    return ValueError(f"{shortened(path)} is no path of a field from character {at + 1} on: {_HOW}")
+
+
+def require_field(path: str) -> None:
+    """See that a field's path can be used; raises ValueError, as :func:`steps_of`."""
+    steps_of(path)
+
+
+def text_by_field(document: Any, path: str) -> str:
+    """Return the number at ``path`` in a JSON document as text, with its unit where it has one.
 
     Args:
         document: What `json_of` returned.
-        path: Keys with dots between, from 0 counted indices in brackets: ``runs[0].latency.p99``.
-            A key that itself holds a dot or a bracket cannot be named.
+        path: As :func:`steps_of` reads it. Keys without quotes are taken together where the
+            document has no key of the first alone: ``percentile.99.000000``.
 
     Raises:
         KeyError: There is no such field.
-        ValueError: It is no finite number.
+        ValueError: It is neither a number nor a text.
     """
-    value = document
-    for step in _STEP.finditer(path):
-        key, index = step[1], step[2]
-        if index is not None and isinstance(value, list) and int(index) < len(value):
-            value = value[int(index)]
-        elif key is not None and isinstance(value, dict) and key in value:
-            value = value[key]
-        else:
-            raise KeyError(path)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    value, steps = document, list(steps_of(path))
+    while steps:
+        value, taken = _into(value, steps, path)
+        del steps[:taken]
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{path} is {shortened(value)}, not a finite number")
-    return finite(value, path)
+    if isinstance(value, str):
+        return value
+    finite(value, path)
+    return repr(value)
+
+
+def _into(value: Any, steps: Sequence[Step], path: str) -> tuple[Any, int]:
+    """Return what one step, or several keys that are one, lead to, and how many those are."""
+    first = steps[0]
+    if first.index is not None:
+        if isinstance(value, list) and first.index < len(value):
+            return value[first.index], 1
+        raise KeyError(path)
+    if isinstance(value, dict):
+        name = first.key or ""
+        if name in value:
+            return value[name], 1
+        for count, step in enumerate(() if first.quoted else steps[1:], start=2):
+            if step.key is None or step.quoted:
+                break
+            name = f"{name}.{step.key}"
+            if name in value:
+                return value[name], count
+    raise KeyError(path)
 
 
 def json_of(text: str) -> Any:
