@@ -91,6 +91,9 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Of two runs, a page of all changes, one file."),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The effects or changes as JSON, for other programs.")
+    ] = False,
     accept_unfit: Annotated[
         bool,
         typer.Option(
@@ -114,7 +117,9 @@ def compare(
         if accept_unfit and not (gate or gates):
             raise InputError("--accept-unfit is about gates", "name a gate by --gate or --gates")
         told = (tuple(gate or ()), gates, tuple(floor or ()))
-        outcome = _compare(directories, baseline, told, Shown(pairs, form, out, html, accept_unfit))
+        outcome = _compare(
+            directories, baseline, told, Shown(pairs, form, out, html, accept_unfit, as_json)
+        )
     if outcome is not None:
         raise typer.Exit((BISECT if bisect else EXIT)[outcome])
 
@@ -148,6 +153,7 @@ class Shown:
     out: Path | None
     html: Path | None
     accept_unfit: bool = False
+    as_json: bool = False
 
 
 def _compare(
@@ -170,6 +176,13 @@ def _compare(
         if limits or gates:
             before, after = (compared_with(run, baseline) for run in runs)
             return _gate(before, after, told, shown, console)
+    if shown.as_json:
+        text_of_all = _as_json(directories, baseline)
+        if shown.out is None:
+            print(text_of_all, end="")
+        else:
+            put_for_user(shown.out, text_of_all, ELSEWHERE)
+        return None
     if shown.out is None:
         _tables(directories, baseline, console, pairs=shown.pairs)
         return None
@@ -198,6 +211,11 @@ def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Sho
         raise InputError("gates are about two runs", "name the run before and the run after")
     if shown.html is not None and runs != 2:
         raise InputError("--html is about two runs", "name the run before and the run after")
+    if shown.as_json and (gated or shown.pairs or shown.html is not None):
+        raise InputError(
+            "--json is of effects and changes alone",
+            "leave --gate, --pairs and --html out; gates have --format json",
+        )
     if shown.pairs and runs != 1:
         raise InputError("--pairs is about the arms of one run", "name one run")
 
@@ -220,6 +238,18 @@ def _tables(directories: Sequence[Path], baseline: str, console: Console, *, pai
         render_comparison(compared[0], console)
     else:
         render_changes(compared[0], compared[1], console)
+
+
+def _as_json(directories: Sequence[Path], baseline: str) -> str:
+    """Return the same as plain values, for other programs."""
+    from tare.report.as_json import changes_json, effects_json, together_json, written
+
+    if len(directories) > 2:
+        return written(together_json(effects_of(directories, baseline)))
+    runs = [loaded(directory) for directory in directories]
+    _require_different([run.run for run in runs])
+    compared = [compared_with(run, baseline) for run in runs]
+    return written(effects_json(*compared) if len(compared) == 1 else changes_json(*compared))
 
 
 def effects_of(directories: Sequence[Path], baseline: str) -> list[Comparison]:

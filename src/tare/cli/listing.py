@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tare.cli.telling import piped_or_terminal
 from tare.plaintext import plain
+
+if TYPE_CHECKING:
+    from tare.workloads.contract import Workload
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,12 +39,42 @@ def studies(
         _show({known: title_of(path) for known, path in shipped_studies().items()})
 
 
-def workloads() -> None:
+def workloads(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="As JSON, with metrics and parameters.")
+    ] = False,
+) -> None:
     """List what can be measured here, Tare's own workloads and installed ones."""
     from tare.registry import installed
 
     found = installed().workloads
+    if as_json:
+        listed = [_workload(workload) for _, workload in sorted(found.items())]
+        print(json.dumps({"version": 1, "workloads": listed}, indent=2, ensure_ascii=False))
+        return
     _show({name: workload.summary for name, workload in sorted(found.items())})
+
+
+def _workload(workload: Workload[Any]) -> dict[str, Any]:
+    """Return a workload as plain values; keys are only ever added."""
+    return {
+        "name": workload.name,
+        "summary": workload.summary,
+        "realtime": workload.realtime,
+        "needs": sorted(workload.needs),
+        "parameters": workload.parameters.model_json_schema().get("properties", {}),
+        "metrics": [
+            {
+                "name": metric.name,
+                "unit": metric.unit,
+                "better": metric.better,
+                "kind": metric.kind,
+                "headline": metric.headline,
+                "summary": metric.summary,
+            }
+            for metric in workload.metrics
+        ],
+    }
 
 
 def platforms() -> None:

@@ -159,6 +159,9 @@ def plan(
     pilot: Annotated[
         Path | None, typer.Option(help="The folder of a run that advises on blocks and repeats.")
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The plan as JSON, for other programs.")
+    ] = False,
 ) -> None:
     """Show the blocks and cells that would run, with a time estimate; start nothing.
 
@@ -170,7 +173,7 @@ def plan(
     from tare.cli.resolving import what_it_can_tell
     from tare.run.cache_wait import announced
     from tare.run.folder import open_folder
-    from tare.run.planning import headlines_of, plan_here, show_plan
+    from tare.run.planning import headlines_of, plan_here, plan_json, show_plan
 
     changes = changes_of(host, arm, workload, scenario, blocks, values)
     wanted, source = read_study(study, changes, hosts)
@@ -178,6 +181,9 @@ def plan(
         open_folder(pilot)
     with announced():
         outlook = asyncio.run(plan_here(wanted, source, seed, probe=probe))
+    if as_json:
+        print(json.dumps(plan_json(outlook), indent=2, ensure_ascii=False))
+        return
     show_plan(outlook, piped_or_terminal())
     for sentence in what_it_can_tell(wanted, headlines_of(outlook.plan), pilot):
         tell(f"  {sentence}")

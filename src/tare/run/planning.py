@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -174,6 +174,67 @@ def show_plan(outlook: Outlook, console: Console) -> None:
         console.print(
             Text("nothing was started for this plan; with --probe every arm is checked", "dim")
         )
+
+
+def plan_json(outlook: Outlook) -> dict[str, Any]:
+    """Return a plan as plain values; keys are only ever added, or `version` is raised.
+
+    Durations are in seconds.
+    """
+    plan, study = outlook.plan, outlook.plan.study
+    shown = range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1)
+    return {
+        "version": 1,
+        "study": study.study,
+        "title": study.title,
+        "seed": plan.seed,
+        "baseline": study.baseline,
+        "probed": outlook.probed,
+        "blocks": {"least": study.blocks.least, "most": study.blocks.most},
+        "seconds": {"block": plan.block_s, "least": plan.least_s, "most": plan.most_s},
+        "warnings": list(study.warnings),
+        "assumed": list(outlook.assumed),
+        "notes": list(plan.notes),
+        "arms": [
+            {
+                "arm": name,
+                "platform": study.arms[name].platform,
+                "description": outlook.descriptions[name],
+                "host": study.host_of(name),
+                "emulated": outlook.believed[name].verdict.emulated,
+                "mark": outlook.believed[name].verdict.mark,
+                "source": outlook.believed[name].source,
+            }
+            for name in plan.arms
+        ],
+        "skipped": [
+            {
+                "arm": part.arm,
+                "scenario": part.scenario,
+                "workload": part.workload,
+                "reason": part.reason,
+                "hint": part.hint,
+            }
+            for part in (_part(outlook, skip) for skip in plan.skipped)
+        ],
+        "cells": [
+            {
+                "arm": cell.arm,
+                "scenario": cell.scenario,
+                "workload": cell.workload,
+                "kind": cell.kind,
+                "parameters": dict(cell.parameters),
+                "repeat": cell.repeat,
+                "seconds": cell.expected_s,
+            }
+            for batch in plan.batches
+            for cell in batch.cells
+        ],
+        "order": [
+            [{"arm": batch.arm, "scenario": batch.scenario} for batch in plan.block(number)]
+            for number in shown
+        ],
+    }
 
 
 def _skips(outlook: Outlook) -> Iterator[Text]:
