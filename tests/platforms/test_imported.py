@@ -423,6 +423,7 @@ def test_commands_of_tares_own_come_back_as_they_were(wanted: dict[str, Any], sh
         (b" \n", "is empty"),
         (b"\xff\xfe", "is no text"),
         (b"<html/>", "begins with <html>"),
+        (b"<domain type='lxc'><vcpu>1</vcpu></domain>", "describes a container"),
         (b"<domain>", "no element found"),
         (b"<!DOCTYPE x [<!ENTITY a 'b'>]><domain/>", "document type"),
         (b"cores 2", "line 1 is no"),

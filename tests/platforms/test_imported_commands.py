@@ -34,6 +34,7 @@ def said(text: str) -> dict[str, Any]:
         ("qemu-system-x86_64 -accel tcg -accel kvm -m 1G", "tcg"),
         ("qemu-system-x86_64 -machine q35,accel=kvm:tcg -m 1G", "kvm"),
         ("qemu-system-x86_64 -machine q35,accel=hvf:tcg -m 1G", "tcg"),
+        ("qemu-system-x86_64 -accel kvm:tcg -m 1G", "kvm"),
         ("qemu-system-x86_64 -accel hvf -m 1G", "kvm"),
     ],
 )
@@ -107,6 +108,10 @@ def test_a_chain_of_nodes_is_followed_to_what_holds_the_data() -> None:
         ("nice --adjustment=7", {"scheduling": {"nice": 7}}, None),
         ("nice -12", {"scheduling": {"nice": 12}}, None),
         ("nice", {"scheduling": {"nice": 10}}, None),
+        ("nice -n-3 taskset -c 0", {"scheduling": {"nice": -3}, "emulator-cpus": [0]}, None),
+        ("systemd-run -pCPUQuota=50% -q --scope --", {"scheduling": {"cap": 0.5}}, None),
+        ("numactl -m0 -C1", {"numa-node": 0, "emulator-cpus": [1]}, None),
+        ("cpulimit -l 50 --", {}, "before QEMU: cpulimit"),
         ("numactl --membind=1 --cpunodebind=1", {"numa-node": 1}, "numactl --cpunodebind 1"),
         ("numactl -m 0 -C 2,3", {"numa-node": 0, "emulator-cpus": [2, 3]}, "vCPUs on CPUs 2,3"),
         ("numactl --interleave=all", {}, "numactl --interleave all"),
@@ -134,6 +139,20 @@ def test_what_starts_qemu_is_carried_over_or_listed(
         left(arm, note)
 
 
+def test_memory_of_several_nodes_is_not_that_of_the_last() -> None:
+    nodes = "-object memory-backend-ram,id=a{},size=1G,host-nodes={},policy=bind "
+    arm = imported(f"{QEMU} {nodes.format(0, 0)}{nodes.format(1, 1)}")
+    assert "numa-node" not in arm.said
+    left(arm, "memory of the NUMA nodes 0, 1")
+    both = f"{QEMU} -object memory-backend-ram,id=a,size=1G,host-nodes=0,host-nodes=1,policy=bind"
+    assert "numa-node" not in said(both)
+    assert said(f"{QEMU} {nodes.format(0, 1)}{nodes.format(1, 1)}")["numa-node"] == 1
+    of_proxmox = "memory: 512\nnuma: 1\nnuma0: cpus=0,hostnodes={},memory=512,policy=bind\n"
+    assert said(of_proxmox.format(1))["numa-node"] == 1
+    assert "numa-node" not in said(of_proxmox.format("0-1"))
+    left(imported(of_proxmox.replace("bind", "preferred").format(1)), "numa0 hostnodes=1: ")
+
+
 def test_the_environment_is_named_without_its_values() -> None:
     arm = imported(f"sudo env TOKEN=s3cret-value LC_ALL=C {QEMU}")
     assert "s3cret-value" not in arm.text() and "environment TOKEN" in arm.text()
@@ -155,6 +174,12 @@ def test_the_environment_is_named_without_its_values() -> None:
             "768MiB",
             None,
         ),
+        (
+            "-object memory-backend-ram,id=a,size=256M -device pc-dimm,memdev=a -m 512",
+            "768MiB",
+            None,
+        ),
+        ("-machine q35,memory-backend=a -object memory-backend-ram,id=a,size=2G", "2GiB", None),
         ("-m 512 -device pc-dimm,id=x,memdev=none", "512MiB", "-device pc-dimm x: its size"),
     ],
 )
@@ -176,6 +201,7 @@ def test_memory_is_read_as_qemu_reads_it(words: str, memory: str, note: str | No
         ("-smp sockets=2,dies=2,clusters=1,cores=2,threads=2", 16, "threads of a core"),
         ("-smp cores=3", 3, None),
         ("-smp 4,sockets=2,clusters=2,cores=1", 4, "-smp clusters=2"),
+        ("-device kvm64-x86_64-cpu,id=c1 -smp 1,maxcpus=4", 2, None),
         ("-smp 1,maxcpus=4 -device kvm64-x86_64-cpu,id=c1 -device kvm64-x86_64-cpu,id=c2", 3, None),
     ],
 )

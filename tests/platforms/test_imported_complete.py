@@ -15,6 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from platforms.test_imported import OVF
 from tare.errors import InputError
 from tare.platforms.imported.arm import Arm
 from tare.platforms.imported.read import import_bytes
@@ -244,6 +245,22 @@ def test_each_property_of_a_disk_of_proxmox_is_listed_unless_it_is_read(name: st
 
 
 # The others.
+
+
+@pytest.mark.parametrize(
+    "place", ["DiskSection>", "VirtualSystem ovf:id=", "VirtualHardwareSection>", "Envelope xmlns="]
+)
+def test_each_element_of_a_descriptor_is_carried_over_or_listed(place: str) -> None:
+    start = OVF.index(">", OVF.index(f"<{place}")) + 1
+    text = f"{OVF[:start]}<zulu quagga='1'><zebra>5</zebra></zulu>{OVF[start:]}"
+    assert has(notes(imported(text)), "zulu", "quagga", "zebra")
+
+
+@pytest.mark.parametrize("name", ["Reservation", "Limit", "Weight", "CoresPerSocket", "Zebra"])
+def test_each_field_of_an_item_is_carried_over_or_listed(name: str) -> None:
+    field = f"<rasd:{name}>17</rasd:{name}><rasd:ResourceType>4<"
+    said = notes(imported(OVF.replace("<rasd:ResourceType>4<", field)))
+    assert has(said.lower(), name.lower())
 
 
 @given(st.dictionaries(WORDS, st.integers(1, 9), min_size=1, max_size=5))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tare.platforms.imported.cpu_tuning import OWN_CPU
+from tare.platforms.imported.ledger import shown
 from tare.platforms.imported.model import Found
 from tare.platforms.imported.numbers import cpu_set, fraction, whole
 
@@ -97,6 +99,7 @@ class Line:
         words: The words after it.
         others: How many further command lines of QEMU's the text has.
         unread: How many further lines the text has.
+        in_table: Whether the words before the program are columns of ps(1).
     """
 
     before: tuple[str, ...]
@@ -104,6 +107,7 @@ class Line:
     words: tuple[str, ...]
     others: int = 0
     unread: int = 0
+    in_table: bool = False
 
     @property
     def arch(self) -> str:
@@ -141,6 +145,7 @@ def find_line(text: str) -> Line:
     elif _is_table(text):
         lines = [_line(_unquoted(each)) for each in text.splitlines() if each.strip()]
         line = _chosen(lines)
+        line = line and replace(line, in_table=True)
     else:
         line = _of_script(text)
     if line is None:
@@ -191,8 +196,11 @@ def _is_table(text: str) -> bool:
     if _HEADER.match(text) or _UNQUOTED_JSON.search(text):
         return True
     first = next((line for line in text.splitlines() if line.strip()), "").split()
-    place = next((at for at, word in enumerate(first) if PROGRAM.search(word)), 0)
-    return place > 0 and any(word.isdigit() for word in first[: min(place, 3)])
+    before = list(itertools.takewhile(lambda word: not PROGRAM.search(word), first))
+    if not before or before[0].rpartition("/")[2] in WRAPPERS or before == first:
+        return False
+    # The number of the process comes first, or after the user.
+    return before[0].isdigit() or (len(before) > 1 and before[1].isdigit())
 
 
 def _unquoted(line: str) -> list[str]:
@@ -229,12 +237,13 @@ def _program(words: Sequence[str]) -> int | None:
     return None
 
 
-def take_wrappers(found: Found, words: Sequence[str]) -> None:
+def take_wrappers(found: Found, words: Sequence[str], *, in_table: bool) -> None:
     """Take what the words before QEMU say: where it runs, and how it is scheduled.
 
     Args:
         found: What was gathered.
         words: Wrappers such as ``taskset -c 2-3 chrt -f 50``, assignments, columns of ps(1).
+        in_table: Whether the words may be columns of ps(1).
     """
     place = 0
     while place < len(words):
@@ -245,10 +254,10 @@ def take_wrappers(found: Found, words: Sequence[str]) -> None:
             found.set_aside(f"environment {word.partition('=')[0]}")
         elif name in WRAPPERS:
             place = _take_one(found, name, words, place)
-        elif name == "qemu-bridge-helper" or not _COLUMN.fullmatch(word):
-            found.leave(f"word before QEMU: {word if len(word) < 40 else word[:20]}")
-        else:
+        elif in_table and _COLUMN.fullmatch(word):
             found.set_aside(f"column {word}")
+        else:
+            found.leave(f"before QEMU: {shown('', word).removeprefix('=') or 'a word'}")
 
 
 def _take_one(found: Found, name: str, words: Sequence[str], place: int) -> int:
@@ -260,6 +269,9 @@ def _take_one(found: Found, name: str, words: Sequence[str], place: int) -> int:
         word = words[place]
         if word.startswith("-") and word != "-" and not operands:
             option, equals, value = word.partition("=")
+            if word[:2] in wrapper.valued and len(word) > 2:
+                # A short option with its value in the same word.
+                option, equals, value = word[:2], "=", word[2:]
             place += 1
             if not equals and option in wrapper.valued and place < len(words):
                 value = words[place]

@@ -36,15 +36,24 @@ WHY = DEVICES_WHY | {
 }
 
 
+CONTAINERS = frozenset({"lxc", "openvz", "vz"})
+"""Types of domains that share the host's kernel."""
+
+
 def read_domain(root: Node) -> Found:
     """Return what a domain says.
 
     Args:
         root: The element ``domain``.
+
+    Raises:
+        ValueError: It describes a container.
     """
     found = Found(described=True)
     root.touched = True
     kind = root.get("type")
+    if kind in CONTAINERS:
+        raise ValueError("describes a container, which `platform: oci` or `incus` has")
     kinds = {"kvm": "kvm", "qemu": "tcg", "hvf": "kvm"}
     found.options["accelerator"] = kinds.get(kind, "kvm")
     if kind not in ("kvm", "qemu"):

@@ -104,6 +104,7 @@ class Found:
     _bus: str = ""
     _card: str = ""
     _scsi: dict[str, Any] = field(default_factory=dict)
+    _nodes: dict[str, None] = field(default_factory=dict)
 
     def leave(self, what: str, why: str = "") -> None:
         """Note that something is not carried over; see :meth:`Ledger.leave`."""
@@ -184,10 +185,14 @@ class Found:
 
     def bind_memory(self, nodes: str) -> None:
         """Take the NUMA nodes that the memory comes from, as a list such as ``0`` or ``0-1``."""
-        if (node := whole(nodes)) is not None:
+        self._nodes.setdefault(nodes)
+        node = whole(nodes)
+        if node is not None and len(self._nodes) == 1:
             self.options["numa_node"] = node
         else:
-            self.leave(f"memory of the NUMA nodes {nodes}", "write `numa-node`, which is one")
+            self.options.pop("numa_node", None)
+            listed = ", ".join(self._nodes)
+            self.leave(f"memory of the NUMA nodes {listed}", "write `numa-node`, which is one")
 
     def schedule(self, **said: Any) -> None:
         """Take how the machine is scheduled, by the names of the option `scheduling`."""

@@ -18,6 +18,7 @@ _DISK = re.compile(r"(ide|scsi|virtio|sata)(\d+)")
 _ORDER = ("ide", "scsi", "virtio", "sata")
 """In which order Proxmox looks for the disk that boots (PVE/QemuServer/Drive.pm)."""
 _NIC = re.compile(r"net(\d+)")
+_NODE = re.compile(r"numa\d+")
 _SIZE = re.compile(r"([0-9]{1,15})(\.[0-9]{1,3})?([KMGT]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _VOLUME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*:")
@@ -35,7 +36,7 @@ NO_EFFECT = frozenset(
     }
 )
 """Keys without effect on what is measured; the values of some are secrets."""
-_NO_EFFECT_NUMBERED = re.compile(r"(?:unused|ipconfig|serial|parallel|usb|numa)\d+")
+_NO_EFFECT_NUMBERED = re.compile(r"(?:unused|ipconfig|serial|parallel|usb)\d+")
 _USUAL = frozenset({("balloon", "0"), ("numa", "0"), ("acpi", "1"), ("freeze", "0")})
 """What is so in any case."""
 _WHY = {
@@ -174,11 +175,19 @@ def _place(key: str) -> tuple[int, int, str]:
 def _part(found: Found, key: str, said: Said) -> None:
     if match := _DISK.fullmatch(key):
         _disk(found, key, match[1], Said("disk", pairs(said[key], "file")), _boot_order(said))
+    elif _NODE.fullmatch(key):
+        node = Said(key, pairs(said[key], "cpus"))
+        if ("policy", "bind") in node.items() and "hostnodes" in node:
+            found.bind_memory(node["hostnodes"])
+            node.skip("cpus", "memory", "policy")
+        found.close(node, dict.fromkeys(node, "Tare's machines have one NUMA node"))
     elif _NIC.fullmatch(key):
-        _interface(found, Said("network interface", pairs(said[key], "model")))
+        other = said.get("arch", "x86_64") != "x86_64"
+        card = Said("network interface", pairs(said[key], "model"))
+        _interface(found, card, other_processor=other)
 
 
-def _interface(found: Found, said: Said) -> None:
+def _interface(found: Found, said: Said, *, other_processor: bool) -> None:
     first_pair = next(iter(said.items()), ("", ""))
     model = first_pair[1] if first_pair[0] == "model" else first_pair[0]
     queues = whole(said.get("queues", ""))
@@ -189,6 +198,9 @@ def _interface(found: Found, said: Said) -> None:
     if not bridge:
         # Without a bridge it is QEMU's own network (qm.conf(5)).
         found.options["network"] = "user"
+    elif other_processor and model == "virtio":
+        # On another kind of host Proxmox leaves the kernel out of it.
+        found.options["vhost"] = "off"
     for name, value in said.rest():
         if name in ("firewall", "link_down", "tag", "trunks"):
             found.leave(f"network {name}={value}", "Tare's own network is taken")

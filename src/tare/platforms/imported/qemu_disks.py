@@ -62,7 +62,8 @@ def pairs(value: str, first: str) -> dict[str, str]:
     for number, part in enumerate(value.replace(",,", "\0").split(",")):
         key, equals, held = part.replace("\0", ",").partition("=")
         if equals:
-            said[key] = held
+            # A property that QEMU takes as a list is given once for each of its values.
+            said[f"{key}.{number}" if key == "host-nodes" and key in said else key] = held
         elif number == 0 and first:
             said[first] = key
         elif key:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare.platforms.imported.command_line import find_line, take_wrappers, without_shell
@@ -83,6 +83,8 @@ class _Gathered:
     objects: dict[str, dict[str, str]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     accelerators: list[tuple[str, Said]] = field(default_factory=list)
+    plugged_memory: int = 0
+    plugged_vcpus: int = 0
     default_accelerator: str = "tcg"
 
 
@@ -102,7 +104,7 @@ def read_words(text: str) -> Found:
         found.leave(f"{line.others} further command lines of QEMU", "only one is read")
     if line.unread:
         found.leave(f"{line.unread} further lines of the text", "only QEMU's own line is read")
-    take_wrappers(found, line.before)
+    take_wrappers(found, line.before, in_table=line.in_table)
     if line.arch not in ("", "x86_64", "i386"):
         found.leave(f"processors of the kind {line.arch}", "Tare's machines have x86-64")
     options = list(_options(found, list(without_shell(line.words))))
@@ -124,8 +126,21 @@ def read_words(text: str) -> Found:
             found.set_aside(f"-{name}")
         else:
             found.leave(_note(name, value), _WHY.get(name, ""))
+    _settle_size(found, dict(options), gathered)
     _unused(found, gathered)
     return found
+
+
+def _settle_size(found: Found, options: Mapping[str, str], gathered: _Gathered) -> None:
+    """Add what is plugged in from the start, wherever the line says it."""
+    board = pairs(options.get("machine", options.get("M", "")), "type")
+    backend = gathered.objects.get(board.get("memory-backend", ""), {})
+    if "m" not in options and backend:
+        # QEMU takes the size of what holds the memory.
+        found.memory = _size(backend.get("size", ""), 0) or found.memory
+    if found.memory is not None:
+        found.memory += gathered.plugged_memory
+    found.vcpus = min((found.vcpus or 0) + gathered.plugged_vcpus, 1 << 20)
 
 
 def _options(found: Found, words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -174,7 +189,8 @@ def _gather(options: Sequence[tuple[str, str]]) -> _Gathered:
             gathered.objects[said.get("id", "")] = said
         elif name == "accel":
             own = Said("-accel", pairs(value, "accel"))
-            gathered.accelerators.append((own.get("accel", ""), own))
+            kinds = own.get("accel", "").split(":")
+            gathered.accelerators += [(kind, own) for kind in kinds]
         elif name in ("machine", "M"):
             _accelerators_of(gathered, pairs(value, "type").get("accel", ""))
         elif name == "enable-kvm":
@@ -232,7 +248,7 @@ def _device(found: Found, value: str, gathered: _Gathered) -> None:
         _plugged_memory(found, kind, said, gathered)
     elif _CPU_DEVICE.fullmatch(kind):
         # A vCPU that was added beyond those of `-smp`.
-        found.vcpus = min((found.vcpus or 0) + 1, 1 << 20)
+        gathered.plugged_vcpus += 1
         found.carry(f"-device {kind}")
     elif _QUIET.fullmatch(kind):
         found.set_aside(f"-device {kind}")
@@ -246,10 +262,10 @@ def _plugged_memory(found: Found, kind: str, said: Said, gathered: _Gathered) ->
     gathered.used.add(name)
     size = said.get("requested-size", "") or gathered.objects.get(name, {}).get("size", "")
     more = _size(size, 0)
-    if more is None or found.memory is None:
+    if more is None:
         found.leave(f"-device {kind} {said.get('id', '')}".rstrip(), "its size is not said")
         return
-    found.memory += more
+    gathered.plugged_memory += more
     found.carry(f"-device {kind}")
 
 
