@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from tare.errors import InputError
 from tare.platforms.imported.model import Found
 from tare.platforms.imported.numbers import cpu_set
-from tare.platforms.qemu.options import QemuOptions
-from tare.platforms.xen.options import XenOptions
 from tare.refusals import message_of
 from tare.study.quantities import format_size
 from tare.study.shape import LEAST_DISK, Shape
 
-OPTIONS: Mapping[str, type[BaseModel]] = {"qemu": QemuOptions, "xen": XenOptions}
 MEASURED_DISK = 1 << 30
 """The bytes of the disk in the study, at most: how fast a disk is hardly depends on its size."""
 MEMORY_PART = 3, 4
@@ -41,7 +38,6 @@ DISK_LOAD: Mapping[str, Any] = {
     "threads": 2,
 }
 _NO_SLUG = re.compile(r"[^a-z0-9._-]+")
-_TAKEN = frozenset({"bare", "bare-again", "baseline", "arms", "null", "true", "false", "yes", "no"})
 
 
 @dataclass(frozen=True)
@@ -109,18 +105,15 @@ class Arm:
             room: What this host has: all arms have the machine's shape, as far as it has that.
         """
         shape, options, lacking = self._fitting(room)
-        name = f"{self.name}-vm" if self.name in _TAKEN else self.name
+        arms: dict[str, Any] = {"bare": {"platform": "bare"}, "bare-again": {"twin-of": "bare"}}
+        arms[f"{self.name}-vm" if self.name in arms else self.name] = options
         study: dict[str, Any] = {
             "study": _slug(self.name),
             "title": f"What the machine {self.name} costs",
             "baseline": "bare",
             "blocks": {"least": 8, "most": 8},
             "shape": shape,
-            "arms": {
-                "bare": {"platform": "bare"},
-                "bare-again": {"twin-of": "bare"},
-                name: options,
-            },
+            "arms": arms,
         }
         if self.pinned:
             study["scenarios"] = {"pinned": {"subject": {"cpus": "pinned"}}}
@@ -228,9 +221,7 @@ def arm_of(found: Found, source: str) -> Arm:
     nothing = found.vcpus is None and found.memory is None and not found.options
     if nothing and not found.described:
         raise InputError(f"{source}: describes no virtual machine")
-    if found.platform == "qemu":
-        found.options.setdefault("accelerator", "kvm")
-        found.settle()
+    found.settle()
     options = _valid(found, source)
     shape = {"vcpus": found.vcpus, "memory": found.memory, "disk": found.disk}
     if shape["disk"] is not None and 0 < shape["disk"] < LEAST_DISK:
@@ -272,10 +263,9 @@ def _slug(name: str) -> str:
 def _valid(found: Found, source: str) -> dict[str, Any]:
     """Return the options that go together; one that does not is left out with the reason."""
     options = dict(found.options)
-    model = OPTIONS[found.platform]
     while True:
         try:
-            model.model_validate(options)
+            found.model.model_validate(options)
         except ValidationError as error:
             blamed = _blamed(error, options)
             if blamed is None:

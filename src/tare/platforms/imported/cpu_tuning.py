@@ -135,20 +135,16 @@ def _disks_thread(found: Found, tune: Node, anywhere: str | None) -> None:
 def _policy(found: Found, tune: Node) -> None:
     """Take the scheduling policy of the vCPUs, where it is that of all of them."""
     policies: dict[int, tuple[str, str]] = {}
-    wrong: list[str] = []
     for each in tune.all("vcpusched"):
-        own = each.get("scheduler"), each.get("priority")
         numbers = cpu_set(each.get("vcpus"))
         if numbers is None:
-            wrong.append(each.get("vcpus"))
-        policies |= dict.fromkeys(numbers or (), own)
-    for vcpus in wrong:
-        found.leave(f"<cputune> vcpusched of the vCPUs {vcpus}", NO_LIST)
+            found.leave(f"<cputune> vcpusched of the vCPUs {each.get('vcpus')}", NO_LIST)
+        policies |= dict.fromkeys(numbers or (), (each.get("scheduler"), each.get("priority")))
     of_vcpus = {policies.get(number) for number in range(min(found.vcpus or 1, MOST_CPUS))}
     if not policies:
         return
-    own = next(iter(of_vcpus))
-    if len(of_vcpus) > 1 or own is None:
+    one = next(iter(of_vcpus))
+    if len(of_vcpus) > 1 or one is None:
         for policy, priority in sorted(set(policies.values())):
             vcpus = ",".join(str(n) for n, held in sorted(policies.items()) if held[0] == policy)
             found.leave(
@@ -156,7 +152,10 @@ def _policy(found: Found, tune: Node) -> None:
                 "Tare knows one policy for all vCPUs",
             )
         return
-    policy, said = own
+    _one_policy(found, *one)
+
+
+def _one_policy(found: Found, policy: str, said: str) -> None:
     if policy == "batch":
         found.schedule(policy=policy)
     elif policy == "fifo":

@@ -99,7 +99,7 @@ def documents(text: str) -> list[Any]:
     try:
         return list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         place = f"line {mark.line + 1} " if mark is not None else ""
         raise ValueError(f"{place}is not YAML") from None
 

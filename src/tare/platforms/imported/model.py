@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel
+
 from tare.platforms.imported.ledger import Ledger, Said
 from tare.platforms.imported.numbers import whole
 from tare.platforms.qemu.disk_options import DiskOptions
+from tare.platforms.qemu.options import QemuOptions
 
 LONGEST = 4 << 20
 """Bytes of a description; a longer file is not one."""
@@ -87,6 +90,8 @@ class Found:
         options: Options of the platform, by their names in Python.
         pinned: Whether each vCPU has a CPU of its own, which a scenario says.
         platform: The platform whose options these are.
+        model: The class of these options.
+        attaches: Whether these options say how disk and network card are attached.
         described: Whether the description is known to be one of a virtual machine.
     """
 
@@ -97,6 +102,8 @@ class Found:
     options: dict[str, Any] = field(default_factory=dict)
     pinned: bool = False
     platform: str = "qemu"
+    model: type[BaseModel] = QemuOptions
+    attaches: bool = True
     described: bool = False
     disks: list[Disk] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
@@ -213,6 +220,9 @@ class Found:
 
     def settle(self) -> None:
         """Choose the disk, the kind of devices by the network card, and the disk's bus."""
+        if not self.attaches:
+            return
+        self.options.setdefault("accelerator", "kvm")
         self._settle_disk()
         if self._bus == "scsi":
             self.options |= self._scsi

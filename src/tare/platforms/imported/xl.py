@@ -10,7 +10,7 @@ from tare.platforms.imported.model import BOOTS, FIRMWARE, ONE_DISK, Disk, Found
 from tare.platforms.imported.numbers import bytes_of, cpu_set, whole
 from tare.platforms.imported.qemu_disks import pairs
 from tare.platforms.imported.xl_words import Value, parse_settings
-from tare.platforms.xen.options import MOST_WEIGHT
+from tare.platforms.xen.options import MOST_WEIGHT, XenOptions
 
 NO_EFFECT = frozenset(
     {
@@ -80,7 +80,7 @@ def read_xl(text: str) -> Found:
     said = Said(
         "", {name: value if isinstance(value, str) else "" for name, value in settings.items()}
     )
-    found = Found(platform="xen", described=True)
+    found = Found(platform="xen", model=XenOptions, attaches=False, described=True)
     found.name = said.get("name", "")
     found.memory = bytes_of(said.get("memory", ""), 1 << 20)
     if found.memory is None:
