@@ -459,3 +459,26 @@ def test_aliases_cannot_make_much_of_a_short_text() -> None:
     )
     with pytest.raises(InputError, match="alias"):
         imported(f"apiVersion: v1\nkind: VirtualMachine\n{bomb}")
+
+
+@pytest.mark.parametrize(
+    ("disk", "note"),
+    [
+        ("/dev/vg/guest-volume,raw,xvda,rw", "a block device of the host"),
+        ("/srv/x.qcow2,qcow2,xvda,rw", "disk format qcow2"),
+        ("phy:/dev/vg/x,xvda,w", "a block device of the host"),
+        ("format=vhd, vdev=xvda, access=rw, target=/srv/x.vhd", "disk format vhd"),
+        ("backendtype=phy, vdev=xvda, target=/srv/x", "disk backendtype=phy"),
+    ],
+)
+def test_a_disk_of_a_xen_guest_is_read_in_both_notations(disk: str, note: str) -> None:
+    arm = imported(f"vif = ['']\nmemory = 512\ndisk = ['{disk}']\n")
+    left(arm, note)
+    assert "disk xvda" in arm.carried and arm.has_disk
+    assert not any("disk format /" in each for each in arm.left)
+
+
+def test_a_balloon_of_a_domain_is_listed_unless_there_is_none() -> None:
+    text = "<domain type='kvm'><vcpu>1</vcpu><devices><memballoon model='{}'/></devices></domain>"
+    left(imported(text.format("virtio")), "memballoon model=virtio: all of its memory")
+    assert not any("balloon" in each for each in imported(text.format("none")).left)

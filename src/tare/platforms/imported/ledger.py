@@ -65,12 +65,23 @@ class Ledger:
         if note not in self.left:
             self.left.append(note)
 
-    def close(self, part: Said, why: Mapping[str, str] | None = None) -> None:
-        """List all of a part that was not read."""
+    def close(
+        self, part: Said, why: Mapping[str, str] | None = None, aside: Collection[str] = ()
+    ) -> None:
+        """List all of a part that was not read.
+
+        Args:
+            part: The part.
+            why: Reasons, by name.
+            aside: The names without effect on a measurement.
+        """
         for name in part.read:
             self.carry(f"{part.name} {name}")
         for name, value in part.rest():
-            self.leave(f"{part.name} {shown(name, value)}", (why or {}).get(name, ""))
+            if name in aside:
+                self.set_aside(f"{part.name} {name}")
+            else:
+                self.leave(f"{part.name} {shown(name, value)}", (why or {}).get(name, ""))
 
 
 def plain_words(text: str) -> str:

@@ -58,8 +58,8 @@ def read_devices(found: Found, part: Node) -> None:
             _controller(found, each)
         elif each.tag == "memory":
             _memory_device(found, each)
-        elif each.tag == "memballoon" and each.get("model") == "none":
-            found.carry("device memballoon none")
+        elif each.tag == "memballoon" and each.peek("model") == "none":
+            each.take()
 
 
 def _threads_of_scsi(part: Node) -> str:
@@ -71,13 +71,14 @@ def _threads_of_scsi(part: Node) -> str:
 
 
 def _controller(found: Found, controller: Node) -> None:
-    kind = controller.get("type")
+    kind = controller.peek("type")
     if kind in _CONTROLLERS_ASIDE:
         controller.take()
         found.set_aside(f"<devices> {controller.words()}")
         return
     if kind != "scsi":
         return
+    controller.get("type")
     model = controller.get("model", "auto")
     if not model.startswith("virtio"):
         found.leave(f"disk controller {model}", "virtio-scsi is taken")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,9 +125,11 @@ class Found:
         """Note that something is not carried over, without effect on a measurement."""
         self.ledger.set_aside(what)
 
-    def close(self, part: Said, why: Mapping[str, str] | None = None) -> None:
-        """List all of a part that was not read."""
-        self.ledger.close(part, why)
+    def close(
+        self, part: Said, why: Mapping[str, str] | None = None, aside: Collection[str] = ()
+    ) -> None:
+        """List all of a part that was not read; see :meth:`Ledger.close`."""
+        self.ledger.close(part, why, aside)
 
     def board(self, word: str) -> None:
         """Take a mainboard's name such as ``pc-q35-7.2``."""

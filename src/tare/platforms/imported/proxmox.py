@@ -236,8 +236,12 @@ def _disk(found: Found, key: str, bus: str, said: Said, order: Mapping[str, int]
     _volume(disk, volume, said.get("format", ""))
     disk.thread = "own" if said.get("iothread", "") == "1" else ""
     disk.queues = whole(said.get("queues", ""))
+    for name in said.read:
+        found.carry(f"disk {name}")
     for name, value in said.rest():
-        if name not in _DISK_ASIDE and value not in ("ignore", "0", "off"):
+        if name in _DISK_ASIDE or value in ("ignore", "0", "off"):
+            found.set_aside(f"disk {name}")
+        else:
             disk.leave(f"disk {shown(name, value)}")
 
 

@@ -182,22 +182,26 @@ def add_device(found: Found, kind: str, device: Said, nodes: Nodes) -> None:
             disk.leave(f"{len(mapped)} I/O threads of the disk", "Tare's disk has one")
     if kind not in ("virtio-blk", "scsi-hd", "nvme", "ide-hd"):
         disk.leave(f"-device {kind}", f"a disk on {disk.bus} is taken")
+    for name in device.read:
+        found.carry(f"-device {kind} {name}")
     for name, value in device.rest():
-        if name not in PLACED:
+        if name in PLACED:
+            found.set_aside(f"-device {name}")
+        else:
             disk.leave(f"-device {kind} {shown(name, value)}")
 
 
 def add_controller(found: Found, said: Said) -> None:
     """Take a controller of virtio-scsi, which has the queues and the thread of its disks."""
     queues = whole(said.get("num_queues", said.get("num-queues", "")))
-    said.skip("driver", *PLACED)
+    said.skip("driver")
     thread = said.get("iothread", "")
     mapped = [name for name in said if re.fullmatch(r"iothread-vq-mapping\.\d+\.iothread", name)]
     said.skip(*(name for name in said if name.startswith("iothread-vq-mapping.")))
     if len(mapped) > 1:
         found.leave(f"{len(mapped)} I/O threads of virtio-scsi", "Tare's disk has one")
     found.serve_scsi(queues, thread or (said[mapped[0]] if mapped else ""))
-    found.close(said)
+    found.close(said, aside=PLACED)
 
 
 def add_disk(found: Found, bus: str, said: Mapping[str, str], device: Said, nodes: Nodes) -> Disk:
@@ -225,9 +229,12 @@ def add_disk(found: Found, bus: str, said: Mapping[str, str], device: Said, node
     elif holder not in ("", "file"):
         disk.leave(f"a disk by {holder}", "a machine of Tare's has a file or a device of the host")
     for layer in backend.layers:
-        layer.skip("if", "driver", "id", "format", "file", "filename", *PLACED)
+        layer.skip("if", "driver", "id", "format", "file", "filename", "node-name")
         for name, value in layer.rest():
-            _property(disk, name, value)
+            if name in PLACED:
+                found.set_aside(f"disk {name}")
+            else:
+                _property(disk, name, value)
     return disk
 
 

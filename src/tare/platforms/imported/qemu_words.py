@@ -253,7 +253,9 @@ def _device(found: Found, value: str, gathered: _Gathered) -> None:
     elif _QUIET.fullmatch(kind):
         found.set_aside(f"-device {kind}")
     else:
-        found.leave(f"-device {said.get('driver', '')}", _WHY_DEVICE.get(kind, ""))
+        properties = ",".join(shown(key, held) for key, held in said.items() if key != "driver")
+        what = f"-device {said.get('driver', '')} {properties}".rstrip()
+        found.leave(what, _WHY_DEVICE.get(kind, ""))
 
 
 def _plugged_memory(found: Found, kind: str, said: Said, gathered: _Gathered) -> None:
@@ -275,17 +277,16 @@ def _interface(found: Found, kind: str, said: Said, gathered: _Gathered) -> None
     gathered.used.add(name)
     if not _card(found, kind, netdev, several=said.get("mq", "") == "on"):
         return
-    said.skip("driver", "vectors", *PLACED)
-    for key, value in said.rest():
-        found.leave(f"network interface {shown(key, value)}", _WHY_NIC.get(key, ""))
+    said.skip("driver")
+    said.name = "network interface"
+    found.close(said, _WHY_NIC, PLACED | {"vectors"})
 
 
 def _card(found: Found, kind: str, netdev: Said, *, several: bool = False) -> bool:
     """Take a network card, and what it is connected to; return whether it is the first."""
     queues, way = whole(netdev.get("queues", "")), netdev.get("type", "")
     vhost = netdev.get("vhost", "")
-    netdev.skip("id", "ifname", "script", "downscript", "br", "helper", "fd", "fds", "model")
-    netdev.skip("vhostfd", "vhostfds", "mac", "macaddr", "netdev", "name", "addr", "vectors")
+    netdev.skip("id", "model")
     if not found.add_nic(NICS.get(kind, kind), queues):
         return False
     if several and queues is None:
@@ -297,7 +298,7 @@ def _card(found: Found, kind: str, netdev: Said, *, several: bool = False) -> bo
         found.options["vhost"] = "off"
     elif way not in ("", "tap", "bridge"):
         found.leave(f"network by {way}", "write `network` or `switch`")
-    found.close(netdev)
+    found.close(netdev, aside=_SILENT_NETDEV)
     return True
 
 
@@ -361,12 +362,12 @@ def _machine(found: Found, value: str, gathered: _Gathered) -> None:
 
 def _object(found: Found, value: str, gathered: _Gathered) -> None:
     said = Said("-object", pairs(value, "qom-type"))
-    kind, name = said.get("qom-type", ""), said.get("id", "")
+    kind = said.get("qom-type", "")
+    said.skip("id")
     if kind.startswith("memory-backend"):
         _backend(found, kind, said)
-        said.skip("size", "share", "dump", "merge", "x-use-canonical-path-for-ramblock-id")
-        said.skip("prealloc-threads")
-        found.close(said)
+        said.skip("size")
+        found.close(said, aside=("dump", "x-use-canonical-path-for-ramblock-id"))
     elif kind == "throttle-group":
         limits = [key for key, held in said.items() if key.startswith(("limits", "x-")) and held]
         for key in limits:
@@ -378,7 +379,8 @@ def _object(found: Found, value: str, gathered: _Gathered) -> None:
     elif kind.startswith(("secret", "tls-", "authz", "rng-", "cryptodev", "input-linux", "pr-")):
         found.set_aside(f"-object {kind}")
     else:
-        found.leave(f"-object {kind} {name}".rstrip())
+        properties = ",".join(shown(key, held) for key, held in said.items() if key != "qom-type")
+        found.leave(f"-object {kind} {properties}".rstrip())
 
 
 def _backend(found: Found, kind: str, said: Said) -> None:
@@ -501,6 +503,11 @@ _SILENT_BOARD = frozenset(
     | {"kernel", "initrd", "append", "dtb", "i8042", "pcspk-audiodev", "phandle-start"}
 )
 """Properties of a mainboard without effect on what is measured."""
+_SILENT_NETDEV = frozenset(
+    {"ifname", "script", "downscript", "br", "helper", "fd", "fds", "vhostfd", "vhostfds", "mac"}
+    | {"macaddr", "netdev", "name", "addr", "vectors", "hostfwd", "hostname", "dns", "bootindex"}
+)
+"""Properties that say only where a network is, or who is on it."""
 _WHY = {
     "numa": "Tare's machines have one NUMA node",
     "readconfig": "what is in that file is not read",

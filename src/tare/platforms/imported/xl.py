@@ -55,6 +55,7 @@ _WHY = {
     "vnuma": "Tare's machines have one NUMA node",
     "viridian": "no option of `platform: xen` has Hyper-V's enlightenments",
 }
+_PREFIX = re.compile(r"(phy|file|tap2?|aio|raw|qcow2?|vhd|qdisk|script):")
 _KINDS = frozenset({"pv", "pvh", "hvm"})
 KEYS = frozenset(
     {"vif", "vcpus", "maxvcpus", "memory", "disk", "builder", "bootloader", "on_crash", "on_reboot"}
@@ -149,7 +150,7 @@ def _disks(found: Found, listed: list[Value]) -> None:
         if not isinstance(each, str):
             continue
         said, plain = _disk(each)
-        device = plain[1] if len(plain) > 1 else said.get("vdev", "")
+        target, kind, device = _placed(said, plain)
         if "devtype" in said or "cdrom" in plain or ":cdrom" in each:
             found.set_aside(f"disk {device.partition(':')[0]} (a CD)")
             continue
@@ -158,10 +159,8 @@ def _disks(found: Found, listed: list[Value]) -> None:
         if len(found.disks) > 1:
             found.leave(f"disk {len(found.disks)} ({device})", ONE_DISK)
             continue
-        kind = said.get("format", plain[0].partition(":")[0] if plain else "")
         if kind not in ("", "raw", "phy", "file"):
             found.leave(f"disk format {kind}", "a raw file is taken")
-        target = said.get("target", plain[0] if plain else "")
         if "/dev/" in target:
             found.leave("a block device of the host", "a file is taken")
         for name, value in said.items():
@@ -182,6 +181,20 @@ def _disk(text: str) -> tuple[dict[str, str], list[str]]:
         else:
             plain.append(part.strip())
     return said, plain
+
+
+def _placed(said: dict[str, str], plain: list[str]) -> tuple[str, str, str]:
+    """Return target, format and device of a disk, by name or by their places."""
+    words = [*plain, "", "", ""]
+    older = _PREFIX.match(words[0])
+    if older is not None:
+        # As in `phy:/dev/vg/x,xvda,w`.
+        return words[0], older[1], words[1]
+    return (
+        said.get("target", words[0]),
+        said.get("format", words[1]),
+        said.get("vdev", words[2]),
+    )
 
 
 def _cards(found: Found, listed: list[Value], said: Said) -> None:
