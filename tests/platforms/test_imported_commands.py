@@ -153,6 +153,12 @@ def test_memory_of_several_nodes_is_not_that_of_the_last() -> None:
     left(imported(of_proxmox.replace("bind", "preferred").format(1)), "numa0 hostnodes=1: ")
 
 
+def test_a_machine_that_is_too_small_for_linux_is_one_still() -> None:
+    arm = imported("qemu-system-x86_64 -m 16")
+    assert arm.said["shape"] == {"vcpus": 1}
+    left(arm, "memory of 16 MiB: Tare's have at least 32 MiB")
+
+
 def test_the_environment_is_named_without_its_values() -> None:
     arm = imported(f"sudo env TOKEN=s3cret-value LC_ALL=C {QEMU}")
     assert "s3cret-value" not in arm.text() and "environment TOKEN" in arm.text()

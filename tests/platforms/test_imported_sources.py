@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from typing import Any
 
 import pytest
@@ -482,3 +483,21 @@ def test_a_balloon_of_a_domain_is_listed_unless_there_is_none() -> None:
     text = "<domain type='kvm'><vcpu>1</vcpu><devices><memballoon model='{}'/></devices></domain>"
     left(imported(text.format("virtio")), "memballoon model=virtio: all of its memory")
     assert not any("balloon" in each for each in imported(text.format("none")).left)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<domain type='kvm'>" + "".join(f"<z{n} a='{n}'/>" for n in range(20_000)) + "</domain>",
+        "qemu-system-x86_64 " + " ".join(f"-z{n} {n}" for n in range(20_000)),
+        "memory: 512\nboot: order=" + ";".join(f"scsi{n}" for n in range(5_000)) + "\n"
+        + "".join(f"scsi{n}: local:1/d.raw,z=1\n" for n in range(5_000)),
+        "vif = ['']\nmemory = 64\n" + "".join(f"z{n} = [1, [2, 3]]\n" for n in range(20_000)),
+        'memsize = "512"\n' + "".join(f'scsi0:{n}.fileName = "x.vmdk"\n' for n in range(20_000)),
+    ],
+    ids=["libvirt", "qemu", "proxmox", "xl", "vmx"],
+)  # fmt: skip
+def test_a_long_description_takes_seconds(text: str) -> None:
+    start = time.process_time()
+    imported(text)
+    assert time.process_time() - start < 20

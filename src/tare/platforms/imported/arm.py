@@ -18,7 +18,7 @@ from tare.platforms.imported.model import Found
 from tare.platforms.imported.numbers import cpu_set
 from tare.refusals import message_of
 from tare.study.quantities import format_size
-from tare.study.shape import LEAST_DISK, Shape
+from tare.study.shape import LEAST_DISK, LEAST_MEMORY, Shape
 
 MEASURED_DISK = 1 << 30
 """The bytes of the disk in the study, at most: how fast a disk is hardly depends on its size."""
@@ -227,6 +227,9 @@ def arm_of(found: Found, source: str) -> Arm:
     if shape["disk"] is not None and 0 < shape["disk"] < LEAST_DISK:
         found.leave(f"a disk of {format_size(shape['disk'])}", "Tare's have at least 32 MiB")
         shape["disk"] = None
+    if shape["memory"] is not None and 0 < shape["memory"] < LEAST_MEMORY:
+        found.leave(f"memory of {format_size(shape['memory'])}", "Tare's have at least 32 MiB")
+        shape["memory"] = None
     size = {key: value for key, value in shape.items() if value}
     try:
         Shape.model_validate(size)

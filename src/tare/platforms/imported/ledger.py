@@ -41,7 +41,7 @@ class Ledger:
     """
 
     carried: dict[str, None] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
+    left: dict[str, None] = field(default_factory=dict)
     aside: dict[str, None] = field(default_factory=dict)
 
     def carry(self, what: str) -> None:
@@ -62,8 +62,7 @@ class Ledger:
         plain = plain_words(what)
         why = "".join(char if char.isprintable() else " " for char in why)
         note = f"{plain}: {why}" if why else plain
-        if note not in self.left:
-            self.left.append(note)
+        self.left.setdefault(note)
 
     def close(
         self, part: Said, why: Mapping[str, str] | None = None, aside: Collection[str] = ()

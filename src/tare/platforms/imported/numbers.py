@@ -57,7 +57,10 @@ def cpu_set(text: str | None) -> tuple[int, ...] | None:
         text: As libvirt writes it, in which ``^`` takes one out again, or taskset(1).
     """
     named: set[int] = set()
-    for part in (text or "").replace(" ", "").split(","):
+    parts = (text or "").replace(" ", "").split(",")
+    if len(parts) > MOST_CPUS:
+        return None
+    for part in parts:
         found = _CPUS.fullmatch(part)
         if found is None:
             return None

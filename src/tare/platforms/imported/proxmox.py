@@ -95,8 +95,9 @@ def read_proxmox(text: str) -> Found:
     if pages := said.get("hugepages", ""):
         found.huge_pages({"2": 2 << 20, "1024": 1 << 30}.get(pages))
     _tuning(found, said)
+    order = _boot_order(said)
     for key in sorted(said, key=_place):
-        _part(found, key, said)
+        _part(found, key, said, order)
     _controller(found, said)
     _finish(found, said)
     return found
@@ -172,9 +173,9 @@ def _place(key: str) -> tuple[int, int, str]:
     return (_ORDER.index(match[1]), int(match[2]), key)
 
 
-def _part(found: Found, key: str, said: Said) -> None:
+def _part(found: Found, key: str, said: Said, order: Mapping[str, int]) -> None:
     if match := _DISK.fullmatch(key):
-        _disk(found, key, match[1], Said("disk", pairs(said[key], "file")), _boot_order(said))
+        _disk(found, key, match[1], Said("disk", pairs(said[key], "file")), order)
     elif _NODE.fullmatch(key):
         node = Said(key, pairs(said[key], "cpus"))
         if ("policy", "bind") in node.items() and "hostnodes" in node:

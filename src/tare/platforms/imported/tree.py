@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-MOST_LEAVES = 20_000
+MOST_LEAVES = 5_000
 DEEPEST = 60
 
 
