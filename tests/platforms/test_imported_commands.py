@@ -261,6 +261,7 @@ def test_what_ps_prints_is_read() -> None:
     arm = imported(full)
     assert (arm.name, arm.said) == ("web", plain.said)
     left(arm, "1 further command lines of QEMU")
+    left(arm, "1 further lines of the text")  # of init
     assert imported(f" 4242 pts/0    Sl     9:59 {words}").said == plain.said
     assert imported(f"4242 {words}").said == plain.said
     # One word a line, as `tr` makes it of /proc/PID/cmdline.

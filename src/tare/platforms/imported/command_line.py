@@ -143,7 +143,8 @@ def find_line(text: str) -> Line:
     elif _is_a_word_a_line(text):
         line = _line(text.strip().splitlines())
     elif _is_table(text):
-        lines = [_line(_unquoted(each)) for each in text.splitlines() if each.strip()]
+        rows = [row for row in text.splitlines() if row.strip() and not _HEADER.match(row)]
+        lines = [_line(_unquoted(row)) for row in rows]
         line = _chosen(lines)
         line = line and replace(line, in_table=True)
     else:
