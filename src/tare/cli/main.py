@@ -270,7 +270,7 @@ def import_arm(
     KubeVirt      kubectl get vm web1 -o yaml > web1.yaml
 
     For example: tare import web1.xml > web1-study.yaml; tare run web1-study.yaml
-    """
+    """  # noqa: D301 - \b is what keeps the lines of the table
     from tare.platforms.imported.arm import room_here
     from tare.platforms.imported.read import import_file
 
