@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tare.errors import InputError
-from tare.hosts import host_lock
+from tare.hosts import Ledger, LocalHost, host_lock
 from tare.images.cache import exclusive, while_waiting
 from tare.run.cache_wait import announced, builder_of, giving_way
 from tare.run.checking import PATIENCE_S, _BuildNote
+from tare.run.runhost.ssh import remote_lock
 
 BUILD = (
     "import asyncio, sys\n"
@@ -151,3 +152,23 @@ async def test_a_command_that_holds_no_host_says_so_on_standard_error(
     assert shown.out == ""
     assert shown.err.startswith(f"tare: waiting for process {other.pid}")
     assert "other runs" not in shown.err
+
+
+async def test_a_lock_over_ssh_is_released_and_taken_again(
+    tmp_path: Path, agent_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
+    host = LocalHost(agent_program)
+    with Ledger(tmp_path / "ledger") as ledger:
+        async with remote_lock(host, ledger, "mine") as lock:
+            with pytest.raises(InputError, match="the run mine"), host_lock("theirs"):
+                pass
+            await lock.release()
+            with host_lock("theirs"), pytest.raises(InputError, match="the run theirs"):
+                await lock.take()
+            await lock.take()
+            with pytest.raises(InputError, match="the run mine"), host_lock("theirs"):
+                pass
+        with host_lock("theirs"):
+            pass
+        assert not ledger.open_entries()

@@ -109,9 +109,11 @@ def show_row(row: Row) -> str:
         for name, value in told.items()
         if value
     ]
-    indented = {"width": _WIDTH, "initial_indent": "    ", "subsequent_indent": "    "}
     first = _plain(f"{row.key}: {'; '.join(said)}" if said else row.key)
-    wrapped = textwrap.fill(_plain(meaning), **indented) if meaning else ""
+    indent = " " * 4
+    wrapped = textwrap.fill(
+        _plain(meaning), _WIDTH, initial_indent=indent, subsequent_indent=indent
+    )
     return "\n".join(filter(None, [textwrap.fill(first, _WIDTH, subsequent_indent="  "), wrapped]))
 
 
@@ -187,7 +189,7 @@ def _found(sections: Sequence[Section], parts: Sequence[str]) -> str | None:
         if row.key == last
     ]
     whole = [(_fit(section, before), section) for section in sections if last in section.names]
-    best = max((fit for fit, *_ in (*rows, *whole)), default=-1)
+    best = max([*(fit for fit, _, _ in rows), *(fit for fit, _ in whole)], default=-1)
     if before and best < 1:
         return None
     texts = [section.show() for fit, section in whole if fit == best]

@@ -234,8 +234,8 @@ _INTRODUCTION = """\
 
 A study is one YAML file that says what to measure. `tare plan FILE` shows what would run,
 `tare run FILE` runs it. `tare study KEY` prints one part of this page, such as
-`tare study blocks.precision` or `tare study tick`. All mistakes in a file are reported at once, with
-line and column, before anything starts.
+`tare study blocks.precision` or `tare study tick`. All mistakes in a file are reported at once,
+with line and column, before anything starts.
 
 Both commands may change the study without touching the file, and what they change is checked like
 the file, written into the run's events, and told in its report:

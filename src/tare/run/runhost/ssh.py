@@ -35,6 +35,8 @@ RETURN_S = 300.0
 """Seconds that a host which was lost is waited for, where the study does not say."""
 TRY_EVERY_S = 2.0
 ASK_S = 30.0
+RELEASE_S = 5.0
+"""Seconds that the holder of a host's lock may take to end by itself."""
 
 
 def ssh_options(spec: HostSpec) -> SshOptions:
@@ -268,8 +270,10 @@ class RemoteLock:
         """Let other runs have the host."""
         process, self._process = self._process, None
         if process is not None:
+            # A part of the script holds the lock too, and ends with its input.
+            process.stdin.close()
             with contextlib.suppress(MachineFault):
-                await process.kill()
+                await process.end(RELEASE_S)
 
 
 @asynccontextmanager
