@@ -154,8 +154,8 @@ async def _check_together(
         arm = study.arms[name]
         memories = held_at_once(study, name)
         context = dataclasses.replace(arm_context(where, study, name), memories=memories)
-        options = arm.options.model_dump_json()
-        key = (arm.platform, options, context.kernel, context.release, memories)
+        asked_for = arm.options.model_dump_json()
+        key = (arm.platform, asked_for, context.kernel, context.release, memories)
         if key not in asked:
             check = platform_of(setup, study, name).check(context, arm.options)
             asked[key] = asyncio.ensure_future(check)
