@@ -109,7 +109,7 @@ async def test_output_of_a_start_up_file_is_ignored(
         "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2",
         "set -xv",
         "trap 'echo goodbye; echo goodbye >&2' EXIT",
-        "sleep 3; echo slow",
+        "sleep 1; echo slow",
     ],
 )
 async def test_whatever_it_is(noise: str, tmp_path: Path, agent_program: Path) -> None:
