@@ -77,7 +77,7 @@ def printed(comparison: Comparison) -> str:
 def test_a_difference_has_a_sign_and_its_baseline_beside_it(tmp_path: Path) -> None:
     bare: Values = [5.0, 6.0, 4.0, 0.0, 6.0, 5.0, 4.0, 6.0]
     found = compared(tmp_path, bare, [15.0 + n % 3 for n in range(8)])
-    assert lead(found) == "kvm costs more than bare, by +11.4 beside the baseline’s 4.50 (work)."
+    assert lead(found) == "kvm costs more than bare, by +11.4 beside the baseline’s 4.50 (work/what)."
     (line,) = arm_lines(found, looks(["bare", "kvm"], "bare"))
     assert "worse in the one headline result, by +11.4" in line.sentence
     text = printed(found)
@@ -106,7 +106,7 @@ def test_slow_boots_and_lost_cells_are_told_before_the_table(tmp_path: Path) -> 
     (tmp_path / "lost").mkdir()
     lost: Values = [None if n % 2 else 1.0 + 0.05 * (n % 4) for n in range(20)]
     found = compared(tmp_path / "lost", [1.0 + 0.05 * (n % 3) for n in range(20)], lost, unit="s")
-    assert lead(found).endswith("is not excluded (work, where it did not fail).")
+    assert lead(found).endswith("is not excluded (work/what, where it did not fail).")
 
 
 def test_what_excludes_every_cost_does_not_leave_one_of_0_per_cent(tmp_path: Path) -> None:
