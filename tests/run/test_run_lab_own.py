@@ -63,7 +63,7 @@ async def test_a_study_boots_what_the_user_names_and_tells_its_digests(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     # What is made of these files is no use to anybody later.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    outcome = tare("run", study, "--out", folder, limit_s=2300)
+    outcome = tare("run", study, "--allow-host-access", "--out", folder, limit_s=2300)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     told = events(folder)
     assert not [e["reason"] for e in told if e["type"] == "skipped"]

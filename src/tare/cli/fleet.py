@@ -147,6 +147,7 @@ def run_on(
     seed: int | None,
     *,
     strict: bool,
+    host_access: bool,
 ) -> RunFinished | None:
     """Carry a study out on a cluster; None when it was interrupted."""
     import asyncio
@@ -157,12 +158,15 @@ def run_on(
 
     allow_many()
     console = piped_or_terminal()
-    running = carry_out(study, source, folder, seed, decide_on, console, choice, strict=strict)
+    running = carry_out(
+        study, source, folder, seed, decide_on, console, choice,
+        strict=strict, host_access=host_access,
+    )  # fmt: skip
     return asyncio.run(running)
 
 
 def resume_on(
-    choice: ClusterChoice, folder: Path, *, strict: bool, accept: bool
+    choice: ClusterChoice, folder: Path, *, strict: bool, accept: bool, host_access: bool
 ) -> RunFinished | None:
     """Go on with a shared run on a cluster; None when it was interrupted again.
 
@@ -181,7 +185,8 @@ def resume_on(
     from tare.fleet.descriptors import allow_many
 
     allow_many()
-    going = go_on(folder, decide_on, piped_or_terminal(), choice, strict=strict)
+    console = piped_or_terminal()
+    going = go_on(folder, decide_on, console, choice, strict=strict, host_access=host_access)
     return asyncio.run(going)
 
 

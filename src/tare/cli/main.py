@@ -37,6 +37,7 @@ from tare.cli.study_options import (
     Arms,
     Blocks,
     Host,
+    HostAccess,
     HostsFile,
     Scenarios,
     Seed,
@@ -156,6 +157,7 @@ def plan(
     probe: Annotated[
         bool, typer.Option("--probe", help="Check every arm for real, as a run does.")
     ] = False,
+    allow_host_access: HostAccess = False,
     pilot: Annotated[
         Path | None, typer.Option(help="The folder of a run that advises on blocks and repeats.")
     ] = None,
@@ -180,7 +182,9 @@ def plan(
     if pilot is not None:
         open_folder(pilot)
     with announced():
-        outlook = asyncio.run(plan_here(wanted, source, seed, probe=probe))
+        outlook = asyncio.run(
+            plan_here(wanted, source, seed, probe=probe, host_access=allow_host_access)
+        )
     if as_json:
         print(json.dumps(plan_json(outlook), indent=2, ensure_ascii=False))
         return
@@ -210,6 +214,7 @@ def run(
     hosts: HostsFile = None,
     strict: Strict = False,
     wait: Wait = False,
+    allow_host_access: HostAccess = False,
     cluster: fleet.ClusterAddress = None,
     ca: fleet.Ca = None,
     cert: fleet.Certificate = None,
@@ -230,12 +235,17 @@ def run(
         fleet.require_workers_hosts(cluster, host)
         choice = fleet.choice_of(cluster, ca, cert, key, wait=wait)
         with says_how_to_go_on(folder, cluster):
-            end(folder, fleet.run_on(choice, wanted, source, folder, seed, strict=strict), cluster)
+            shared = fleet.run_on(
+                choice, wanted, source, folder, seed,
+                strict=strict, host_access=allow_host_access,
+            )  # fmt: skip
+            end(folder, shared, cluster)
         return
     fleet.require_no_cluster(wanted)
     running = carry_out(
-        wanted, source, folder, seed, decide_on, piped_or_terminal(), strict=strict, wait=wait
-    )
+        wanted, source, folder, seed, decide_on, piped_or_terminal(),
+        strict=strict, wait=wait, host_access=allow_host_access,
+    )  # fmt: skip
     with says_how_to_go_on(folder):
         end(folder, asyncio.run(running))
 
@@ -286,6 +296,7 @@ def resume(
         bool, typer.Option("--accept", help="Go on though the host or a version has changed.")
     ] = False,
     wait: Wait = False,
+    allow_host_access: HostAccess = False,
     cluster: fleet.ClusterAddress = None,
     ca: fleet.Ca = None,
     cert: fleet.Certificate = None,
@@ -295,7 +306,9 @@ def resume(
     if cluster is not None:
         choice = fleet.choice_of(cluster, ca, cert, key, wait=wait)
         with says_how_to_go_on(directory, cluster):
-            shared = fleet.resume_on(choice, directory, strict=strict, accept=accept)
+            shared = fleet.resume_on(
+                choice, directory, strict=strict, accept=accept, host_access=allow_host_access
+            )
             end(directory, shared, cluster)
         return
     import asyncio
@@ -303,8 +316,9 @@ def resume(
     from tare.run.foreground import go_on
 
     going = go_on(
-        directory, decide_on, piped_or_terminal(), strict=strict, accept=accept, wait=wait
-    )
+        directory, decide_on, piped_or_terminal(),
+        strict=strict, accept=accept, wait=wait, host_access=allow_host_access,
+    )  # fmt: skip
     with says_how_to_go_on(directory):
         end(directory, asyncio.run(going))
 

@@ -93,6 +93,13 @@ Blocks = Annotated[
         help="Exactly so many blocks, no fewer and no more; 1 is a smoke run, without verdicts.",
     ),
 ]
+HostAccess = Annotated[
+    bool,
+    typer.Option(
+        "--allow-host-access",
+        help="Allow raw arguments of the study that may run programs or open files on hosts.",
+    ),
+]
 Values = Annotated[
     list[str] | None,
     typer.Option(

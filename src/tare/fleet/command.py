@@ -29,6 +29,7 @@ from tare.run.appending import appending
 from tare.run.catalog import build_catalog
 from tare.run.folder import RunFolder, create_folder, open_folder
 from tare.run.going_on import is_shared
+from tare.run.host_access import require_allowed
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id
 from tare.run.setup import Decide, StudySource
@@ -118,6 +119,7 @@ async def carry_out(
     choice: ClusterChoice,
     *,
     strict: bool = False,
+    host_access: bool = False,
 ) -> RunFinished | None:
     """Carry a study out on a cluster, into the new folder ``out``.
 
@@ -130,6 +132,7 @@ async def carry_out(
         console: Where progress is shown.
         choice: The cluster.
         strict: Whether the run ends as soon as an arm does.
+        host_access: Whether the command line allows what the study asks of its hosts.
 
     Returns:
         The last event, or None when the run was interrupted and can be resumed.
@@ -137,6 +140,7 @@ async def carry_out(
     Raises:
         InputError: The folder or the cluster cannot be used; nothing was started.
     """
+    require_allowed(study, Path(source.path), allowed=host_access)
     async with cluster_of(choice, study) as cluster:
         hosts = await _wanted(cluster, study)
         how = _how(study, hosts, choice)
@@ -172,6 +176,7 @@ async def go_on(
     choice: ClusterChoice,
     *,
     strict: bool = False,
+    host_access: bool = False,
 ) -> RunFinished | None:
     """Go on with a shared run at its first unfinished cells.
 
@@ -195,6 +200,7 @@ async def go_on(
         )
     require_labs_of(started, choice.address, directory)
     study = restore_study(started.study, build_catalog())
+    require_allowed(study, folder.study, allowed=host_access)
     async with cluster_of(choice, study) as cluster:
         ways = _Ways(decide, console, strict, choice.address)
         if said := _strangers(await cluster.hosts(), started):

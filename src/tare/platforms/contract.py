@@ -32,6 +32,7 @@ from tare.platforms.statement import (
     NOTHING_AT_ALL,
     TAKES_HOST,
     Capabilities,
+    HostAccess,
     NetworkWays,
     Presence,
     Statement,
@@ -59,6 +60,7 @@ __all__ = [
     "Capabilities",
     "Context",
     "GivenOut",
+    "HostAccess",
     "Machine",
     "MachineSpec",
     "NetworkWays",
@@ -221,6 +223,14 @@ class Platform(ABC, Generic[O]):
 
         ``tare certify`` shows it before anything is made, and holds the ledger against it
         afterwards. Empty, as by default: the platform states nothing, and cannot be certified.
+        """
+        return ()
+
+    def host_access(self, options: O) -> tuple[HostAccess, ...]:
+        """Return what an arm's options pass on to the host that Tare does not vet.
+
+        A study with any of it runs only where the command line allows that. Empty, as by default:
+        its options say nothing but what Tare checks.
         """
         return ()
 

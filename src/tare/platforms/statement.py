@@ -167,6 +167,21 @@ class Presence:
 
 
 @dataclass(frozen=True)
+class HostAccess:
+    """What an option of a study passes on to a host, where it may do more than run a machine.
+
+    Args:
+        option: The option, as studies write it.
+        value: What the study gives it.
+        effect: What that may do on the host: "may run programs there", say.
+    """
+
+    option: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True)
 class Write:
     """One kind of thing that a platform makes or changes on a host or at a server.
 

@@ -18,6 +18,7 @@ from tare.run.catalog import build_catalog
 from tare.run.executor import execute, resume
 from tare.run.folder import RunFolder, create_folder, open_folder
 from tare.run.going_on import ANY_CLUSTER, is_shared, resuming
+from tare.run.host_access import require_allowed
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id, run_session
 from tare.run.setup import Decide, StudySource
@@ -38,6 +39,7 @@ async def carry_out(
     *,
     strict: bool = False,
     wait: bool = False,
+    host_access: bool = False,
 ) -> RunFinished | Waiting | None:
     """Carry a study out into the new folder ``out``.
 
@@ -50,6 +52,7 @@ async def carry_out(
         console: Where progress is shown.
         strict: Whether the run ends as soon as an arm does.
         wait: Of a study in sessions, whether to wait for what is not up.
+        host_access: Whether the command line allows what a study asks of its hosts.
 
     Returns:
         The last event, or None when the run was interrupted and can be resumed; of a study in
@@ -58,6 +61,7 @@ async def carry_out(
     Raises:
         InputError: The folder or the host cannot be used; nothing was started.
     """
+    require_allowed(study, Path(source.path), allowed=host_access)
     _require_sessions(study, wait=wait)
     run = new_run_id()
     fold = Fold()
@@ -103,6 +107,7 @@ async def go_on(
     strict: bool = False,
     accept: bool = False,
     wait: bool = False,
+    host_access: bool = False,
 ) -> RunFinished | Waiting | None:
     """Go on with the run in ``directory`` at its first unfinished cell.
 
@@ -113,6 +118,7 @@ async def go_on(
         strict: Whether the run ends as soon as an arm does.
         accept: Whether to go on though the host or a version has changed since.
         wait: Of a study in sessions, whether to wait for what is not up.
+        host_access: Whether the command line allows what a study asks of its hosts.
 
     Returns:
         The last event, or None when the run was interrupted again; of a study in sessions also
@@ -140,6 +146,7 @@ async def go_on(
             "scheduler, such as tcp://10.0.0.1:8786",
         )
     study = restore_study(fold.started.study, build_catalog())
+    require_allowed(study, folder.study, allowed=host_access)
     _require_sessions(study, wait=wait)
     view = _view(study, fold, console)
     if study.sessions is not None:

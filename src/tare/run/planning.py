@@ -19,6 +19,7 @@ from tare.hosts.local import LocalHost
 from tare.registry import installed
 from tare.run.account import NOTHING_COMPARED, nothing_compared
 from tare.run.checking import check_arms, described, facts_of, plan_study
+from tare.run.host_access import lines_for_plan, require_allowed
 from tare.run.room import assumed_memory, found_memory, require_room
 from tare.run.runhost.assumed import Believed, assumed_host, believed
 from tare.run.session import agent_path, inspection_setup
@@ -49,6 +50,7 @@ class Outlook:
         believed: What the plan goes by for each arm, and where that is from.
         descriptions: Each arm in a phrase.
         assumed: What of the hosts themselves had to be assumed, in sentences.
+        handed: What the study's own text hands to its hosts, in sentences.
         probed: Whether the arms were checked for it.
     """
 
@@ -56,11 +58,17 @@ class Outlook:
     believed: Mapping[str, Believed]
     descriptions: Mapping[str, str]
     assumed: tuple[str, ...] = ()
+    handed: tuple[str, ...] = ()
     probed: bool = False
 
 
 async def plan_here(
-    study: Study, source: StudySource, seed: int | None, *, probe: bool = False
+    study: Study,
+    source: StudySource,
+    seed: int | None,
+    *,
+    probe: bool = False,
+    host_access: bool = False,
 ) -> Outlook:
     """Plan a study.
 
@@ -72,20 +80,22 @@ async def plan_here(
         source: Where it came from.
         seed: Overrides the study's own; a fresh one is drawn where neither is given.
         probe: Whether to check for real.
+        host_access: Whether the command line allows what the study asks of its hosts.
 
     Raises:
-        InputError: The baseline cannot run there, or machines want more than a host has; or a host
-            cannot be used, with ``probe``.
+        InputError: The baseline cannot run there, or machines want more than a host has; with
+            ``probe`` also: a host cannot be used, or the study asks for more than is allowed.
         MachineFault: A host cannot be reached, with ``probe``.
     """
     if probe:
+        require_allowed(study, Path(source.path), allowed=host_access)
         if study.sessions is not None:
             return await _probed_in_sessions(study, source, seed)
         async with inspection_setup(study) as setup:
             await require_additions(setup, setup.context.builder, study, Path(source.path))
             verdicts = await check_arms(setup, study)
             checked = {name: Believed(verdict, FOUND_OUT) for name, verdict in verdicts.items()}
-            outlook = _outlook(setup, study, seed, checked)
+            outlook = _outlook(setup, study, source, seed, checked)
             found = found_memory(study, setup)
             await require_room(study, outlook.plan, setup, found, setup.context.builder)
             return replace(outlook, probed=True)
@@ -112,7 +122,7 @@ async def _unasked(
         for name in study.arms
     }
     assumed = tuple(host.assumed for host in hosts.values() if host.assumed)
-    outlook = _outlook(grounds, study, seed, remembered)
+    outlook = _outlook(grounds, study, source, seed, remembered)
     await require_room(study, outlook.plan, grounds, assumed_memory(study), here)
     return replace(outlook, assumed=assumed)
 
@@ -132,7 +142,11 @@ async def _probed_in_sessions(study: Study, source: StudySource, seed: int | Non
 
 
 def _outlook(
-    grounds: Grounds, study: Study, seed: int | None, found: Mapping[str, Believed]
+    grounds: Grounds,
+    study: Study,
+    source: StudySource,
+    seed: int | None,
+    found: Mapping[str, Believed],
 ) -> Outlook:
     chosen = seed if seed is not None else study.seed
     verdicts = {name: each.verdict for name, each in found.items()}
@@ -143,7 +157,7 @@ def _outlook(
         facts_of(grounds, study, verdicts),
     )
     descriptions = {name: described(grounds, study, name) for name in study.arms}
-    return Outlook(plan, found, descriptions)
+    return Outlook(plan, found, descriptions, handed=lines_for_plan(study, Path(source.path)))
 
 
 def show_plan(outlook: Outlook, console: Console) -> None:
@@ -154,6 +168,8 @@ def show_plan(outlook: Outlook, console: Console) -> None:
     for warning in study.warnings:
         console.print(Text(f"  ! {warning}", "yellow"))
     for sentence in outlook.assumed:
+        console.print(Text(f"  ! {sentence}", "yellow"))
+    for sentence in outlook.handed:
         console.print(Text(f"  ! {sentence}", "yellow"))
     for note in plan.notes:
         console.print(Text(f"  {note}"))

@@ -203,6 +203,10 @@ class Workload(ABC, Generic[P]):
         """Return what the toolbox must hold for it besides Tare's own programs."""
         return NOTHING
 
+    def program_of_study(self, parameters: P) -> tuple[str, ...]:
+        """Return the program that the study itself names, with its arguments; empty: none."""
+        return ()
+
     def ends(self, parameters: P) -> Ends | None:
         """Return what each of two ends does, where one serves and the other asks; None: one end."""
         return None

@@ -20,6 +20,7 @@ from tare.platforms.contract import (
     NO_HYPERVISOR,
     Capabilities,
     Context,
+    HostAccess,
     Presence,
     Statement,
     Variant,
@@ -78,6 +79,10 @@ TRIED_VMS = (
     "on a computer where the vhost_vsock that both ask for was played"
 )
 OF_VMS = "Incus and LXD weigh and cap containers only"
+
+HARMLESS = ("limits.", "boot.", "migration.", "agent.")
+"""Keys of an instance that give it no more than its share of the server."""
+REACHING = "may run programs, load modules or lift limits on the server's host"
 
 
 async def undo_project(host: Host, entry: Entry) -> str:
@@ -194,6 +199,14 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
                 "DELETE of all that is in that project, and of it",
                 f"storage pool {options.pool or '(the only one)'}",
             ),
+        )
+
+    def host_access(self, options: IncusOptions) -> tuple[HostAccess, ...]:
+        """Return the keys of the configuration that reach the server's host."""
+        return tuple(
+            HostAccess("extra-config", f"{key}: {value}", REACHING)
+            for key, value in options.extra_config.items()
+            if not key.startswith(HARMLESS)
         )
 
     def boots(self, options: IncusOptions) -> str:

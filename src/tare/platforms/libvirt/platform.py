@@ -19,6 +19,7 @@ from tare.platforms.contract import (
     KVM_BOOT,
     Capabilities,
     Context,
+    HostAccess,
     Machine,
     MachineSpec,
     NetworkWays,
@@ -42,6 +43,7 @@ from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.linux.writes import FOLDER, NETWORK, SETTINGS
 from tare.platforms.qemu.command import kernel_arguments
 from tare.platforms.qemu.halt_polling import hold_polling
+from tare.platforms.qemu.harmless import passed_on
 from tare.platforms.qemu.huge_pages import require_whole_pages
 from tare.platforms.qemu.lacking import lacking_places, lacking_switches
 from tare.platforms.qemu.platform import Qemu
@@ -150,6 +152,10 @@ class Libvirt(Platform[LibvirtOptions]):
             options.uri,
         )
         return (FOLDER, made, SETTINGS, *kept, *NETWORK)
+
+    def host_access(self, options: LibvirtOptions) -> tuple[HostAccess, ...]:
+        """Return the arguments of QEMU's that reach the host."""
+        return passed_on(options.extra_args)
 
     async def check(self, context: Context, options: LibvirtOptions) -> Verdict:
         """Ask libvirt what it can do here; with KVM a guest is booted once, by QEMU itself."""

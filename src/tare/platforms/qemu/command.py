@@ -110,7 +110,7 @@ def command(
         PROGRAM,
         *("-name", f"{name},debug-threads=on"),
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
-        *(("-sandbox", SANDBOX) if options.confined else ()),
+        *_sandbox(options),
         *("-machine", _machine(options)),
         *_accelerator(options),
         *("-cpu", options.processor),
@@ -152,6 +152,7 @@ def trial(options: QemuOptions, program: str = PROGRAM) -> list[str]:
     return [
         program,
         *("-nodefaults", "-no-user-config", "-display", "none", "-S", "-qmp", "stdio"),
+        *_sandbox(options),
         *("-machine", _board(options), "-m", "16M"),
         *_accelerator(options),
         *("-cpu", options.processor),
@@ -165,6 +166,10 @@ def without_name(line: str) -> str:
     for name in QEMU.names:
         line = line.removeprefix(f"{name}: ")
     return line
+
+
+def _sandbox(options: QemuOptions) -> tuple[str, ...]:
+    return ("-sandbox", SANDBOX) if options.confined else ()
 
 
 def _machine(options: QemuOptions) -> str:

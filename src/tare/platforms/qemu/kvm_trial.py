@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -41,6 +41,9 @@ WITHOUT_KVM = (
     "`accelerator: tcg` needs no KVM"
 )
 """What to do where KVM is there, and yet runs no guest."""
+
+Around = Callable[[Sequence[str], Sequence[Path]], list[str]]
+"""As :meth:`tare.platforms.qemu.confined.Confinement.around`."""
 
 _TCG = "TCGTCGTCGTCG"
 
@@ -113,15 +116,22 @@ async def _no_device(host: Host) -> Answer:
     )
 
 
-async def taken(host: Host, argv: Sequence[str], depth: Depth = "real") -> Answer:
+def _as_given(argv: Sequence[str], files: Sequence[Path]) -> list[str]:
+    return list(argv)
+
+
+async def taken(
+    host: Host, argv: Sequence[str], depth: Depth = "real", around: Around = _as_given
+) -> Answer:
     """Find out whether this QEMU takes some options as they are, without running a guest.
 
     Args:
         host: Where QEMU is.
         argv: A command that reads its orders from standard input; see ``qemu_command.trial``.
         depth: What the host is.
+        around: Returns the command that starts it with the rights that it is to have.
     """
-    tried = await host.run(argv, input=_GREETING, timeout_s=TOUCH_S[depth])
+    tried = await host.run(around(argv, ()), input=_GREETING, timeout_s=TOUCH_S[depth])
     if not tried.ok:
         return _refused(argv, _complaint(tried))
     # It goes on without what is missing, which would be an arm under a wrong name.

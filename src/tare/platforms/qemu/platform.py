@@ -20,6 +20,7 @@ from tare.platforms.contract import (
     TRIAL,
     Capabilities,
     Context,
+    HostAccess,
     MachineSpec,
     NetworkWays,
     Platform,
@@ -41,6 +42,7 @@ from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
 from tare.platforms.qemu.confined import KVM, TUN, confined_as, confinement
 from tare.platforms.qemu.disk_options import MICROVM
+from tare.platforms.qemu.harmless import passed_on
 from tare.platforms.qemu.huge_pages import require_whole_pages
 from tare.platforms.qemu.lacking import lacking_here
 from tare.platforms.qemu.linking import given, link_of
@@ -138,6 +140,14 @@ class Qemu(Platform[QemuOptions]):
         functions = (LENT_FUNCTION,) if options.network == "sriov" else ()
         return (FOLDER, started, GROUPS, SETTINGS, *kept, *NETWORK, *functions)
 
+    def host_access(self, options: QemuOptions) -> tuple[HostAccess, ...]:
+        """Return the arguments that reach the host, and that QEMU is not to be confined."""
+        found = passed_on(options.extra_args)
+        if options.confined:
+            return found
+        effect = "runs QEMU as Tare's own user and with all system calls"
+        return (*found, HostAccess("confined", "false", effect))
+
     async def check(self, context: Context, options: QemuOptions) -> Verdict:
         """Find out whether guests can be started; with KVM a guest is booted once."""
         versions: dict[str, str] = {}
@@ -176,7 +186,7 @@ class Qemu(Platform[QemuOptions]):
             return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
         if options.accelerator == "tcg":
             if _needs_trial(options):
-                answer = await probe.taken(context.host, trial(options, offer.program))
+                answer = await _taken(context, options, offer.program)
                 if not answer.usable:
                     return verdict(False, answer.reason, answer.hint, lasting=answer.sure)
             return verdict(True, "TCG emulates the processor: behaviour, not hardware speed")
@@ -184,7 +194,7 @@ class Qemu(Platform[QemuOptions]):
             depth = await probe.depth_of(context.host, context.host_agent)
             answer = await probe.kvm_device(context.host, depth, offer.program)
             if answer.usable:
-                answer = await probe.taken(context.host, trial(options, offer.program), depth)
+                answer = await _taken(context, options, offer.program, depth)
             if answer.usable:
                 answer = await self._boots(context, options, offer, depth)
         except (InputError, MachineFault) as error:
@@ -243,6 +253,17 @@ class Qemu(Platform[QemuOptions]):
 
         facts = {"qemu": offer.version, "image": prepared.digest, "cpu": plain.model}
         return await kvm_memory.known_or_booted(context.cache, context.host, depth, facts, boot)
+
+
+async def _taken(
+    context: Context, options: QemuOptions, program: str, depth: probe.Depth = "real"
+) -> probe.Answer:
+    """Find out whether QEMU takes the options, with no more rights than a machine's QEMU has."""
+    devices = [KVM] if options.accelerator == "kvm" else []
+    confined = await confinement(
+        context.host, options, own=[], files=[], devices=devices, program=program
+    )
+    return await probe.taken(context.host, trial(options, program), depth, confined.around)
 
 
 async def _boot_once(

@@ -275,6 +275,10 @@ class Command(Workload[CommandParameters]):
         files = {place: Path(source) for place, source in asked.files.items()}
         return Additions(frozenset(asked.packages), files)
 
+    def program_of_study(self, parameters: CommandParameters) -> tuple[str, ...]:
+        """Return the study's own program."""
+        return parameters.argv
+
     def request(self, parameters: CommandParameters) -> dict[str, Any]:
         """Return the agent's parameters: paths, counts, seconds."""
         argv = list(parameters.argv)

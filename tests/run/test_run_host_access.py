@@ -1,0 +1,77 @@
+"""A study passes nothing on to a host unseen, and nothing dangerous unless a user allows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from run.run_driving import tare
+from tare.run.catalog import build_catalog
+from tare.run.host_access import handed_to_hosts, lines_for_plan, require_allowed
+from tare.study.load import load_study
+from tare.study.shipped import shipped_studies
+
+STUDY = """\
+study: foreign
+baseline: bare
+blocks: {least: 2, most: 2}
+arms:
+  bare: {platform: bare}
+  tcg:
+    platform: qemu
+    extra-args: [-rtc, clock=vm, -incoming, "exec:id > RAN"]
+  free: {platform: qemu, confined: false}
+workloads:
+  mine:
+    workload: command
+    argv: [/opt/probe, --fast]
+    toolbox: {files: {/opt/probe: PROBE}}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    probe = tmp_path / "probe"
+    probe.write_text("#!/bin/sh\n")
+    probe.chmod(0o755)
+    file = tmp_path / "foreign.yaml"
+    file.write_text(STUDY.replace("RAN", str(tmp_path / "ran")).replace("PROBE", str(probe)))
+    return file
+
+
+@pytest.mark.parametrize("words", [("run",), ("plan", "--probe")])
+def test_what_reaches_a_host_is_refused_by_line_and_key_before_anything(
+    study: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    told = tare(*words, str(study))
+    assert (told.returncode, told.stdout) == (2, ""), told
+    assert f"{study}:8:" in told.stderr and "arms.tcg.extra-args" in told.stderr
+    assert "-incoming exec:id" in told.stderr and "clock=vm" not in told.stderr
+    assert f"{study}:9:" in told.stderr and "arms.free.confined" in told.stderr
+    assert "--allow-host-access" in told.stderr
+    assert not (tmp_path / "ran").exists() and not Path("runs").exists()
+
+
+def test_a_plan_lists_all_that_a_study_hands_to_hosts(study: Path, tmp_path: Path) -> None:
+    told = tare("plan", str(study))
+    assert told.returncode == 0, told.stderr
+    assert "arms.tcg.extra-args: `-incoming exec:id" in told.stdout
+    assert "(a run needs --allow-host-access)" in told.stdout
+    assert "workloads.mine: `/opt/probe --fast` is run in every machine" in told.stdout
+    assert f"`{tmp_path / 'probe'}` is copied into the machines as /opt/probe" in told.stdout
+
+
+def test_the_command_line_allows_what_a_study_cannot(study: Path) -> None:
+    loaded = load_study(study, build_catalog())
+    require_allowed(loaded, study, allowed=True)
+    asking = [each.keys for each in handed_to_hosts(loaded) if each.asks]
+    assert asking == [("arms", "tcg", "extra-args"), ("arms", "free", "confined")]
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_no_study_that_comes_with_tare_asks_for_anything(name: str) -> None:
+    path = shipped_studies()[name]
+    study = load_study(path, build_catalog())
+    require_allowed(study, path, allowed=False)
+    assert lines_for_plan(study, path) == ()
