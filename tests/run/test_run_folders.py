@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tare.errors import InputError, TareError
+from tare.events import read_fold
 from tare.outputs import PART
 from tare.run.appending import appending
 from tare.run.folder import create_folder, open_folder
@@ -31,7 +32,7 @@ def _other_files(path: Path) -> None:
 
 def _run(path: Path) -> None:
     path.mkdir()
-    (path / "events.jsonl").touch()
+    (path / "events.jsonl").write_text("{}\n")
 
 
 @pytest.mark.parametrize("made", [_nothing, Path.mkdir])
@@ -53,6 +54,50 @@ def test_a_run_begins_nowhere_else(made: Callable[[Path], None], said: str, tmp_
     with pytest.raises(InputError, match=said) as refused:
         create_folder(tmp_path / "run")
     assert "--out" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        ("series/", "machines/"),
+        ("series/", "machines/", "study.yaml", "writer.lock"),
+        ("series/", "machines/", "study.yaml", "events.jsonl=", "events.last"),
+        ("series/", "machines/", "study.yaml", 'events.jsonl={"seq":0,'),
+        ("events.jsonl=",),
+    ],
+)
+def test_a_run_that_was_killed_before_its_first_event_is_started_again_in_its_folder(
+    left: tuple[str, ...], tmp_path: Path
+) -> None:
+    for each in left:
+        name, _, content = each.partition("=")
+        path = tmp_path / "run" / name
+        path.parent.mkdir(exist_ok=True)
+        if name.endswith("/"):
+            path.mkdir(parents=True)
+        else:
+            path.write_text(content)
+    if "writer.lock" in left:
+        os.utime(tmp_path / "run" / "writer.lock", (1, 1))
+    if any("events.jsonl" in each for each in left):
+        with pytest.raises(InputError) as refused:
+            read_fold(open_folder(tmp_path / "run").events)
+        assert f"tare run STUDY --out {tmp_path / 'run'}" in refused.value.hint
+    found = create_folder(tmp_path / "run")
+    assert {each.name for each in found.path.iterdir()} == {"series", "machines"}
+
+
+@pytest.mark.parametrize("more", ["series/a.parquet", "machines/m/console.log", "notes.txt"])
+def test_what_is_more_than_a_run_makes_before_its_first_event_is_left(
+    more: str, tmp_path: Path
+) -> None:
+    for part in ("series", "machines"):
+        (tmp_path / "run" / part).mkdir(parents=True)
+    (tmp_path / "run" / more).parent.mkdir(exist_ok=True)
+    (tmp_path / "run" / more).touch()
+    with pytest.raises(InputError, match="is not empty"):
+        create_folder(tmp_path / "run")
+    assert (tmp_path / "run" / more).exists()
 
 
 @pytest.mark.parametrize(("free", "begins"), [(256 << 20, True), ((256 << 20) - 1, False)])

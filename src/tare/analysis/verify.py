@@ -17,6 +17,7 @@ from tare.events import (
     UnreadableStream,
 )
 from tare.events.chain import Chain, read_seal
+from tare.events.repair import kept_originals
 from tare.events.stream import read_entries
 from tare.plaintext import plain_line
 
@@ -135,6 +136,10 @@ def _notes(folder: Path, stream: Path, chain: Chain, fold: Fold, recorded: set[P
         notes.append(f"the first {chain.plain} events are not chained: an older Tare wrote them")
     if stream.exists() and stream.read_bytes()[-1:] != b"\n":
         notes.append("a torn last line is left out: the process was ended while it wrote it")
+    notes += [
+        f"the events were repaired: {each.name} is what they were before"
+        for each in kept_originals(stream)
+    ]
     unknown = sorted(set((folder / "series").glob("*")) - recorded)
     if unknown:
         notes.append(

@@ -26,8 +26,16 @@ def verify(
     last: Annotated[
         str, typer.Option(metavar="HASH", help="The last hash, as the run told it at its end.")
     ] = "",
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Recover damaged events up to the last good one; keep the original."
+        ),
+    ] = False,
 ) -> None:
-    """Say whether a run's folder is as the run wrote it: no event, series or log has changed."""
+    """Check that a run's folder is as the run wrote it: no event, series or log has changed."""
+    if repair:
+        _repair(directory)
     from tare.analysis.verify import verify_run
     from tare.run.calibration_words import calibration_lines
     from tare.run.folder import open_folder
@@ -46,6 +54,27 @@ def verify(
     if found.damage:
         raise typer.Exit(DAMAGED)
     tell("✓ as it was written", "green")
+
+
+def _repair(directory: Path) -> None:
+    """Recover a run's events, and print what was lost."""
+    from tare.events.repair import repair_stream
+    from tare.outputs import unwritable
+    from tare.run.folder import open_folder
+    from tare.run.only_writer import only_writer
+
+    folder = open_folder(directory)
+    with only_writer(folder.path):
+        try:
+            done = repair_stream(folder.events)
+        except OSError as error:
+            raise unwritable(folder.events, error, "then try again") from error
+    if done.original is None:
+        tell("the events are as they were written: nothing to repair")
+        return
+    tell(done.reason, wrapped=False)
+    tell(f"repaired: {done.kept} events kept, {done.lost} lost", "yellow")
+    tell(f"the damaged original is {done.original}", wrapped=False)
 
 
 def loaded(directory: Path) -> RunData:

@@ -16,8 +16,8 @@ from typing import Self
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from tare.errors import InputError
-from tare.events.chain import NO_SEAL, Chain, Sealer, read_seal, seal_path
+from tare.errors import InputError, TareError
+from tare.events.chain import NO_SEAL, Chain, Sealer, read_seal
 from tare.events.model import (
     STREAM_VERSION,
     BlockFinished,
@@ -69,7 +69,7 @@ def read_events(path: Path) -> list[Record]:
         UnreadableStream: A line other than the last is no event, the order is broken, or the
             stream was written by a newer version; the message names file and line.
     """
-    return [_record(path, number, line) for number, line in _whole_lines(path)]
+    return [read_line(path, number, line) for number, line in _whole_lines(path)]
 
 
 def read_entries(path: Path, chain: Chain | None = None) -> Iterator[Record | Seen]:
@@ -91,7 +91,7 @@ def read_entries(path: Path, chain: Chain | None = None) -> Iterator[Record | Se
             chain.follow(line)
         seen = read(line)
         if seen is None:
-            yield _record(path, number, line)
+            yield read_line(path, number, line)
         else:
             if seen.seq != number - 1:
                 raise _misplaced(path, number, seen.seq)
@@ -130,22 +130,36 @@ def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 torn = True
     if number == int(torn):
         what = "holds no whole event" if torn else "is empty"
-        raise UnreadableStream(f"{path}: {what}; the run never began, so start it anew")
+        raise UnreadableStream(
+            f"{path}: {what}: the run was ended before it began",
+            f"start it again in the same folder: tare run STUDY --out {path.parent}",
+        )
 
 
-def _record(path: Path, number: int, line: bytes) -> Record:
+def read_line(path: Path, number: int, line: bytes) -> Record:
+    """Return the event of one line.
+
+    Args:
+        path: The file, for messages.
+        number: The line's number, from 1.
+        line: It, without its end.
+
+    Raises:
+        UnreadableStream: It is no event, or not the one that belongs there.
+    """
     try:
         record = _legible(line)
     except BeyondAllBounds:
         raise UnreadableStream(
-            f"{path}: line {number}: a number beyond all bounds; the file is damaged there"
+            f"{path}: line {number}: a number beyond all bounds; the file is damaged there",
+            repairing(path),
         ) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         told = f"{where}: {message_of(first)}" if where else f"the line {message_of(first)}"
         raise UnreadableStream(
-            f"{path}: line {number}: {told}; the file is damaged there"
+            f"{path}: line {number}: {told}; the file is damaged there", repairing(path)
         ) from error
     if record.seq != number - 1:
         raise _misplaced(path, number, record.seq)
@@ -175,22 +189,34 @@ def _legible(line: bytes) -> Record:
 
 def _misplaced(path: Path, number: int, seq: int) -> UnreadableStream:
     return UnreadableStream(
-        f"{path}: line {number}: event {seq} where {number - 1} belongs; lines were lost or edited"
+        f"{path}: line {number}: event {seq} where {number - 1} belongs; lines were lost or edited",
+        repairing(path),
     )
+
+
+def repairing(path: Path) -> str:
+    """Return what to type to recover a damaged stream."""
+    return f"recover all events before that: tare verify --repair {path.parent}"
 
 
 class EventLog:
     """The append-only stream of one run; every subscriber sees each event once it is written.
 
+    Args:
+        path: The file.
+        guard: Raises TareError once this process may write there no longer.
+
     Raises:
         UnreadableStream: The stream is damaged, or is not as it was written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, guard: Callable[[], None] = lambda: None) -> None:
+        self._guard = guard
         self._subscribers: list[Callable[[Record], None]] = []
         self._chain = _followed(path)
         _cut_torn_tail(path)
         self._file = path.open("ab", buffering=0)
+        self._size = os.fstat(self._file.fileno()).st_size
         try:
             self._sealer = Sealer(path)
         except OSError:
@@ -211,7 +237,9 @@ class EventLog:
 
         Raises:
             OSError: The disk is full or failed; nothing of the event counts then.
+            TareError: Another process writes to the stream; nothing of the event is written.
         """
+        self._guard()
         record, body = _written(Record(seq=self._chain.lines, time=time.time(), event=event))
         line, digest = self._chain.chaining(body)
         self._write_whole(line + b"\n")
@@ -227,12 +255,20 @@ class EventLog:
 
     def _write_whole(self, line: bytes) -> None:
         start = self._file.seek(0, os.SEEK_END)
+        if start != self._size:
+            raise TareError(
+                f"{self._file.name}: something else wrote to it: it has {start} bytes, and this "
+                f"run left {self._size}",
+                f"end the other run, then {repairing(Path(self._file.name))}",
+            )
+        whole = len(line)
         try:
             while line:
                 line = line[self._file.write(line) :]
         except OSError:
             self._file.truncate(start)
             raise
+        self._size += whole
 
     def _require_name(self) -> None:
         """See that what is written can be found: a removed file takes everything, to no end."""
@@ -270,7 +306,7 @@ def _followed(path: Path) -> Chain:
     if grave:
         raise UnreadableStream(
             f"{path}: {grave[0]}",
-            f"restore it, or start anew; to go on from a shortened one, remove {seal_path(path)}",
+            f"restore it from a copy; or {repairing(path)}",
         )
     return chain
 

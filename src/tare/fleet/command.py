@@ -30,6 +30,7 @@ from tare.run.catalog import build_catalog
 from tare.run.folder import RunFolder, create_folder, open_folder
 from tare.run.going_on import is_shared
 from tare.run.host_access import require_allowed
+from tare.run.only_writer import only_writer
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id
 from tare.run.setup import Decide, StudySource
@@ -188,24 +189,25 @@ async def go_on(
             used.
     """
     folder = open_folder(directory)
-    fold = read_fold(folder.events)
-    started = fold.started
-    if started is None or not is_shared(started):
-        raise InputError(
-            f"the run in {directory} was begun on one host", f"write: tare resume {directory}"
-        )
-    if fold.ended is not None and fold.ended.status == "complete":
-        raise InputError(
-            f"the run in {directory} is complete", f"see its report: tare report {directory}"
-        )
-    require_labs_of(started, choice.address, directory)
-    study = restore_study(started.study, build_catalog())
-    require_allowed(study, folder.study, allowed=host_access)
-    async with cluster_of(choice, study) as cluster:
-        ways = _Ways(decide, console, strict, choice.address)
-        if said := _strangers(await cluster.hosts(), started):
-            console.print(Text(said, "yellow"))
-        return await _carry(cluster, study, started, folder, fold, ways, False)
+    with only_writer(folder.path):
+        fold = read_fold(folder.events)
+        started = fold.started
+        if started is None or not is_shared(started):
+            raise InputError(
+                f"the run in {directory} was begun on one host", f"write: tare resume {directory}"
+            )
+        if fold.ended is not None and fold.ended.status == "complete":
+            raise InputError(
+                f"the run in {directory} is complete", f"see its report: tare report {directory}"
+            )
+        require_labs_of(started, choice.address, directory)
+        study = restore_study(started.study, build_catalog())
+        require_allowed(study, folder.study, allowed=host_access)
+        async with cluster_of(choice, study) as cluster:
+            ways = _Ways(decide, console, strict, choice.address)
+            if said := _strangers(await cluster.hosts(), started):
+                console.print(Text(said, "yellow"))
+            return await _carry(cluster, study, started, folder, fold, ways, False)
 
 
 def _strangers(there: Mapping[str, str], started: RunStarted) -> str:

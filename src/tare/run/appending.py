@@ -12,6 +12,7 @@ from tare.errors import TareError
 from tare.events import EventLog
 from tare.outputs import PART, remedy, unwritable
 from tare.run.going_on import ANY_CLUSTER, first_event, resuming
+from tare.run.only_writer import only_writer
 
 if TYPE_CHECKING:
     from tare.run.folder import RunFolder
@@ -26,18 +27,19 @@ def appending(folder: RunFolder, cluster: str = ANY_CLUSTER) -> Iterator[EventLo
         cluster: Where hosts share the run: the address of their scheduler.
 
     Raises:
-        InputError: The folder cannot be written.
+        InputError: The folder cannot be written, or another process writes there.
         TareError: The disk is full or failed during the run.
     """
-    try:
-        log = EventLog(folder.events)
-    except OSError as error:
-        raise unwritable(folder.events, error, "then go on") from error
-    try:
-        with log:
-            yield log
-    except OSError as error:
-        raise _refused(folder, cluster, error) from error
+    with only_writer(folder.path) as guard:
+        try:
+            log = EventLog(folder.events, guard)
+        except OSError as error:
+            raise unwritable(folder.events, error, "then go on") from error
+        try:
+            with log:
+                yield log
+        except OSError as error:
+            raise _refused(folder, cluster, error) from error
 
 
 def _refused(folder: RunFolder, cluster: str, error: OSError) -> TareError:

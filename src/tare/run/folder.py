@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.errors import InputError
+from tare.events.chain import seal_path
 from tare.outputs import PART, remedy, unwritable
 from tare.run.going_on import first_event, resuming
+from tare.run.only_writer import NAME as WRITER_LOCK
+from tare.run.only_writer import only_writer
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
 
@@ -59,10 +62,12 @@ def create_folder(path: Path) -> RunFolder:
     """Create the folder of a new run.
 
     Raises:
-        InputError: The folder holds a run or other files, cannot be written, or its disk has
-            less than 256 MiB free.
+        InputError: The folder holds a run that wrote events, or other files; or it cannot be
+            written, or its disk has less than 256 MiB free.
     """
     folder = RunFolder(path.absolute())
+    if path.is_dir() and _holds_no_event(folder):
+        _clear(folder)
     if folder.events.exists():
         raise InputError(
             f"{path} already holds a run",
@@ -100,6 +105,33 @@ def open_folder(path: Path) -> RunFolder:
             "name a folder that `tare run` wrote",
         )
     return folder
+
+
+def _holds_no_event(folder: RunFolder) -> bool:
+    """Return whether a run was killed here before its first event, and nothing else is here."""
+    names = {each.name for each in folder.path.iterdir()}
+    own = {"series", "machines", "study.yaml", "events.jsonl", "events.last", WRITER_LOCK}
+    if not names or not names <= own:
+        return False
+    try:
+        if b"\n" in folder.events.read_bytes():
+            return False
+    except FileNotFoundError:
+        if not names & {"series", "machines"}:
+            return False
+    return not any(
+        part.is_dir() and any(part.iterdir()) for part in (folder.series, folder.machines)
+    )
+
+
+def _clear(folder: RunFolder) -> None:
+    """Remove what a run made before its first event, unless it is about to write that."""
+    with only_writer(folder.path):
+        for part in (folder.series, folder.machines):
+            if part.is_dir():
+                part.rmdir()
+        for file in (folder.study, folder.events, seal_path(folder.events)):
+            file.unlink(missing_ok=True)
 
 
 def _require_writable(place: Path) -> None:

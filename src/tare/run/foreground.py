@@ -19,6 +19,7 @@ from tare.run.executor import execute, resume
 from tare.run.folder import RunFolder, create_folder, open_folder
 from tare.run.going_on import ANY_CLUSTER, is_shared, resuming
 from tare.run.host_access import require_allowed
+from tare.run.only_writer import only_writer
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id, run_session
 from tare.run.setup import Decide, StudySource
@@ -73,7 +74,7 @@ async def carry_out(
             study, run, chosen, folder, fold, _begin(study, source, run, chosen), decide,
             (view.take,), view.progress, _speaker(console), strict=strict, wait=wait,
         )  # fmt: skip
-        with view:
+        with only_writer(folder.path), view:
             return await _or_nothing(sessions)
     async with run_session(
         run,
@@ -87,7 +88,7 @@ async def carry_out(
         await require_additions(setup, setup.context.builder, study, Path(source.path))
         folder = create_folder(out)
         chosen = _seed_of(study, seed)
-        with view:
+        with only_writer(folder.path), view:
             try:
                 _keep_study(source, folder)
                 return await execute(
@@ -125,9 +126,39 @@ async def go_on(
         what is waited for.
 
     Raises:
-        InputError: There is no run, it is complete, or it cannot be gone on with here.
+        InputError: There is no run, it is complete, another process writes to it, or it cannot
+            be gone on with here.
     """
     folder = open_folder(directory)
+    with only_writer(folder.path):
+        fold, started = _unfinished(directory, folder)
+        study = restore_study(started.study, build_catalog())
+        require_allowed(study, folder.study, allowed=host_access)
+        _require_sessions(study, wait=wait)
+        view = _view(study, fold, console)
+        if study.sessions is not None:
+            sessions = RunInSessions(
+                study, started.run, started.seed, folder, fold, None, decide, (view.take,),
+                view.progress, _speaker(console), strict=strict, accept=accept, wait=wait,
+            )  # fmt: skip
+            with view:
+                return await sessions.carry_out()
+        async with run_session(
+            started.run,
+            study,
+            output=folder.path,
+            decide=decide,
+            subscribers=(view.take,),
+            on_progress=view.progress,
+            say=_speaker(console),
+        ) as setup:
+            with view:
+                strictly = replace(setup, strict=strict)
+                return await resume(strictly, study, started, fold, folder, accept=accept)
+
+
+def _unfinished(directory: Path, folder: RunFolder) -> tuple[Fold, RunStarted]:
+    """Return what a run's events add up to, and the first, where this computer can resume it."""
     fold = read_fold(folder.events)
     if fold.started is None:
         raise InputError(
@@ -145,29 +176,7 @@ async def go_on(
             f"run: {resuming(directory, fold.started)}, where {ANY_CLUSTER} is that of their "
             "scheduler, such as tcp://10.0.0.1:8786",
         )
-    study = restore_study(fold.started.study, build_catalog())
-    require_allowed(study, folder.study, allowed=host_access)
-    _require_sessions(study, wait=wait)
-    view = _view(study, fold, console)
-    if study.sessions is not None:
-        sessions = RunInSessions(
-            study, fold.started.run, fold.started.seed, folder, fold, None, decide, (view.take,),
-            view.progress, _speaker(console), strict=strict, accept=accept, wait=wait,
-        )  # fmt: skip
-        with view:
-            return await sessions.carry_out()
-    async with run_session(
-        fold.started.run,
-        study,
-        output=folder.path,
-        decide=decide,
-        subscribers=(view.take,),
-        on_progress=view.progress,
-        say=_speaker(console),
-    ) as setup:
-        with view:
-            strictly = replace(setup, strict=strict)
-            return await resume(strictly, study, fold.started, fold, folder, accept=accept)
+    return fold, fold.started
 
 
 def _begin(study: Study, source: StudySource, run: str, seed: int) -> RunStarted:
