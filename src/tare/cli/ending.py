@@ -209,12 +209,22 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
     silent = uncounted(data)
     for arm, reason in silent.items():
         tell(f"no cell of {arm} counts: {reason}", "bold red")
+    lost = lost_arms(data)
+    for arm, reason in lost.items():
+        tell(f"{arm} was not measured, and not because the host lacks something: {reason}", "red")
     for line, style in closing(finished):
         tell(line, style)
     if (data.study.get("blocks") or {}).get("most") == 1:
         tell(f"this was {SMOKE_RUN}", "yellow")
-    if finished.status != "complete" or finished.cells.get("failed") or silent:
+    if finished.status != "complete" or finished.cells.get("failed") or silent or lost:
         raise typer.Exit(EXIT_FAULT)
+
+
+def lost_arms(data: RunData) -> dict[str, str]:
+    """Return the arms that were left out though no host lacks what they need, each with why."""
+    return {
+        each.arm: each.reason for each in data.platforms if not each.usable and not each.lasting
+    }
 
 
 def uncounted(data: RunData) -> dict[str, str]:

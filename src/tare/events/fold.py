@@ -370,6 +370,7 @@ class Fold:
             mark=check.mark,
             shown=check.shown,
             uncontrolled=check.uncontrolled,
+            lasting=check.lasting,
         )
 
 

@@ -85,7 +85,8 @@ class PlatformChecked(Base):
     ``facts`` are all that planning went by, so that a resumed run is planned alike; runs of before
     have none. ``mark`` says in words where it runs instead of where it should, such as in dom0.
     ``shown`` is what a machine that exists shows of itself, and ``uncontrolled`` what Tare does not
-    control of it.
+    control of it. ``lasting`` is false where the check itself went wrong, rather than that the host
+    lacks something.
     """
 
     type: Literal["platform_checked"] = "platform_checked"
@@ -103,6 +104,7 @@ class PlatformChecked(Base):
     mark: str = ""
     shown: dict[str, str] = Field(default_factory=dict)
     uncontrolled: tuple[str, ...] = ()
+    lasting: bool = True
 
 
 class Skipped(Base):

@@ -77,6 +77,7 @@ class PlatformResult:
         mark: Where it runs instead of where it should, in words; empty: where it should.
         shown: What a machine that exists shows of itself and of its hypervisor, name to words.
         uncontrolled: What was not controlled of a machine that exists, one sentence each.
+        lasting: Whether a host lacks what it needs; otherwise finding out went wrong.
     """
 
     arm: str
@@ -92,6 +93,7 @@ class PlatformResult:
     mark: str = ""
     shown: Mapping[str, str] = field(default_factory=dict)
     uncontrolled: tuple[str, ...] = ()
+    lasting: bool = True
 
 
 @dataclass(frozen=True)

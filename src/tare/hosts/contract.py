@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tare.plaintext import plain
@@ -82,6 +83,11 @@ class Host(ABC):
     """How reports and ledgers call it; the same for the same computer."""
     local: bool = False
     """Whether it is the computer that Tare itself runs on, whose files are Tare's own too."""
+
+    @cached_property
+    def read_copies(self) -> set[str]:
+        """The SHA-256 of copies of files on the host that were read since it was reached."""
+        return set()
 
     @property
     def agent(self) -> Path | None:

@@ -86,6 +86,16 @@ def load(folder: Path) -> dict[str, Any] | None:
     return facts
 
 
+def rebuilding(folder: Path) -> tuple[str, ...]:
+    """Return the note that a cached folder is damaged and built again; nothing if there is none.
+
+    It is called where :func:`load` returned None, and before the folder is replaced.
+    """
+    if not folder.exists():
+        return ()
+    return (f"{folder} in the cache was damaged, so it was built again",)
+
+
 def publish(draft: Path, folder: Path, facts: Mapping[str, Any]) -> None:
     """Move a finished draft to its place, replacing what is there.
 

@@ -95,12 +95,14 @@ async def build_guest_image(
     folder = cache / "images" / digest
     facts = await asyncio.to_thread(store.load, folder)
     cached = facts is not None
+    rebuilt: tuple[str, ...] = ()
     if facts is None:
         async with store.exclusive(cache) as draft:
             # Another builder may have been first.
             facts = await asyncio.to_thread(store.load, folder)
             cached = facts is not None
             if facts is None:
+                rebuilt = store.rebuilding(folder)
                 facts = await asyncio.to_thread(_build, source, agent, needs, draft)
                 await asyncio.to_thread(store.publish, draft, folder, facts)
     return GuestImage(
@@ -111,7 +113,7 @@ async def build_guest_image(
         kernel_version=source.version,
         cached=cached,
         took_s=time.monotonic() - began,
-        notes=(*source.notes, *facts["notes"]),
+        notes=(*source.notes, *facts["notes"], *rebuilt),
     )
 
 

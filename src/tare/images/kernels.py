@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tare.errors import InputError
@@ -124,8 +124,10 @@ async def _from_packages(host: Host, kernel: str, cache: Path, archive: Archive)
         async with store.exclusive(cache) as draft:
             # Another builder may have been first.
             if (found := _cached(folder / key)) is None:
+                rebuilt = store.rebuilding(folder / key)
                 await _unpack(host, packages, draft, folder / key, archive)
-                found = _cached(folder / key)
+                if found := _cached(folder / key):
+                    found = replace(found, notes=(*found.notes, *rebuilt))
     if found is None:
         raise InputError(f"the cache {cache} does not keep what is written to it")
     async with store.exclusive(cache) as draft:

@@ -38,7 +38,8 @@ mkdir -p "$folder" && cd "$folder" || exit 1
 draft=.$digest.part
 if command -v flock >/dev/null; then exec 9>".$digest.lock" && flock 9; else draft=$draft.$$; fi
 path=$digest-$name
-if [ -f "$path" ] && [ "$(wc -c <"$path")" -eq "$size" ]; then
+whole() { [ "$1" = read ] || [ "$(sha256sum "$path" | cut -d" " -f1)" = "$digest" ]; }
+if [ -f "$path" ] && [ "$(wc -c <"$path")" -eq "$size" ] && whole "$5"; then
     touch "$path"
     echo "have $folder/$path"
     exit 0
@@ -67,7 +68,8 @@ async def at_host(host: Host, file: Path) -> Path:
     """Return the path of ``file`` on ``host``, copied there unless the host has it already.
 
     Copies are named by their content below ``$XDG_CACHE_HOME/tare/shipped`` of the host's user, so
-    each version of a file travels once, in pieces. What nobody asked for in
+    each version of a file travels once, in pieces. A copy that is there is read once for as long as
+    the host is held, and replaced where it is damaged. What nobody asked for in
     :data:`KEPT_DAYS` days is removed when something new comes.
 
     Args:
@@ -81,7 +83,8 @@ async def at_host(host: Host, file: Path) -> Path:
     if host.local:
         return file
     digest = await asyncio.to_thread(file_digest, file)
-    words = [digest, file.name, str(file.stat().st_size), str(KEPT_DAYS)]
+    read = "read" if digest in host.read_copies else ""
+    words = [digest, file.name, str(file.stat().st_size), str(KEPT_DAYS), read]
     process = await host.start(["sh", "-c", _RECEIVE, "sh", *words])
     try:
         async with asyncio.timeout(COPY_S):
@@ -95,6 +98,7 @@ async def at_host(host: Host, file: Path) -> Path:
         if process.returncode is None:
             await process.kill()
     if code == 0 and said.startswith("have "):
+        host.read_copies.add(digest)
         return Path(said.removeprefix("have "))
     if said == "damaged":
         raise MachineFault(

@@ -69,6 +69,7 @@ class LabImage:
         early: Modules of the initramfs, in the order in which they load.
         cached: Whether it was found ready.
         took_s: Seconds spent finding or building it.
+        notes: What its user should know of the cache, one sentence each.
         own_xen: The Xen that is booted in place of the packages'.
         built: What identifies that one.
     """
@@ -82,6 +83,7 @@ class LabImage:
     cached: bool
     took_s: float
     own_xen: Path | None = None
+    notes: tuple[str, ...] = ()
     built: Mapping[str, Any] | None = None
 
     @property
@@ -139,6 +141,7 @@ async def build_lab_image(
     digest = _recall(remembered, archive.state())
     facts = await _load(cache, digest) if digest else None
     cached = facts is not None
+    rebuilt: tuple[str, ...] = ()
     if digest is None or facts is None:
         system, linux = await _packages(host, kernel if own is None else None, archive, packages)
         digest = _digest(system, linux, own, packages)
@@ -146,6 +149,7 @@ async def build_lab_image(
         cached = facts is not None
         async with store.exclusive(cache) as draft:
             if facts is None and (facts := await _load(cache, digest)) is None:
+                rebuilt = store.rebuilding(cache / "labs" / digest)
                 work = draft / "work"
                 if own is not None:
                     await asyncio.to_thread(_stage, own, work / "linux")
@@ -168,6 +172,7 @@ async def build_lab_image(
         early=tuple(facts["early"]),
         cached=cached,
         took_s=time.monotonic() - began,
+        notes=rebuilt,
     )
 
 

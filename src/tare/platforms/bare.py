@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tare.errors import TareError, heard
+from tare.errors import InputError, TareError, heard
 from tare.hosts import start_owned
 from tare.hosts.grants import granted_cpus
 from tare.hosts.trace.threads import threads_of
@@ -147,7 +147,8 @@ class Bare(Platform[BareOptions]):
             )
         except TareError as error:
             nothing = Capabilities(pinning=False, max_vcpus=0, min_memory=MIN_MEMORY)
-            return Verdict(False, error.message, error.hint, False, versions, nothing)
+            sure = isinstance(error, InputError)
+            return Verdict(False, error.message, error.hint, False, versions, nothing, sure)
         knobs, missing = await linux_knobs(context)
         best = self.stated(options).capabilities
         no_own_cache = best.no_own_cache or await lacks_memory_groups(context.host)

@@ -8,7 +8,7 @@ Tare or in a package of its own; docs/extending.md walks through one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -120,6 +120,7 @@ class Context:
         leaving: Tells the hosts that are reached from here when Tare is to end.
         memories: The memory in bytes of each machine of the arm that runs at once; empty: not
             known, as for the doctor.
+        say: Tells the user a sentence.
     """
 
     host: Host
@@ -133,6 +134,7 @@ class Context:
     release: Release | None = None
     leaving: Leaving = field(default_factory=Leaving, compare=False)
     memories: tuple[int, ...] = ()
+    say: Callable[[str], None] = field(default=lambda _: None, compare=False)
 
     @property
     def builder(self) -> Host:

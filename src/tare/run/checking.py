@@ -404,6 +404,7 @@ def checked_events(
             mark=verdicts[name].mark,
             shown=dict(verdicts[name].shown),
             uncontrolled=verdicts[name].uncontrolled,
+            lasting=verdicts[name].lasting,
         )
         for name, arm in study.arms.items()
     ]

@@ -86,10 +86,10 @@ def study_source(path: Path, changes: tuple[str, ...] = ()) -> StudySource:
     return StudySource(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), changes)
 
 
-def local_context(ledger: Ledger) -> Context:
-    """Return the context of platforms on this computer."""
+def local_context(ledger: Ledger, say: Callable[[str], None] = lambda _: None) -> Context:
+    """Return the context of platforms on this computer; ``say`` tells the user a sentence."""
     agent = agent_path()
-    return Context(host=LocalHost(agent), ledger=ledger, cache=cache_dir(), agent=agent)
+    return Context(host=LocalHost(agent), ledger=ledger, cache=cache_dir(), agent=agent, say=say)
 
 
 @contextmanager
@@ -208,7 +208,7 @@ async def _here(
 ) -> AsyncIterator[RunHost]:
     async with AsyncExitStack() as held:
         ledger = await held.enter_async_context(_ledger(ledger_name, lambda: context.host, say))
-        context = local_context(ledger)
+        context = local_context(ledger, say)
         run_host: RunHost = LocalRunHost(context, installed().platforms, host_facts())
         if spec.kind == "lab":
             from tare.run.runhost.lab import LabRunHost
@@ -256,6 +256,7 @@ async def _afar(
                 agent=agent,
                 here=LocalHost(agent),
                 leaving=leaving,
+                say=say,
             )
             platforms = installed().platforms
             yield SshRunHost(

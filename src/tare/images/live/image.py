@@ -72,6 +72,8 @@ async def make_live_image(
             )
     say("finding the packages of kernel and boot loaders")
     parts = await live_parts(host, kernel, agent=agent, cache=cache)
+    for note in parts.notes:
+        say(note)
     box = (
         await prepare_toolbox(host, toolbox, agent=agent, cache=cache, say=say) if toolbox else None
     )

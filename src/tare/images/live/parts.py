@@ -47,6 +47,7 @@ class LiveParts:
         kernel_version: As ``uname -r`` will say.
         versions: Package to version.
         cached: Whether they were found ready.
+        notes: What their user should know of the cache, one sentence each.
     """
 
     folder: Path
@@ -54,6 +55,7 @@ class LiveParts:
     kernel_version: str
     versions: Mapping[str, str]
     cached: bool
+    notes: tuple[str, ...] = ()
 
 
 async def live_parts(host: Host, kernel: str, *, agent: Path, cache: Path) -> LiveParts:
@@ -88,18 +90,20 @@ async def live_parts(host: Host, kernel: str, *, agent: Path, cache: Path) -> Li
     folder = cache / "live" / digest
     facts = await asyncio.to_thread(store.load, folder)
     cached = facts is not None
+    rebuilt: tuple[str, ...] = ()
     if facts is None:
         async with store.exclusive(cache) as draft:
             # Another builder may have been first.
             facts = await asyncio.to_thread(store.load, folder)
             cached = facts is not None
             if facts is None:
+                rebuilt = store.rebuilding(folder)
                 for package in (*linux, *loaders):
                     await _unpack(host, package, draft)
                 facts = await asyncio.to_thread(_make, draft / "root", draft / "kept", agent)
                 facts["versions"] = {part.name: part.version for part in (*linux, *loaders)}
                 await asyncio.to_thread(store.publish, draft / "kept", folder, facts)
-    return LiveParts(folder, digest, str(facts["kernel"]), dict(facts["versions"]), cached)
+    return LiveParts(folder, digest, str(facts["kernel"]), dict(facts["versions"]), cached, rebuilt)
 
 
 async def _unpack(host: Host, package: Package, draft: Path) -> None:

@@ -85,6 +85,7 @@ async def extended_toolbox(
             found = await asyncio.to_thread(cached_toolbox, known.image.parent)
             if found is not None:
                 return replace(found, took_s=time.monotonic() - began)
+            say(f"{known.image.parent} in the cache is damaged: building it again")
     packages = await _more_packages(host, base, additions, say)
     key = store.key_of(
         {

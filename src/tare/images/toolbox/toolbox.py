@@ -165,9 +165,9 @@ def _recall(remembered: Path, lists: int, recipe: str) -> str | None:
 
 
 def cached_toolbox(folder: Path) -> Toolbox | None:
-    """Return a toolbox whose image is intact, and whose tree nobody touched."""
+    """Return a toolbox whose image and tree are intact: every byte of both is read."""
     facts = store.load(folder)
-    if facts is None or tree_problems(folder / TREE, folder / LISTING, thorough=False):
+    if facts is None or tree_problems(folder / TREE, folder / LISTING, thorough=True):
         return None
     return _described(folder, facts)
 

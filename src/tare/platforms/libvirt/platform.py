@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from tare.errors import MachineFault, TareError
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
@@ -162,8 +162,8 @@ class Libvirt(Platform[LibvirtOptions]):
         versions: dict[str, str] = {}
         able = self.stated(options).capabilities
 
-        def refused(reason: str, hint: str) -> Verdict:
-            return Verdict(False, reason, hint, self.emulated(options), versions, able)
+        def refused(reason: str, hint: str, *, sure: bool = True) -> Verdict:
+            return Verdict(False, reason, hint, self.emulated(options), versions, able, sure)
 
         if await context.host.exists(VDSM):
             reason = "libvirt of this host belongs to oVirt's vdsm, which undoes what others do"
@@ -173,7 +173,7 @@ class Libvirt(Platform[LibvirtOptions]):
                 versions |= await connection.versions()
                 await connection.capabilities(options.machine, options.domain_type)
         except TareError as error:
-            return refused(error.message, error.hint)
+            return refused(error.message, error.hint, sure=isinstance(error, InputError))
         if problem := lacking_places(context.host, options):
             return refused(*problem)
         if options.accelerator == "kvm":
@@ -183,7 +183,7 @@ class Libvirt(Platform[LibvirtOptions]):
             if problem := await lacking_switches(context.host, options.like_qemu, context.memories):
                 return refused(*problem)
         except TareError as error:
-            return refused(error.message, error.hint)
+            return refused(error.message, error.hint, sure=isinstance(error, InputError))
         reason = f"libvirt {versions['libvirt']} runs domains of type {options.domain_type}"
         return Verdict(True, reason, "", True, versions, able)
 

@@ -169,7 +169,8 @@ class Oci(Platform[OciOptions]):
         )
         if not chosen.usable:
             hint = await _hint(context.host, trials, options)
-            return Verdict(False, refusals, hint, False, versions, capabilities)
+            sure = all(trial.sure for trial in trials)
+            return Verdict(False, refusals, hint, False, versions, capabilities, lasting=sure)
         reason = f"{chosen.runtime.name} {chosen.version} ran a container"
         if chosen.runtime.program:
             reason += f" (as {chosen.runtime.program})"

@@ -62,12 +62,21 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a trivial container: whether it ran, and the runtime's own words if not."""
+    """What became of a trivial container: whether it ran, and the runtime's own words if not.
+
+    Args:
+        runtime: What ran it.
+        usable: Whether it ran.
+        words: The runtime's own words, or why it could not be tried.
+        version: The runtime's version.
+        sure: Whether the host lacks something; otherwise the trial itself went wrong.
+    """
 
     runtime: Runtime
     usable: bool
     words: str
     version: str
+    sure: bool = True
 
 
 Trivial = Callable[[Context, Runtime], Awaitable[Completed]]
@@ -110,7 +119,7 @@ async def try_runtime(
     except InputError:
         return Trial(Runtime(name), False, f"{name} is not installed", "")
     except (TareError, OSError) as error:
-        return Trial(Runtime(name), False, str(error), "")
+        return Trial(Runtime(name), False, str(error), "", sure=_lasts(error))
     plain = Runtime(name, program="" if program == name else program)
     last = Trial(plain, False, f"{program} cannot be called", version)
     for flags in _flag_sets(name) if given is None else (given,):
@@ -119,12 +128,17 @@ async def try_runtime(
             runtime = replace(runtime, keeps=await _keeps(context.host, runtime))
             done = await trivial(context, runtime)
         except (TareError, OSError) as error:
-            last = Trial(runtime, False, str(error), version)
+            last = Trial(runtime, False, str(error), version, sure=_lasts(error))
             continue
         if done.ok:
             return Trial(runtime, True, "", version)
         last = Trial(runtime, False, done.words() or f"status {done.returncode}", version)
     return last
+
+
+def _lasts(error: Exception) -> bool:
+    """Return whether an error tells what a host lacks, and would be the same next time."""
+    return isinstance(error, InputError)
 
 
 def _flag_sets(name: RuntimeName) -> tuple[tuple[str, ...], ...]:
@@ -236,6 +250,19 @@ async def noted_container(
         context.ledger.done(entry)
 
 
+_DAMAGED = 3
+_WHOLE = f"""
+root=$1 digest=$2 agent=$3
+[ -d "$root" ] || exit 1
+shift 3
+whole() {{
+    [ -f "$root$agent" ] && [ ! -L "$root$agent" ] && [ -x "$root$agent" ] || return 1
+    [ "$(sha256sum <"$root$agent" | cut -d" " -f1)" = "$digest" ] || return 1
+    for name; do [ -d "$root/$name" ] && [ ! -L "$root/$name" ] || return 1; done
+}}
+whole "$@" && exit
+mv -T "$root" "$root.damaged.$$" && rm -rf "$root.damaged.$$" && exit {_DAMAGED}
+"""
 _LAY_OUT = (
     'set -e; test -d "$1" && exit; mkdir -p "${1%/*}"; '
     'made=$(mktemp -d "${1%/*}/tare-root-XXXXXX"); '
@@ -247,6 +274,8 @@ _LAY_OUT = (
 async def root_file_system(context: Context) -> Path:
     """Return a directory of the host that holds the agent and mount points, made once per agent.
 
+    The agent in it is read and compared each time: a damaged one is replaced, and the user told.
+
     Args:
         context: The host, and where this computer keeps such things.
 
@@ -254,10 +283,14 @@ async def root_file_system(context: Context) -> Path:
         MachineFault: It cannot be made there.
     """
     host = context.host
-    digest = root_digest(await asyncio.to_thread(context.agent.read_bytes))
-    folder = (await host_cache(host, context.cache)) / "oci" / digest
-    if await host.exists(folder):
+    program = await asyncio.to_thread(context.agent.read_bytes)
+    folder = (await host_cache(host, context.cache)) / "oci" / root_digest(program)
+    words = [str(folder), hashlib.sha256(program).hexdigest(), AGENT_INSIDE, *DIRECTORIES]
+    found = await host.run(["sh", "-c", _WHOLE, "sh", *words], timeout_s=TRIAL_S)
+    if found.ok:
         return folder
+    if found.returncode == _DAMAGED:
+        context.say(f"{folder} in the cache of {host.name} was damaged: it is made again")
     # Another check may make the same at the same time: whoever is second removes its own.
     script = f'whole="$1"; {_LAY_OUT}mv -T "$made" "$whole" || rm -r "$made"; test -d "$whole"'
     await _lay_out(host, script, folder, context.host_agent)

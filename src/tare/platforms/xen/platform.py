@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from tare.errors import MachineFault, TareError
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
 from tare.images.guest_image import GuestImage
 from tare.images.kernels import is_file_name
@@ -118,9 +118,11 @@ class Xen(Platform[XenOptions]):
 
     async def check(self, context: Context, options: XenOptions) -> Verdict:
         """Find out whether domains can be started; nothing is started for it."""
+        sure = True
         try:
             found = await _look(context.host, options)
         except (TareError, OSError) as error:
+            sure = isinstance(error, InputError)
             hint = error.hint if isinstance(error, TareError) else ""
             found = _Found(error.message if isinstance(error, TareError) else str(error), hint)
         kernel = _kernel(context)
@@ -138,6 +140,7 @@ class Xen(Platform[XenOptions]):
             emulated=found.emulated,
             versions=found.versions,
             capabilities=capabilities,
+            lasting=sure,
         )
 
     async def prepare(
