@@ -3,6 +3,7 @@
 
 use crate::channel::dial::Stated;
 use crate::sys;
+use crate::sys::sockets::uninterrupted;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -51,7 +52,7 @@ pub fn ask(interface: &str, hardware: [u8; 6], number: u32) -> Result<Stated, St
         let mut buffer = [0; 2048];
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-            match socket.recv(&mut buffer) {
+            match uninterrupted(|| socket.recv(&mut buffer)) {
                 Ok(count) => match parse(&buffer[..count], number, hardware) {
                     Some(reply) if reply.kind == kind => return Ok(Some(reply)),
                     _ => {}

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "rustix cannot receive many at once")]
 
 use super::check;
+use super::sockets::uninterrupted;
 use rustix::net::sockopt::{set_ip_mtu_discover, Ipv4PathMtuDiscovery};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -35,10 +36,12 @@ pub fn send_many(socket: &impl AsRawFd, datagram: &[u8], times: usize) -> io::Re
     };
     let mut headers = [header(&mut part); BATCH];
     let times = times.min(BATCH) as libc::c_uint;
-    // SAFETY: the headers and what they point to live until the call ends; it only reads the
-    // datagram.
-    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), times, 0) };
-    Ok(check(sent)? as usize)
+    uninterrupted(|| {
+        // SAFETY: the headers and what they point to live until the call ends; it only reads the
+        // datagram.
+        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), times, 0) };
+        Ok(check(sent)? as usize)
+    })
 }
 
 /// Receive the datagrams that are waiting, at least one and at most [`BATCH`]. Only the beginning
@@ -56,18 +59,21 @@ pub fn receive_many(
     let mut headers = [header(&mut other); BATCH];
     headers[0] = header(&mut one);
     let (count, how) = (BATCH as libc::c_uint, libc::MSG_WAITFORONE as _);
-    // SAFETY: both buffers are valid for their lengths and live until the call ends; that later
-    // datagrams overwrite each other is meant.
-    let count = unsafe {
-        libc::recvmmsg(
-            socket.as_raw_fd(),
-            headers.as_mut_ptr(),
-            count,
-            how,
-            null_mut(),
-        )
-    };
-    Ok((check(count)? as usize, headers[0].msg_len as usize))
+    let count = uninterrupted(|| {
+        // SAFETY: both buffers are valid for their lengths and live until the call ends; that
+        // later datagrams overwrite each other is meant.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                count,
+                how,
+                null_mut(),
+            )
+        };
+        Ok(check(count)? as usize)
+    })?;
+    Ok((count, headers[0].msg_len as usize))
 }
 
 /// Send a socket's packets whole or not at all, whatever is known of the way.

@@ -32,14 +32,25 @@ pub fn connect(to: SocketAddrV4) -> io::Result<(OwnedFd, bool)> {
     }
 }
 
+/// Call again what a stop signal interrupted: of a socket with a time limit, and of epoll, the
+/// kernel does not (signal(7)). That a machine stood still is seen elsewhere.
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
 /// Send what fits; the number of bytes that did.
 pub fn send(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
-    Ok(net::send(socket, bytes, SendFlags::NOSIGNAL)?)
+    uninterrupted(|| Ok(net::send(socket, bytes, SendFlags::NOSIGNAL)?))
 }
 
 /// Receive what has come; 0 at the end of the stream.
 pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
-    Ok(net::recv(socket, buffer, RecvFlags::empty())?.0)
+    uninterrupted(|| Ok(net::recv(socket, &mut *buffer, RecvFlags::empty())?.0))
 }
 
 /// Take what went wrong on a socket since it was last asked.

@@ -109,7 +109,8 @@ class Host(ABC):
             argv: The command and its arguments; no shell is involved.
             input: Bytes for its standard input, which is empty otherwise.
             timeout_s: Seconds after which it is killed.
-            env: Variables added to the environment.
+            env: Variables added to the few that programs get to see; see
+                :mod:`tare.hosts.environment`.
 
         Returns:
             Exit status and output; a status other than 0 is not an error here.
@@ -133,7 +134,8 @@ class Host(ABC):
         Args:
             argv: The command and its arguments; no shell is involved.
             log: A file that standard error is appended to; thrown away otherwise.
-            env: Variables added to the environment.
+            env: Variables added to the few that programs get to see; see
+                :mod:`tare.hosts.environment`.
             cpus: The host CPUs that it may use; all otherwise.
 
         Returns:

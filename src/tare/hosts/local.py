@@ -16,6 +16,7 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import STREAM_LIMIT, Completed, Host, Process
+from tare.hosts.environment import environment_for
 from tare.hosts.ledger.ledger import LOCAL, boot_id
 from tare.hosts.terminal import open_terminal
 from tare.hosts.topology import cpu_list
@@ -229,7 +230,7 @@ async def _spawn(
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, **env} if env else None,
+            env={**environment_for(argv, os.environ), **(env or {})},
             limit=STREAM_LIMIT,
             start_new_session=True,
         )

@@ -49,6 +49,32 @@ pub fn open_terminal(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Variables that programs get to see; as `tare.hosts.environment` has them for this computer.
+const PASSED: [&str; 17] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "PWD",
+    "TERM",
+    "TZ",
+    "TMPDIR",
+    "LANG",
+    "LANGUAGE",
+    "LD_LIBRARY_PATH",
+    "XDG_RUNTIME_DIR",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+];
+
+/// Whether a variable of the session is passed on to the programs that it starts.
+pub fn is_passed(name: &str) -> bool {
+    PASSED.contains(&name) || name.starts_with("LC_")
+}
+
 /// The search path for programs: what the session has, and the system's own programs.
 pub fn search_path(own: Option<&OsStr>) -> String {
     let mut folders: Vec<String> = own

@@ -5,6 +5,7 @@ use super::{reach, MOST_BYTES};
 use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;
 use crate::measure::{params, sched};
+use crate::sys::sockets::uninterrupted;
 use crate::workloads::http::{count, durations, summary};
 use hdrhistogram::Histogram;
 use serde::Deserialize;
@@ -189,7 +190,7 @@ fn repeat(
                 prepare(&stream, params)?;
                 exchange(&mut stream, params, &mut buffer)?;
                 // The server's end first, so that the port here is free again at once.
-                if stream.read(&mut buffer)? != 0 {
+                if uninterrupted(|| stream.read(&mut buffer))? != 0 {
                     return Err(io::Error::other("it sent more than it should"));
                 }
             }
@@ -213,7 +214,7 @@ fn exchange(stream: &mut TcpStream, params: &Params, buffer: &mut [u8]) -> io::R
     let mut left = params.response_bytes;
     while left > 0 {
         let room = left.min(buffer.len());
-        match stream.read(&mut buffer[..room])? {
+        match uninterrupted(|| stream.read(&mut buffer[..room]))? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             count => left -= count,
         }

@@ -3,6 +3,7 @@
 use super::PROBE;
 use crate::contract::Failure;
 use crate::sys::datagrams;
+use crate::sys::sockets::uninterrupted;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +61,7 @@ pub fn probe(to: SocketAddrV4, bytes: usize) -> Result<(), Failure> {
     datagram.resize(bytes.saturating_sub(HEADERS).max(PROBE.len()), 0x5a);
     let mut back = vec![0; datagram.len() + 1];
     for _ in 0..PROBES {
-        match socket.send(&datagram) {
+        match uninterrupted(|| socket.send(&datagram)) {
             Ok(_) => {}
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => return Err(told(error)),
             Err(_) => {
@@ -68,7 +69,7 @@ pub fn probe(to: SocketAddrV4, bytes: usize) -> Result<(), Failure> {
                 continue;
             }
         }
-        match socket.recv(&mut back) {
+        match uninterrupted(|| socket.recv(&mut back)) {
             Ok(length) if back[..length] == datagram => return Ok(()),
             Ok(length) => return Err(fail(format!("{length} other bytes came back"))),
             Err(_) => {}

@@ -4,6 +4,7 @@ use super::{MOST_BYTES, PROBE};
 use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;
 use crate::measure::params;
+use crate::sys::sockets::uninterrupted;
 use crate::sys::{self, datagrams};
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -173,7 +174,7 @@ fn receive(udp: &UdpSocket, stop: &AtomicBool) -> io::Result<Datagrams> {
         let (count, length) = match peeked(udp, &mut first)? {
             Peeked::Nothing => continue,
             Peeked::Probe => {
-                let (length, from) = udp.recv_from(&mut first)?;
+                let (length, from) = uninterrupted(|| udp.recv_from(&mut first))?;
                 // Where the way back is too narrow, the asker hears nothing, and says so.
                 let _ = datagrams::never_fragment(udp);
                 let _ = udp.send_to(&first[..length], from);

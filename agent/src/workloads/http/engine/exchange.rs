@@ -187,7 +187,6 @@ impl Engine<'_> {
             let count = match sockets::receive(socket, &mut self.buffer) {
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => {
                     // Where the response is whole, how the connection ends is no matter of it.
                     if matches!(slot.state, State::Idle | State::Closing) {
