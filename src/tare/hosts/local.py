@@ -22,6 +22,9 @@ from tare.hosts.terminal import open_terminal
 from tare.hosts.topology import cpu_list
 from tare.study.placement import HostCpus
 
+_PIPES_S = 0.5
+_LOOK_S = 0.1
+_REAPED_S = 0.002
 CPU_DEVICES = Path("/sys/devices/system/cpu")
 
 
@@ -56,8 +59,8 @@ class LocalProcess(Process):
         return self._stdout
 
     async def wait(self) -> int:
-        """Return the exit status once the process has ended."""
-        return await self._process.wait()
+        """Return the exit status once the process has ended, whoever reads its output."""
+        return await _ended(self._process)
 
     async def terminate(self) -> None:
         """Ask the process to end; nothing happens if it already has."""
@@ -72,7 +75,7 @@ class LocalProcess(Process):
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-        await self._process.wait()
+        await _ended(self._process)
 
 
 class LocalHost(Host):
@@ -249,7 +252,45 @@ def _unless_gone(step: Any, path: str, error: Any) -> None:
 async def _end_now(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
-    await process.wait()
+    await _ended(process)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> int:
+    """Wait until a process has ended, and a moment for what it wrote last.
+
+    ``asyncio``'s own wait ends once all pipes are at their ends, too: never, where nobody reads
+    what fills them, or where something that the process started holds them open.
+    """
+    piped = asyncio.ensure_future(process.wait())
+    try:
+        await _gone(process)
+        await asyncio.wait({piped}, timeout=_PIPES_S)
+    finally:
+        piped.cancel()
+    assert process.returncode is not None
+    return process.returncode
+
+
+async def _gone(process: asyncio.subprocess.Process) -> None:
+    """Wait until a process has ended and was reaped; without polling where the kernel can tell."""
+    loop = asyncio.get_running_loop()
+    try:
+        fd = os.pidfd_open(process.pid)
+    except OSError:
+        # It was reaped already; or the kernel is older than 5.3, or a filter forbids the call.
+        while process.returncode is None:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(_LOOK_S)
+        return
+    gone = asyncio.Event()
+    loop.add_reader(fd, gone.set)
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+    # Another thread reaps it (asyncio's child watcher), and tells this loop.
+    while process.returncode is None:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(_REAPED_S)
 
 
 def _text(path: Path) -> str:

@@ -1,4 +1,7 @@
-"""Ctrl-C once finishes the current cell; twice, or SIGTERM, stops now."""
+"""Ctrl-C once finishes the current cell; twice, or SIGTERM, stops now.
+
+Twice, the run ends within five seconds even where something hangs that it would remove.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import asyncio
 import os
 import signal
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+LAST_RESORT_S = 4.5
+"""After a second Ctrl-C the run ends within 5 s, whatever does not answer."""
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -75,12 +81,49 @@ class StopRequest:
             self._leave()
 
 
+class _LastResort:
+    """Ends this process some seconds after a second Ctrl-C, whatever it waits for.
+
+    A thread does so, for the event loop may be what hangs. Processes of the run on this computer
+    end with this one; all else is in the run's ledgers.
+
+    Args:
+        task: What is to have ended by then, with all its clearing up.
+    """
+
+    def __init__(self, task: asyncio.Task[object] | None) -> None:
+        self._task = task
+        self._asked = 0
+
+    def count(self) -> None:
+        """Take one Ctrl-C."""
+        self._asked += 1
+        if self._asked == 2 and self._task is not None:
+            timer = threading.Timer(LAST_RESORT_S, _give_up)
+            timer.daemon = True
+            timer.start()
+            self._task.add_done_callback(lambda _: timer.cancel())
+
+
+def _give_up() -> None:
+    said = f"tare: not all was removed within {LAST_RESORT_S:g} s; remove the rest: tare clean\n"
+    with suppress(OSError):
+        os.write(2, said.encode())
+    os._exit(128 + signal.SIGINT)
+
+
 @contextmanager
 def listening(request: Stoppable) -> Iterator[None]:
     """Connect SIGINT, SIGTERM and SIGHUP to ``request`` while the block runs."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in _HEARD}
-    loop.add_signal_handler(signal.SIGINT, request.polite)
+    resort = _LastResort(asyncio.current_task())
+
+    def ctrl_c() -> None:
+        resort.count()
+        request.polite()
+
+    loop.add_signal_handler(signal.SIGINT, ctrl_c)
     loop.add_signal_handler(signal.SIGTERM, request.urgent, "SIGTERM")
 
     def hung_up() -> None:
