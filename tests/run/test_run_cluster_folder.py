@@ -84,5 +84,5 @@ def test_a_process_that_only_cleans_removes_it(
             [sys.executable, "-m", "tare", "clean"], capture_output=True, text=True, check=True
         )
     removed = f"killed: Removed /user/me/tare-1 from HDFS at {at}."
-    assert done.stdout.splitlines() == [removed, "1 things cleaned"]
+    assert done.stdout.splitlines() == [removed, "clean: 1 removed"]
     assert len(asked) == 1

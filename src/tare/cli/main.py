@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from tare.cli import certify, checking, fleet, listing
+from tare.cli import certify, checking, cleaning, fleet, listing
 from tare.cli.checking import loaded
 from tare.cli.compare import ABORT, compare
 from tare.cli.ending import (
@@ -50,7 +50,6 @@ from tare.cli.study_options import (
 from tare.cli.telling import piped_or_terminal, tell
 from tare.errors import InputError, TareError
 from tare.outputs import unusable
-from tare.plaintext import plain
 
 app = typer.Typer(
     name="tare",
@@ -370,24 +369,7 @@ listing.add_to(app)
 checking.add_to(app)
 certify.add_to(app)
 fleet.add_to(app)
-
-
-@app.command()
-def clean() -> None:
-    """Remove whatever a killed run left behind; its ledger says what."""
-    import asyncio
-
-    from tare.hosts.ledger.cleanup import clean_all
-    from tare.hosts.local import LocalHost
-    from tare.hosts.lock import host_lock
-    from tare.run.session import agent_path, reach
-    from tare.run.undoing import all_undoers
-
-    with host_lock("clean"):
-        done = asyncio.run(clean_all(LocalHost(agent_path()), all_undoers(), reach))
-    for sentence in done:
-        print(plain(sentence))
-    print("clean" if not done else f"{len(done)} things cleaned")
+cleaning.add_to(app)
 
 
 @app.callback()

@@ -25,7 +25,7 @@ Everything may be undone twice. What does not look like Tare's own is left, and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import Any
@@ -34,10 +34,32 @@ from tare.errors import InputError, MachineFault
 from tare.hosts import control_groups, interfaces, loops, paths, processes
 from tare.hosts.contract import Host
 from tare.hosts.ledger import settings
+from tare.hosts.ledger.finding import words_of
 from tare.hosts.ledger.ledger import LAB, Entry, Ledger, LedgerInUse, all_ledgers
 from tare.hosts.ledger.nested import AFAR, entry_there
 from tare.hosts.ledger.undoing import Refused, Undo
 from tare.hosts.trace import tracefs
+
+
+class Left(str):
+    """A sentence about something that is still there, and should not be."""
+
+    __slots__ = ()
+
+    def after(self, words: str) -> Left:
+        """Return it with words before it."""
+        return Left(f"{words}{self}")
+
+
+class Going(str):
+    """A sentence about a run that still goes, whose things are not left behind."""
+
+    __slots__ = ()
+
+
+def _after(words: str, sentence: str) -> str:
+    return sentence.after(words) if isinstance(sentence, Left) else f"{words}{sentence}"
+
 
 OF_EVERY_HOST: Mapping[str, Undo] = MappingProxyType(
     {
@@ -73,7 +95,8 @@ async def clean_all(
             with two hosts that are one computer meets its own.
 
     Returns:
-        What was done and what was left, one sentence each; empty when there was nothing.
+        What was done and what was left, one sentence each, the latter as :class:`Left`; empty when
+        there was nothing. Things of runs that still go are not left behind.
     """
     told: list[str] = []
     for path in all_ledgers():
@@ -83,7 +106,8 @@ async def clean_all(
             going = isinstance(error, LedgerInUse)
             if going and (path.stem == LAB or not tell_of_going):
                 continue  # A lab is up, and `tare lab down` ends it.
-            told.append(f"{path.stem}: left alone: {error}.")
+            words = f"{path.stem}: left alone: {error}."
+            told.append(Going(words) if going else Left(words))
             continue
         try:
             if ledger.host == host.name:
@@ -92,7 +116,7 @@ async def clean_all(
                 did = await _clean_afar(ledger, undoers, reach)
             else:
                 did = []
-            told += [f"{path.stem}: {sentence}" for sentence in did]
+            told += [_after(f"{path.stem}: ", sentence) for sentence in did]
         finally:
             ledger.discard()
     return told
@@ -102,12 +126,13 @@ async def _clean_afar(
     ledger: Ledger, undoers: Mapping[str, Undo], reach: Reach | None
 ) -> list[str]:
     if reach is None or ledger.reach is None:
-        return [f"left alone: it lists what was made on {ledger.host}."]
+        return [Left(f"left alone: it lists what was made on {ledger.host}.")]
     try:
         async with reach(ledger.reach) as host:
-            return [f"{host.name}: {sentence}" for sentence in await clean(host, ledger, undoers)]
+            did = await clean(host, ledger, undoers)
+            return [_after(f"{host.name}: ", sentence) for sentence in did]
     except (MachineFault, InputError) as error:
-        return [f"left alone: {error}."]
+        return [Left(f"left alone: {error}.")]
 
 
 async def clean(
@@ -122,7 +147,7 @@ async def clean(
         since: Leave what was recorded before the entry of this number.
 
     Returns:
-        What was done and what was left, one sentence each.
+        What was done and what was left, one sentence each, the latter as :class:`Left`.
     """
     known = {**OF_EVERY_HOST, **undoers}
     told: list[str] = []
@@ -136,16 +161,16 @@ async def clean(
             lost[machine] += 1
             continue
         if entry.kind not in known:
-            told.append(f"Could not undo {_words(entry)}: what made it is not installed.")
+            told.append(Left(f"Could not undo {_words(entry)}: what made it is not installed."))
             continue
         try:
             sentence = await known[entry.kind](host, entry)
         except Refused as refusal:
-            told.append(f"Left {_words(entry)}: {refusal}.")
+            told.append(Left(f"Left {_words(entry)}: {refusal}."))
             ledger.done(entry)
             continue
         except (OSError, MachineFault, InputError) as error:
-            told.append(f"Could not undo {_words(entry)}: {error}.")
+            told.append(Left(f"Could not undo {_words(entry)}: {error}."))
             if machine and isinstance(error, MachineFault) and error.transient:
                 lost[machine] = 0
             continue
@@ -153,10 +178,28 @@ async def clean(
         if sentence:
             told.append(sentence)
     return told + [
-        f"{count} more of {machine} were not tried: `tare clean` does once it is back."
+        Left(f"{count} more of {machine} were not tried: `tare clean` does once it is back.")
         for machine, count in lost.items()
         if count
     ]
+
+
+async def undo_unlisted(host: Host, entries: Iterable[Entry]) -> list[str]:
+    """Undo what is in no ledger; see :func:`tare.hosts.ledger.finding.unlisted`.
+
+    Returns:
+        What was done and what was left, one sentence each, the latter as :class:`Left`.
+    """
+    told: list[str] = []
+    for entry in entries:
+        try:
+            sentence = await OF_EVERY_HOST[entry.kind](host, entry)
+        except (Refused, OSError, MachineFault, InputError) as error:
+            told.append(Left(f"Could not remove {words_of(entry)}: {error}."))
+            continue
+        # Nothing to say: it went with something else, such as the other end of a pair.
+        told.append(sentence or f"Gone: {words_of(entry)}.")
+    return told
 
 
 async def undo_one(host: Host, entry: Entry) -> str:

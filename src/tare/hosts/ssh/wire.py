@@ -22,7 +22,7 @@ from tare.hosts.ssh.shell import ByteProcess, NotRun, start_program
 from tare.hosts.ssh.through import reason
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-LEAVING_S = 10.0
+LEAVING_S = 3.0
 """So long a broken connection is tried again where Tare is to end now."""
 _READ = 1 << 18
 PREPARE = 4

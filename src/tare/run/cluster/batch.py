@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tare.study.cells import Batch
     from tare.study.scenario import Cluster
 
-LEAVING_S = 5.0
+LEAVING_S = 1.5
 """Seconds that logs, and then the end of the daemons, may take where the run is to stop now."""
 
 

@@ -1,0 +1,81 @@
+"""Remove what runs left behind; thin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tare.cli.telling import tell
+
+if TYPE_CHECKING:
+    from tare.hosts.ledger.ledger import Entry
+
+EXIT_LEFT = 1
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(clean)
+
+
+def clean(
+    find: Annotated[
+        bool,
+        typer.Option(
+            "--find",
+            help="Also look on this computer for what is in no ledger, as after a lost state "
+            "folder; it is listed, and removed once you agree.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --find: remove what is found without asking.")
+    ] = False,
+) -> None:
+    """Remove whatever a killed run left behind; its ledger says what."""
+    import asyncio
+
+    from tare.hosts.ledger.cleanup import Left, clean_all, undo_unlisted
+    from tare.hosts.ledger.finding import unlisted
+    from tare.hosts.local import LocalHost
+    from tare.hosts.lock import host_lock
+    from tare.run.session import agent_path, reach
+    from tare.run.undoing import all_undoers
+
+    host = LocalHost(agent_path())
+    with host_lock("clean"):
+        done = asyncio.run(clean_all(host, all_undoers(), reach))
+        for sentence in done:
+            tell(sentence, wrapped=False)
+        if find and (found := unlisted()):
+            if _agreed(found, yes=yes):
+                more = asyncio.run(undo_unlisted(host, found))
+                for sentence in more:
+                    tell(sentence, wrapped=False)
+            else:
+                more = [Left(each.kind) for each in found]
+            done += more
+    left = sum(isinstance(sentence, Left) for sentence in done)
+    removed = sum(type(sentence) is str for sentence in done)
+    if not left:
+        tell(f"clean: {removed} removed" if removed else "clean")
+        return
+    tell(f"{removed} removed, {left} left: see above", "bold red")
+    raise typer.Exit(EXIT_LEFT)
+
+
+def _agreed(found: Sequence[Entry], *, yes: bool) -> bool:
+    """Show what was found in no ledger, and return whether to remove it."""
+    from tare.hosts.ledger.finding import words_of
+
+    tell("in no ledger, and named as Tare names things:", "bold")
+    for entry in found:
+        tell(f"  {words_of(entry)}", wrapped=False)
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        tell("nothing of that was removed: add --yes to remove it")
+        return False
+    return typer.confirm(f"remove these {len(found)}?", default=False)
