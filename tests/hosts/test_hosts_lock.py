@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from tare.errors import InputError
 from tare.hosts import host_lock
-from tare.hosts.lock import HELD, LOCK_AFAR, NAME, holder, taken
+from tare.hosts.lock import HELD, LOCK_AFAR, NAME, holder_afar, run_of, taken
+from tare.hosts.lock_holder import LockHolder
 
 HOLD = (
     "import os, sys; from tare.hosts import host_lock\n"
@@ -45,7 +46,10 @@ def held(*words: str, **env: str) -> Iterator[int]:
 def test_two_state_folders_share_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
     with held(XDG_STATE_HOME=str(tmp_path / "a")) as pid:  # noqa: SIM117
-        with pytest.raises(InputError, match=f"first \\(process {pid}\\)"), host_lock("second"):
+        with (
+            pytest.raises(InputError, match=f"another run \\(process {pid}, "),
+            host_lock("second"),
+        ):
             pass
 
 
@@ -65,7 +69,7 @@ def test_two_users_share_one_lock_whoever_made_it(
                     [sys.executable, "-c", HOLD], stdin=subprocess.DEVNULL, capture_output=True,
                     text=True, env={**os.environ, "AS_USER": str(second)}, check=False,
                 )  # fmt: skip
-                assert f"first (process {pid}) is under way" in taken.stderr, taken.stderr
+                assert f"another run (process {pid}" in taken.stderr, taken.stderr
             (folder / NAME).unlink()
     finally:
         shutil.rmtree(folder)
@@ -92,11 +96,13 @@ def test_the_same_lock_is_held_over_ssh(tmp_path: Path, monkeypatch: pytest.Monk
     with held() as pid:
         second = subprocess.run(script, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         assert second.returncode == HELD
-        assert holder(second.stdout) == ("first", pid)
+        written, found = second.stdout.splitlines()
+        assert run_of(written) == "first"
+        assert (holder := holder_afar(found)) and (holder.pid, holder.certain) == (pid, True)
     with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == b"held\n"
-        with pytest.raises(InputError, match="the run far is under way"), host_lock("second"):
+        with pytest.raises(InputError, match=r"another run .*is under way"), host_lock("second"):
             pass
         assert first.stdin is not None
         first.stdin.close()
@@ -104,6 +110,38 @@ def test_the_same_lock_is_held_over_ssh(tmp_path: Path, monkeypatch: pytest.Monk
         pass
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="to be another user needs root")
+@pytest.mark.parametrize("written", ['{"run": "x", "pid": 1}', "x" * 5000, XX)
+def test_advice_is_of_who_holds_the_lock_and_never_of_what_stands_in_it(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="tare-lock-test-"))
+    folder.chmod(0o1777)
+    monkeypatch.setenv("TARE_LOCKS", str(folder))
+    script = ["sh", "-c", LOCK_AFAR, "sh", "far"]
+    try:
+        with held(AS_USER="65534") as pid:
+            (folder / NAME).write_text(written)
+            with pytest.raises(InputError) as refused, host_lock("second"):
+                pass
+            afar = subprocess.run(
+                script, stdin=subprocess.DEVNULL, capture_output=True, check=False
+            )
+            there = taken(holder_afar(afar.stdout.splitlines()[1]), "far")
+        for error in (refused.value, there):
+            assert error.hint.endswith(f"kill -INT {pid}")
+            assert f"process {pid}" in error.message and "x (process 1)" not in error.message
+            assert error.message.isprintable()
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_process_that_is_not_seen_to_have_the_file_is_not_to_be_killed() -> None:
+    for found in (None, LockHolder(1, "init", certain=False)):
+        assert "kill" not in taken(found).hint.replace("killed", "")
+
+
 @given(st.binary(max_size=200))
-def test_whatever_stands_in_a_lock_is_no_end_of_a_message(written: bytes) -> None:
-    assert "two runs would measure each other" in taken(written).message
+def test_whatever_a_host_says_of_a_lock_is_no_end_of_a_message(said: bytes) -> None:
+    assert "two runs would measure each other" in taken(holder_afar(said)).message
+    assert isinstance(run_of(said), str)

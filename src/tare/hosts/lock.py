@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tare.errors import InputError
+from tare.hosts.lock_holder import LockHolder, holder_of
 
 LOCKS = "TARE_LOCKS"
 """The variable that names another folder for locks: for what runs side by side and is no measuring,
@@ -34,14 +35,23 @@ mkdir -p "$folder"
 file="$folder/{NAME}"
 (umask 0; set -C; : >"$file") 2>/dev/null
 exec 9<"$file" || exit 1
-flock -n -E {HELD} 9 || {{ status=$?; cat "$file"; exit $status; }}
-printf '{{"run": "%s", "pid": 0}}\\n' "$1" | dd of="$file" conv=nocreat status=none 2>/dev/null
+flock -n -E {HELD} 9 || {{
+    status=$?
+    echo "taken $(head -c 300 "$file" | tr -d '\\n\\0')"
+    for open in /proc/[0-9]*/fd/*; do
+        pid=${{open#/proc/}} pid=${{pid%%/*}}
+        [ "$pid" != $$ ] && [ "$open" -ef "$file" ] && echo "$pid 1" && break
+    done
+    exit $status
+}}
+printf '{{"run": "%s"}}\\n' "$1" | dd of="$file" conv=nocreat status=none 2>/dev/null
 echo held
 cat
 """
 """Holds the lock on a host over SSH for the run ``$1`` until its input ends, and says so.
 
-Where it is taken it ends with :data:`HELD` and what the holder wrote."""
+Where it is taken it ends with :data:`HELD`, after a line with what stands in the file, and one with
+the process that holds it and whether that has the file open, where the kernel tells."""
 
 
 def lock_path() -> Path:
@@ -92,8 +102,8 @@ class HostLock:
             how = fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX
             fcntl.flock(self._fd, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _taken(self._fd) from None
-        _tell(self._fd, json.dumps({"run": self._run, "pid": os.getpid()}))
+            raise taken(holder_of(self._fd)) from None
+        _tell(self._fd, json.dumps({"run": self._run}))
 
 
 @contextmanager
@@ -107,7 +117,7 @@ def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> It
             is not disturbed, but would disturb what measures.
 
     Raises:
-        HostHeld: Another run holds the host; the message names it and its process.
+        HostHeld: Another run holds the host; the message names its process, as the kernel does.
     """
     fd = _opened(path or lock_path())
     try:
@@ -149,31 +159,41 @@ def _tell(fd: int, text: str) -> None:
         return
 
 
-def _taken(fd: int) -> HostHeld:
-    return taken(os.pread(fd, 4096, 0))
+def run_of(written: bytes) -> str:
+    """Return the run that a lock's file names; empty where it names none.
 
-
-def holder(written: bytes) -> tuple[str, int]:
-    """Return the run that holds a lock, and its process; empty and 0 where that is not known."""
+    Anybody may have written that: it decides nothing but whether a run meets its own lock.
+    """
     try:
-        found = json.loads(written)
-        return str(found["run"]), int(found["pid"])
-    except (ValueError, KeyError, TypeError):
-        return "", 0
+        return str(json.loads(written.removeprefix(b"taken "))["run"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
 
 
-def taken(written: bytes, host: str = "this host") -> HostHeld:
+def holder_afar(said: bytes) -> LockHolder | None:
+    """Return the process that :data:`LOCK_AFAR` found to hold the lock there; None: it found none.
+
+    Args:
+        said: The second line that it printed: the process, and whether it has the file open.
+    """
+    words = said.split()
+    if len(words) != 2 or not words[0].isdigit() or not int(words[0]):
+        return None
+    return LockHolder(int(words[0]), "", certain=words[1] == b"1")
+
+
+def taken(holder: LockHolder | None, host: str = "this host") -> HostHeld:
     """Return the error for whoever comes second.
 
     Args:
-        written: What the holder wrote into the lock.
+        holder: The process that holds the lock, as the kernel lists it; None: it lists none.
         host: Which host it is.
     """
-    run, pid = holder(written)
-    words = f"the run {run}" if run else "another run"
-    if pid:
-        words += f" (process {pid})"
-        hint = f"wait until it has ended, or end it in order: kill -INT {pid}"
+    words, hint = "another run", "wait until it has ended"
+    if holder is not None:
+        words += f" ({holder.words})"
+        if holder.certain:
+            hint += f", or end it in order: kill -INT {holder.pid}"
     else:
-        hint = "wait until it has ended; what a killed run holds is let go within a minute"
+        hint += "; what a killed run holds is let go within a minute"
     return HostHeld(f"{words} is under way on {host}, and two runs would measure each other", hint)

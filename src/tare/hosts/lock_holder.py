@@ -56,15 +56,21 @@ def holder_of(fd: int) -> LockHolder | None:
     except OSError:
         return None
     device = (os.major(here.st_dev), os.minor(here.st_dev))
-    guess: LockHolder | None = None
+    pids, guess = list[int](), None
     for pid_text, major, minor, inode in _LOCK.findall(listed):
         pid = int(pid_text)
         if int(inode) != here.st_ino or pid <= 0 or pid == os.getpid():
             continue
-        if _has_open(pid, here):
+        pids.append(pid)
+        if (int(major, 16), int(minor, 16)) == device and start_ticks(pid) is not None:
+            guess = guess or LockHolder(pid, command_of(pid), certain=False)
+    if not pids:
+        return None
+    # Who locked it may have ended, and left the open file to another, as flock(1) does.
+    others = (int(each.name) for each in PROCESSES.glob("[0-9]*"))
+    for pid in (*pids, *others):
+        if pid != os.getpid() and _has_open(pid, here):
             return LockHolder(pid, command_of(pid), certain=True)
-        if (int(major, 16), int(minor, 16)) == device:
-            guess = LockHolder(pid, command_of(pid), certain=False)
     return guess
 
 

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, MachineFault
-from tare.hosts.lock import HELD, LOCK_AFAR, holder, taken
+from tare.hosts.lock import HELD, LOCK_AFAR, holder_afar, run_of, taken
 from tare.hosts.processes import OwnedProcess, start_owned
 from tare.hosts.ssh.finding import options_for
 from tare.hosts.ssh.options import SshOptions
@@ -263,8 +263,10 @@ class RemoteLock:
         self._process = process = await start_owned(self._host, self._ledger, argv)
         said = await process.stdout.readline()
         # A run that is also on this host as its own holds it already.
-        if said != b"held\n" and await process.wait() == HELD and holder(said)[0] != self._run:
-            raise taken(said, self._host.name)
+        if said != b"held\n":
+            found = holder_afar(await process.stdout.readline())
+            if await process.wait() == HELD and run_of(said) != self._run:
+                raise taken(found, self._host.name)
 
     async def release(self) -> None:
         """Let other runs have the host."""
