@@ -89,6 +89,11 @@ def unwritable(path: Path, error: OSError, hint: str) -> InputError:
 
 def unusable(error: OSError) -> InputError:
     """Return the error to raise for what the system refused where nobody knew of it better."""
+    if not error.filename and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return InputError(
+            f"this computer gives Tare no more: {error.strerror}",
+            "raise its limits: ulimit -n 1024; ulimit -v unlimited",
+        )
     if not error.filename:
         return InputError(
             f"the output cannot be written: {error.strerror or error}",

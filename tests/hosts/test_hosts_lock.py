@@ -111,7 +111,9 @@ def test_the_same_lock_is_held_over_ssh(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to be another user needs root")
-@pytest.mark.parametrize("written", ['{"run": "x", "pid": 1}', "x" * 5000, XX)
+@pytest.mark.parametrize(
+    "written", ['{"run": "x", "pid": 1}', "x" * 5000, '{"run": "\\u001b[2J"}', "held"]
+)
 def test_advice_is_of_who_holds_the_lock_and_never_of_what_stands_in_it(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, written: str
 ) -> None:

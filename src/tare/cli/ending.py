@@ -11,7 +11,7 @@ import typer
 
 from tare.cli.checking import loaded
 from tare.cli.compare import settings_of
-from tare.cli.telling import tell
+from tare.cli.telling import lasting_output, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -147,7 +147,7 @@ def says_how_to_go_on(directory: Path, cluster: str = "") -> Iterator[None]:
     from tare.run.interrupt import hear_no_more, stopped_in_order
 
     try:
-        with stopped_in_order():
+        with lasting_output(), stopped_in_order():
             yield
     except KeyboardInterrupt:
         hear_no_more()

@@ -32,6 +32,7 @@ from tare.cli.ending import (
 from tare.cli.history import history
 from tare.cli.image import image_app
 from tare.cli.lab import lab_app
+from tare.cli.limits import NO_MEMORY, require_limits
 from tare.cli.study import study_app
 from tare.cli.study_options import (
     Arms,
@@ -47,7 +48,7 @@ from tare.cli.study_options import (
     changes_of,
     read_study,
 )
-from tare.cli.telling import piped_or_terminal, tell
+from tare.cli.telling import piped_or_terminal, prepare_streams, tell
 from tare.errors import InputError, TareError
 from tare.outputs import unusable
 
@@ -379,12 +380,14 @@ def _tare(told: listing.Version = False) -> None:
 
 def main() -> int:
     """Run the command line; return its exit status."""
+    prepare_streams()
     # To look for garbage once more as the process ends took a tenth of a report's time.
     atexit.register(gc.freeze)
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         # As what started this has it while the code is loaded.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        require_limits()
         app(standalone_mode=True)
     except SystemExit as ended:
         if ended.code == EXIT_INPUT and "--bisect" in sys.argv:
@@ -399,6 +402,8 @@ def main() -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return EXIT_FAULT
+    except MemoryError:
+        return _say_error(NO_MEMORY, EXIT_FAULT)
     except OSError as error:
         if error.errno == errno.EIO and not os.isatty(sys.stdout.fileno()):
             # The terminal was closed before its signal came.

@@ -5,11 +5,14 @@ What draws on terminals is loaded only where there is one: it took a third of a 
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from tare.plaintext import plain
 
@@ -18,6 +21,100 @@ if TYPE_CHECKING:
 
 ASKS_FOR_STYLE = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Variables by which users have a pipe taken for a terminal."""
+
+
+_SPELLED = {
+    letter: spelled
+    for letters, spelled in (
+        ("\u2713", "+"), ("\u2717\u00d7", "x"), ("\u2013\u2014\u2500\u2212", "-"),
+        ("\u2026", "..."), ("\u00b5", "u"), ("\u00b1", "+/-"), ("\u2265", ">="),
+        ("\u2264", "<="), ("\u2192", "->"), ("\u2501", "="), ("\u2502", "|"), ("\u2022", "*"),
+        ("\u2018\u2019", "'"), ("\u201c\u201d", '"'),
+    )
+    for letter in letters
+}  # fmt: skip
+"""What stands for characters that a locale lacks; a question mark for all others."""
+_REPLACING = "tare-spelled"
+
+
+def prepare_streams() -> None:
+    """Have standard streams that can be written to, whatever started Tare, and in any locale.
+
+    A stream that is closed leads nowhere: its number would otherwise become that of the next file.
+    A character that the locale lacks is replaced. What standard error refuses is lost.
+    """
+    codecs.register_error(_REPLACING, _replaced)
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+    # Python has none where the number was closed when it began.
+    sys.stdin = sys.stdin or os.fdopen(0, "r", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_REPLACING)
+    sys.stderr = cast(TextIO, _Forgiving(sys.stderr))
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(_SPELLED.get(letter, "?") for letter in text), error.end
+
+
+class _Forgiving:
+    """A stream whose failures end nothing: a full disk, a lost terminal, a reader that has ended.
+
+    What comes after one goes nowhere; standard error says so, once.
+    """
+
+    def __init__(self, stream: TextIO, warning: str = "") -> None:
+        self._stream = stream
+        self._warning = warning
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text, or lose it."""
+        with self._forgiven():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or lose what was to be flushed."""
+        with self._forgiven():
+            self._stream.flush()
+
+    @contextmanager
+    def _forgiven(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            # ValueError: it is closed.
+            _go_nowhere(self._stream)
+            if self._warning and not isinstance(error, BrokenPipeError):
+                sys.stderr.write(f"tare: {self._warning}: {error}\n")
+            self._warning = ""
+
+
+@contextmanager
+def lasting_output() -> Iterator[None]:
+    """Let nothing that becomes of standard output end what is done meanwhile: a run, say."""
+    before = sys.stdout
+    sys.stdout = cast(TextIO, _Forgiving(before, "the output cannot be written, and is left out"))
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        sys.stdout = before
 
 
 def tell(line: str, style: str = "", *, wrapped: bool = True) -> None:
@@ -66,7 +163,7 @@ def lasting() -> Console:
 
 def _go_nowhere(file: IO[str]) -> None:
     """Let all that is printed from now on go nowhere: whoever read it has ended."""
-    with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+    with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), file.fileno())
 
 
