@@ -23,7 +23,7 @@ from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import Loads, Neighbour
 from tare.workloads import WORKLOADS, MachineFacts, Metric
 from tare.workloads.applications.command import CommandMetric
-from tare.workloads.contract import Better, Kind
+from tare.workloads.contract import LEAST, Better, Kind
 
 MB = 1e6
 
@@ -216,8 +216,24 @@ def test_nothing_lost_is_a_zero_that_can_be() -> None:
 ALL = [metric for workload in WORKLOADS.values() for metric in workload.metrics]
 
 
+@pytest.mark.parametrize("unit", LEAST)
+def test_a_value_next_to_nothing_is_no_value(unit: str) -> None:
+    metric = Metric("m", unit, "higher", "It is tried.")
+    for value in (5e-324, 1e-300, LEAST[unit] * 0.99):
+        assert "and cannot be above 0 and below" in metric.impossible(value)
+    assert metric.impossible(LEAST[unit]) == ""
+    # A figure of a study's own may be anything.
+    assert replace(metric, may_be_negative=True).impossible(5e-324) == ""
+
+
+def test_a_rate_next_to_nothing_is_impossible() -> None:
+    said = impossible(WORKLOADS["numeric-sort"].metrics, {"rate": 5e-324})
+    assert said == "rate is 4.94066e-324/s, and cannot be above 0 and below 1e-07/s"
+
+
 @given(st.sampled_from(ALL), st.floats(min_value=1e-12, max_value=1e14))
 def test_no_metric_of_any_workload_is_below_zero(metric: Metric, value: float) -> None:
+    value = max(value, LEAST[metric.unit])
     assert metric.impossible(-value)
     assert not metric.impossible(value)
     if metric.better == "higher" and not metric.may_be_zero:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -34,6 +35,16 @@ Need = Literal[
 ]
 """What a machine may have to have: the applications, those that compile, Hadoop, what runs on it, a
 disk, a network, and one on which it reaches others by itself."""
+
+
+LEAST: Mapping[str, float] = MappingProxyType(
+    {"s": 1e-12, "1/s": 1e-7, "B/s": 1e-6, "B": 1e-6, "1": 1e-18}
+)
+"""The smallest value above 0 that a machine can have had, by unit.
+
+A picosecond is less than a hundredth of any processor's cycle. A cell lasts at most 1e6 s, so a
+rate is at least one event, or one byte, in that time. Averages of bytes and ratios have room below.
+"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,13 @@ class Metric:
 
     def impossible(self, value: float) -> str:
         """Return why no machine can have had this value, in SI units; empty if it can."""
-        if value > 0 or (value < 0 and self.may_be_negative):
+        if self.may_be_negative and value:
+            return ""
+        least = LEAST.get(self.unit, 0.0)
+        if 0 < value < least:
+            told, bound = (with_unit(f"{each:g}", self.unit) for each in (value, least))
+            return f"{self.name} is {told}, and cannot be above 0 and below {bound}"
+        if value > 0:
             return ""
         zero = self.may_be_zero
         if zero is None:
