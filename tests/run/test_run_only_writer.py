@@ -21,7 +21,7 @@ from run.run_driving import tare
 from tare.errors import TareError
 from tare.events import BlockStarted, EventLog, RunStarted
 from tare.run.appending import appending
-from tare.run.folder import create_folder, open_folder
+from tare.run.folder import RunFolder, create_folder, open_folder
 from tare.run.only_writer import NAME, VOID_AFTER_S, FolderHeld, only_writer, this_process
 
 WRITER = """
@@ -178,7 +178,7 @@ def test_who_was_taken_for_dead_writes_no_more(folder: Path) -> None:
         assert (folder / "events.jsonl").read_bytes() == before
 
 
-def open_or_new(folder: Path) -> object:
+def open_or_new(folder: Path) -> RunFolder:
     (folder / "events.jsonl").touch()
     return open_folder(folder)
 

@@ -276,8 +276,7 @@ impl Session {
         command.arg("--").arg(program).args(&argv[1..]);
         // What a login shell sets may be secret, and no program of Tare's needs it.
         command.env_clear().envs(
-            std::env::vars_os()
-                .filter(|(name, _)| name.to_str().is_some_and(files::is_passed)),
+            std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(files::is_passed)),
         );
         command.env("PATH", &self.search);
         for (name, value) in request["env"].as_object().into_iter().flatten() {
