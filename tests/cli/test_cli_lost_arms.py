@@ -9,7 +9,7 @@ import typer
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from tare.cli.ending import EXIT_FAULT, end
-from tare.events import PlatformChecked, RunFinished, read_fold
+from tare.events import PlatformChecked, RunFinished, RunStarted, read_fold
 from tare.hosts import Ledger, LocalHost
 from tare.platforms.contract import Context
 from tare.platforms.oci import platform as oci
@@ -28,6 +28,7 @@ def test_a_lost_arm_ends_with_1_and_a_lacking_host_with_0(
     metric = SimulatedMetric("latency", {"bare": 1e-6, "box": 2e-6}, unit="s", workload="switch")
     events = events_of(SimulatedRun([metric], arms={"bare": "bare", "box": "oci"}))
     begun, *rest = [each for each in events if "box" not in (getattr(each, "arm", ""),)]
+    assert isinstance(begun, RunStarted)
     study = {**begun.study, "arms": {**begun.study["arms"]}}
     begun = begun.model_copy(update={"study": study})
     lost = PlatformChecked(
