@@ -219,8 +219,9 @@ async def _up(
     image = await build_lab_image(
         here, options.kernel, context.cache, options.release, options.packages
     )
-    for note in image.notes if tell is not None else ():
-        tell(note)
+    if tell is not None:
+        for note in image.notes:
+            tell(note)
     image = await with_own_xen(here, options, image, context.cache, tell)
     places = Places(workdir)
     entry = context.ledger.record("directory", path=str(workdir))
