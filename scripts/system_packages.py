@@ -177,11 +177,11 @@ def _instance_servers(apt: Apt) -> list[Choice]:
     """
     found = []
     if apt.candidate("incus"):
-        packages = ("incus", "dnsmasq-base", "qemu-system-modules-spice")
-        found.append(Choice(packages, (*_INCUS_UNITS, "incus-startup.service", "lxcfs.service")))
+        parts = ("incus", "dnsmasq-base", "qemu-system-modules-spice")
+        found.append(Choice(parts, (*_INCUS_UNITS, "incus-startup.service", "lxcfs.service")))
     if apt.candidate("lxd").startswith("5."):
-        packages = ("lxd", "dnsmasq-base")
-        found.append(Choice(packages, (*_LXD_UNITS, "lxc-net.service", "lxcfs.service")))
+        units = (*_LXD_UNITS, "lxc-net.service", "lxcfs.service")
+        found.append(Choice(("lxd", "dnsmasq-base"), units))
     return found
 
 
@@ -439,19 +439,19 @@ def provide(apt: Apt, needs: Sequence[Need], *, only_list: bool) -> int:
     _announce(outcome)
     if not outcome.chosen:
         return _status(missing)
-    problem = apt.install([choice for _, choice in outcome.chosen])
-    if problem:
-        say(f"apt could not install this: {problem}")
-    still = [need for need in missing if not _is_there_now(need, outcome, problem)]
+    failed = apt.install([choice for _, choice in outcome.chosen])
+    if failed:
+        say(f"apt could not install this: {failed}")
+    still = [need for need in missing if not _is_there_now(need, outcome, failed)]
     for need in still:
         if need not in [left for left, _ in outcome.left]:
             say(f"left out: {need.name}; {need.without}")
     return _status(still)
 
 
-def _is_there_now(need: Need, outcome: Outcome, problem: str) -> bool:
+def _is_there_now(need: Need, outcome: Outcome, failed: str) -> bool:
     was_chosen = any(need is each for each, _ in outcome.chosen)
-    return need.is_there() or (was_chosen and not problem)
+    return need.is_there() or (was_chosen and not failed)
 
 
 def _require_ready(apt: Apt) -> None:
