@@ -42,7 +42,7 @@ def nginx(cpu: int | None) -> Iterator[int]:
     """
     program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin")
     if program is None:
-        raise Unmeasured("nginx is missing: apt-get install -y nginx-light")
+        raise Unmeasured("nginx is missing: apt-get install --no-remove nginx-light")
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="tare-bench-") as name:
         folder = Path(name)

@@ -145,7 +145,7 @@ def peers() -> tuple[list[Generator], list[str]]:
 
 
 def _wrk() -> Generator:
-    program = _program("wrk", "apt-get install -y wrk")
+    program = _program("wrk", "apt-get install --no-remove wrk")
 
     def measure(
         target: Target, connections: int, seconds: float, cpu: int | None
@@ -159,7 +159,7 @@ def _wrk() -> Generator:
 
 
 def _ab() -> Generator:
-    program = _program("ab", "apt-get install -y apache2-utils")
+    program = _program("ab", "apt-get install --no-remove apache2-utils")
 
     def measure(
         target: Target, connections: int, seconds: float, cpu: int | None
@@ -190,7 +190,7 @@ def _oha() -> Generator:
 
 
 def _h2load() -> Generator:
-    program = _program("h2load", "apt-get install -y nghttp2-client")
+    program = _program("h2load", "apt-get install --no-remove nghttp2-client")
 
     # It does not end after a stated time where answers end connections, so it has a stated number:
     # what the last go makes of the seconds. The first counts for nobody.
@@ -217,7 +217,7 @@ def closed_loop_p99_s(port: int, seconds: float) -> float:
     Raises:
         Unmeasured: ab is not here, or tells none.
     """
-    program = _program("ab", "apt-get install -y apache2-utils")
+    program = _program("ab", "apt-get install --no-remove apache2-utils")
     argv = [program, "-q", "-c1", f"-t{seconds:.0f}", "-n", "100000000"]
     said = _output([*argv, f"http://127.0.0.1:{port}/"], seconds + SLACK_S)
     found = re.search(r"^ +99%\s+(\d+)", said, re.MULTILINE)

@@ -204,4 +204,4 @@ def _program(name: str, package: str) -> str:
     for found in (shutil.which(name), f"/usr/sbin/{name}", f"/sbin/{name}"):
         if found and Path(found).exists():
             return found
-    raise Unmeasured(f"{name} is missing: apt-get install -y {package}")
+    raise Unmeasured(f"{name} is missing: apt-get install --no-remove {package}")

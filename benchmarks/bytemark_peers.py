@@ -160,7 +160,9 @@ def grown(bench: Bench, pairs: int, notes: list[str]) -> tuple[dict[str, float],
     theirs: dict[str, float] = {}
     for name, rate in methods.items():
         if not shutil.which(program := name.split()[0]):
-            notes.append(f"{program} is not here (apt-get install {program}): not compared")
+            notes.append(
+                f"{program} is not here (apt-get install --no-remove {program}): not compared"
+            )
             continue
         try:
             theirs[name] = growth(rate, threads, pairs)

@@ -165,7 +165,9 @@ def measure(bench: Bench, pairs: int) -> Result:
     for name, peer in others.items():
         program = name.split()[0]
         if not shutil.which(program):
-            notes.append(f"{program} is not here (apt-get install {program}): not compared")
+            notes.append(
+                f"{program} is not here (apt-get install --no-remove {program}): not compared"
+            )
             continue
         try:
             taken = alternate(

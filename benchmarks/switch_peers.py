@@ -198,12 +198,16 @@ def peers(bench: Bench) -> tuple[list[Peer], list[str]]:
             Peer("perf bench sched messaging, a message", bench.perf_messaging, judged=False),
         ]
     else:
-        lacking.append("perf is not here (apt-get install linux-perf): not compared with it")
+        lacking.append(
+            "perf is not here (apt-get install --no-remove linux-perf): not compared with it"
+        )
     for tool in RT_TESTS:
         if shutil.which(tool):
             found.append(Peer(f"{tool} (rt-tests)", partial(bench.rt_test, tool)))
         else:
-            lacking.append(f"{tool} is not here (apt-get install rt-tests): not compared with it")
+            lacking.append(
+                f"{tool} is not here (apt-get install --no-remove rt-tests): not compared with it"
+            )
     try:
         bench.ring_program()
     except (Unmeasured, OSError) as reason:
@@ -240,7 +244,7 @@ def measure(bench: Bench, pairs: int) -> Result:
     """Measure `switch` and each peer by turns, and what stands between them."""
     here, notes = peers(bench)
     if not here:
-        raise Unmeasured("no peer is here: apt-get install rt-tests linux-perf")
+        raise Unmeasured("no peer is here: apt-get install --no-remove rt-tests linux-perf")
     goals: list[Goal] = []
     facts: list[Fact] = []
     samples: dict[str, Sequence[float]] = {}

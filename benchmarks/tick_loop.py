@@ -307,7 +307,7 @@ def main(argv: list[str] | None = None) -> int:
     machine = machine_facts()
     agent = agent_of(options)
     if shutil.which("oslat") is None:
-        raise Unmeasured("oslat is missing: apt-get install rt-tests")
+        raise Unmeasured("oslat is missing: apt-get install --no-remove rt-tests")
     allowed = os.sched_getaffinity(0)
     try:
         with (
