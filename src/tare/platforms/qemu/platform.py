@@ -329,7 +329,7 @@ async def launch(
     spec: MachineSpec,
     *,
     append: tuple[str, ...] | None = None,
-    program: str,
+    program: str = PROGRAM,
 ) -> QemuMachine:
     """Start QEMU with an image and connect to it.
 
