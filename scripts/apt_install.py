@@ -140,11 +140,11 @@ class Apt:
             return "dpkg was interrupted; finish first: dpkg --configure -a"
         return ""
 
-    def candidate(self, package: str) -> str:
-        """Return the version that apt would install; empty if there is none."""
-        shown = _output(["apt-cache", "policy", package])
-        found = re.search(r"^  Candidate: (\S+)$", shown, re.MULTILINE)
-        return found[1] if found and found[1] != "(none)" else ""
+    def candidates(self, packages: Iterable[str]) -> dict[str, str]:
+        """Return the version that apt would install of each package that it can install."""
+        shown = _output(["apt-cache", "policy", *packages])
+        found = re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (\S+)$", shown, re.MULTILINE)
+        return {package: version for package, version in found if version != "(none)"}
 
     def names(self, pattern: str) -> list[str]:
         """Return the packages whose names match a regular expression."""

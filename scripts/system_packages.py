@@ -147,10 +147,11 @@ def _rust(apt: Apt) -> list[Choice]:
     numbered = sorted(apt.names(r"^cargo-[0-9.]+$"), key=lambda name: _version(name[6:]))
     names = ("cargo", "cargo-web", *numbered)
     pairs = [(cargo, cargo.replace("cargo", "rustc")) for cargo in names]
+    offered = apt.candidates(name for pair in pairs for name in pair)
     return [
         Choice((cargo, rustc, "ca-certificates"))
         for cargo, rustc in pairs
-        if apt.candidate(cargo) and _version(apt.candidate(rustc)) >= least
+        if cargo in offered and _version(offered.get(rustc, "")) >= least
     ]
 
 
@@ -176,10 +177,11 @@ def _instance_servers(apt: Apt) -> list[Choice]:
     Bridges of both need dnsmasq, and VMs of Incus a module of QEMU's.
     """
     found = []
-    if apt.candidate("incus"):
+    offered = apt.candidates(("incus", "lxd"))
+    if "incus" in offered:
         parts = ("incus", "dnsmasq-base", "qemu-system-modules-spice")
         found.append(Choice(parts, (*_INCUS_UNITS, "incus-startup.service", "lxcfs.service")))
-    if apt.candidate("lxd").startswith("5."):
+    if offered.get("lxd", "").startswith("5."):
         units = (*_LXD_UNITS, "lxc-net.service", "lxcfs.service")
         found.append(Choice(("lxd", "dnsmasq-base"), units))
     return found
@@ -380,10 +382,13 @@ class Outcome:
 
 def choose(apt: Apt, missing: Sequence[Need]) -> Outcome:
     """Find out for each need what can be installed without changing an installed package."""
+    options = [(need, need.choices(apt)) for need in missing]
+    if (together := _all_at_once(apt, options)) is not None:
+        return together
     outcome = Outcome()
     asked: list[str] = []
-    for need in missing:
-        choice, reason = _chosen(apt, need, asked)
+    for need, choices in options:
+        choice, reason = _chosen(apt, need, choices, asked)
         if choice is None:
             outcome.left.append((need, reason))
             continue
@@ -393,10 +398,27 @@ def choose(apt: Apt, missing: Sequence[Need]) -> Outcome:
     return outcome
 
 
-def _chosen(apt: Apt, need: Need, along: Sequence[str]) -> tuple[Choice | None, str]:
+def _all_at_once(apt: Apt, options: Sequence[tuple[Need, Sequence[Choice]]]) -> Outcome | None:
+    """Return the outcome if the preferred packages of all needs can be added together."""
+    outcome = Outcome()
+    for need, choices in options:
+        wanted = choices[0].packages if choices else ()
+        packages = tuple(package for package in wanted if not apt.is_installed(package))
+        if not packages or apt.existing_units(choices[0].units):
+            return None
+        outcome.chosen.append((need, Choice(packages, choices[0].units)))
+    asked = dict.fromkeys(package for _, choice in outcome.chosen for package in choice.packages)
+    plan = apt.plan(tuple(asked))
+    outcome.new = plan.new
+    return None if plan.harm else outcome
+
+
+def _chosen(
+    apt: Apt, need: Need, choices: Sequence[Choice], along: Sequence[str]
+) -> tuple[Choice | None, str]:
     """Return what can be installed for a need along with other packages, or why nothing can."""
     reasons = []
-    for choice in need.choices(apt):
+    for choice in choices:
         wanted = [package for package in choice.packages if not apt.is_installed(package)]
         if not wanted:
             packages = " ".join(choice.packages)
