@@ -290,7 +290,7 @@ def test_print_keeps_the_tables_and_drops_the_choices(page: Browser) -> None:
     try:
         assert page.run("document.getElementById('choose').checkVisibility()") is False
         assert len(page.texts(ROWS)) > 0
-        names = ["What", "Arm", "Verdict", "Cost", "Arm ÷ baseline"]
+        names = ["What", "Arm", "Verdict", "Cost", "Cost factor"]
         assert page.texts("#effects th") == names, "columns keep their names"
         assert page.pdf().startswith(b"%PDF")
     finally:

@@ -36,7 +36,7 @@ from tare.analysis.steadiness import steadiness
 from tare.analysis.twin import taken_together
 from tare.analysis.two_stage import in_two_stages
 from tare.analysis.verdict import Evidence, judge, sentence
-from tare.analysis.words import aa_notes, arm_verdict, described, marked, notes_on
+from tare.analysis.words import aa_notes, arm_verdict, described, marked, notes_on, shape_notes
 from tare.errors import InputError
 
 
@@ -181,7 +181,7 @@ class Comparing:
                 settings.own_baselines,
             ),
             host_costs=host_costs(self.runs, self.emulated),
-            notes=(*changes_told(changed), *notes),
+            notes=(*shape_notes(self.runs, baselines), *changes_told(changed), *notes),
             own_baselines=settings.own_baselines,
             pooled=dict(self.pooled.values()),
             position=settings.position,
@@ -334,9 +334,13 @@ class Comparing:
             margin=evidence.margin,
             verdict=verdict,
             sentence=said,
-            flags=(*flags, *robust_flags(estimate, evidence.interval, pair.scale)),
+            flags=(
+                *flags,
+                *robust_flags(estimate, evidence.interval, pair.scale, pair.measured.better),
+            ),
             widened=wider,
             each=pair.each,
+            compared=pair.compared,
         )
 
     def _arm_verdicts(self, effects: Sequence[Effect]) -> tuple[ArmVerdict, ...]:

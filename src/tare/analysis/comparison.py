@@ -221,7 +221,17 @@ class Comparison:
     @property
     def against(self) -> str:
         """What arms are compared with, in words."""
-        return f"{self.baseline} on the same host" if self.own_baselines else self.baseline
+        if not self.own_baselines:
+            return self.baseline
+        arms = self.runs[0].study.get("arms") or {}
+        on = {arm: spec.get("on") for arm, spec in arms.items() if isinstance(spec, Mapping)}
+        apart = {on.get(own) != on.get(self.baseline) for own in self.own_baselines.values()}
+        of = [
+            words
+            for here, words in ((True, "on the same host"), (False, "of the same shape"))
+            if here in apart
+        ]
+        return f"{self.baseline} {' and '.join(of)}"
 
     @property
     def headlines(self) -> tuple[Effect, ...]:

@@ -107,6 +107,16 @@ class Pair:
         arm, baseline = (statistics.median(side.values()) for side in (self.over, self.under))
         return log_widening(self.step, arm, baseline)
 
+    @property
+    def compared(self) -> tuple[float, float]:
+        """The arm's value and the baseline's over the shared blocks, as the estimate has them."""
+        over, under = ([side[block] for block in self.blocks] for side in (self.over, self.under))
+        if not self.typical:
+            return statistics.median(over), statistics.median(under)
+        if self.scale == "ratio":
+            return _geometric_mean(over), _geometric_mean(under)
+        return math.fsum(over) / len(over), math.fsum(under) / len(under)
+
     def block_effects(self) -> tuple[BlockValue, ...]:
         """Return the effect of each shared block, on the scale that is shown."""
         arm, base = self.measured.arms[self.arm], self.measured.arms[self.baseline]
@@ -139,6 +149,10 @@ class Estimate:
     bootstrap: Interval | None
     order: Interval | None
     robust: Robust | None
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def _ratio_of(difference: float) -> float:

@@ -11,7 +11,7 @@ from tare.analysis.findings import LostCells, SlowBoots
 from tare.analysis.flattery import lost_alone
 from tare.analysis.formatting import format_number, format_percent
 from tare.analysis.order import Order
-from tare.analysis.results import Flag, Interval, Key, Scale
+from tare.analysis.results import Better, Flag, Interval, Key, Scale, as_cost, cost_ends
 from tare.analysis.series_data import SeriesKey
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.rates import mean_ratio
@@ -192,22 +192,27 @@ def _counted(count: int, each: str) -> str:
     return f"{count} {each}" if count == 1 else f"{count} {each}s"
 
 
-def robust_flags(estimate: Estimate, interval: Interval | None, scale: Scale) -> list[Flag]:
+def robust_flags(
+    estimate: Estimate, interval: Interval | None, scale: Scale, better: Better = "lower"
+) -> list[Flag]:
     """Return that the mean and the robust estimate tell different things, where they do.
 
     Args:
         estimate: Both.
         interval: The mean's, as it is shown.
         scale: What is estimated.
+        better: Which direction is an improvement.
     """
     robust = estimate.robust
     if robust is None or interval is None or scale != "ratio":
         return []
     if robust.interval.holds(estimate.estimate) and interval.holds(robust.estimate):
         return []
+    low, high = cost_ends(robust.interval.low, robust.interval.high, better)
     text = (
-        f"a few boots move the mean: without their weight the ratio is "
-        f"{format_number(robust.estimate)} ({format_number(robust.interval.low)} to "
-        f"{format_number(robust.interval.high)})"
+        "a few boots move the mean: without their weight the "
+        f"{'ratio' if better == 'neither' else 'cost'} is "
+        f"{format_number(as_cost(robust.estimate, better))} ({format_number(low)} to "
+        f"{format_number(high)})"
     )
     return [Flag("robust", text)]

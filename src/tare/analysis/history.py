@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tare.analysis.between import require_same_baseline
 from tare.analysis.comparison import Comparison
-from tare.analysis.results import Effect, Key
+from tare.analysis.results import Better, Effect, Key, as_cost
 from tare.analysis.statistics.between import mean_shift
 from tare.analysis.statistics.bootstrap import seed_from
 from tare.analysis.statistics.change_place import place_ends
@@ -28,7 +28,7 @@ class Turn:
         earliest: Of the first after it, if it was as early as the runs allow.
         latest: If it was as late: the change is between these as often as ``History.confidence``.
         started_at: When that began, in seconds since the epoch.
-        change: Ratio of the effects (geometric mean of runs) after and before, until the next one.
+        change: Ratio of the costs (geometric mean of runs) after and before, until the next one.
         low: Lower end of its interval, runs being the unit.
         high: Upper end.
         p: That chance makes any effect of the arm change so much.
@@ -54,7 +54,8 @@ class Line:
         arm: The arm.
         emulated: Whether any run's effect is marked so.
         runs: Identities of the runs, in order of time.
-        effects: The ratio to the baseline in each.
+        effects: The cost against the baseline in each: the ratio, turned over where more is
+            better.
         turns: Where it changed.
     """
 
@@ -64,6 +65,7 @@ class Line:
     runs: tuple[str, ...]
     effects: tuple[float, ...]
     turns: tuple[Turn, ...]
+    better: Better = "lower"
 
 
 @dataclass(frozen=True)
@@ -132,18 +134,23 @@ def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
     of_arm = {arm: sum(arm == other for other, _ in families) for arm, _ in families}
     lines = []
     for (arm, runs), keys in families.items():
-        rows = [[math.log(effect.estimate) for _, effect in effects[arm, key]] for key in keys]
+        rows = [[math.log(_cost(effect)) for _, effect in effects[arm, key]] for key in keys]
         changes = changes_of(rows, level / of_arm[arm], seed_from(arm, *runs) % 2**32)
         for row, key in enumerate(keys):
             starts = {change.start: change.p for change in changes if change.sequence == row}
             found = effects[arm, key]
             turns = _turns(found, rows[row], starts, ordered[0].confidence)
             emulated = any(effect.emulated for _, effect in found)
-            ratios = tuple(effect.estimate for _, effect in found)
-            lines.append(Line(key, arm, emulated, runs, ratios, turns))
+            costs = tuple(_cost(effect) for _, effect in found)
+            better = found[0][1].better
+            lines.append(Line(key, arm, emulated, runs, costs, turns, better))
     everyone = tuple(comparison.runs[0].run for comparison in ordered)
     confidence = ordered[0].confidence
     return History(ordered[0].baseline, everyone, tuple(lines), level, confidence, zeros)
+
+
+def _cost(effect: Effect) -> float:
+    return as_cost(effect.estimate, effect.better)
 
 
 def _turns(

@@ -30,6 +30,8 @@ from tare.analysis.results import (
     Robust,
     Scale,
     VerdictWord,
+    as_cost,
+    cost_ends,
 )
 from tare.analysis.rundata import OBSERVATION_COLUMNS, RunData
 from tare.analysis.series_data import (
@@ -90,4 +92,6 @@ __all__ = [
     "SkippedPart",
     "Tie",
     "VerdictWord",
+    "as_cost",
+    "cost_ends",
 ]

@@ -214,6 +214,9 @@ class Effect:
             together over time.
         each: What of ``blocks`` each is: a ``block``; or a ``round``, of sessions in which arm and
             baseline were measured in turns.
+        compared: The arm's value and the baseline's over the shared blocks, as the estimate
+            compares them: geometric means of ratios, means of differences; of tails and maxima
+            medians. None where they were left out.
     """
 
     key: Key
@@ -247,6 +250,22 @@ class Effect:
     flags: tuple[Flag, ...] = ()
     widened: float = 1.0
     each: Each = "block"
+    compared: tuple[float, float] | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether the estimate is, to 0.5 %, the ratio or difference of the two ``compared``.
+
+        It is not where it is the median of the blocks' own ratios, which the ratio of two medians
+        differs from, or where places in the order of blocks are taken into account.
+        """
+        if self.compared is None:
+            return True
+        arm, baseline = self.compared
+        if self.scale == "difference":
+            size = max(abs(arm), abs(baseline), abs(self.estimate))
+            return abs(arm - baseline - self.estimate) <= 0.005 * size
+        return abs(arm - baseline * self.estimate) <= 0.005 * abs(arm)
 
     @property
     def null(self) -> float:
@@ -294,6 +313,23 @@ class Effect:
         if self.better == "higher":
             return 1 / ratio - 1 if ratio > 0 else float("inf")
         return ratio - 1
+
+
+def as_cost(ratio: float, better: Better) -> float:
+    """Return a ratio of an arm to its baseline as a cost: above 1 is worse.
+
+    Where more is better it is turned over. Where neither direction is better it stays.
+    """
+    if better != "higher":
+        return ratio
+    return 1 / ratio if ratio > 0 else math.inf
+
+
+def cost_ends(low: float, high: float, better: Better) -> tuple[float, float]:
+    """Return the ends of a ratio's interval as costs, the lower one first."""
+    if better != "higher":
+        return low, high
+    return (0.0 if math.isinf(high) else as_cost(high, better)), as_cost(low, better)
 
 
 def cost_not_excluded(interval: Interval | None, scale: Scale, better: Better) -> float | None:

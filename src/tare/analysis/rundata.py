@@ -153,7 +153,7 @@ class RunData:
 
     @property
     def own_baselines(self) -> Mapping[str, str]:
-        """The baseline on its own host, for each arm on another host than the study's baseline.
+        """The baseline of its own host and shape, for each arm that has not the study's.
 
         Where that baseline could not run, an arm is compared with the study's.
         """
@@ -176,6 +176,13 @@ class RunData:
             if platform.usable and on.get(platform.arm) not in (None, on.get(self.baseline))
             if platform.arm not in own
         }
+
+    def shape_of(self, arm: str) -> Mapping[str, Any]:
+        """Return the shape of an arm as stored: its own, or else the study's; empty if unknown."""
+        spec = (self.study.get("arms") or {}).get(arm)
+        own = spec.get("shape") if isinstance(spec, Mapping) else None
+        found = own or self.study.get("shape")
+        return found if isinstance(found, Mapping) else {}
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 
 from tare.analysis.formatting import format_number, format_percent
 from tare.analysis.noise import beyond
-from tare.analysis.results import Better, Each, Interval, Scale, VerdictWord
+from tare.analysis.results import (
+    Better,
+    Each,
+    Interval,
+    Scale,
+    VerdictWord,
+    as_cost,
+    cost_ends,
+)
 from tare.analysis.statistics.detectable import blocks_for
 from tare.analysis.statistics.maxt import least_blocks
 from tare.study.quantities import format_quantity
@@ -215,6 +223,7 @@ def _so_far(evidence: Evidence) -> str:
     if evidence.scale == "difference":
         ends = f"{format_quantity(low, evidence.unit)} to {format_quantity(high, evidence.unit)}"
     else:
+        low, high = cost_ends(low, high, evidence.better)
         ends = f"{significant(low)} to {significant(high)}"
     return f" ({ends} in its {evidence.blocks} {evidence.each}s)"
 
@@ -235,7 +244,12 @@ def _size(evidence: Evidence) -> str:
         return (
             f"difference {format_quantity(evidence.estimate, evidence.unit)} to a baseline of {of}"
         )
-    return f"ratio {significant(evidence.estimate)}"
+    return f"{_called(evidence)} {significant(as_cost(evidence.estimate, evidence.better))}"
+
+
+def _called(evidence: Evidence) -> str:
+    """Return what a ratio is called, where more of it is worse and where nothing is."""
+    return "ratio" if evidence.better == "neither" else "cost"
 
 
 def _interval(evidence: Evidence) -> str:
@@ -248,6 +262,7 @@ def _interval(evidence: Evidence) -> str:
     if evidence.scale == "difference":
         ends = f"{format_quantity(low, evidence.unit)} to {format_quantity(high, evidence.unit)}"
     else:
+        low, high = cost_ends(low, high, evidence.better)
         ends = f"{significant(low)} to {significant(high)}"
     return f"({confidence} interval {ends})"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import get_args
 
 from tare.analysis.comparison import ArmVerdict
-from tare.analysis.results import Effect, Key, VerdictWord
+from tare.analysis.results import Effect, Key, VerdictWord, as_cost
 from tare.analysis.rundata import RunData
 from tare.analysis.session_notes import session_notes
 from tare.analysis.statistics.maxt import least_blocks
@@ -17,7 +17,8 @@ from tare.analysis.verdict import percent, significant
 from tare.events.results import Break, PlatformResult
 from tare.study.blocks import SMOKE_RUN
 from tare.study.cells import parameter_words
-from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ONE_KERNEL
+from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ONE_KERNEL, other_shape_note
+from tare.study.quantities import format_quantity
 
 MOST_NAMED = 3
 """So many metrics are named where an arm has one verdict in several."""
@@ -99,7 +100,7 @@ def aa_notes(
         effects: All effects, with the twin's boots counted as the baseline's.
         alone: The same against the baseline by itself; empty where the twin does not count.
     """
-    told = "; ".join(f"{described(e.key)}, ratio {significant(e.estimate)}" for e in failed[:3])
+    told = "; ".join(f"{described(e.key)}, {_apart(e)}" for e in failed[:3])
     more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
     text = (
         f"The A/A pair failed: {failed[0].arm} and {failed[0].baseline} are the same and were told "
@@ -118,6 +119,14 @@ def aa_notes(
         return [f"{text} No headline verdict hangs on whether the twin's boots count."]
     rest = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
     return [text, f"Verdicts with and without the twin's boots: {'; '.join(changed[:5])}{rest}."]
+
+
+def _apart(effect: Effect) -> str:
+    """Return how far two arms are apart: as a cost, or as a difference where there is no ratio."""
+    if effect.scale == "difference":
+        return f"difference {format_quantity(effect.estimate, effect.unit)}"
+    called = "ratio" if effect.better == "neither" else "cost"
+    return f"{called} {significant(as_cost(effect.estimate, effect.better))}"
 
 
 def _count(some: Sequence[Effect], every: Sequence[Effect]) -> str:
@@ -246,6 +255,22 @@ def not_alike(runs: Sequence[RunData]) -> list[str]:
         for note in notes
         if note.startswith((ONE_KERNEL, BY_RELEASE, BEYOND_MEMORY))
     ]
+
+
+def shape_notes(runs: Sequence[RunData], baselines: Mapping[str, str]) -> list[str]:
+    """Return which arms are compared with a baseline of another shape, a sentence for each.
+
+    Args:
+        runs: The runs.
+        baselines: What each arm is compared with.
+    """
+    notes = dict.fromkeys(
+        f"{other_shape_note(arm, shape, base, theirs)}."
+        for run in runs
+        for arm, base in baselines.items()
+        if (shape := run.shape_of(arm)) != (theirs := run.shape_of(base)) and shape and theirs
+    )
+    return list(notes)
 
 
 def unfit_words(run: RunData) -> str:

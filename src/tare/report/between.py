@@ -14,7 +14,7 @@ from rich.text import Text
 from tare.analysis.between import Change, pooled, require_same_baseline
 from tare.analysis.changed import changed
 from tare.analysis.formatting import format_number
-from tare.analysis.model import Comparison, Effect, Key
+from tare.analysis.model import Comparison, Effect, Key, as_cost, cost_ends
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
@@ -58,7 +58,14 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
         raise InputError(*why_nothing(before, after))
     names = Names(Part.of(one.change.key) for one in found)
     table = table_of(
-        "What", "Arm", "Before", "After", "After ÷ before", "Interval", "Verdict", plain=console
+        "What",
+        "Arm",
+        "Cost before",
+        "Cost after",
+        "After ÷ before",
+        "Interval",
+        "Verdict",
+        plain=console,
     )
     for one in found:
         change = one.change
@@ -77,7 +84,8 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
         f"{100 * before.confidence:.4g} % intervals, each by itself; verdicts hold for all "
         f"headline effects of an arm together, practical margin ±{100 * before.margin:g} %. Only "
         "effects are compared, never values of different runs. With --gate all gates are one "
-        "family." + (f" {FEW}, so shorter ones have no interval." if short else ""),
+        "family. Costs: above 1 is worse, for rates too; After ÷ before above 1: the cost grew."
+        + (f" {FEW}, so shorter ones have no interval." if short else ""),
     )
     for one in found:
         if one.reason:
@@ -97,15 +105,17 @@ def render_together(comparisons: Sequence[Comparison], console: Console) -> None
     found = [p for p in pooled(every, first.confidence) if p.effects[0].headline]
     names = Names(Part.of(each.key) for each in found)
     table = table_of(
-        "What", "Arm", "Runs", "Ratio", "Interval", "Between runs", "I²", plain=console
+        "What", "Arm", "Runs", "Cost factor", "Interval", "Between runs", "I²", plain=console
     )
     for each in found:
         mean = each.together
+        better = each.effects[0].better
+        ends = math.exp(max(mean.low, -700.0)), math.exp(min(mean.high, 700.0))
         table.add_row(
             *_about(names, each.effects[0]),
             str(len(each.effects)),
-            ratio(math.exp(mean.effect)),
-            ratio_interval((math.exp(max(mean.low, -700.0)), math.exp(min(mean.high, 700.0)))),
+            ratio(as_cost(math.exp(mean.effect), better)),
+            ratio_interval(cost_ends(*ends, better)),
             f"± {percent(math.expm1(mean.between))}",
             percent(mean.inconsistency),
         )
@@ -154,14 +164,17 @@ def _about(names: Names, effect: Effect) -> tuple[Text, Text]:
 
 
 def _estimate(effect: Effect) -> str:
-    return ratio(effect.estimate) if effect.scale == "ratio" else format_number(effect.estimate)
+    if effect.scale == "difference":
+        return format_number(effect.estimate)
+    return ratio(as_cost(effect.estimate, effect.better))
 
 
 def _change(change: Change) -> tuple[str, str]:
     bounded = math.isfinite(change.high)
     if change.ratio:
-        ends = ratio_interval((change.low, change.high)) if bounded else NONE
-        return ratio(change.change), ends
+        better = change.before.better
+        ends = ratio_interval(cost_ends(change.low, change.high, better)) if bounded else NONE
+        return ratio(as_cost(change.change, better)), ends
     ends = f"{format_number(change.low)} to {format_number(change.high)}"
     return format_number(change.change, sign=True), ends if bounded else NONE
 

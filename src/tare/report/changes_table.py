@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tare.analysis.changed import Changed
 from tare.analysis.formatting import format_quantity
-from tare.analysis.model import Comparison, RunData
+from tare.analysis.model import Comparison, Effect, RunData, as_cost, cost_ends
 from tare.analysis.run_differences import (
     RunDifference,
     environment_differences,
@@ -51,16 +51,15 @@ def what_of(one: Changed, names: Names) -> str:
     return f"{names.name(Part.of(one.change.key))} · {metric_name(one.change.key.metric)}"
 
 
-def _estimate(one: Changed, which: str) -> str:
-    effect = getattr(one.change, which)
+def _estimate(effect: Effect) -> str:
     if effect.scale == "ratio":
-        return ratio(effect.estimate)
+        return ratio(as_cost(effect.estimate, effect.better))
     return format_quantity(effect.estimate, effect.unit)
 
 
 def _change(one: Changed) -> str:
     if one.change.ratio:
-        return ratio(one.change.change)
+        return ratio(as_cost(one.change.change, one.change.before.better))
     return format_quantity(one.change.change, one.change.before.unit)
 
 
@@ -69,7 +68,7 @@ def _interval(one: Changed) -> str:
         return "–"
     ends = one.change.low, one.change.high
     if one.change.ratio:
-        return ratio_interval(ends)
+        return ratio_interval(cost_ends(*ends, one.change.before.better))
     return " to ".join(format_quantity(end, one.change.before.unit) for end in ends)
 
 
@@ -104,15 +103,15 @@ def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
         Column(
             "before",
             lambda o: o.change.before.estimate,
-            "Before",
-            lambda o: _estimate(o, "before"),
+            "Cost before",
+            lambda o: _estimate(o.change.before),
             True,
         ),
         Column(
             "after",
             lambda o: o.change.after.estimate,
-            "After",
-            lambda o: _estimate(o, "after"),
+            "Cost after",
+            lambda o: _estimate(o.change.after),
             True,
         ),
         Column("change", lambda o: o.change.change, "After ÷ before", _change, True),
@@ -123,7 +122,7 @@ def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
     )
     return Table(
         "changes",
-        f"Effects against {legible(pair.chosen)}, and how they changed",
+        f"Costs against {legible(pair.chosen)}, and how they changed; above 1 is worse",
         columns,
         tuple(own),
         lambda o: f"{o.verdict}{' emulated' if o.change.before.emulated else ''}",

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tare.analysis.history import History, Line, Turn
+from tare.analysis.results import as_cost
 from tare.report.between import print_table, table_of
 from tare.report.figures.history import history_figure
 from tare.report.figures.vector import svg_of
@@ -117,9 +118,10 @@ def history_json(history: History) -> str:
             "arm": line.arm,
             "emulated": line.emulated,
             "runs": [
-                {"run": run, "ratio": effect}
+                {"run": run, "ratio": as_cost(effect, line.better), "cost": effect}
                 for run, effect in zip(line.runs, line.effects, strict=True)
             ],
+            "better": line.better,
             "changes": [turn.__dict__ for turn in line.turns],
         }
         for line in history.lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from tare.analysis.results import Interval
+from tare.analysis.results import Better, Interval, cost_ends
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.report.tables import Column
@@ -18,6 +18,7 @@ def interval_columns(
     interval: Callable[[Row], Interval | None],
     blocks: Callable[[Row], int | None],
     prefix: str = "",
+    better: Callable[[Row], Better] = lambda _: "neither",
 ) -> tuple[Column[Row], ...]:
     """Return the ends of a ratio's interval for files, and its method; people read it as one.
 
@@ -27,6 +28,7 @@ def interval_columns(
     Args:
         interval: A row's interval; None where it has none.
         blocks: The blocks that it is made of.
+        better: Which direction is an improvement in a row: people read the interval of a cost.
         prefix: What the names of the columns in files begin with, where a table has several.
     """
 
@@ -38,7 +40,7 @@ def interval_columns(
 
     def read(row: Row) -> str:
         found = told(row)
-        return ratio_interval((found.low, found.high) if found else None)
+        return ratio_interval(cost_ends(found.low, found.high, better(row)) if found else None)
 
     return (
         Column(f"{prefix}low", end("low")),

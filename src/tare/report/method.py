@@ -20,8 +20,13 @@ def method_of(comparison: Comparison) -> tuple[str, ...]:
         "A block is one fresh boot of every arm, in random order; all statistics are over blocks, "
         "never over samples.",
         _intervals(chosen, f"{100 * comparison.confidence:.4g} %"),
-        "Costs are ratios turned so that more is always worse: 2× is half the throughput or twice "
-        "the duration.",
+        "A cost factor is a ratio turned so that more is always worse: 2× is half the throughput "
+        "or twice the duration. Where neither direction is better it is arm ÷ baseline. A "
+        "difference, where a value is 0, is arm − baseline in the metric’s unit. All tables and "
+        "figures use this direction; CSV files have arm ÷ baseline as estimate, low and high too.",
+        "The values next to a cost factor are geometric means over the blocks that both arms have, "
+        "so that it is their quotient. Of tails and maxima they are medians, and the factor is the "
+        "median of the blocks’ own ratios, which can differ from the quotient; † marks it then.",
         *_of_sessions(comparison),
         _tests(chosen, comparison),
         f"Worse or better: p below {comparison.level:g}, the interval beside 1, and the estimate "

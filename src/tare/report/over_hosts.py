@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from tare.analysis.between_hosts import OverHosts, over_hosts
 from tare.analysis.comparison import Comparison
+from tare.analysis.results import as_cost, cost_ends
 from tare.analysis.rundata import RunData
 from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked, metric_name, percent, ratio, ratio_interval
 
 CAPTION = (
-    "Hosts are a level above boots: each host’s ratio, their mean with an interval for hosts "
+    "Hosts are a level above boots: each host’s cost factor, their mean with an interval for hosts "
     "like these, and the share of a block’s variance that lies between hosts"
 )
 MOST_COLUMNS = 6
@@ -50,7 +51,7 @@ def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:
 
 def _of_host(host: str, *, titled: bool) -> Column[OverHosts]:
     def shown(found: OverHosts) -> str:
-        return ratio(found.ratios[host]) if host in found.ratios else "–"
+        return _cost(found, found.ratios[host]) if host in found.ratios else "–"
 
     title = host if titled else ""
     return Column(f"ratio-{host}", lambda f: f.ratios.get(host), title, shown, numeric=True)
@@ -64,15 +65,15 @@ def _ends() -> tuple[Column[OverHosts], ...]:
 
 
 def _lowest(found: OverHosts) -> str:
-    return min(found.ratios, key=found.ratios.__getitem__)
+    return min(found.ratios, key=lambda host: as_cost(found.ratios[host], found.effect.better))
 
 
 def _highest(found: OverHosts) -> str:
-    return max(found.ratios, key=found.ratios.__getitem__)
+    return max(found.ratios, key=lambda host: as_cost(found.ratios[host], found.effect.better))
 
 
 def _named(found: OverHosts, host: str) -> str:
-    return f"{ratio(found.ratios[host])} {host}"
+    return f"{_cost(found, found.ratios[host])} {host}"
 
 
 def _metric(found: OverHosts) -> str:
@@ -84,12 +85,17 @@ def _arm(found: OverHosts) -> str:
 
 
 def _mean(found: OverHosts) -> str:
-    return ratio(math.exp(found.together.effect))
+    return _cost(found, math.exp(found.together.effect))
+
+
+def _cost(found: OverHosts, value: float) -> str:
+    return ratio(as_cost(value, found.effect.better))
 
 
 def _interval(found: OverHosts) -> str:
     mean = found.together
-    return ratio_interval((math.exp(max(mean.low, -700.0)), math.exp(min(mean.high, 700.0))))
+    ends = math.exp(max(mean.low, -700.0)), math.exp(min(mean.high, 700.0))
+    return ratio_interval(cost_ends(*ends, found.effect.better))
 
 
 def _share(found: OverHosts) -> str:

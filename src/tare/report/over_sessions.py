@@ -11,6 +11,7 @@ from tare.analysis.comparison import Comparison
 from tare.analysis.formatting import format_duration
 from tare.analysis.model import SessionResult
 from tare.analysis.over_sessions import OverSessions, over_sessions
+from tare.analysis.results import as_cost
 from tare.analysis.rundata import RunData
 from tare.analysis.sessions import measured_in_turn
 from tare.report.intervals import interval_columns
@@ -19,8 +20,8 @@ from tare.report.words import Names, Part, marked, metric_name, percent, ratio
 
 COURSE = "The sessions as they were measured; those of one round have the same blocks"
 BETWEEN = (
-    "Arms of different boots, round by round: their ratio where either came first, over all rounds "
-    "with its interval, and the share of a block’s variance that lies between rounds"
+    "Arms of different boots, round by round: their cost factor where either came first, over all "
+    "rounds with its interval, and the share of a block’s variance that lies between rounds"
 )
 
 
@@ -90,7 +91,11 @@ def between_table(found: Sequence[OverSessions]) -> Table[OverSessions]:
         Column("arm-first", lambda f: f.arm_first, "Arm first", _arm_first, numeric=True),
         Column("baseline-first", lambda f: f.baseline_first, "Baseline first", _base, numeric=True),
         Column("mean", lambda f: f.effect.estimate, "Over rounds", _mean, numeric=True),
-        *interval_columns(lambda f: f.effect.student_t, lambda f: f.effect.blocks),
+        *interval_columns(
+            lambda f: f.effect.student_t,
+            lambda f: f.effect.blocks,
+            better=lambda f: f.effect.better,
+        ),
         Column("rounds", lambda f: f.effect.blocks, "Rounds", numeric=True),
         Column("share", lambda f: f.share, "Between rounds", _share, numeric=True),
     )
@@ -106,15 +111,19 @@ def _arm(found: OverSessions) -> str:
 
 
 def _arm_first(found: OverSessions) -> str:
-    return "–" if found.arm_first is None else ratio(found.arm_first)
+    return "–" if found.arm_first is None else _cost(found, found.arm_first)
 
 
 def _base(found: OverSessions) -> str:
-    return "–" if found.baseline_first is None else ratio(found.baseline_first)
+    return "–" if found.baseline_first is None else _cost(found, found.baseline_first)
 
 
 def _mean(found: OverSessions) -> str:
-    return ratio(found.effect.estimate)
+    return _cost(found, found.effect.estimate)
+
+
+def _cost(found: OverSessions, value: float) -> str:
+    return ratio(as_cost(value, found.effect.better))
 
 
 def _share(found: OverSessions) -> str:

@@ -20,7 +20,8 @@ from tare.references.lacking import why_usable_or_not
 from tare.report.connections import connection_words, is_given
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
-from tare.report.words import NONE, marked
+from tare.report.words import NONE, joined, marked
+from tare.study.quantities import shape_words
 
 
 def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
@@ -278,9 +279,7 @@ def run_facts(runs: Sequence[RunData]) -> tuple[tuple[str, str], ...]:
     facts: dict[str, str] = {}
     for run in runs:
         facts |= dict(flat(run.host))
-        shape = run.study.get("shape")
-        if isinstance(shape, Mapping):
-            facts["shape of each machine"] = _shape(shape)
+        facts |= _shapes(run)
         for name, seconds in (
             ("wall time", run.wall_s),
             ("of it booting", run.booting_s),
@@ -336,12 +335,15 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _shape(shape: Mapping[str, Any]) -> str:
-    parts = [
-        format_size(value) if name == "memory" and isinstance(value, int | float) else value
-        for name, value in shape.items()
-    ]
-    return ", ".join(f"{name} {part}" for name, part in zip(shape, parts, strict=True))
+def _shapes(run: RunData) -> dict[str, str]:
+    """Return the shape of the machines: one for all, or that of each group of arms."""
+    arms: dict[str, list[str]] = {}
+    for arm in run.arms:
+        if shape := run.shape_of(arm):
+            arms.setdefault(shape_words(shape), []).append(arm)
+    if len(arms) == 1:
+        return {"shape of each machine": next(iter(arms))}
+    return {f"shape of {joined(named)}": words for words, named in arms.items()}
 
 
 def flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

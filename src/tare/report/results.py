@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_duration, format_quantity, format_size
@@ -18,6 +18,8 @@ from tare.analysis.model import (
     ProofDifference,
     RunData,
     SkippedPart,
+    as_cost,
+    cost_ends,
 )
 from tare.report.anchors import anchor_of
 from tare.report.tables import Column, Table
@@ -27,6 +29,7 @@ from tare.report.words import (
     Part,
     apart,
     cost,
+    cost_interval,
     marked,
     metric_name,
     parameters_of,
@@ -38,6 +41,19 @@ from tare.report.words import (
     told,
 )
 from tare.skips import LeftOut, Line, lines_of
+
+COST = "Cost factor"
+"""The heading of an effect as a cost."""
+PAIRED = " †"
+"""Marks a cost that is not the quotient of the two values next to it."""
+ABOUT_COST = (
+    "Cost factor: how many times worse than the baseline in the same blocks; above 1 is worse, for "
+    "rates too. Values are geometric means over these blocks, of tails and maxima medians."
+)
+ABOUT_PAIRED = (
+    "† Not the quotient of the two values: the median of the blocks’ own ratios, or adjusted for "
+    "the order within blocks"
+)
 
 
 def effects_table(
@@ -61,7 +77,7 @@ def effects_table(
         Column("kind", lambda e: e.kind),
         Column("headline", lambda e: e.headline),
         Column("scale", lambda e: e.scale),
-        Column("estimate", lambda e: e.estimate, "Arm ÷ baseline", _estimate, numeric=True),
+        Column("estimate", lambda e: e.estimate, COST, _estimate, numeric=True),
         Column("low", lambda e: _end(e.interval, 0), "Interval", _interval, numeric=True),
         Column("high", lambda e: _end(e.interval, 1)),
         Column("method", lambda e: None if e.interval is None else e.interval.method),
@@ -73,21 +89,25 @@ def effects_table(
         Column("order_low", lambda e: _end(e.order, 0)),
         Column("order_high", lambda e: _end(e.order, 1)),
         Column("cost", cost),
+        Column("cost_low", lambda e: (cost_interval(e) or (None, None))[0]),
+        Column("cost_high", lambda e: (cost_interval(e) or (None, None))[1]),
         Column("verdict", lambda e: e.verdict, "Verdict"),
         Column(
             "value",
-            lambda e: _compared(e, e.arm_summary),
+            lambda e: _own(e, e.arm_summary),
             "Arm's value",
-            lambda e: format_quantity(_compared(e, e.arm_summary), e.unit, digits=4),
+            lambda e: format_quantity(_compared(e)[0], e.unit, digits=4),
             numeric=True,
         ),
         Column(
             "baseline_value",
-            lambda e: _compared(e, e.baseline_summary),
+            lambda e: _own(e, e.baseline_summary),
             "Baseline",
-            lambda e: format_quantity(_compared(e, e.baseline_summary), e.unit, digits=4),
+            lambda e: format_quantity(_compared(e)[1], e.unit, digits=4),
             numeric=True,
         ),
+        Column("compared_value", lambda e: _compared(e)[0]),
+        Column("compared_baseline", lambda e: _compared(e)[1]),
         Column("robust", lambda e: e.robust.estimate if e.robust else None),
         Column("robust_low", lambda e: e.robust.interval.low if e.robust else None),
         Column("robust_high", lambda e: e.robust.interval.high if e.robust else None),
@@ -115,11 +135,32 @@ def effects_table(
     caption = caption or (
         f"Effects against {comparison.against}, with {100 * comparison.confidence:.4g} % intervals"
     )
+    caption = ". ".join((caption, *cost_notes(rows)))
     return Table(name, caption, columns, rows, _tone, lambda e: anchor_of(e.key, e.arm))
 
 
-def _compared(effect: Effect, summary: ArmSummary) -> float:
-    """Return the value that the estimate is of: of what is often 0 the mean, as no median tells."""
+def cost_notes(effects: Sequence[Effect]) -> tuple[str, ...]:
+    """Return what a reader must know of the costs and values of these effects."""
+    notes = []
+    ratios = {effect.better for effect in effects if effect.scale == "ratio"}
+    if ratios & {"lower", "higher"}:
+        notes.append("Cost factor: above 1 is worse")
+    if "neither" in ratios:
+        notes.append("Where neither direction is better the factor is arm ÷ baseline")
+    if any(not effect.follows for effect in effects):
+        notes.append(ABOUT_PAIRED)
+    return tuple(notes)
+
+
+def _compared(effect: Effect) -> tuple[float, float]:
+    """Return the arm's value and the baseline's over the blocks that both have."""
+    if effect.compared is not None:
+        return effect.compared
+    return _own(effect, effect.arm_summary), _own(effect, effect.baseline_summary)
+
+
+def _own(effect: Effect, summary: ArmSummary) -> float:
+    """Return an arm's own value over all its blocks: the mean where it is often 0."""
     return summary.mean if effect.seldom else summary.centre
 
 
@@ -135,9 +176,10 @@ def _end(interval: Interval | None, which: int) -> float | None:
 
 
 def _estimate(effect: Effect) -> str:
+    mark = "" if effect.follows else PAIRED
     if effect.scale == "ratio":
-        return ratio(effect.estimate)
-    return apart(effect.estimate, effect.unit)
+        return ratio(as_cost(effect.estimate, effect.better)) + mark
+    return apart(effect.estimate, effect.unit) + mark
 
 
 def _floor(effect: Effect) -> str:
@@ -164,7 +206,7 @@ def _interval(effect: Effect) -> str:
         return NONE
     ends = effect.interval.low, effect.interval.high
     if effect.scale == "ratio":
-        return ratio_interval(ends)
+        return ratio_interval(cost_ends(*ends, effect.better))
     return " to ".join(apart(end, effect.unit) for end in ends)
 
 

@@ -13,7 +13,7 @@ from tare.analysis.model import Comparison, Effect
 from tare.analysis.words import unfit_words
 from tare.report.arrange import arranged
 from tare.report.interference import neighbours_answer
-from tare.report.results import effects_table
+from tare.report.results import ABOUT_COST, ABOUT_PAIRED, effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
 from tare.report.verdicts import failures_told, findings_told, lead
@@ -143,8 +143,14 @@ def _foot(comparison: Comparison) -> str:
             f" {legible(comparison.baseline)} is not the study's baseline: of one that is chosen "
             "after having seen results, --pairs tells."
         )
+    if any(effect.scale == "ratio" for effect in comparison.effects):
+        text += f" {ABOUT_COST}"
+    if any(not effect.follows for effect in comparison.effects):
+        text += f" {ABOUT_PAIRED}."
     if any(effect.scale == "difference" for effect in comparison.headlines):
-        text += " With a sign: a difference, where a value is 0 and there is no ratio."
+        text += (
+            " With a sign: a difference, arm − baseline, where a value is 0 and there is no ratio."
+        )
     if any(effect.emulated for effect in comparison.effects):
         text += (
             f" {EMULATED.capitalize()} arms show behaviour and relative instruction cost, not "

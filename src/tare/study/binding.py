@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tare.study.baselines import alike
+
 if TYPE_CHECKING:
     from tare.study.model import Study
 
@@ -23,8 +25,9 @@ def part_on(study: Study, host: str) -> Study:
         for name, arm in study.arms.items()
         if study.host_of(name) == host
     }
-    own = study.own_baselines
-    baseline = next((own[name] for name in arms if name in own), study.baseline)
+    baseline = study.baseline
+    if baseline not in arms:
+        baseline = next((name for name in arms if alike(study, name)), baseline)
     changed = {"arms": arms, "baseline": baseline, "host": study.hosts[host], "hosts": {}}
     return study.model_copy(update=changed)
 

@@ -162,4 +162,4 @@ def restore_study(stored: Mapping[str, Any], catalog: Catalog) -> Study:
         raise StudyError(
             "the run's study", problems, "use the version of Tare that the run was begun with"
         )
-    return as_stored(with_baselines(study), stored)
+    return as_stored(with_baselines(study, stored=True), stored)

@@ -293,17 +293,26 @@ class Study(StudyFrame):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def own_baselines(self) -> dict[str, str]:
-        """The baseline on its own host, for each arm on another host than the study's baseline."""
+        """The baseline of its own host and shape, for each arm that differs from the study's.
+
+        On another host, an arm of whose shape there is no baseline has any of that host.
+        """
         if self.baseline not in self.arms:
             # The part of a study in sessions that is of another boot.
             return {}
-        home = self.host_of(self.baseline)
-        there = {self.host_of(arm): arm for arm in reversed(self.arms) if alike(self, arm)}
-        return {
-            arm: there[host]
-            for arm in self.arms
-            if (host := self.host_of(arm)) != home and host in there
-        }
+        home, of_host, of_both = self.host_of(self.baseline), {}, {}
+        for arm in reversed(self.arms):
+            if alike(self, arm):
+                of_host[self.host_of(arm)] = arm
+                of_both[self.host_of(arm), self.shape_of(arm)] = arm
+        of_both[home, self.shape_of(self.baseline)] = of_host[home] = self.baseline
+        found = {}
+        for arm in self.arms:
+            host = self.host_of(arm)
+            own = of_both.get((host, self.shape_of(arm)), of_host.get(host, self.baseline))
+            if own != self.baseline:
+                found[arm] = own
+        return found
 
     @property
     def twins(self) -> tuple[tuple[str, str], ...]:

@@ -1,6 +1,9 @@
 """What a plan says in words that reports find again; whoever looks for them loads no model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tare.study.quantities import shape_words
 
 ONE_KERNEL = "every guest boots the distribution's general kernel"
 """Begins the note of a plan whose arms cannot all boot a real-time kernel."""
@@ -10,6 +13,23 @@ BY_RELEASE = "by `release`"
 
 BEYOND_MEMORY = "what is cached of files is not limited"
 """Begins the note of a plan whose machines are not all kept to their memory."""
+
+
+def other_shape_note(
+    arm: str, shape: Mapping[str, Any], baseline: str, theirs: Mapping[str, Any]
+) -> str:
+    """Return that an arm and its baseline have different shapes, and what that means.
+
+    Args:
+        arm: The arm.
+        shape: Its shape, as stored.
+        baseline: What it is compared with.
+        theirs: The baseline's shape.
+    """
+    return (
+        f"{arm} has {shape_words(shape)}, its baseline {baseline} {shape_words(theirs)}: what the "
+        "arm costs and what its size does cannot be separated"
+    )
 
 
 def one_kernel_note(fragile: Sequence[str], live: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from tare.study.kinds import Kind, few_vcpus, noting_ends, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.memory_held import cached_beyond, little_memory
 from tare.study.model import Study, WorkloadSpec
-from tare.study.notes import one_kernel_note
+from tare.study.notes import one_kernel_note, other_shape_note
 from tare.study.order import in_order
 from tare.study.placement import HostCpus, Unplaceable, place
 from tare.study.quantities import format_size
@@ -141,7 +141,11 @@ class Plan:
         )
         releases = release_notes(self.study, self.arms)
         apart = self._apart if self.study.sessions is None else ()
-        return tuple(dict.fromkeys((*apart, *self._one_kernel, *releases, *self.beyond, *adapted)))
+        return tuple(
+            dict.fromkeys(
+                (*self._other_shapes, *apart, *self._one_kernel, *releases, *self.beyond, *adapted)
+            )
+        )
 
     def kernel_of(self, arm: str) -> str | None:
         """Return the kernel an arm boots: one for all that are compared; None: as it comes."""
@@ -170,6 +174,19 @@ class Plan:
             f"cannot run there; the ratios are to {study.baseline} on {home}"
             for host, arms in alone.items()
         )
+
+    @property
+    def _other_shapes(self) -> tuple[str, ...]:
+        """Which arms are compared with a baseline of another shape, as there is none of theirs."""
+        study, run = self.study, self.arms
+        found = []
+        for arm in run:
+            own = study.own_baselines.get(arm, study.baseline)
+            base = own if own in run else study.baseline
+            if base in study.arms and study.shape_of(arm) != study.shape_of(base):
+                shapes = {name: study.shape_of(name).model_dump() for name in (arm, base)}
+                found.append(other_shape_note(arm, shapes[arm], base, shapes[base]))
+        return tuple(found)
 
     @property
     def block_s(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -385,3 +385,17 @@ def format_size(size: float) -> str:
         if abs(size) >= bytes_of_unit:
             scale, unit = bytes_of_unit, name
     return f"{format_number(size / scale, 4).replace(',', '')} {unit}"
+
+
+def shape_words(shape: Mapping[str, Any]) -> str:
+    """Return a shape in words: ``4 vCPUs, 8 GiB of memory and a disk of 1 GiB``.
+
+    Args:
+        shape: As stored: ``vcpus``, and bytes of ``memory`` and ``disk``.
+    """
+    vcpus, memory, disk = (shape.get(name) for name in ("vcpus", "memory", "disk"))
+    words = [f"{vcpus} vCPU{'' if vcpus == 1 else 's'}"] if vcpus else []
+    words += [f"{format_size(memory)} of memory"] if memory else []
+    words += [f"a disk of {format_size(disk)}"] if disk else []
+    *first, last = words or ["nothing"]
+    return f"{', '.join(first)} and {last}" if first else last
