@@ -177,7 +177,7 @@ def test_few_blocks_are_said_to_be_few(
     # What cannot be declared has no interval that pretends to know it.
     assert (effect.interval is None) == (effect.half_width is None) == flag
     if flag:
-        assert f"preliminary: ratio {significant(effect.estimate)}" in effect.sentence
+        assert f"preliminary: cost {significant(effect.estimate)}" in effect.sentence
         ratios = [one.value for one in effect.block_effects]
         ends = f"({significant(min(ratios))} to {significant(max(ratios))} in its {blocks} blocks)"
         assert (ends in effect.sentence) == (blocks > 1)

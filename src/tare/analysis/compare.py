@@ -36,7 +36,15 @@ from tare.analysis.steadiness import steadiness
 from tare.analysis.twin import taken_together
 from tare.analysis.two_stage import in_two_stages
 from tare.analysis.verdict import Evidence, judge, sentence
-from tare.analysis.words import aa_notes, arm_verdict, described, marked, notes_on, shape_notes
+from tare.analysis.words import (
+    aa_notes,
+    arm_verdict,
+    described,
+    itself_notes,
+    marked,
+    notes_on,
+    shape_notes,
+)
 from tare.errors import InputError
 
 
@@ -181,7 +189,12 @@ class Comparing:
                 settings.own_baselines,
             ),
             host_costs=host_costs(self.runs, self.emulated),
-            notes=(*shape_notes(self.runs, baselines), *changes_told(changed), *notes),
+            notes=(
+                *itself_notes(self.runs),
+                *shape_notes(self.runs, baselines),
+                *changes_told(changed),
+                *notes,
+            ),
             own_baselines=settings.own_baselines,
             pooled=dict(self.pooled.values()),
             position=settings.position,

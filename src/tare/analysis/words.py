@@ -17,7 +17,8 @@ from tare.analysis.verdict import percent, significant
 from tare.events.results import Break, PlatformResult
 from tare.study.blocks import SMOKE_RUN
 from tare.study.cells import parameter_words
-from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ONE_KERNEL, other_shape_note
+from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ITSELF, ONE_KERNEL, other_shape_note
+from tare.study.quantities import format_quantity
 from tare.study.quantities import format_quantity
 
 MOST_NAMED = 3
@@ -196,7 +197,7 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
         notes += [
             _elsewhere(platform, run.baseline)
             for platform in run.platforms
-            if platform.usable and platform.mark
+            if platform.usable and platform.mark and not platform.mark.startswith(ITSELF)
         ]
         notes += [
             f"{platform.arm} is a machine that exists, measured as it was found: what was not "
@@ -271,6 +272,17 @@ def shape_notes(runs: Sequence[RunData], baselines: Mapping[str, str]) -> list[s
         if (shape := run.shape_of(arm)) != (theirs := run.shape_of(base)) and shape and theirs
     )
     return list(notes)
+
+
+def itself_notes(runs: Sequence[RunData]) -> list[str]:
+    """Return which arms are the machine that they are compared with."""
+    return [
+        f"{platform.arm} ran {platform.mark}: it was compared with itself, so its results show "
+        "nothing about virtualization."
+        for run in runs
+        for platform in run.platforms
+        if platform.usable and platform.mark.startswith(ITSELF)
+    ]
 
 
 def unfit_words(run: RunData) -> str:

@@ -219,6 +219,8 @@ class Verdict:
             of the account: a role, a group, what it may do on which kind of object; no names of
             people and places, for ``tare certify`` puts it into its file. Empty: nobody tells, and
             Tare's own user on this computer counts.
+        machine: What tells a machine that exists from all others until it is booted again; empty
+            for machines that are made for a run, and where it is not known.
     """
 
     usable: bool
@@ -233,3 +235,4 @@ class Verdict:
     uncontrolled: tuple[str, ...] = ()
     runs_as: str = ""
     rights: tuple[str, ...] = ()
+    machine: str = ""

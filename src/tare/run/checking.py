@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tare.errors import InputError, MachineFault, NotAvailable, TareError
 from tare.events import ImageReady, PlatformChecked
+from tare.hosts.same_machine import SAME
 from tare.images.cache import key_of, while_waiting
 from tare.platforms.contract import (
     NOTHING_AT_ALL,
@@ -31,6 +32,7 @@ from tare.run.runhost.booted import mark_of, marks
 from tare.run.setup import Grounds, RunSetup, platform_of
 from tare.run.toolbox import study_needs, study_toolbox
 from tare.study.memory_held import held_at_once
+from tare.study.notes import ITSELF
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.study.platform_options import GIVEN
 from tare.study.releases import release_words
@@ -88,7 +90,26 @@ async def check_arms(
     found: dict[str, Verdict] = {}
     for host in setup.run_hosts:
         found |= await _check_on(setup, study, host, remembered=remembered)
-    return {name: found[name] for name in study.arms}
+    return with_same_machines(study, {name: found[name] for name in study.arms})
+
+
+def with_same_machines(study: Study, found: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Mark each arm that is the machine of the arm that it is compared with; a twin should be it.
+
+    Args:
+        study: The study.
+        found: What was found of each of its arms.
+    """
+    marked = dict(found)
+    for arm, verdict in found.items():
+        base = study.own_baselines.get(arm, study.baseline)
+        twin = study.arms[arm].twin_of == base
+        if arm == base or twin or base not in found or not verdict.machine:
+            continue
+        if verdict.machine == found[base].machine and not verdict.mark.startswith(ITSELF):
+            mark = marks(f"{ITSELF}: it is the machine of {base} ({SAME})", verdict.mark)
+            marked[arm] = dataclasses.replace(verdict, mark=mark)
+    return marked
 
 
 async def _check_on(
@@ -130,6 +151,7 @@ async def _check_booted(
             verdict,
             emulated=verdict.emulated or run_host.emulated,
             mark=marks(
+                verdict.mark,
                 mark_of(
                     platform_of(setup, study, name),
                     study.arms[name].options,

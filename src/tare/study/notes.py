@@ -11,6 +11,9 @@ ONE_KERNEL = "every guest boots the distribution's general kernel"
 BY_RELEASE = "by `release`"
 """Begins a note on arms that name a release of the distribution."""
 
+ITSELF = "on the machine that it is compared with"
+"""Begins the mark of an arm that is a machine compared with itself."""
+
 BEYOND_MEMORY = "what is cached of files is not limited"
 """Begins the note of a plan whose machines are not all kept to their memory."""
 

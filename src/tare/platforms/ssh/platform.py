@@ -13,6 +13,7 @@ from tare.hosts import start_owned
 from tare.hosts.address_pair import AddressPair
 from tare.hosts.grants import granted_cpus
 from tare.hosts.ledger.nested import AFAR
+from tare.hosts.same_machine import SAME, running_machine
 from tare.hosts.trace.threads import threads_of
 from tare.platforms.contract import (
     ANY_BOOT,
@@ -47,6 +48,7 @@ from tare.platforms.ssh.options import ANY, SshArmOptions
 from tare.platforms.ssh.reached import UNDOERS, Reached, reached
 from tare.platforms.ssh.reboot import reboot
 from tare.platforms.ssh.shown import Look, look, uncontrolled
+from tare.study.notes import ITSELF
 from tare.study.quantities import format_size
 
 MIN_MEMORY = 16 << 20
@@ -146,6 +148,8 @@ class Ssh(Platform[SshArmOptions]):
                 seen = await look(there.host, str(there.host.agent))
                 cpus = len(there.host.topology().online)
                 addresses = there.host.addresses
+                machine = await running_machine(there.host)
+            itself = machine != "" and machine == await running_machine(context.host)
             carrier = await find_carrier(context.host, seen.uuid)
         except (TareError, OSError) as error:
             told = error if isinstance(error, TareError) else TareError(str(error))
@@ -175,6 +179,8 @@ class Ssh(Platform[SshArmOptions]):
             shown=seen.shown(),
             uncontrolled=uncontrolled(options.reboot, carrier is not None),
             rights=(f"{'root' if seen.root else 'a user without rights'} in the machine",),
+            machine=machine,
+            mark=f"{ITSELF}: {options.way.name} is the host itself ({SAME})" if itself else "",
         )
 
     async def presence(self, context: Context, options: SshArmOptions) -> Presence:

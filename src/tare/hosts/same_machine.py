@@ -1,0 +1,39 @@
+"""What tells one running machine from all others, so that none is compared with itself."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tare.hosts.contract import Host
+
+MACHINE_ID = "/etc/machine-id"
+ASK_S = 30.0
+SAME = "same boot id, same machine id"
+"""How a machine was recognized."""
+
+
+async def running_machine(host: Host) -> str:
+    """Return a digest that only this machine has until it is booted again; empty if unknown.
+
+    A container has its host's boot id, but a machine id of its own, or at least a process-ID
+    namespace of its own. A cloned VM has another's machine id, but a boot id of its own
+    (random(4), machine-id(5), namespaces(7)).
+
+    Args:
+        host: A connection to the machine.
+    """
+    boot = host.boot_id()
+    if not boot:
+        return ""
+    try:
+        own = (await host.read(MACHINE_ID)).decode(errors="replace").strip()
+    except OSError:
+        own = ""
+    if not own:
+        found = await host.run(["readlink", "/proc/self/ns/pid"], timeout_s=ASK_S)
+        own = found.stdout.decode(errors="replace").strip()
+    if not own:
+        return ""
+    return hashlib.sha256(f"{boot} {own}".encode()).hexdigest()[:16]
