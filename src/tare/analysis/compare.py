@@ -10,6 +10,7 @@ import numpy as np
 from tare.analysis import controls as controlled
 from tare.analysis.anytime import at_any_time
 from tare.analysis.arm_summaries import summarise_arm
+from tare.analysis.cached import cached_notes, shown_names
 from tare.analysis.comparison import ArmVerdict, Comparison
 from tare.analysis.corrections import corrections
 from tare.analysis.duets import overlaps
@@ -165,7 +166,7 @@ class Comparing:
             for block in measured.arms.get(arm, ())
         }
         baselines = {arm: settings.baseline_of(arm) for arm in self.arms}
-        changed = environment_changes(self.runs)
+        changed, named = environment_changes(self.runs), shown_names(self.runs)
         notes = self._notes(len(blocks), effects, controls, floors)
         return Comparison(
             runs=self.runs,
@@ -194,12 +195,14 @@ class Comparing:
                 *shape_notes(self.runs, baselines),
                 *changes_told(changed),
                 *notes,
+                *cached_notes(named),
             ),
             own_baselines=settings.own_baselines,
             pooled=dict(self.pooled.values()),
             position=settings.position,
             failures=failure_rates(self.runs, baselines, settings.confidence),
             environment_changes=changed,
+            shown_as=named,
         )
 
     def _control_pairs(self) -> list[Pair]:

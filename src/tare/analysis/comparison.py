@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tare.analysis.cached import ShownAs, What
 from tare.analysis.pairs import AllPairs
 from tare.analysis.results import ArmSummary, Effect, Family
 from tare.analysis.rundata import RunData
@@ -192,6 +193,7 @@ class Comparison:
         position: Whether places in the order of a block are taken into account.
         failures: One per arm with a cell that failed or was withheld, or whose baseline's did.
         pairs: Every arm against every other; None where that was not asked for.
+        shown_as: What workloads are called that did not measure what their name says.
     """
 
     runs: tuple[RunData, ...]
@@ -217,6 +219,7 @@ class Comparison:
     failures: tuple[FailureRate, ...] = ()
     pairs: AllPairs | None = None
     environment_changes: tuple[EnvironmentChange, ...] = ()
+    shown_as: Mapping[What, ShownAs] = field(default_factory=dict)
 
     @property
     def against(self) -> str:

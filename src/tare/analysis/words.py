@@ -19,7 +19,6 @@ from tare.study.blocks import SMOKE_RUN
 from tare.study.cells import parameter_words
 from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ITSELF, ONE_KERNEL, other_shape_note
 from tare.study.quantities import format_quantity
-from tare.study.quantities import format_quantity
 
 MOST_NAMED = 3
 """So many metrics are named where an arm has one verdict in several."""

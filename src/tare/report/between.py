@@ -56,7 +56,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     found = [one for one in told if one.change.before.headline]
     if not found:
         raise InputError(*why_nothing(before, after))
-    names = Names(Part.of(one.change.key) for one in found)
+    names = Names((Part.of(one.change.key) for one in found), before.shown_as, short=True)
     table = table_of(
         "What",
         "Arm",
@@ -103,7 +103,7 @@ def render_together(comparisons: Sequence[Comparison], console: Console) -> None
     first = arranged(comparisons[0])
     every = [first, *comparisons[1:]]
     found = [p for p in pooled(every, first.confidence) if p.effects[0].headline]
-    names = Names(Part.of(each.key) for each in found)
+    names = Names((Part.of(each.key) for each in found), first.shown_as, short=True)
     table = table_of(
         "What", "Arm", "Runs", "Cost factor", "Interval", "Between runs", "I²", plain=console
     )

@@ -186,7 +186,8 @@ def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine
 
 
 def _figures(headlines: Sequence[Changed], comparison: Comparison) -> tuple[str, str]:
-    names = Names(Part.of(one.change.key) for one in headlines)
+    parts = (Part.of(one.change.key) for one in headlines)
+    names = Names(parts, comparison.shown_as, short=True)
     marks = [
         ChangeMark(
             what_of(one, names), one.change.arm, one.change.before.emulated, one.verdict, one.cost,

@@ -85,7 +85,8 @@ def open_cost(one: Changed) -> str:
 
 def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
     """Return changes as a table, named for links."""
-    names = Names(Part.of(one.change.key) for one in own)
+    shown_as = pair.before[pair.chosen].shown_as
+    names = Names((Part.of(one.change.key) for one in own), shown_as, short=True)
     columns: tuple[Column[Changed], ...] = (
         Column("what", lambda o: names.name(Part.of(o.change.key)), "What"),
         Column(

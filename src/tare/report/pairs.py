@@ -69,7 +69,7 @@ def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[Places]:
     of_key: dict[Key, dict[str, Rank]] = {}
     for rank in pairs.ranks:
         of_key.setdefault(rank.key, {})[rank.arm] = rank
-    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    names = Names((Part.of(s.key) for s in comparison.summaries), comparison.shown_as, short=True)
     emulated = {summary.arm for summary in comparison.summaries if summary.emulated}
 
     def of_arm(arm: str) -> Column[Places]:

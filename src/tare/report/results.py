@@ -61,7 +61,9 @@ def effects_table(
 ) -> Table[Effect]:
     """Return ``effects`` with estimates, intervals, p and verdicts, one row each."""
     rows = tuple(effects)
-    names = Names(Part.of(effect.key) for effect in comparison.effects)
+    names = Names(
+        (Part.of(effect.key) for effect in comparison.effects), comparison.shown_as, short=True
+    )
     columns: tuple[Column[Effect], ...] = (
         Column("what", lambda e: names.name(Part.of(e.key)), "What"),
         Column("scenario", lambda e: e.key.scenario),
@@ -212,7 +214,7 @@ def _interval(effect: Effect) -> str:
 
 def summaries_table(comparison: Comparison) -> Table[ArmSummary]:
     """Return every arm's own values: mean and median over blocks, spread, interval, E."""
-    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    names = Names((Part.of(s.key) for s in comparison.summaries), comparison.shown_as, short=True)
 
     def quantity(key: str, title: str) -> Column[ArmSummary]:
         def raw(summary: ArmSummary) -> float | None:

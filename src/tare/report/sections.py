@@ -84,12 +84,12 @@ def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
     of_part: dict[Part, list[Effect]] = {}
     for effect in comparison.effects:
         of_part.setdefault(Part.of(effect.key), []).append(effect)
-    names = Names(by_part)
+    names, plain = Names(by_part, comparison.shown_as), Names(by_part)
     taken: set[str] = set()
     found = []
     for part, summaries in by_part.items():
         name = names.name(part)
-        stem = _unique(slug(name), taken)
+        stem = _unique(slug(plain.name(part)), taken)
         effects = of_part.get(part, [])
         first, last = [], []
         # What neighbours did is shown in tables: it proves the load and is no result.

@@ -195,7 +195,8 @@ def _farthest(effects: Sequence[Effect]) -> Effect | None:
 
 def _where(comparison: Comparison, effect: Effect) -> str:
     """Return which metric of which work an effect is of."""
-    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    parts = (Part.of(summary.key) for summary in comparison.summaries)
+    names = Names(parts, comparison.shown_as, short=True)
     return names.metric(Part.of(effect.key), effect.key.metric)
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from tare.analysis.cached import ShownAs, What
 from tare.analysis.formatting import format_number, format_percent, format_quantity
 from tare.analysis.model import Effect, Key
 from tare.analysis.rundata import SUBJECT
@@ -36,9 +37,22 @@ class Part(NamedTuple):
 
 
 class Names:
-    """Short names of parts: the workload, plus only what tells it from the others."""
+    """Short names of parts: the workload, plus only what tells it from the others.
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    Args:
+        parts: All parts that are named.
+        shown_as: What workloads are called that did not measure what their name says.
+        short: Whether these names are without the sizes that explain them, as in figures.
+    """
+
+    def __init__(
+        self,
+        parts: Iterable[Part],
+        shown_as: Mapping[What, ShownAs] | None = None,
+        *,
+        short: bool = False,
+    ) -> None:
+        self._shown_as, self._short = shown_as or {}, short
         parts = tuple(dict.fromkeys(parts))
         self._many_scenarios = len({part.scenario for part in parts}) > 1
         seen: dict[str, list[Mapping[str, object]]] = defaultdict(list)
@@ -64,7 +78,8 @@ class Names:
     def _made(self, part: Part) -> str:
         given = parameters_of(part.parameters)
         telling = self._telling.get(part.workload, ())
-        words = [part.workload, *(f"{k}={value_words(given[k])}" for k in telling if k in given)]
+        given_words = (f"{k}={value_words(given[k])}" for k in telling if k in given)
+        words = [self._called(part), *given_words]
         if part.role != SUBJECT:
             words.append(f"as {part.role}")
         if self._many_scenarios:
@@ -75,6 +90,13 @@ class Names:
             alike += 1
         # What differs only in what its mappings hold, such as the metrics of a command.
         return f"{name} no. {alike + 1}" if alike else name
+
+    def _called(self, part: Part) -> str:
+        """Return what the workload is called: by what it measured, where its name says another."""
+        named = self._shown_as.get((part.scenario, part.workload, part.parameters))
+        if named is None:
+            return part.workload
+        return named.short if self._short else named.words
 
 
 def parameters_of(text: str) -> Mapping[str, object]:

@@ -39,7 +39,8 @@ def overhead_figure(
 
     Effects on a difference scale have no ratio and are left to the tables.
     """
-    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    parts = (Part.of(summary.key) for summary in comparison.summaries)
+    names = Names(parts, comparison.shown_as, short=True)
     groups = _groups(
         overview(comparison),
         lambda key: f"{names.name(Part.of(key))}{SEPARATOR}{metric_name(key.metric)}",

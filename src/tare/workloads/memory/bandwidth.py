@@ -22,6 +22,8 @@ KERNELS = {
 ELEMENTS = {"u64": "64-bit integers", "f64": "doubles"}
 HEADLINES = ("copy-u64", "triad-f64")
 PREPARATION_S = 0.5
+ARRAYS = "arrays"
+"""Where a cell's record holds how large arrays and last-level cache were; reports name by it."""
 
 
 class MemoryBandwidthParameters(Parameters):
@@ -94,12 +96,18 @@ class MemoryBandwidth(Workload[MemoryBandwidthParameters]):
     def facts(
         self, parameters: MemoryBandwidthParameters, result: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return what the processor counted, if it was asked to.
+        """Return how large the arrays and the last-level cache were, and what was counted.
 
         Raises:
             ValueError: What is there is not what counters tell.
         """
-        return counted(result)
+        sizes = {
+            name: result[name]
+            for name in ("array_bytes", "last_level_bytes")
+            if isinstance(result.get(name), int) and result[name] > 0
+        }
+        arrays = {ARRAYS: sizes} if len(sizes) == 2 else {}
+        return {**counted(result), **arrays}
 
     def observe(
         self, parameters: MemoryBandwidthParameters, result: Mapping[str, Any]

@@ -1,0 +1,90 @@
+"""What measured a cache is not called memory: by its sizes, or by what old runs warn of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analysis.analysis_runs import run
+from tare.analysis import compare_runs
+from tare.analysis.cached import shown_names
+from tare.analysis.rundata import RunData
+from tare.report.results import effects_table
+from tare.workloads import WORKLOADS
+
+MIB = 1 << 20
+OLD = (
+    "each array has 25 MiB instead of 1200 MiB (four times the last-level cache), because all "
+    "three may take 30 % of the machine's memory: caches may serve a part"
+)
+
+
+def told(array: int, cache: int) -> dict[str, Any]:
+    return {"arrays": {"array_bytes": array * MIB, "last_level_bytes": cache * MIB}}
+
+
+def with_cells(
+    *facts: dict[str, Any], workload: str = "memory-bandwidth", warning: str = ""
+) -> RunData:
+    (one,) = run(1).runs
+    cells = tuple(
+        replace(
+            cell,
+            workload=workload,
+            facts=facts[number % len(facts)] if facts else {},
+            warnings=(warning,) if warning else (),
+        )
+        for number, cell in enumerate(one.cells)
+    )
+    by_name = {cell.cell: cell for cell in cells}
+    counted = tuple(replace(done, result=by_name[done.result.cell]) for done in one.counted)
+    return replace(one, cells=cells, counted=counted)
+
+
+@pytest.mark.parametrize(
+    ("array", "cache", "words"),
+    [
+        (25, 300, "cache bandwidth (arrays 25 MiB, last-level cache 300 MiB)"),
+        (100, 300, "cache bandwidth (arrays 100 MiB, last-level cache 300 MiB)"),
+        (25, 32, "cache and memory bandwidth (arrays 25 MiB, last-level cache 32 MiB)"),
+        (127, 32, "cache and memory bandwidth (arrays 127 MiB, last-level cache 32 MiB)"),
+        (128, 32, None),
+        (2048, 300, None),
+    ],
+)
+def test_it_is_named_by_how_much_a_cache_holds(array: int, cache: int, words: str | None) -> None:
+    named = shown_names([with_cells(told(array, cache))])
+    assert [each.words for each in named.values()] == ([words] if words else [])
+
+
+def test_all_arms_are_named_by_the_largest_cache_and_the_smallest_arrays() -> None:
+    named = shown_names([with_cells(told(128, 16), told(64, 4), told(128, 30))])
+    (name,) = named.values()
+    assert name.words == "cache and memory bandwidth (arrays 64 MiB, last-level cache 30 MiB)"
+
+
+def test_a_run_of_before_is_named_by_its_warning() -> None:
+    (name,) = shown_names([with_cells(warning=OLD)]).values()
+    assert name.words == "cache bandwidth (arrays 25 MiB, last-level cache 300 MiB)"
+    assert shown_names([with_cells()]) == {}
+
+
+def test_the_name_is_in_tables_and_notes_of_terminal_and_page() -> None:
+    found = compare_runs(with_cells(told(25, 300)))
+    table = effects_table(found, "effects", found.effects)
+    (shown,) = {table.texts_of(effect)["what"] for effect in found.effects}
+    assert shown == "cache bandwidth"
+    assert {effect.key.workload for effect in found.effects} == {"memory-bandwidth"}
+    assert found.notes[-1] == (
+        "What memory-bandwidth measured is called cache bandwidth (arrays 25 MiB, last-level cache "
+        "300 MiB) here: only arrays of 4 times the last-level cache measure memory."
+    )
+
+
+def test_the_cells_record_keeps_the_sizes() -> None:
+    workload = WORKLOADS["memory-bandwidth"]
+    result = {"array_bytes": 25 * MIB, "last_level_bytes": 300 * MIB}
+    assert workload.facts(workload.parameters(), result) == told(25, 300)
+    assert workload.facts(workload.parameters(), {"array_bytes": 1, "last_level_bytes": None}) == {}
