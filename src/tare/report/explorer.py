@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tare.analysis.model import Comparison, Effect, Key, RunData
 from tare.analysis.rundata import SUBJECT
 from tare.report.anchors import anchor_of
-from tare.report.results import effects_table
+from tare.report.results import PAIRED, effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
 from tare.report.words import Part, cost, cost_interval, short
@@ -111,7 +111,8 @@ def _row(
         effect.baseline,
         int(effect.headline),
         effect.blocks,
-        [texts[name] for name in SHOWN],
+        # The values that the mark is about are not in this table.
+        [texts[name].removesuffix(PAIRED) for name in SHOWN],
         [finite(cost(effect)), *map(finite, ends)],
     ]
 

@@ -51,7 +51,7 @@ def far_tables(comparison: Comparison, series: Pooled) -> tuple[Table[_Row], ...
     ]
     if not asked:
         return ()
-    names = Names((Part.of(s.key) for s in comparison.summaries), comparison.shown_as, short=True)
+    names = Names(Part.of(summary.key) for summary in comparison.summaries)
     # What is refused by name is told beside what is not, whatever its series would have shown.
     asked += [
         _Row(part, arm, arm in emulated, summary.tail)

@@ -159,7 +159,7 @@ def series_flags(
 def tails_table(comparison: Comparison, series: Pooled) -> Table[Tail]:
     """Return the quantiles of all series, arm by arm, with the longest sample last."""
     emulated = emulated_arms(comparison)
-    names = Names((Part.of(s.key) for s in comparison.summaries), comparison.shown_as, short=True)
+    names = Names(Part.of(summary.key) for summary in comparison.summaries)
     rows = tuple(
         row
         for part, arms in series.items()

@@ -15,6 +15,7 @@ from tare.analysis.model import (
     EnvironmentChange,
     HostCost,
     Interval,
+    Key,
     ProofDifference,
     RunData,
     SkippedPart,
@@ -61,11 +62,14 @@ def effects_table(
 ) -> Table[Effect]:
     """Return ``effects`` with estimates, intervals, p and verdicts, one row each."""
     rows = tuple(effects)
-    names = Names(
-        (Part.of(effect.key) for effect in comparison.effects), comparison.shown_as, short=True
-    )
+    plain, names = _names(comparison, [effect.key for effect in comparison.effects])
     columns: tuple[Column[Effect], ...] = (
-        Column("what", lambda e: names.name(Part.of(e.key)), "What"),
+        Column(
+            "what",
+            lambda e: plain.name(Part.of(e.key)),
+            "What",
+            lambda e: names.name(Part.of(e.key)),
+        ),
         Column("scenario", lambda e: e.key.scenario),
         Column("workload", lambda e: e.key.workload),
         Column("parameters", lambda e: e.key.parameters),
@@ -141,6 +145,12 @@ def effects_table(
     return Table(name, caption, columns, rows, _tone, lambda e: anchor_of(e.key, e.arm))
 
 
+def _names(comparison: Comparison, keys: Sequence[Key]) -> tuple[Names, Names]:
+    """Return names for files, which never change, and those that people read."""
+    parts = [Part.of(key) for key in keys]
+    return Names(parts), Names(parts, comparison.shown_as, short=True)
+
+
 def cost_notes(effects: Sequence[Effect]) -> tuple[str, ...]:
     """Return what a reader must know of the costs and values of these effects."""
     notes = []
@@ -214,7 +224,7 @@ def _interval(effect: Effect) -> str:
 
 def summaries_table(comparison: Comparison) -> Table[ArmSummary]:
     """Return every arm's own values: mean and median over blocks, spread, interval, E."""
-    names = Names((Part.of(s.key) for s in comparison.summaries), comparison.shown_as, short=True)
+    plain, names = _names(comparison, [summary.key for summary in comparison.summaries])
 
     def quantity(key: str, title: str) -> Column[ArmSummary]:
         def raw(summary: ArmSummary) -> float | None:
@@ -228,7 +238,12 @@ def summaries_table(comparison: Comparison) -> Table[ArmSummary]:
         return Column(key, raw, title, text, numeric=True)
 
     columns: tuple[Column[ArmSummary], ...] = (
-        Column("what", lambda s: names.name(Part.of(s.key)), "What"),
+        Column(
+            "what",
+            lambda s: plain.name(Part.of(s.key)),
+            "What",
+            lambda s: names.name(Part.of(s.key)),
+        ),
         Column("scenario", lambda s: s.key.scenario),
         Column("workload", lambda s: s.key.workload),
         Column("parameters", lambda s: s.key.parameters),

@@ -12,7 +12,7 @@ from tare.analysis.run_differences import (
     environment_differences,
     study_differences,
 )
-from tare.analysis.words import unfit_words
+from tare.analysis.words import itself_notes, shape_notes, unfit_words
 from tare.report.svg import legible
 from tare.report.words import counted, joined, short
 
@@ -38,6 +38,9 @@ def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
         if not run.complete:
             found.append(f"The {when} run is not complete.")
         found += [f"The {when} run: {legible(doubt)}" for doubt in run.doubts]
+        baselines = {arm: one.own_baselines.get(arm, one.baseline) for arm in one.arms}
+        notes = (*itself_notes(one.runs), *shape_notes(one.runs, baselines))
+        found += [f"The {when} run: {legible(note)}" for note in notes]
         found += [
             f"The {when} run: {legible(told[:1].lower() + told[1:])}"
             for told in changes_told(one.environment_changes)
