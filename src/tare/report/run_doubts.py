@@ -65,7 +65,8 @@ def _studies(first: RunData, second: RunData) -> list[str]:
     found = []
     if names[0] != names[1]:
         found.append(f"The runs are of different studies: {names[0]} and {names[1]}.")
-    options, settings = [], []
+    options: list[RunDifference] = []
+    settings: list[RunDifference] = []
     for each in study_differences(first, second):
         (options if each.where == "command line" else settings).append(each)
     found += [
