@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from io import StringIO
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from report.report_synthetic import write_run
 from tare.analysis import load_run
-from tare.analysis.kernels import kernels, tick_rates
+from tare.analysis.compare import compare
+from tare.analysis.kernels import different_kernels, kernels, tick_rates
 from tare.analysis.rundata import RunData
 from tare.events.results import MachineResult
 from tare.report.kernels import kernels_table
+from tare.report.run_doubts import doubts_of
+from tare.report.terminal import render_comparison
+from tare.report.verdicts import lead
 
 
 def machine(arm: str, proof: Mapping[str, Any], role: str = "subject") -> MachineResult:
@@ -80,3 +86,49 @@ def test_whatever_a_guest_tells_a_rate_is_a_number_above_zero(
     )
     assert all(rate > 0 for rate in tick_rates([run]).values())
     kernels_table([run]).shown()
+
+
+def released(arm: str, release: object) -> MachineResult:
+    return machine(arm, {"kernel": {"release": release}})
+
+
+def test_arms_on_another_kernel_than_their_baseline_are_named(any_run: RunData) -> None:
+    base, *others = any_run.arms
+    assert base == any_run.baseline
+    same, first, second = others[0], others[1], others[2]
+    run = with_machines(
+        any_run,
+        released(base, "6.18.44-host"),
+        released(same, "6.18.44-host"),
+        released(first, "6.1.0-rt"),
+        released(second, "6.1.0-rt"),
+    )
+    (sentence,) = different_kernels(run)
+    assert sentence.startswith(
+        f"{first} and {second} ran Linux 6.1.0-rt, and {base} Linux 6.18.44-host: "
+    )
+    assert same not in sentence.split()
+
+
+@pytest.mark.parametrize("release", [None, 7, "", ["6.1"]])
+def test_what_tells_no_kernel_is_not_called_different(any_run: RunData, release: object) -> None:
+    base, other = any_run.arms[:2]
+    assert different_kernels(with_machines(any_run, released(base, release))) == ()
+    told = (released(base, release), released(other, "6.1"))
+    assert different_kernels(with_machines(any_run, *told)) == ()
+
+
+def test_lead_terminal_and_two_runs_say_that_kernels_differ(any_run: RunData) -> None:
+    base, other = any_run.arms[0], any_run.arms[2]
+    run = with_machines(any_run, released(base, "6.18"), released(other, "6.1"))
+    same = with_machines(any_run, released(base, "6.18"), released(other, "6.18"))
+    said = f"{other} ran Linux 6.1, and {base} Linux 6.18"
+    assert lead(compare([run])).startswith(said)
+    assert said not in lead(compare([same]))
+    shown = StringIO()
+    render_comparison(compare([run]), Console(file=shown, width=300))
+    # The words after the table, which a terminal shows last.
+    assert said in " ".join(shown.getvalue().split("-+-")[-1].split())
+    doubts = doubts_of(compare([same]), compare([run]))
+    (doubt,) = (each for each in doubts if said in each)
+    assert doubt.startswith(f"In the second run {said}")

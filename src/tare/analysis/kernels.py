@@ -9,6 +9,9 @@ from typing import Any
 from tare.analysis.rundata import RunData
 from tare.events.results import MachineResult
 
+_NAMED = 4
+"""The most arms that a sentence names."""
+
 
 @dataclass(frozen=True)
 class KernelFacts:
@@ -52,6 +55,35 @@ def tick_rates(runs: Iterable[RunData]) -> dict[str, float]:
     for kernel in kernels(runs):
         rates.setdefault(kernel.arm, set()).add(kernel.tick_hz)
     return {arm: rate for arm, (rate, *others) in rates.items() if rate is not None and not others}
+
+
+def different_kernels(run: RunData) -> tuple[str, ...]:
+    """Return which arms ran another kernel than their baseline, a sentence for each such kernel.
+
+    What differs between such arms and the baseline may come from the kernels, so a reader has to
+    know it before any effect.
+    """
+    releases: dict[str, dict[str, None]] = {}
+    for machine in run.machines:
+        if machine.role == "subject" and (told := _word(_of(machine, "kernel").get("release"))):
+            releases.setdefault(machine.arm, {})[told] = None
+    others: dict[tuple[str, str, str], list[str]] = {}
+    for arm in run.arms:
+        base = run.own_baselines.get(arm, run.baseline)
+        if arm in releases and base in releases and releases[arm].keys() != releases[base].keys():
+            pair = (", ".join(releases[arm]), base, ", ".join(releases[base]))
+            others.setdefault(pair, []).append(arm)
+    return tuple(
+        f"{_named(arms)} ran Linux {own}, and {base} Linux {told}: part of the difference "
+        "between them may come from the kernels."
+        for (own, base, told), arms in others.items()
+    )
+
+
+def _named(arms: list[str]) -> str:
+    if len(arms) > _NAMED:
+        return f"{', '.join(arms[: _NAMED - 1])} and {len(arms) - _NAMED + 1} more arms"
+    return " and ".join(filter(None, (", ".join(arms[:-1]), arms[-1])))
 
 
 def _facts(machine: MachineResult, emulated: bool) -> KernelFacts:

@@ -188,6 +188,7 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
     Raises:
         typer.Exit: With the status, unless all went well.
     """
+    from tare.analysis.kernels import different_kernels
     from tare.events.chain import read_seal
     from tare.run.closing import closing
     from tare.run.folder import RunFolder
@@ -212,6 +213,8 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
     lost = lost_arms(data)
     for arm, reason in lost.items():
         tell(f"{arm} was not measured, and not because the host lacks something: {reason}", "red")
+    for sentence in different_kernels(data):
+        tell(sentence, "yellow")
     for line, style in closing(finished):
         tell(line, style)
     if (data.study.get("blocks") or {}).get("most") == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tare.analysis.kernels import different_kernels
 from tare.analysis.model import Comparison, RunData
 from tare.analysis.proofs import changes_told
 from tare.analysis.run_differences import (
@@ -45,6 +46,7 @@ def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
             f"The {when} run: {legible(told[:1].lower() + told[1:])}"
             for told in changes_told(one.environment_changes)
         ]
+        found += [f"In the {when} run {legible(each)}" for each in different_kernels(run)]
         found += _alone(when, one, other)
     return tuple(found)
 

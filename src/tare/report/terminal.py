@@ -9,6 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tare.analysis.interference import interference
+from tare.analysis.kernels import different_kernels
 from tare.analysis.model import Comparison, Effect
 from tare.analysis.words import unfit_words
 from tare.report.arrange import arranged
@@ -151,6 +152,8 @@ def _foot(comparison: Comparison) -> str:
         text += (
             " With a sign: a difference, arm − baseline, where a value is 0 and there is no ratio."
         )
+    kernels = dict.fromkeys(each for run in comparison.runs for each in different_kernels(run))
+    text += "".join(f" {legible(each)}" for each in kernels)
     if any(effect.emulated for effect in comparison.effects):
         text += (
             f" {EMULATED.capitalize()} arms show behaviour and relative instruction cost, not "

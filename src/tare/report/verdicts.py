@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity
+from tare.analysis.kernels import different_kernels
 from tare.analysis.model import (
     DECLARED,
     ArmVerdict,
@@ -97,7 +98,9 @@ def lead(comparison: Comparison) -> str:
         if found
     ]
     told = [*(not_alike(comparison.runs) if compared else ()), *arms_ended(comparison.runs)]
-    return " ".join([*_told_apart(comparison), *compared, *map(legible, told)])
+    kernels = dict.fromkeys(each for run in comparison.runs for each in different_kernels(run))
+    first = [*_told_apart(comparison), *(map(legible, kernels) if compared else ())]
+    return " ".join([*first, *compared, *map(legible, told)])
 
 
 def _told_apart(comparison: Comparison) -> list[str]:
