@@ -1,4 +1,4 @@
-.PHONY: setup quick test acceptance lint fuzz torture bench simulations mutants regressions docs architecture wheel lock \
+.PHONY: setup quick test acceptance lint fuzz torture bench simulations mutants regressions docs architecture wheel release lock \
 	sbom audit clean help
 
 # What many processes import is compiled once, also where the environment says otherwise.
@@ -85,6 +85,9 @@ architecture:  ## draw docs/architecture.md and its picture from the code
 wheel:  ## build the package for package indexes, in dist/
 	@scripts/setup quick
 	@scripts/wheel
+
+release: setup  ## build the wheel, the bundle for hosts without apt, and the wheel of that, in dist/
+	@scripts/release
 
 lock:  ## renew locks/: the versions and hashes that set-up and CI install
 	@scripts/lock --upgrade

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -40,16 +41,26 @@ class LiveToolbox(StrEnum):
 
 @image_app.command("list")
 def list_images() -> None:
-    """Show what is cached: kind (with + where a study added to it), digest, size, packages."""
+    """Show what is cached: kind (with + where a study added to it), digest, size, packages.
+
+    What was imported is marked as that, kernels included.
+    """
+    from tare.images.bundle.index import read_index
+    from tare.images.kernels import cached_kernel
     from tare.images.toolbox.toolbox import toolboxes
     from tare.run.session import cache_dir
     from tare.study.quantities import format_size
 
+    index = read_index(cache_dir())
+    for name, key in index.kernels.items():
+        held = cached_kernel(cache_dir() / "kernels" / key)
+        print(f"kernel {plain(name)}  {f'Linux {held.version}' if held else 'damaged'}  imported")
     found = toolboxes(cache_dir())
     for box in found:
+        imported = "  imported" if box.key in index.keys else ""
         size = format_size(box.image.stat().st_size) if box.image.is_file() else "image missing"
         kind = f"{box.kind}+" if box.adds else box.kind
-        print(f"{kind:9} {box.digest[:12]}  {size}  {len(box.packages)} packages")
+        print(f"{kind:9} {box.digest[:12]}  {size}  {len(box.packages)} packages{imported}")
         for note in box.notes:
             print(f"          {plain(note)}")
     if not found:
@@ -70,20 +81,21 @@ def build(
     import asyncio
 
     from tare.hosts.local import LocalHost
-    from tare.images.toolbox.toolbox import prepare_toolbox
+    from tare.images.bundle.importing import import_installed
+    from tare.images.toolbox.toolbox import Toolbox, prepare_toolbox
     from tare.run.cache_wait import announced
     from tare.run.session import agent_path, cache_dir
 
-    began = time.monotonic()
-
-    def say(sentence: str) -> None:
-        print(f"{time.monotonic() - began:6.1f} s  {plain(sentence)}", flush=True)
-
+    say = _stages()
     agent = agent_path()
+
+    async def prepared() -> Toolbox:
+        host = LocalHost(agent)
+        await import_installed(host, cache_dir(), say)
+        return await prepare_toolbox(host, kind.value, agent=agent, cache=cache_dir(), say=say)
+
     with announced():
-        box = asyncio.run(
-            prepare_toolbox(LocalHost(agent), kind.value, agent=agent, cache=cache_dir(), say=say)
-        )
+        box = asyncio.run(prepared())
     for note in box.notes:
         print(plain(note))
     found = "was cached" if box.cached else f"was built in {box.took_s:.0f} s"
@@ -182,11 +194,6 @@ def live(
             f"{out} is not named as a CD's image",
             "let the name end in .iso, or say --raw where it is to be attached as a disk",
         )
-    began = time.monotonic()
-
-    def say(sentence: str) -> None:
-        print(f"{time.monotonic() - began:6.1f} s  {plain(sentence)}", flush=True)
-
     agent = agent_path()
     making = make_live_image(
         LocalHost(agent),
@@ -196,10 +203,87 @@ def live(
         words=tuple(append or ()),
         agent=agent,
         cache=cache_dir(),
-        say=say,
+        say=_stages(),
     )
     with announced():
         made = asyncio.run(making)
     held = f"toolbox {made.toolbox}" if made.toolbox else "no toolbox"
     print(f"{out}: Linux {made.kernel_version}, {held}")
     print(f"SHA-256 {made.digest}")
+
+
+@image_app.command("export")
+def export(
+    file: Annotated[Path, typer.Argument(help="The bundle to write, such as tare.bundle.")],
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A kernel, as a study names it; may be given again. By default rt and generic."
+        ),
+    ] = None,
+    toolbox: Annotated[
+        list[LiveToolbox] | None,
+        typer.Option(help="A toolbox; may be given again. By default base."),
+    ] = None,
+) -> None:
+    """Write kernels and toolboxes into one file, for hosts without apt or without a network.
+
+    It needs apt and a network. `tare image import FILE` uses the file on any other computer.
+    """
+    import asyncio
+
+    from tare.hosts.local import LocalHost
+    from tare.images.bundle.exporting import KERNEL_NAMES, export_bundle
+    from tare.images.cache import file_digest
+    from tare.images.toolbox.recipe import KINDS
+    from tare.run.cache_wait import announced
+    from tare.run.session import agent_path, cache_dir
+    from tare.run.versions import tare_version
+    from tare.study.quantities import format_size
+
+    agent = agent_path()
+    wanted = {kind.value for kind in toolbox or [LiveToolbox.base]}
+    exporting = export_bundle(
+        LocalHost(agent),
+        file.absolute(),
+        made_by=f"Tare {tare_version()}",
+        kernels=tuple(kernel or KERNEL_NAMES),
+        toolboxes=[kind for kind in KINDS if kind in wanted],
+        agent=agent,
+        cache=cache_dir(),
+        say=_stages(),
+    )
+    with announced():
+        asyncio.run(exporting)
+    print(f"{file}: {format_size(file.stat().st_size)}, SHA-256 {file_digest(file)}")
+
+
+@image_app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="A bundle that `tare image export` wrote.")],
+) -> None:
+    """Verify a bundle and use its kernels and toolboxes here instead of the distribution's."""
+    import asyncio
+
+    from tare.hosts.local import LocalHost
+    from tare.images.bundle.importing import import_bundle
+    from tare.run.cache_wait import announced
+    from tare.run.session import agent_path, cache_dir
+
+    host = LocalHost(agent_path())
+    with announced():
+        made = asyncio.run(import_bundle(host, file, cache_dir(), say=_stages()))
+    for name, kernel in made.kernels.items():
+        print(f"kernel {plain(name)}: Linux {plain(kernel.version)}")
+    for kind, box in made.toolboxes.items():
+        print(f"toolbox {kind}: {box.digest[:12]}, {len(box.packages)} packages")
+
+
+def _stages() -> Callable[[str], None]:
+    """Return what prints the stages of a command, each with the seconds since its start."""
+    began = time.monotonic()
+
+    def say(sentence: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} s  {plain(sentence)}", flush=True)
+
+    return say

@@ -27,6 +27,8 @@ from tare.errors import InputError
 
 MANIFEST = "manifest.json"
 KEPT_DAYS = 30
+KEPT = "kept"
+"""A file that keeps its folder for longer: what was imported may not be had again."""
 _LOCK_RETRY_S = 0.02
 
 WhileWaiting = Callable[[Path], AbstractAsyncContextManager[None]]
@@ -184,5 +186,6 @@ def _remove_unused(cache: Path) -> None:
     oldest = time.time() - KEPT_DAYS * 86400
     for manifest in cache.glob(f"*/*/{MANIFEST}"):
         with contextlib.suppress(OSError):
-            if manifest.parent.stat().st_mtime < oldest:
+            kept = (manifest.parent / KEPT).exists()
+            if not kept and manifest.parent.stat().st_mtime < oldest:
                 shutil.rmtree(manifest.parent, ignore_errors=True)

@@ -17,6 +17,7 @@ from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
 from tare.images import cpio
+from tare.images.host_kernel import HOST, host_kernel
 from tare.images.kernels import Kernel, elf_kernel, find_kernel
 from tare.images.modules import NEEDS, Module, ModuleTree
 from tare.images.vmlinux import NotExtractable, has_pvh_entry
@@ -61,23 +62,28 @@ async def build_guest_image(
     agent: Path,
     cache: Path,
     release: Release | None = None,
+    runs_on: Host | None = None,
 ) -> GuestImage:
     """Find an image in the cache, or build it.
 
     Args:
         host: The computer that builds; its distribution provides the kernel.
-        kernel: ``rt``, ``cloud``, ``generic``, a package's name, or a kernel file.
+        kernel: ``host``, ``rt``, ``cloud``, ``generic``, a package's name, or a kernel file.
         needs: What the machines have, out of :data:`tare.images.modules.NEEDS`.
         agent: The static agent program.
         cache: Directory to keep things in; see :func:`tare.images.cache.default_cache`.
         release: The release that the kernel's package is of; None: the computer's own.
+        runs_on: The host whose kernel ``host`` means; None: the computer that builds.
 
     Raises:
         InputError: The kernel or the agent does not exist, the kernel lacks a module that is
             needed, or the cache cannot be written.
     """
     began = time.monotonic()
-    source = await find_kernel(host, kernel, cache, release)
+    if kernel == HOST:
+        source = await host_kernel(runs_on or host, cache)
+    else:
+        source = await find_kernel(host, kernel, cache, release)
     try:
         agent_digest = await asyncio.to_thread(store.file_digest, agent)
     except OSError as error:
@@ -140,7 +146,7 @@ def _modules(source: Kernel, needs: frozenset[str]) -> tuple[Module, ...]:
     if missing := tree.missing(names):
         raise InputError(
             f"the kernel {source.version} has no module {', '.join(missing)}",
-            "use `kernel: rt` or `kernel: generic`, or other devices",
+            "write `kernel: generic` or `kernel: rt`, or use other devices",
         )
     try:
         return tree.in_load_order(names)

@@ -7,18 +7,22 @@ import json
 import re
 import shutil
 import struct
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
 from tare.images.archives import Archive, archive_of
+from tare.images.bundle.index import damaged, read_index
 from tare.images.modules import NEEDS, ModuleTree
 from tare.images.packages import Package, download, kernel_packages
 from tare.images.vmlinux import NotExtractable, extract
 from tare.study.releases import Release
 
+COPYRIGHT = "copyright"
+"""The folder of a kept kernel with the licence of each of its packages."""
 _BANNER = re.compile(rb"Linux version (\S{3,64}) \(")
 
 
@@ -32,6 +36,7 @@ class Kernel:
         version: As ``uname -r`` will say in the guest.
         digest: SHA-256 (hex) of the file and what its modules came from.
         notes: What a reader of the results should know, one sentence each.
+        packages: Name to version of the packages that it is from; empty: it is from none.
     """
 
     file: Path
@@ -39,6 +44,7 @@ class Kernel:
     version: str
     digest: str
     notes: tuple[str, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_file_name(kernel: str | Path) -> bool:
@@ -49,12 +55,12 @@ def is_file_name(kernel: str | Path) -> bool:
 async def find_kernel(
     host: Host, kernel: str | Path, cache: Path, release: Release | None = None
 ) -> Kernel:
-    """Find a kernel, downloading it into the cache where needed.
+    """Find a kernel: imported by a bundle, or downloaded into the cache where needed.
 
     Args:
         host: The computer that builds, whose distribution names the packages.
         kernel: ``rt``, ``cloud``, ``generic``, a package's name, or a file.
-        cache: Where packages are kept.
+        cache: Where kernels are kept.
         release: The release whose packages are meant; None: the computer's own.
 
     Raises:
@@ -62,6 +68,10 @@ async def find_kernel(
     """
     if is_file_name(kernel):
         return await asyncio.to_thread(_from_file, Path(kernel))
+    if release is None and (key := read_index(cache).kernels.get(str(kernel))):
+        if (imported := cached_kernel(cache / "kernels" / key)) is None:
+            raise damaged(cache, f"kernel {kernel}")
+        return imported
     return await _from_packages(host, str(kernel), cache, await archive_of(host, release, cache))
 
 
@@ -72,7 +82,7 @@ def _from_file(file: Path) -> Kernel:
         raise InputError(
             f"the kernel file {file} cannot be read: {error.strerror}",
             "write the path of a kernel's image, such as `kernel: /boot/vmlinuz-6.1.0`, or "
-            "`kernel: rt` for the distribution's real-time kernel",
+            "`kernel: host` for the kernel that runs here",
         ) from error
     version = version_of(content)
     if version is None:
@@ -114,30 +124,34 @@ async def _from_packages(host: Host, kernel: str, cache: Path, archive: Archive)
     folder = cache / "kernels"
     remembered = folder / archive.note(re.sub(r"[^A-Za-z0-9._+-]", "_", kernel))
     lists = archive.state()
-    if (key := _recall(remembered, lists)) and (found := _cached(folder / key)):
+    if (key := _recall(remembered, lists)) and (found := cached_kernel(folder / key)):
         return found
     packages = await kernel_packages(host, kernel, archive)
     key = store.key_of(
-        {"debs": sorted(part.sha256 for part in packages), "needs": sorted(NEEDS.items())}
+        {
+            "debs": sorted(part.sha256 for part in packages),
+            "needs": sorted(NEEDS.items()),
+            "with": COPYRIGHT,
+        }
     )
-    if (found := _cached(folder / key)) is None:
+    if (found := cached_kernel(folder / key)) is None:
         async with store.exclusive(cache) as draft:
             # Another builder may have been first.
-            if (found := _cached(folder / key)) is None:
+            if (found := cached_kernel(folder / key)) is None:
                 rebuilt = store.rebuilding(folder / key)
                 await _unpack(host, packages, draft, folder / key, archive)
-                if found := _cached(folder / key):
+                if found := cached_kernel(folder / key):
                     found = replace(found, notes=(*found.notes, *rebuilt))
     if found is None:
         raise InputError(f"the cache {cache} does not keep what is written to it")
     async with store.exclusive(cache) as draft:
         note = draft / "note"
-        note.write_text(json.dumps({"lists": archive.state(), "needs": _needs(), "key": key}))
+        note.write_text(json.dumps({"lists": archive.state(), "needs": needs_digest(), "key": key}))
         note.replace(remembered)
     return found
 
 
-def _needs() -> str:
+def needs_digest() -> str:
     """Return what changes when images may need other modules than were kept."""
     return store.key_of({"needs": sorted(NEEDS.items())})
 
@@ -145,18 +159,21 @@ def _needs() -> str:
 def _recall(remembered: Path, lists: int) -> str | None:
     try:
         note = json.loads(remembered.read_bytes())
-        fits = note["needs"] == _needs() and (not lists or note["lists"] == lists)
+        fits = note["needs"] == needs_digest() and (not lists or note["lists"] == lists)
         return str(note["key"]) if fits else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _cached(folder: Path) -> Kernel | None:
+def cached_kernel(folder: Path) -> Kernel | None:
+    """Return the kernel in a folder of the cache, or None if it is missing or damaged."""
     facts = store.load(folder)
     if facts is None:
         return None
     version = str(facts["version"])
-    return Kernel(folder / "vmlinuz", folder / "modules" / version, version, folder.name)
+    packages = {str(name): str(part) for name, part in facts.get("packages", {}).items()}
+    modules = folder / "modules" / version
+    return Kernel(folder / "vmlinuz", modules, version, folder.name, (), packages)
 
 
 async def _unpack(
@@ -202,6 +219,9 @@ def _keep(root: Path, kept: Path, names: str) -> None:
     target = kept / "modules" / version
     target.mkdir(parents=True)
     shutil.copyfile(images[0], kept / "vmlinuz")
+    (kept / COPYRIGHT).mkdir()
+    for licence in sorted(root.glob("usr/share/doc/*/copyright")):
+        shutil.copyfile(licence, kept / COPYRIGHT / licence.parent.name)
     if (modules / "modules.builtin").is_file():
         shutil.copyfile(modules / "modules.builtin", target / "modules.builtin")
     tree = ModuleTree(modules)

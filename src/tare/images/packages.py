@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,12 @@ _ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
         "generic": ("linux-image-generic",),
     },
 }
+NO_APT = (
+    "pip install hypertare-images, or bring a bundle from a computer with Debian or Ubuntu "
+    "(`tare image export FILE` there, `tare image import FILE` here); for the kernel alone, "
+    "`kernel: host` needs neither"
+)
+"""What to do on a host without apt."""
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 """Debian Policy 5.6.1."""
 _KERNEL_PART = re.compile(r"^linux-(image|modules)-")
@@ -37,13 +43,14 @@ _KERNEL_PART = re.compile(r"^linux-(image|modules)-")
 
 @dataclass(frozen=True)
 class Package:
-    """A package that apt can download: name, version, and the SHA-256 of its file."""
+    """A package that apt can download: name, version, the SHA-256 of its file, its source."""
 
     name: str
     version: str
     sha256: str
     depends: tuple[str, ...]
     installed_bytes: int
+    source: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,8 @@ async def distribution(host: Host, archive: Archive = OWN) -> Distribution:
         arch = (await host.run(["dpkg", "--print-architecture"], timeout_s=30)).stdout
     except InputError as error:
         raise NotAvailable(
-            f"{name} has no apt, so no kernel can be taken from its packages",
-            "name a kernel file instead, as in `kernel: /boot/vmlinuz-…`",
+            f"{name} has no apt, from whose packages Tare takes kernels and toolboxes",
+            NO_APT,
         ) from error
     if archive.release is not None:
         return Distribution("debian", release_words(archive.release), arch.decode().strip())
@@ -107,6 +114,22 @@ async def kernel_packages(host: Host, kernel: str, archive: Archive = OWN) -> tu
             await _choices(host, system, archive),
         )
     return await _parts(host, found, archive)
+
+
+async def has_kernel(host: Host, alias: str, archive: Archive = OWN) -> bool:
+    """Return whether the package lists have a kernel, or there are no lists yet.
+
+    Args:
+        host: The computer whose package lists are used.
+        alias: ``rt``, ``cloud`` or ``generic``.
+        archive: Whose packages.
+
+    Raises:
+        InputError: There is no apt.
+    """
+    system = await distribution(host, archive)
+    names = tuple(name.format(arch=system.arch) for name in _ALIASES[system.id][alias])
+    return not archive.state() or await _first(host, names, archive) is not None
 
 
 async def require_kernel(host: Host, kernel: str, archive: Archive = OWN) -> None:
@@ -208,7 +231,30 @@ def described(stanzas: str) -> Iterator[Package]:
             stanza["SHA256"],
             tuple(needed),
             int(stanza.get("Installed-Size", "0")) << 10,
+            _source(stanza),
         )
+
+
+def _source(stanza: Mapping[str, str]) -> tuple[str, str]:
+    """Return name and version of a package's source (Debian Policy 5.6.1, ``Source``)."""
+    name, _, version = stanza.get("Source", stanza["Package"]).partition(" (")
+    return name, version.rstrip(")") or stanza["Version"]
+
+
+async def source_packages(host: Host, packages: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the name and version of the source that each package was built from.
+
+    Args:
+        host: The computer whose package lists are used.
+        packages: Name to version; of those that the lists no longer have, nothing is returned.
+    """
+    asked = [f"{name}={version}" for name, version in sorted(packages.items())]
+    try:
+        shown = await host.run(["apt-cache", "show", "--", *asked], timeout_s=_UPDATE_S)
+    except InputError:
+        return {}
+    found = described(shown.stdout.decode(errors="replace"))
+    return {each.name: each.source for each in found if packages.get(each.name) == each.version}
 
 
 async def _update(host: Host, archive: Archive = OWN) -> bool:

@@ -40,6 +40,7 @@ from tare.platforms.statement import (
     Verdict,
     Write,
 )
+from tare.study.guest_kernels import GuestKernels
 from tare.study.platform_options import PlatformOptions
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ __all__ = [
     "Capabilities",
     "Context",
     "GivenOut",
+    "GuestKernels",
     "HostAccess",
     "Machine",
     "MachineSpec",
@@ -110,8 +112,8 @@ class Context:
         ledger: Takes note of everything before it is created.
         cache: Directory for images and remembered verdicts.
         agent: The static agent program, on this computer.
-        kernel: The study's kernel (``rt``, ``cloud``, a package or a file); None means the
-            real-time kernel for real-time workloads and the cloud kernel for the others.
+        kernel: The kernel (``host``, ``rt``, ``cloud``, a package or a file); None means the
+            real-time kernel for real-time workloads and the general kernel for the others.
         here: This computer, where images are built; None where it is the host itself.
         needs: What the study's workloads need of its machines: ``toolbox``, ``toolbox-build``,
             ``disk``, ``network``.
@@ -192,6 +194,14 @@ class Platform(ABC, Generic[O]):
         default what can be used is there, and no boot of it is told from another.
         """
         return Presence()
+
+    async def guest_kernels(self, context: Context, options: O) -> GuestKernels:
+        """Find out which kernels its machines can boot where the study names none.
+
+        The host's own kernel is booted for it once, as a guest. By default nothing is known, which
+        is right for platforms whose machines do not boot the study's image.
+        """
+        return GuestKernels()
 
     @abstractmethod
     async def prepare(self, context: Context, options: O, shape: Shape, realtime: bool) -> Prepared:

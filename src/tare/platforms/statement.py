@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tare.study.guest_kernels import GuestKernels
+
 ANY_BOOT = "any"
 """A platform that does not care what the host was booted with."""
 NO_HYPERVISOR = "none"
@@ -221,6 +223,7 @@ class Verdict:
             Tare's own user on this computer counts.
         machine: What tells a machine that exists from all others until it is booted again; empty
             for machines that are made for a run, and where it is not known.
+        kernels: Which kernels its machines can boot where the study names none.
     """
 
     usable: bool
@@ -236,3 +239,4 @@ class Verdict:
     runs_as: str = ""
     rights: tuple[str, ...] = ()
     machine: str = ""
+    kernels: GuestKernels = field(default_factory=GuestKernels)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from tare.errors import InputError, MachineFault, NotAvailable, TareError
 from tare.events import ImageReady, PlatformChecked
 from tare.hosts.same_machine import SAME
+from tare.images.bundle.importing import import_installed
 from tare.images.cache import key_of, while_waiting
+from tare.images.packaged import missing_kernels
 from tare.platforms.contract import (
     NOTHING_AT_ALL,
     Context,
@@ -31,6 +33,7 @@ from tare.run.remembered import keep, question
 from tare.run.runhost.booted import mark_of, marks
 from tare.run.setup import Grounds, RunSetup, platform_of
 from tare.run.toolbox import study_needs, study_toolbox
+from tare.study.guest_kernels import HOST, REALTIME, GuestKernels
 from tare.study.memory_held import held_at_once
 from tare.study.notes import ITSELF
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
@@ -87,6 +90,8 @@ async def check_arms(
         study: The study, or its part.
         remembered: Whether what is found is remembered for plans.
     """
+    context = setup.context
+    await import_installed(context.builder, context.cache, setup.say)
     found: dict[str, Verdict] = {}
     for host in setup.run_hosts:
         found |= await _check_on(setup, study, host, remembered=remembered)
@@ -183,6 +188,8 @@ async def _check_together(
             asked[key] = asyncio.ensure_future(check)
         tasks[name] = asked[key]
     verdicts = {name: await task for name, task in tasks.items()}
+    for name in names:
+        verdicts[name] = await _with_kernels(setup, study, name, where, verdicts[name])
     if "network" in study_needs(setup, study):
         for name in names:
             options = study.arms[name].options
@@ -192,6 +199,35 @@ async def _check_together(
             verdicts[name] = dataclasses.replace(verdicts[name], capabilities=able)
             verdicts[name] = await _switched(where, options.wanted_switch, verdicts[name])
     return verdicts
+
+
+async def _with_kernels(
+    setup: RunSetup, study: Study, arm: str, where: Context, verdict: Verdict
+) -> Verdict:
+    """Return the verdict with the kernels that an arm's machines can boot, tried where needed."""
+    named = study.kernel_of(arm)
+    boots_image = _stated(setup, study, arm).boots_image
+    if not (verdict.usable and boots_image and named in (None, HOST)):
+        return verdict
+    context = dataclasses.replace(
+        arm_context(where, study, arm), needs=study_needs(setup, study), kernel=None
+    )
+    missing = {}
+    if named is None:
+        missing = await missing_kernels(context.builder, context.cache, context.release)
+        if is_realtime(setup, study) and REALTIME not in missing:
+            return dataclasses.replace(verdict, kernels=GuestKernels(missing=missing))
+    try:
+        platform = platform_of(setup, study, arm)
+        kernels = await platform.guest_kernels(context, study.arms[arm].options)
+    except TareError as error:
+        kernels = GuestKernels(no_own=error.message)
+    kernels = dataclasses.replace(kernels, missing=missing)
+    verdict = dataclasses.replace(verdict, kernels=kernels)
+    if named == HOST and kernels.no_own:
+        reason = f"`kernel: host` cannot be booted: {kernels.no_own}"
+        return dataclasses.replace(verdict, usable=False, reason=reason)
+    return verdict
 
 
 async def _switched(where: Context, wanted: Switching, verdict: Verdict) -> Verdict:
@@ -231,9 +267,11 @@ def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> d
             slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,
             boot=boot_of(setup, study, name),
             boots_image=_stated(setup, study, name).boots_image,
-            plain_kernel=_needs_plain_kernel(setup, study, name),
+            plain_kernel=_keeps_general(setup, study, name) and is_realtime(setup, study),
             no_own_cache=verdict.capabilities.no_own_cache,
             host_addresses=verdict.capabilities.reaches_out,
+            kernels=verdict.kernels,
+            general_kernel=_keeps_general(setup, study, name),
         )
         for name, verdict in verdicts.items()
     }
@@ -243,9 +281,8 @@ def _stated(setup: Grounds, study: Study, arm: str) -> Statement:
     return platform_of(setup, study, arm).stated(study.arms[arm].options)
 
 
-def _needs_plain_kernel(setup: Grounds, study: Study, arm: str) -> bool:
-    unnamed = study.kernel_of(arm) is None
-    return unnamed and keeps_general(_stated(setup, study, arm)) and is_realtime(setup, study)
+def _keeps_general(setup: Grounds, study: Study, arm: str) -> bool:
+    return study.kernel_of(arm) is None and keeps_general(_stated(setup, study, arm))
 
 
 def _boot_s(setup: Grounds, study: Study, arm: str) -> float:

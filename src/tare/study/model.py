@@ -82,19 +82,19 @@ _KERNEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+~-]{0,127}")
 def _kernel_exists(value: str) -> str:
     if "/" in value and not FilePath(value).is_file():
         raise ValueError(
-            f"there is no kernel file {value}; write `rt`, `cloud`, a kernel package's name, "
-            "or the path of a vmlinuz"
+            f"there is no kernel file {value}; write `host`, `rt`, `cloud`, a kernel package's "
+            "name, or the path of a vmlinuz"
         )
     if "/" not in value and not _KERNEL_NAME.fullmatch(value):
         raise ValueError(
-            "is no name of a kernel; write `rt`, `cloud`, a kernel package's name, or the path of "
-            "a vmlinuz"
+            "is no name of a kernel; write `host`, `rt`, `cloud`, a kernel package's name, or the "
+            "path of a vmlinuz"
         )
     return value
 
 
 Kernel = Annotated[str, Field(min_length=1), AfterValidator(_kernel_exists)]
-"""``rt``, ``cloud``, a kernel package, or (with a slash in it) a file."""
+"""``host``, ``rt``, ``cloud``, a kernel package, or (with a slash in it) a file."""
 
 
 _LAB = LabSpec.model_validate({})
@@ -245,9 +245,11 @@ class StudyFrame(Spreadable):
     )
     kernel: Kernel | None = Field(
         None,
-        description="What machines boot: `rt`, `cloud`, `generic`, a kernel package's name or a "
-        "file; by default `rt` where a workload is real-time and every arm that takes part runs "
-        "on it (Xen's do not, and the live image has another), and `generic` otherwise.",
+        description="What machines boot: `host` for the kernel that the arm's host runs, `rt`, "
+        "`cloud`, `generic`, a kernel package's name or a file. By default `rt` if a workload is "
+        "real-time, there is a real-time kernel, and every arm runs on it (Xen's do not, and the "
+        "live image has another); otherwise `host` if that kernel boots as a guest, which is "
+        "tried; otherwise `generic`. All arms get the same kernel.",
     )
 
     @model_validator(mode="before")

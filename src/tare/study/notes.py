@@ -8,6 +8,12 @@ from tare.study.quantities import shape_words
 ONE_KERNEL = "every guest boots the distribution's general kernel"
 """Begins the note of a plan whose arms cannot all boot a real-time kernel."""
 
+HOST_KERNEL = "guests boot the host's own kernel"
+"""Begins the note of a plan whose guests run the kernel that the bare machine runs too."""
+
+GENERAL_KERNEL = "guests boot the distribution's general kernel, not the host's own"
+"""Begins the note of a plan that says why they do not."""
+
 BY_RELEASE = "by `release`"
 """Begins a note on arms that name a release of the distribution."""
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from tare.errors import InputError
 from tare.study.cells import Batch, Cell, cell_id
 from tare.study.duets import exchanged, expected_s, in_one_order, paired
+from tare.study.guest_kernels import GuestKernels, KernelChoice, choose_kernel
 from tare.study.kinds import Kind, few_vcpus, noting_ends, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.memory_held import cached_beyond, little_memory
@@ -55,6 +56,8 @@ class ArmFacts:
             not run dependably, or which is not in the live image that they boot.
         no_own_cache: Why its machines cache files beyond their shape's memory; empty: they do not.
         host_addresses: Whether its machines are on the host's own network, with its ports.
+        kernels: What its machines can boot where the study names no kernel.
+        general_kernel: Whether they boot the distribution's general kernel there in any case.
     """
 
     usable: bool
@@ -76,6 +79,8 @@ class ArmFacts:
     plain_kernel: bool = False
     no_own_cache: str = ""
     host_addresses: bool = False
+    kernels: GuestKernels = field(default_factory=GuestKernels)
+    general_kernel: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,7 @@ class Plan:
             wants.
         live: Those of ``plain`` that boot the live image.
         beyond: Which arms cache more of files than their memory holds, and why; a sentence each.
+        chosen: The kernel of machines for which the study names none.
     """
 
     study: Study
@@ -125,6 +131,7 @@ class Plan:
     plain: tuple[str, ...] = ()
     live: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
+    chosen: KernelChoice = field(default_factory=KernelChoice)
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -141,15 +148,14 @@ class Plan:
         )
         releases = release_notes(self.study, self.arms)
         apart = self._apart if self.study.sessions is None else ()
-        return tuple(
-            dict.fromkeys(
-                (*self._other_shapes, *apart, *self._one_kernel, *releases, *self.beyond, *adapted)
-            )
-        )
+        kernel = (self.chosen.note,) if self.chosen.note else ()
+        first = (*self._other_shapes, *apart, *self._one_kernel, *kernel)
+        return tuple(dict.fromkeys((*first, *releases, *self.beyond, *adapted)))
 
     def kernel_of(self, arm: str) -> str | None:
-        """Return the kernel an arm boots: one for all that are compared; None: as it comes."""
-        return self.study.kernel_of(arm) or (PLAIN_KERNEL if self.plain else None)
+        """Return the kernel an arm boots: one for all that are compared; None: the default."""
+        plain = PLAIN_KERNEL if self.plain and self.chosen.name is None else None
+        return self.study.kernel_of(arm) or plain or self.chosen.name
 
     def release_of(self, arm: str) -> Release | None:
         """Return the release that an arm is of: its own, or its lab's."""
@@ -255,9 +261,11 @@ def make_plan(
     """
     batches: list[Batch] = []
     skipped = [Skip(arm, None, None, reason) for arm, reason in study.left_out.items()]
+    chosen = _kernel_choice(study, facts, kinds)
     for arm in study.arms:
         cpus = hosts[study.host_of(arm)].cpus
-        if reason := _arm_lacks(study, arm, facts[arm], len(cpus.online)):
+        reason = _arm_lacks(study, arm, facts[arm], len(cpus.online))
+        if reason := reason or chosen.skipped.get(arm, ""):
             skipped.append(Skip(arm, None, None, reason))
             continue
         skipped += [
@@ -290,7 +298,20 @@ def make_plan(
     plain = tuple(arm for arm in run if choosing and facts[arm].plain_kernel)
     live = tuple(arm for arm in plain if not facts[arm].boots_image)
     beyond = cached_beyond(study, batches, {arm: facts[arm].no_own_cache for arm in run}, kinds)
-    return Plan(study, seed, tuple(batches), tuple(skipped), hosts, plain, live, beyond)
+    return Plan(study, seed, tuple(batches), tuple(skipped), hosts, plain, live, beyond, chosen)
+
+
+def _kernel_choice(
+    study: Study, facts: Mapping[str, ArmFacts], kinds: Mapping[str, Kind]
+) -> KernelChoice:
+    unnamed = {
+        arm: facts[arm] for arm in study.arms if facts[arm].usable and not study.kernel_of(arm)
+    }
+    return choose_kernel(
+        {arm: each.kernels for arm, each in unnamed.items() if each.boots_image},
+        realtime=any(kinds[spec.workload].realtime for spec in study.workloads.values()),
+        general=any(each.general_kernel for each in unnamed.values()),
+    )
 
 
 def _arm_lacks(study: Study, arm: str, facts: ArmFacts, host_cpus: int) -> str:

@@ -19,7 +19,8 @@ from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
 from tare.images.archives import OWN
-from tare.images.packages import Package
+from tare.images.bundle.index import damaged, read_index
+from tare.images.packages import Package, distribution
 from tare.images.toolbox import analytics, hadoop
 from tare.images.toolbox import tree as trees
 from tare.images.toolbox.analytics import add_analytics, fetch_analytics
@@ -100,7 +101,9 @@ async def prepare_toolbox(
     folder = cache / "toolbox"
     remembered = folder / f"{kind}.json"
     lists = OWN.state()
-    recipe = "".join((recipe_digest(), *_sources_digests(kind)))
+    recipe = recipe_of(kind)
+    if imported := await _imported(host, kind, recipe, cache):
+        return _timed(imported, began, cached=True)
     key = _recall(remembered, lists, recipe)
     if key is not None:
         found = await asyncio.to_thread(cached_toolbox, folder / key)
@@ -131,6 +134,32 @@ async def prepare_toolbox(
         note.write_text(json.dumps({"lists": lists, "recipe": recipe, "key": key}))
         note.replace(remembered)
     return _timed(found, began, cached=cached)
+
+
+async def _imported(host: Host, kind: Kind, recipe: str, cache: Path) -> Toolbox | None:
+    """Return the toolbox that a bundle brought, if it is made as this Tare makes it."""
+    key, made_by = read_index(cache).toolboxes.get(kind, ("", ""))
+    if not key:
+        return None
+    if made_by == recipe:
+        found = await asyncio.to_thread(cached_toolbox, cache / "toolbox" / key)
+        if found is None:
+            raise damaged(cache, f"toolbox {kind}")
+        return found
+    try:
+        await distribution(host)
+    except InputError as error:
+        raise InputError(
+            f"the imported toolbox {kind} is of another version of Tare, and {error.message}",
+            "import a bundle that this version of Tare exported, or install the versions of "
+            "hypertare and hypertare-images that belong together",
+        ) from error
+    return None
+
+
+def recipe_of(kind: Kind) -> str:
+    """Return what changes when this Tare makes a toolbox otherwise."""
+    return "".join((recipe_digest(), *_sources_digests(kind)))
 
 
 def _timed(found: Toolbox, began: float, *, cached: bool) -> Toolbox:

@@ -19,6 +19,7 @@ from tare.platforms.contract import (
     KVM_BOOT,
     Capabilities,
     Context,
+    GuestKernels,
     HostAccess,
     Machine,
     MachineSpec,
@@ -186,6 +187,10 @@ class Libvirt(Platform[LibvirtOptions]):
             return refused(error.message, error.hint, sure=isinstance(error, InputError))
         reason = f"libvirt {versions['libvirt']} runs domains of type {options.domain_type}"
         return Verdict(True, reason, "", True, versions, able)
+
+    async def guest_kernels(self, context: Context, options: LibvirtOptions) -> GuestKernels:
+        """Find out whether the host's own kernel boots as a guest, by QEMU itself."""
+        return await Qemu().guest_kernels(context, options.like_qemu)
 
     async def prepare(
         self, context: Context, options: LibvirtOptions, shape: Shape, realtime: bool

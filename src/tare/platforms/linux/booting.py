@@ -17,7 +17,7 @@ async def image_for(
 
     Args:
         context: The host, and what the study needs of its machines.
-        kernel: A package's flavour or a file; see :func:`build_guest_image`.
+        kernel: `host`, a package's flavour or a file; see :func:`build_guest_image`.
         devices: What the guest's devices need of it.
         shape: The guest's size; its disk has to have room on the host.
 
@@ -33,6 +33,7 @@ async def image_for(
         agent=context.agent,
         cache=context.cache,
         release=context.release,
+        runs_on=context.host,
     )
 
 

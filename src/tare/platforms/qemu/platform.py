@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
 from tare.images.guest_image import GuestImage
+from tare.images.host_kernel import HOST
 from tare.images.kernels import is_file_name
 from tare.images.ship import at_host
 from tare.platforms.contract import (
@@ -20,6 +21,7 @@ from tare.platforms.contract import (
     TRIAL,
     Capabilities,
     Context,
+    GuestKernels,
     HostAccess,
     MachineSpec,
     NetworkWays,
@@ -50,6 +52,7 @@ from tare.platforms.qemu.machine import QemuMachine, fits_socket
 from tare.platforms.qemu.microvm import frequency_words
 from tare.platforms.qemu.offer import Offer, offer_of
 from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.own_kernel import guest_kernels, trial_facts
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
@@ -62,6 +65,7 @@ MIN_MEMORY = 96 << 20
 
 _PROBE_SHAPE = Shape(vcpus=1, memory=256 << 20)
 _CREATED = "/dev/kvm opens and creates a virtual machine"
+_EMULATED = "QEMU emulates a processor here"
 
 
 class Qemu(Platform[QemuOptions]):
@@ -231,19 +235,56 @@ class Qemu(Platform[QemuOptions]):
         image, program = prepared.extra["image"], prepared.extra["program"]
         return await launch(context, options, image, spec, program=program)
 
+    async def guest_kernels(self, context: Context, options: QemuOptions) -> GuestKernels:
+        """Find out whether the host's own kernel boots as a guest, by booting it once."""
+        # Whether a kernel boots at all does not depend on the other options.
+        plain = QemuOptions(accelerator=options.accelerator, cpu=options.cpu)
+
+        async def prepare(own: Context) -> Prepared:
+            own = replace(own, needs=frozenset())
+            return await self.prepare(own, plain, _PROBE_SHAPE, realtime=False)
+
+        async def boot(prepared: Prepared, deadline_s: float) -> probe.Answer:
+            return await _boot_once(context, plain, prepared, "virtual", deadline_s)
+
+        offer = await offer_of(context.host, context.cache)
+        return await guest_kernels(
+            context, options, _PROBE_SHAPE, prepare=prepare, boot=boot, qemu=offer.version
+        )
+
     async def _boots(
         self, context: Context, options: QemuOptions, offer: Offer, depth: probe.Depth
     ) -> probe.Answer:
-        """Boot the image under KVM, or recall what came of it."""
+        """Boot a guest under KVM, or recall what came of it.
+
+        Where the study names no kernel, any that boots will do: the host's own first, which needs
+        no packages. It is the general one in the lab, whose labs boot the real-time one anyway.
+        """
         # Whether KVM runs a guest at all does not depend on the other options.
         plain = QemuOptions(accelerator="kvm", cpu=options.cpu)
-        try:
-            prepared = await self.prepare(context, plain, _PROBE_SHAPE, realtime=True)
-        except InputError as error:
-            return probe.Answer(
-                False, f"no guest could be booted to try KVM: {error.message}", error.hint
-            )
+        own = () if depth == "emulated" or context.release is not None else (HOST,)
+        refusal = probe.Answer(False, "no guest could be booted to try KVM")
+        for kernel in (context.kernel,) if context.kernel else (*own, "rt", "generic"):
+            tried = replace(context, kernel=kernel)
+            try:
+                prepared = await self.prepare(tried, plain, _PROBE_SHAPE, realtime=True)
+            except InputError as error:
+                found = f"no guest could be booted to try KVM: {error.message}"
+                refusal = probe.Answer(False, found, error.hint)
+                continue
+            answer = await self._boots_prepared(tried, plain, prepared, offer, depth)
+            if answer.usable or kernel != HOST:
+                return answer
+        return refusal
 
+    async def _boots_prepared(
+        self,
+        context: Context,
+        plain: QemuOptions,
+        prepared: Prepared,
+        offer: Offer,
+        depth: probe.Depth,
+    ) -> probe.Answer:
         async def boot() -> probe.Answer:
             for deadline_s in probe.BOOT_DEADLINES_S[depth]:
                 answer = await _boot_once(context, plain, prepared, depth, deadline_s)
@@ -251,7 +292,7 @@ class Qemu(Platform[QemuOptions]):
                     break
             return answer
 
-        facts = {"qemu": offer.version, "image": prepared.digest, "cpu": plain.model}
+        facts = trial_facts(offer.version, prepared, plain)
         return await kvm_memory.known_or_booted(context.cache, context.host, depth, facts, boot)
 
 
@@ -281,22 +322,24 @@ async def _boot_once(
     # milliseconds, only what went wrong.
     spoken = words if depth == "emulated" else [word for word in words if word != "quiet"]
     append = ("earlyprintk=ttyS0", *spoken)
+    kvm = options.accelerator == "kvm"
+    works = _CREATED if kvm else _EMULATED
     try:
         image, program = prepared.extra["image"], prepared.extra["program"]
         machine = await launch(context, options, image, spec, append=append, program=program)
     except MachineFault as fault:
-        return _ended(fault, spec)
+        return _ended(fault, spec, works)
     try:
         await machine.ready(deadline_s)
     except MachineFault as fault:
         if machine.died.done():
-            return _ended(fault, spec)
+            return _ended(fault, spec, works)
         tail = machine.console_tail()
         silent = "" if tail else ", and its console stayed empty"
         late = probe.Answer(
             False,
-            f"{_CREATED}, but a guest did not boot within {deadline_s:g} s{silent}",
-            probe.WITHOUT_KVM,
+            f"{works}, but a guest did not boot within {deadline_s:g} s{silent}",
+            probe.WITHOUT_KVM if kvm else "",
             words=tail[-1] if tail else "",
             speaker="its console",
         )
@@ -308,15 +351,15 @@ async def _boot_once(
         return replace(late, reason=busy, todo="try again when the host is idle", sure=False)
     finally:
         await machine.stop()
-    return probe.Answer(True, "a guest booted under KVM")
+    return probe.Answer(True, f"a guest booted under {options.accelerator.upper()}")
 
 
-def _ended(fault: MachineFault, spec: MachineSpec) -> probe.Answer:
+def _ended(fault: MachineFault, spec: MachineSpec, works: str) -> probe.Answer:
     words = fault.message.removeprefix(f"{spec.name}: ")
     return probe.Answer(
         False,
-        f"{_CREATED}, but a guest ended before it had booted",
-        probe.WITHOUT_KVM,
+        f"{works}, but a guest ended before it had booted",
+        probe.WITHOUT_KVM if works == _CREATED else "",
         words=words,
         speaker="Tare",
     )

@@ -1,0 +1,1 @@
+"""Bundles: kernels and toolboxes in one file, built where apt is and used anywhere."""

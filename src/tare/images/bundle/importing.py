@@ -1,0 +1,223 @@
+"""Import bundles into the cache, and find there what they brought."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.hosts import Host
+from tare.images import cache as store
+from tare.images.bundle.archive import (
+    KERNELS,
+    LICENCES,
+    TOOLBOXES,
+    BundleReader,
+    Entry,
+    KernelPart,
+    Manifest,
+    ToolboxPart,
+)
+from tare.images.bundle.index import INDEX, Index, read_index
+from tare.images.kernels import cached_kernel, version_of
+from tare.images.toolbox import tree as trees
+from tare.images.toolbox.toolbox import IMAGE, TREE, make_image, publish_toolbox
+
+GROUP = "tare.bundles"
+"""Entry points of installed packages that bring a bundle: each names a function, which returns
+the bundle's path."""
+_SPARE = 256 << 20
+
+
+async def import_bundle(
+    host: Host, file: Path, cache: Path, *, say: Callable[[str], None], installed: str = ""
+) -> Manifest:
+    """Verify a bundle and bring what it holds into the cache; all of it or nothing.
+
+    Args:
+        host: This computer.
+        file: The bundle.
+        cache: The cache.
+        say: Is given each stage, in a sentence.
+        installed: The state of an installed package's bundle, to be noted; see :class:`Index`.
+
+    Raises:
+        InputError: The bundle cannot be read, is damaged, or of another architecture or a newer
+            Tare; or there is no room in the cache.
+    """
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise InputError(
+            f"the bundle {file} cannot be read: {error.strerror}",
+            "name a file that `tare image export` made",
+        ) from error
+    machine = (await host.run(["uname", "-m"], timeout_s=30)).stdout.decode().strip()
+    with stream:
+        reader = BundleReader(stream, file.name)
+        manifest = reader.manifest(machine)
+        async with store.exclusive(cache) as draft:
+            _require_room(cache, manifest)
+            say(f"verifying and unpacking {manifest.size >> 20} MiB")
+            try:
+                await _unpack(reader, manifest, draft)
+            except FileExistsError as error:
+                raise InputError(f"the bundle {file.name} is refused: {error}") from error
+            for kernel in manifest.kernels.values():
+                _require_kernel(draft / KERNELS / kernel.key, kernel, file.name)
+            for kind, box in manifest.toolboxes.items():
+                say(f"toolbox {kind}: making its image")
+                await _make_image(host, draft / TOOLBOXES / box.key, box, file.name)
+            await _publish(manifest, draft, cache)
+            _note(manifest, cache, draft, str(file) if installed else "", installed)
+    return manifest
+
+
+def _require_room(cache: Path, manifest: Manifest) -> None:
+    # A toolbox becomes a tree and an image of about the same size.
+    wanted = 2 * manifest.size + _SPARE
+    if (free := shutil.disk_usage(cache).free) < wanted:
+        raise InputError(
+            f"importing needs {wanted >> 20} MiB in {cache}, and {free >> 20} MiB are free",
+            "make room, or set XDG_CACHE_HOME to another directory",
+        )
+
+
+async def _unpack(reader: BundleReader, manifest: Manifest, draft: Path) -> None:
+    for folder in (KERNELS, TOOLBOXES):
+        (draft / folder).mkdir()
+    for entry in manifest.entries:
+        _write(draft / entry.path, entry, pieces := reader.content(entry))
+        # What a folder or link has no content of is read, and checked, all the same.
+        for _ in pieces:
+            pass
+        await asyncio.sleep(0)
+    reader.end()
+
+
+def _write(path: Path, entry: Entry, pieces: Iterator[bytes]) -> None:
+    match entry.kind:
+        case "folder":
+            path.mkdir(mode=0o755)
+        case "link":
+            path.symlink_to(entry.target)
+        case "file":
+            # A file that is there is never written to, and no link is followed.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            mode = 0o755 if entry.executable else 0o644
+            with os.fdopen(os.open(path, flags, mode), "wb") as stream:
+                for piece in pieces:
+                    stream.write(piece)
+                os.fchmod(stream.fileno(), mode)
+
+
+def _require_kernel(folder: Path, part: KernelPart, name: str) -> None:
+    file = folder / "vmlinuz"
+    version = version_of(file.read_bytes()) if file.is_file() else None
+    if version != part.version or not (folder / "modules" / part.version).is_dir():
+        raise InputError(
+            f"the bundle {name} is refused: its kernel {part.version} is not one", "export it again"
+        )
+
+
+async def _make_image(host: Host, folder: Path, part: ToolboxPart, name: str) -> None:
+    """Make a toolbox's image from its tree, by its own tools, and compare it with the exporter's.
+
+    The image has the tree's bytes again, so a bundle would be twice as large with it.
+    """
+    tree = folder / TREE
+    if not tree.is_dir():
+        raise InputError(f"the bundle {name} is refused: its toolbox is empty", "export it again")
+    await asyncio.to_thread(trees.make_uniform, tree)
+    await make_image(host, tree, tree, folder / IMAGE)
+    if await asyncio.to_thread(store.file_digest, folder / IMAGE) != part.digest:
+        raise InputError(
+            f"the toolbox of the bundle {name} gives another image here than where it was exported",
+            "export it again",
+        )
+
+
+async def _publish(manifest: Manifest, draft: Path, cache: Path) -> None:
+    """Move all parts to their places; what was moved is removed again where one cannot be."""
+    made: list[Path] = []
+    try:
+        for kernel in manifest.kernels.values():
+            place = cache / KERNELS / kernel.key
+            if (draft / KERNELS / kernel.key).exists() and cached_kernel(place) is None:
+                made.append(place)
+                facts = {"version": kernel.version, "packages": dict(kernel.packages)}
+                await asyncio.to_thread(store.publish, draft / KERNELS / kernel.key, place, facts)
+        for kind, box in manifest.toolboxes.items():
+            place = cache / TOOLBOXES / box.key
+            made.append(place)
+            facts = {"kind": kind, "packages": dict(box.packages), "notes": list(box.notes)}
+            tree = draft / TOOLBOXES / box.key / TREE
+            await asyncio.to_thread(publish_toolbox, tree, place, facts)
+    except BaseException:
+        for place in made:
+            shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def _note(manifest: Manifest, cache: Path, draft: Path, file: str, installed: str) -> None:
+    old = read_index(cache)
+    index = Index(
+        kernels=old.kernels | {name: part.key for name, part in manifest.kernels.items()},
+        toolboxes=old.toolboxes
+        | {kind: (part.key, part.recipe) for kind, part in manifest.toolboxes.items()},
+        installed=old.installed | ({file: installed} if installed else {}),
+    )
+    for folder in (KERNELS, TOOLBOXES):
+        for marker in (cache / folder).glob(f"*/{store.KEPT}"):
+            if marker.parent.name not in index.keys:
+                marker.unlink()
+    for key in index.keys:
+        for folder in (KERNELS, TOOLBOXES):
+            if (cache / folder / key).is_dir():
+                (cache / folder / key / store.KEPT).touch()
+    notice = draft / LICENCES
+    if notice.is_file():
+        notice.replace(cache / f"imported-{LICENCES}")
+    note = draft / INDEX
+    note.write_text(index.model_dump_json(indent=1))
+    note.replace(cache / INDEX)
+
+
+async def import_installed(
+    host: Host, cache: Path, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Import the bundles of installed packages (``pip install hypertare-images``), each once.
+
+    Args:
+        host: This computer.
+        cache: The cache.
+        say: Is given each stage, in a sentence.
+
+    Raises:
+        InputError: A package's bundle cannot be imported; the message names the package.
+    """
+    index = read_index(cache)
+    places = {key: [cache / folder / key for folder in (KERNELS, TOOLBOXES)] for key in index.keys}
+    whole = all(any(map(Path.exists, folders)) for folders in places.values())
+    known = index.installed if whole else {}
+    for point in entry_points(group=GROUP):
+        package = point.dist.name if point.dist else point.name
+        try:
+            file = Path(point.load()())
+            about = file.stat()
+        # What somebody else's package does when it is loaded is not known.
+        except Exception as error:
+            raise InputError(
+                f"the package {package} brings no bundle: {error}",
+                f"pip install --force-reinstall {package}, or pip uninstall {package}",
+            ) from error
+        state = json.dumps([about.st_size, about.st_mtime_ns])
+        if known.get(str(file)) == state:
+            continue
+        say(f"importing the bundle of the package {package}")
+        await import_bundle(host, file, cache, say=say, installed=state)

@@ -1,0 +1,74 @@
+"""Whether the kernel that a host runs boots as a guest there: only booting it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from tare.errors import InputError, MachineFault
+from tare.images.host_kernel import HOST
+from tare.platforms.contract import Context, GuestKernels, Prepared, Shape
+from tare.platforms.linux.booting import image_for
+from tare.platforms.qemu import kvm_memory
+from tare.platforms.qemu import kvm_trial as probe
+from tare.platforms.qemu.options import QemuOptions
+
+TCG_DEADLINES_S: Mapping[probe.Depth, float] = MappingProxyType({"real": 30.0, "virtual": 30.0})
+"""How long a guest that tries the host's kernel may take where QEMU emulates the processor; a
+kernel of a distribution needs 3 to 6 s there."""
+
+Boot = Callable[[Prepared, float], Awaitable[probe.Answer]]
+"""Boots what was prepared once, within so many seconds."""
+
+
+async def guest_kernels(
+    context: Context,
+    options: QemuOptions,
+    shape: Shape,
+    *,
+    prepare: Callable[[Context], Awaitable[Prepared]],
+    boot: Boot,
+    qemu: str,
+) -> GuestKernels:
+    """Return the kernels that guests can boot; the host's own is booted once, and remembered.
+
+    Args:
+        context: Where, with what the study needs of its machines.
+        options: Those of the guests, whose devices the kernel must have modules for.
+        shape: The size of the guest that tries it.
+        prepare: Builds what that guest boots, from the context's kernel.
+        boot: Boots it.
+        qemu: QEMU's version.
+    """
+    depth = await probe.depth_of(context.host, context.host_agent)
+    # An emulated host is a lab, whose own kernel is the general one; a release is asked for by
+    # whoever compares releases.
+    if depth == "emulated" or context.release is not None:
+        return GuestKernels()
+    own = replace(context, kernel=HOST)
+    try:
+        image = await image_for(own, HOST, options.needs, shape)
+        prepared = await prepare(own)
+    except (InputError, MachineFault) as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return GuestKernels(no_own=f"{error.message}{hint}")
+
+    async def once() -> probe.Answer:
+        limits = {"kvm": probe.BOOT_DEADLINES_S[depth][0], "tcg": TCG_DEADLINES_S[depth]}
+        return await boot(prepared, limits[options.accelerator])
+
+    facts = trial_facts(qemu, prepared, options)
+    answer = await kvm_memory.known_or_booted(context.cache, context.host, depth, facts, once)
+    if answer.usable:
+        return GuestKernels(own=image.kernel_version)
+    notes = " ".join(image.notes)
+    said = f"; {answer.speaker}: {answer.words}" if answer.words else ""
+    why = f"Linux {image.kernel_version} was tried: {answer.reason}{said}. {notes}"
+    return GuestKernels(no_own=why.strip().rstrip("."))
+
+
+def trial_facts(qemu: str, prepared: Prepared, options: QemuOptions) -> dict[str, str]:
+    """Return all but the host on which the answer of a trial depends."""
+    facts = {"qemu": qemu, "image": prepared.digest, "cpu": options.model}
+    return facts if options.accelerator == "kvm" else {**facts, "accelerator": options.accelerator}
