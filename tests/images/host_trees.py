@@ -39,12 +39,19 @@ class TreeHost(LocalHost):
         root: The tree.
         release: What the host's kernel says that it is.
         user: The id of the user who looks; None: the one who tests.
+        agent: The agent, with which programs are started.
     """
 
     name = "far"
 
-    def __init__(self, root: Path, release: str = fakes.VERSION, user: int | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        root: Path,
+        release: str = fakes.VERSION,
+        user: int | None = None,
+        agent: Path | None = None,
+    ) -> None:
+        super().__init__(agent)
         self.root, self.release, self.user = root, release, user
         self.copied: list[str] = []
 

@@ -44,9 +44,11 @@ from tare.images.packaged import missing_kernels
 from tare.images.toolbox.toolbox import IMAGE, Toolbox, prepare_toolbox, recipe_of, toolboxes
 
 KEY, BOX = "a1" * 32, "b2" * 32
+TREE = f"toolbox/{BOX}/tree"
 MACHINE = os.uname().machine
 V = fakes.VERSION
-CONTENTS: dict[str, bytes | str | None] = {
+Content = bytes | str | Path | None
+CONTENTS: dict[str, Content] = {
     f"kernels/{KEY}": None,
     f"kernels/{KEY}/copyright": None,
     f"kernels/{KEY}/copyright/linux-image": b"GPL-2\n",
@@ -62,13 +64,17 @@ CONTENTS: dict[str, bytes | str | None] = {
     f"toolbox/{BOX}/tree/usr/bin/awk": "/usr/bin/mawk",
     f"toolbox/{BOX}/tree/usr/bin/mawk": b"\x7fELF awk",
     f"toolbox/{BOX}/tree/usr/empty": b"",
+    f"toolbox/{BOX}/tree/usr/same": Path("usr/bin/mawk"),
 }
-"""What the small bundle of these tests holds: folders, links (text) and files (bytes)."""
+"""What the small bundle of these tests holds: folders, links (text), files (bytes), and another
+name of a file (a path in the tree)."""
 
 
-def entry(path: str, content: bytes | str | None, **more: Any) -> Entry:
+def entry(path: str, content: Content, **more: Any) -> Entry:
     if content is None:
         return Entry(path=path, kind="folder")
+    if isinstance(content, Path):
+        return Entry(path=path, kind="hardlink", target=f"{TREE}/{content}")
     if isinstance(content, str):
         return Entry(path=path, kind="link", target=content)
     digest = hashlib.sha256(content).hexdigest()
@@ -81,6 +87,7 @@ async def fake_image(host: object, tools: Path, tree: Path, image: Path) -> None
     shown = {
         path.relative_to(tree).as_posix(): (
             str(path.readlink()) if path.is_symlink() else path.stat().st_mode,
+            path.lstat().st_nlink if path.is_file() else 0,
             path.read_bytes().hex() if path.is_file() and not path.is_symlink() else "",
         )
         for path in sorted(tree.rglob("*"))
@@ -103,6 +110,8 @@ def image_digest(tmp_path: Path) -> str:
         place.parent.mkdir(parents=True, exist_ok=True)
         if content is None:
             place.mkdir(exist_ok=True)
+        elif isinstance(content, Path):
+            place.hardlink_to(tree / content)
         elif isinstance(content, str):
             place.symlink_to(content)
         else:
@@ -130,7 +139,7 @@ def manifest_of(digest: str = "c3" * 32, **more: Any) -> Manifest:
     return Manifest(**(told | more))
 
 
-def written(folder: Path, manifest: Manifest, contents: Sequence[bytes | str | None]) -> bytes:
+def written(folder: Path, manifest: Manifest, contents: Sequence[Content]) -> bytes:
     folder.mkdir(exist_ok=True)
     members = []
     for number, (each, content) in enumerate(zip(manifest.entries, contents, strict=True)):
@@ -176,6 +185,7 @@ async def test_what_was_exported_is_used_on_a_host_without_apt(
     assert box.cached and (box.tree / "usr/bin/awk").readlink() == Path("/usr/bin/mawk")
     assert {each.name for each in box.tree.iterdir()} == {"bin", "usr"}
     assert (box.tree / "usr/bin/mawk").stat().st_mode & 0o777 == 0o755
+    assert (box.tree / "usr/same").samefile(box.tree / "usr/bin/mawk")
     assert [each.key for each in toolboxes(cache)] == [BOX]
     missing = await missing_kernels(host, cache, None)
     assert "rt" not in missing
@@ -239,7 +249,6 @@ def adds(*entries: Entry) -> Callable[[dict[str, Any]], None]:
     return lambda told: told["entries"].extend(each.model_dump() for each in entries)
 
 
-TREE = f"toolbox/{BOX}/tree"
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "another architecture": (sets("machine", "riscv64"), "is for riscv64, and this computer is"),
     "a newer format": (sets("format", 2), "has format 2.*update Tare here"),
@@ -260,6 +269,15 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     ),
     "a file without its folder": (adds(entry(f"{TREE}/no/x", b"x")), "folder of .* not listed"),
     "a file twice": (adds(entry(f"{TREE}/usr/bin/mawk", b"x")), "lists .* twice"),
+    "another name of what is elsewhere": (
+        adds(Entry(path=f"{TREE}/h", kind="hardlink", target="/etc/passwd")), "no earlier file",
+    ),
+    "another name of what is in no toolbox": (
+        adds(Entry(path=f"{TREE}/h", kind="hardlink", target=LICENCES)), "no earlier file",
+    ),
+    "another name of a link": (
+        adds(Entry(path=f"{TREE}/h", kind="hardlink", target=f"{TREE}/bin")), "no earlier file",
+    ),
     "a folder with content": (
         adds(Entry(path=f"{TREE}/x", kind="folder", size=1, sha256="a" * 64)), "is no file",
     ),
@@ -480,6 +498,8 @@ def small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path, content in CONTENTS.items():
         if content is None:
             (cache / path).mkdir(parents=True)
+        elif isinstance(content, Path):
+            (cache / path).hardlink_to(cache / TREE / content)
         elif isinstance(content, str):
             (cache / path).symlink_to(content)
         else:

@@ -94,6 +94,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
     """Say what this host offers, platform by platform, why not, and what to do."""
     import asyncio
 
+    from tare.images.bundle.importing import import_installed
     from tare.lab.emulator import RUNS_AS
     from tare.platforms.doctor import examine, missing_programs
     from tare.platforms.linux.tracing_check import examine_tracing
@@ -103,6 +104,8 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
     from tare.run.versions import agent_identity
 
     with announced(), local_setup() as setup:
+        context = setup.context
+        asyncio.run(import_installed(context.builder, context.cache, setup.say))
         findings = asyncio.run(examine(setup.context, installed().platforms))
         tracing = asyncio.run(examine_tracing(setup.context))
         missing = asyncio.run(missing_programs(setup.context.host))
@@ -126,6 +129,8 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         _found(f"{name}{emulated}", finding.usable, finding.reason, finding.hint)
         if finding.usable:
             tell(f"    runs as {finding.runs_as}")
+            if finding.kernel:
+                tell(f"    kernel of guests: {finding.kernel}")
     tell(f"labs: {RUNS_AS}")
     _found("host tracing", tracing.usable, tracing.reason, tracing.hint)
     for name, purpose in missing.programs.items():

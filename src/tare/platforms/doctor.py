@@ -37,6 +37,8 @@ class Finding(BaseModel):
     versions: dict[str, str]
     capabilities: dict[str, Any]
     runs_as: str = ""
+    kernel: str = ""
+    """Which kernel guests boot where a study names none and has no real-time work, and why."""
 
 
 class Missing(BaseModel):
@@ -82,7 +84,9 @@ async def _examine_one(context: Context, platform: Platform[Any], variant: Varia
     options = platform.options.model_validate(dict(variant.options))
     try:
         verdict = await platform.check(context, options)
+        kernel = await _kernel(context, platform, options) if verdict.usable else ""
     except (TareError, OSError) as error:
+        kernel = ""
         hint = error.hint if isinstance(error, TareError) else ""
         message = error.message if isinstance(error, TareError) else str(error)
         verdict = Verdict(False, message, hint, False, {}, NOTHING_AT_ALL)
@@ -96,7 +100,19 @@ async def _examine_one(context: Context, platform: Platform[Any], variant: Varia
         versions=dict(verdict.versions),
         capabilities=plain(verdict.capabilities),
         runs_as=verdict.runs_as or platform.stated(options).runs_as,
+        kernel=kernel,
     )
+
+
+async def _kernel(context: Context, platform: Platform[Any], options: Any) -> str:
+    """Return in words which kernel guests boot; empty for those that boot none of Tare's."""
+    kernels = await platform.guest_kernels(context, options)
+    if kernels.own:
+        return f"the host's own, Linux {kernels.own}, which was tried"
+    if not kernels.no_own:
+        return ""
+    todo = f" ({kernels.todo})" if kernels.todo else ""
+    return f"from the distribution's packages or a bundle, since {kernels.no_own}{todo}"
 
 
 def plain(capabilities: Capabilities) -> dict[str, Any]:

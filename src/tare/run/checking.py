@@ -221,12 +221,12 @@ async def _with_kernels(
         platform = platform_of(setup, study, arm)
         kernels = await platform.guest_kernels(context, study.arms[arm].options)
     except TareError as error:
-        kernels = GuestKernels(no_own=error.message)
+        kernels = GuestKernels(no_own=error.message, todo=error.hint)
     kernels = dataclasses.replace(kernels, missing=missing)
     verdict = dataclasses.replace(verdict, kernels=kernels)
     if named == HOST and kernels.no_own:
         reason = f"`kernel: host` cannot be booted: {kernels.no_own}"
-        return dataclasses.replace(verdict, usable=False, reason=reason)
+        return dataclasses.replace(verdict, usable=False, reason=reason, hint=kernels.todo)
     return verdict
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tare.errors import InputError
 from tare.platforms.linux.disk import SPARE
+from tare.study.guest_kernels import HOST
 from tare.study.hosting import LABS
 from tare.study.quantities import format_size
 
@@ -143,14 +144,20 @@ async def _require_kernel(builder: Host, study: Study, arm: str) -> None:
     kernel = study.kernel_of(arm)
     if kernel is None:
         return
+    if kernel == HOST and study.computers[study.host_of(arm)].kind != "local":
+        # That host is asked once it is reached.
+        return
     # Loaded here: most plans name no kernel, and what unpacks them takes a while to load.
     from tare.images.archives import kept_archive
     from tare.images.cache import default_cache
+    from tare.images.host_kernel import find_host_image
     from tare.images.kernels import is_file_name
     from tare.images.packages import require_kernel
 
     try:
-        if not is_file_name(kernel):
+        if kernel == HOST:
+            await find_host_image(builder)
+        elif not is_file_name(kernel):
             # The lists of another release are asked as far as they are here already.
             if archive := await kept_archive(builder, study.release_of(arm), default_cache()):
                 await require_kernel(builder, kernel, archive)

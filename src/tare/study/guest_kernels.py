@@ -20,11 +20,13 @@ class GuestKernels:
     Args:
         own: The version of the host's own kernel, where it booted as a guest; empty: it did not.
         no_own: Why it does not boot; empty: it was not tried.
+        todo: What to do about that, or empty.
         missing: Which of ``rt`` and ``generic`` cannot be had, each with the reason.
     """
 
     own: str = ""
     no_own: str = ""
+    todo: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -100,5 +102,6 @@ def _general_note(own: set[str], refusals: list[str], general: bool) -> str:
 
 
 def _nothing(each: GuestKernels, missing: Mapping[str, str]) -> str:
-    reasons = dict.fromkeys(filter(None, (each.no_own, missing.get(GENERAL, ""))))
+    own = f"{each.no_own} ({each.todo})" if each.todo else each.no_own
+    reasons = dict.fromkeys(filter(None, (own, missing.get(GENERAL, ""))))
     return f"there is no kernel for its machines: {'; '.join(reasons)}"

@@ -49,17 +49,18 @@ class Entry(BaseModel):
 
     Args:
         path: Its path, relative, with slashes.
-        kind: A file, a folder or a symbolic link.
+        kind: A file, a folder, a symbolic link, or another name of an earlier file (``hardlink``),
+            without which a toolbox's image would not be the same again.
         executable: Whether a file may be executed.
         size: Bytes of a file.
         sha256: Digest of a file's content.
-        target: What a link leads to.
+        target: What a symbolic link leads to, or the path of the earlier file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     path: str = Field(min_length=1, max_length=4096)
-    kind: Literal["file", "folder", "link"] = "file"
+    kind: Literal["file", "folder", "link", "hardlink"] = "file"
     executable: bool = False
     size: int = Field(default=0, ge=0, le=_MOST_FILE)
     sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
@@ -140,6 +141,8 @@ def header_of(entry: Entry) -> bytes:
             info.type = tarfile.DIRTYPE
         case "link":
             info.type, info.linkname, info.mode = tarfile.SYMTYPE, entry.target, 0o777
+        case "hardlink":
+            info.type, info.linkname = tarfile.LNKTYPE, entry.target
         case "file":
             info.size = entry.size
     return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
@@ -323,6 +326,7 @@ def _unsafe(manifest: Manifest) -> str:
     tops = {f"{KERNELS}/{part.key}" for part in manifest.kernels.values()}
     boxes = {f"{TOOLBOXES}/{part.key}" for part in manifest.toolboxes.values()}
     folders: set[str] = set()
+    files: set[str] = set()
     seen: set[str] = set()
     for entry in manifest.entries:
         path = entry.path
@@ -334,9 +338,8 @@ def _unsafe(manifest: Manifest) -> str:
             return f"the path {path!r} leads out of it"
         if entry.kind != "file" and (entry.size or entry.sha256 or entry.executable):
             return f"{path!r} is no file, and yet has content"
-        if (entry.kind == "file") != bool(entry.sha256) or (entry.kind == "link") != bool(
-            entry.target
-        ):
+        linked = entry.kind in ("link", "hardlink")
+        if (entry.kind == "file") != bool(entry.sha256) or linked != bool(entry.target):
             return f"{path!r} lacks its digest or target"
         if path == LICENCES and entry.kind == "file":
             continue
@@ -349,6 +352,12 @@ def _unsafe(manifest: Manifest) -> str:
             return f"{path!r} is no folder"
         if entry.kind == "folder":
             folders.add(path)
+        if entry.kind == "file":
+            files.add(path)
+        if entry.kind == "hardlink" and not (
+            entry.target in files and entry.target.startswith(f"{top}/")
+        ):
+            return f"{path!r} is another name of {entry.target!r}, which is no earlier file"
         if entry.kind == "link" and (top not in boxes or _leads_out(parts[2:], entry.target)):
             return f"the link {path!r} leads out of it ({entry.target!r})"
     if missing := sorted((tops | boxes) - folders):

@@ -151,10 +151,19 @@ async def _write(
 def _members(folder: Path, top: str) -> list[Member]:
     """Return the members of a kernel's or toolbox's folder; what can be made again is left out."""
     own = [path for path in _walk(folder) if _belongs(path.relative_to(folder))]
-    return [
-        Member(Entry(path=top, kind="folder")),
-        *(_member(path, f"{top}/{path.relative_to(folder).as_posix()}") for path in own),
-    ]
+    members = [Member(Entry(path=top, kind="folder"))]
+    first: dict[tuple[int, int], str] = {}
+    for path in own:
+        name = f"{top}/{path.relative_to(folder).as_posix()}"
+        about = path.lstat()
+        same = first.get((about.st_dev, about.st_ino))
+        if same is not None:
+            members.append(Member(Entry(path=name, kind="hardlink", target=same)))
+            continue
+        if stat.S_ISREG(about.st_mode):
+            first[about.st_dev, about.st_ino] = name
+        members.append(_member(path, name))
+    return members
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -92,6 +92,8 @@ async def _unpack(reader: BundleReader, manifest: Manifest, draft: Path) -> None
     for folder in (KERNELS, TOOLBOXES):
         (draft / folder).mkdir()
     for entry in manifest.entries:
+        if entry.kind == "hardlink":
+            os.link(draft / entry.target, draft / entry.path, follow_symlinks=False)
         _write(draft / entry.path, entry, pieces := reader.content(entry))
         # What a folder or link has no content of is read, and checked, all the same.
         for _ in pieces:

@@ -51,8 +51,7 @@ async def guest_kernels(
         image = await image_for(own, HOST, options.needs, shape)
         prepared = await prepare(own)
     except (InputError, MachineFault) as error:
-        hint = f" ({error.hint})" if error.hint else ""
-        return GuestKernels(no_own=f"{error.message}{hint}")
+        return GuestKernels(no_own=error.message, todo=error.hint)
 
     async def once() -> probe.Answer:
         limits = {"kvm": probe.BOOT_DEADLINES_S[depth][0], "tcg": TCG_DEADLINES_S[depth]}
