@@ -176,6 +176,7 @@ async def _check_together(
 ) -> dict[str, Verdict]:
     """Ask for some arms at once, twins and equals once."""
     asked: dict[tuple[object, ...], asyncio.Task[Verdict]] = {}
+    keys: dict[str, tuple[object, ...]] = {}
     tasks: dict[str, asyncio.Task[Verdict]] = {}
     for name in names:
         arm = study.arms[name]
@@ -183,13 +184,17 @@ async def _check_together(
         context = dataclasses.replace(arm_context(where, study, name), memories=memories)
         asked_for = arm.options.model_dump_json()
         key = (arm.platform, asked_for, context.kernel, context.release, memories)
+        keys[name] = key
         if key not in asked:
             check = platform_of(setup, study, name).check(context, arm.options)
             asked[key] = asyncio.ensure_future(check)
         tasks[name] = asked[key]
     verdicts = {name: await task for name, task in tasks.items()}
-    for name in names:
-        verdicts[name] = await _with_kernels(setup, study, name, where, verdicts[name])
+    known: dict[tuple[object, ...], Verdict] = {}
+    for name, key in keys.items():
+        if key not in known:
+            known[key] = await _with_kernels(setup, study, name, where, verdicts[name])
+        verdicts[name] = known[key]
     if "network" in study_needs(setup, study):
         for name in names:
             options = study.arms[name].options
