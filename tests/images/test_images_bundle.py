@@ -187,9 +187,11 @@ async def test_what_was_exported_is_used_on_a_host_without_apt(
     assert (box.tree / "usr/bin/mawk").stat().st_mode & 0o777 == 0o755
     assert (box.tree / "usr/same").samefile(box.tree / "usr/bin/mawk")
     assert [each.key for each in toolboxes(cache)] == [BOX]
-    missing = await missing_kernels(host, cache, None)
+    found = await missing_kernels(host, cache, None)
+    missing = found.missing
     assert "rt" not in missing
     assert "Fedora has no apt" in missing["generic"]
+    assert "tare image import FILE" in found.remedy
     assert (cache / f"imported-{LICENCES}").read_bytes() == b"all"
 
 

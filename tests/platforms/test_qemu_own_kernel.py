@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from images.host_trees import TreeHost, tree
+from tare.errors import InputError
 from tare.hosts import Ledger
+from tare.images import guest_image
 from tare.images.cache import default_cache
-from tare.images.packaged import missing_kernels
 from tare.platforms.contract import Context
 from tare.platforms.qemu import kvm_trial
 from tare.platforms.qemu import own_kernel as own
@@ -131,6 +132,26 @@ async def test_kvm_is_tried_with_the_hosts_kernel_where_no_package_can_be_had(
     assert booted == [VERSION]
 
 
+async def test_where_nothing_else_can_be_booted_the_hosts_kernel_says_what_kvm_does(
+    far: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def device(*_: object) -> Answer:
+        return Answer(True, "it opens")
+
+    async def no_apt(*_: object) -> None:
+        raise InputError("Fedora has no apt")
+
+    monkeypatch.setattr(kvm_trial, "kvm_device", device)
+    monkeypatch.setattr(kvm_trial, "taken", device)
+    monkeypatch.setattr(guest_image, "find_kernel", no_apt)
+    await answered(far, monkeypatch, Answer(False, "a guest did not boot within 12 s"))
+    verdict = await Qemu().check(far, QemuOptions(accelerator="kvm"))
+    assert (verdict.usable, verdict.reason) == (False, "a guest did not boot within 12 s")
+    (far.host.root / "boot/vmlinuz-linux").unlink()  # type: ignore[attr-defined]
+    verdict = await Qemu().check(far, QemuOptions(accelerator="kvm"))
+    assert "there is no image of it in /boot" in verdict.reason
+
+
 @pytest.mark.slow
 @pytest.mark.boots
 @pytest.mark.guest
@@ -153,7 +174,6 @@ async def test_a_real_kernel_boots_however_it_is_laid_out(
         assert await Qemu().guest_kernels(context, TCG) == GuestKernels(own=version)
         emulated = QemuOptions(accelerator="tcg", devices="emulated")
         assert await Qemu().guest_kernels(context, emulated) == GuestKernels(own=version)
-        assert "rt" not in await missing_kernels(context.host, default_cache(), None)
 
 
 def debian_kernel() -> tuple[Path, str]:

@@ -92,6 +92,9 @@ class NoAptTree:
 
     def _around(self) -> Sequence[str]:
         around = ["bwrap", "--die-with-parent", "--unshare-net", "--unshare-ipc", "--clearenv"]
+        # Folders that bwrap makes by itself are its user's alone.
+        for place in ("/usr", "/usr/lib", "/usr/share"):
+            around += ["--perms", "0755", "--dir", place]
         around += ["--ro-bind", str(self._bin), "/usr/bin", "--ro-bind", str(self._etc), "/etc"]
         for folder in ("lib", "share"):
             for part in sorted(Path("/usr", folder).iterdir()):

@@ -54,9 +54,17 @@ def test_without_packages_only_arms_that_cannot_boot_it_are_skipped() -> None:
 
 @pytest.mark.parametrize("realtime", [True, False])
 def test_without_any_kernel_every_arm_is_skipped_with_both_reasons(realtime: bool) -> None:
-    kernels = GuestKernels(no_own="only root can read /boot/vmlinuz", missing=NO_APT)
+    kernels = GuestKernels(
+        no_own="only root can read /boot/vmlinuz",
+        todo="run Tare as root",
+        missing=NO_APT,
+        remedy="import a bundle",
+    )
     choice = choose_kernel({"kvm": kernels}, realtime=realtime, general=False)
-    assert "only root can read /boot/vmlinuz; Fedora has no apt" in choice.skipped["kvm"]
+    assert choice.skipped["kvm"] == (
+        "there is no kernel for its machines: only root can read /boot/vmlinuz (run Tare as root); "
+        "Fedora has no apt (import a bundle)"
+    )
 
 
 def test_hosts_with_different_kernels_are_compared_on_the_packaged_one() -> None:

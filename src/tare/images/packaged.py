@@ -9,11 +9,11 @@ from tare.hosts import Host
 from tare.images.archives import kept_archive
 from tare.images.bundle.index import read_index
 from tare.images.packages import has_kernel
-from tare.study.guest_kernels import GENERAL, REALTIME
+from tare.study.guest_kernels import GENERAL, REALTIME, GuestKernels
 from tare.study.releases import Release
 
 
-async def missing_kernels(host: Host, cache: Path, release: Release | None) -> dict[str, str]:
+async def missing_kernels(host: Host, cache: Path, release: Release | None) -> GuestKernels:
     """Return which of the default kernels cannot be had, each with the reason.
 
     Nothing is downloaded for it: what the package lists name, or may name once they are fetched,
@@ -26,6 +26,7 @@ async def missing_kernels(host: Host, cache: Path, release: Release | None) -> d
     """
     imported = read_index(cache).kernels if release is None else {}
     missing: dict[str, str] = {}
+    remedy = ""
     archive = await kept_archive(host, release, cache)
     for name in (REALTIME, GENERAL):
         if name in imported or archive is None:
@@ -34,5 +35,6 @@ async def missing_kernels(host: Host, cache: Path, release: Release | None) -> d
             if not await has_kernel(host, name, archive):
                 missing[name] = f"the distribution's packages have no kernel {name!r}"
         except InputError as error:
-            missing[name] = f"{error.message} ({error.hint})"
-    return missing
+            missing[name] = error.message
+            remedy = error.hint
+    return GuestKernels(missing=missing, remedy=remedy)

@@ -32,8 +32,7 @@ _ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 NO_APT = (
     "pip install hypertare-images, or bring a bundle from a computer with Debian or Ubuntu "
-    "(`tare image export FILE` there, `tare image import FILE` here); for the kernel alone, "
-    "`kernel: host` needs neither"
+    "(`tare image export FILE` there, `tare image import FILE` here); `kernel: host` needs neither"
 )
 """What to do on a host without apt."""
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")

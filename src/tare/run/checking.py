@@ -191,9 +191,10 @@ async def _check_together(
         tasks[name] = asked[key]
     verdicts = {name: await task for name, task in tasks.items()}
     known: dict[tuple[object, ...], Verdict] = {}
+    packaged: dict[str | None, GuestKernels] = {}
     for name, key in keys.items():
         if key not in known:
-            known[key] = await _with_kernels(setup, study, name, where, verdicts[name])
+            known[key] = await _with_kernels(setup, study, name, where, verdicts[name], packaged)
         verdicts[name] = known[key]
     if "network" in study_needs(setup, study):
         for name in names:
@@ -207,9 +208,23 @@ async def _check_together(
 
 
 async def _with_kernels(
-    setup: RunSetup, study: Study, arm: str, where: Context, verdict: Verdict
+    setup: RunSetup,
+    study: Study,
+    arm: str,
+    where: Context,
+    verdict: Verdict,
+    packaged: dict[str | None, GuestKernels],
 ) -> Verdict:
-    """Return the verdict with the kernels that an arm's machines can boot, tried where needed."""
+    """Return the verdict with the kernels that an arm's machines can boot, tried where needed.
+
+    Args:
+        setup: The hosts.
+        study: The study.
+        arm: The arm.
+        where: The arm's host, as it is booted for it.
+        verdict: What its check found.
+        packaged: What is known already of each release's packages; what is found is added.
+    """
     named = study.kernel_of(arm)
     boots_image = _stated(setup, study, arm).boots_image
     if not (verdict.usable and boots_image and named in (None, HOST)):
@@ -217,17 +232,20 @@ async def _with_kernels(
     context = dataclasses.replace(
         arm_context(where, study, arm), needs=study_needs(setup, study), kernel=None
     )
-    missing = {}
+    lacks = GuestKernels()
     if named is None:
-        missing = await missing_kernels(context.builder, context.cache, context.release)
-        if is_realtime(setup, study) and REALTIME not in missing:
-            return dataclasses.replace(verdict, kernels=GuestKernels(missing=missing))
+        if context.release not in packaged:
+            found = await missing_kernels(context.builder, context.cache, context.release)
+            packaged[context.release] = found
+        lacks = packaged[context.release]
+        if is_realtime(setup, study) and REALTIME not in lacks.missing:
+            return dataclasses.replace(verdict, kernels=lacks)
     try:
         platform = platform_of(setup, study, arm)
         kernels = await platform.guest_kernels(context, study.arms[arm].options)
     except TareError as error:
         kernels = GuestKernels(no_own=error.message, todo=error.hint)
-    kernels = dataclasses.replace(kernels, missing=missing)
+    kernels = dataclasses.replace(kernels, missing=lacks.missing, remedy=lacks.remedy)
     verdict = dataclasses.replace(verdict, kernels=kernels)
     if named == HOST and kernels.no_own:
         reason = f"`kernel: host` cannot be booted: {kernels.no_own}"

@@ -22,12 +22,14 @@ class GuestKernels:
         no_own: Why it does not boot; empty: it was not tried.
         todo: What to do about that, or empty.
         missing: Which of ``rt`` and ``generic`` cannot be had, each with the reason.
+        remedy: What to do about what is missing, or empty.
     """
 
     own: str = ""
     no_own: str = ""
     todo: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,4 +106,5 @@ def _general_note(own: set[str], refusals: list[str], general: bool) -> str:
 def _nothing(each: GuestKernels, missing: Mapping[str, str]) -> str:
     own = f"{each.no_own} ({each.todo})" if each.todo else each.no_own
     reasons = dict.fromkeys(filter(None, (own, missing.get(GENERAL, ""))))
-    return f"there is no kernel for its machines: {'; '.join(reasons)}"
+    remedy = f" ({each.remedy})" if each.remedy else ""
+    return f"there is no kernel for its machines: {'; '.join(reasons)}{remedy}"

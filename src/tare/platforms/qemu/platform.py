@@ -263,19 +263,21 @@ class Qemu(Platform[QemuOptions]):
         # Whether KVM runs a guest at all does not depend on the other options.
         plain = QemuOptions(accelerator="kvm", cpu=options.cpu)
         own = () if depth == "emulated" or context.release is not None else (HOST,)
-        refusal = probe.Answer(False, "no guest could be booted to try KVM")
+        refusal: probe.Answer | None = None
         for kernel in (context.kernel,) if context.kernel else (*own, "rt", "generic"):
             tried = replace(context, kernel=kernel)
             try:
                 prepared = await self.prepare(tried, plain, _PROBE_SHAPE, realtime=True)
             except InputError as error:
                 found = f"no guest could be booted to try KVM: {error.message}"
-                refusal = probe.Answer(False, found, error.hint)
+                refusal = refusal or probe.Answer(False, found, error.hint)
                 continue
             answer = await self._boots_prepared(tried, plain, prepared, offer, depth)
             if answer.usable or kernel != HOST:
                 return answer
-        return refusal
+            # It may be this kernel that does not boot as a guest, and not KVM that runs none.
+            refusal = answer
+        return refusal or probe.Answer(False, "no guest could be booted to try KVM")
 
     async def _boots_prepared(
         self,
