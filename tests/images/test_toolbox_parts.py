@@ -65,7 +65,19 @@ def test_what_programs_need_is_kept(name: str) -> None:
 def test_a_paragraph_of_apt_is_read() -> None:
     text = "Package: fio\nVersion: 3\nInstalled-Size: 7\nSHA256: ab\nDescription: a\n b: c\n"
     (fio,) = described(f"{text}\nPackage: fio\n")
-    assert fio == Package("fio", "3", "ab", (), 7 << 10)
+    assert fio == Package("fio", "3", "ab", (), 7 << 10, ("fio", "3"))
+
+
+@pytest.mark.parametrize(
+    ("field", "source"),
+    [("", ("fio", "3+b1")), ("Source: f\n", ("f", "3+b1")), ("Source: f (3)\n", ("f", "3"))],
+)
+def test_the_source_of_a_package_is_known_with_its_version(
+    field: str, source: tuple[str, str]
+) -> None:
+    text = f"Package: fio\nVersion: 3+b1\n{field}SHA256: ab\n"
+    (fio,) = described(text)
+    assert fio.source == source
 
 
 def test_of_several_choices_a_package_depends_on_the_first() -> None:

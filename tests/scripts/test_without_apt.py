@@ -18,7 +18,7 @@ from scripts.no_apt_tree import NoAptTree
 from tare.images.cache import default_cache
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("quick", "--arm", "bare,qemu-pv,qemu-em", "--blocks", "2", "--set", "arms.bare-again=null")
+QUICK = ("quick", "--arm", "bare,qemu-pv,qemu-em", "--blocks", "2")
 SHORT = ("--set", "workloads.tick.samples=2000", "--workload", "tick,numeric-sort")
 APPLICATION = """
 study: openssl
