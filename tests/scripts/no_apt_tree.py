@@ -72,8 +72,15 @@ class NoAptTree:
         if not env.exists():
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
         python = env / "bin" / "python"
-        pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
-        options = ["--quiet", "--no-deps", "--no-index", "--no-compile"]
+        pip: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            python,
+            "--disable-pip-version-check",
+        ]
+        options: list[str | Path] = ["--quiet", "--no-deps", "--no-index", "--no-compile"]
         subprocess.run([*pip, "install", *options, *wheels], check=True)
         (packages,) = env.glob("lib/python*/site-packages")
         # A line of a .pth file adds a folder, whose own .pth files (the checkout's) do not count.
