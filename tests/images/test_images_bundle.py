@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -78,7 +79,7 @@ def entry(path: str, content: Content, **more: Any) -> Entry:
     if isinstance(content, str):
         return Entry(path=path, kind="link", target=content)
     digest = hashlib.sha256(content).hexdigest()
-    given = {"path": path, "size": len(content), "sha256": digest} | more
+    given: dict[str, Any] = {"path": path, "size": len(content), "sha256": digest, **more}
     return Entry(**{"executable": path.endswith("mawk"), **given})
 
 
@@ -124,7 +125,7 @@ def image_digest(tmp_path: Path) -> str:
 
 
 def manifest_of(digest: str = "c3" * 32, **more: Any) -> Manifest:
-    told = {
+    told: dict[str, Any] = {
         "format": 1,
         "made_by": "Tare 0",
         "machine": MACHINE,
@@ -417,7 +418,7 @@ async def test_an_import_needs_room_and_says_how_much(
     bundle: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 1 << 20})
-    monkeypatch.setattr(importing.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(InputError, match=r"importing needs 2\d\d MiB .* 1 MiB are free"):
         await imported(bundle, tmp_path)
 

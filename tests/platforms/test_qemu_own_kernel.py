@@ -16,7 +16,6 @@ from tare.images import guest_image
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context
 from tare.platforms.qemu import kvm_trial
-from tare.platforms.qemu import own_kernel as own
 from tare.platforms.qemu import platform as qemu
 from tare.platforms.qemu.kvm_trial import Answer
 from tare.platforms.qemu.options import QemuOptions
@@ -110,7 +109,7 @@ async def test_an_emulated_host_and_a_release_keep_the_packaged_kernel(
     async def emulated(*_: object) -> str:
         return "emulated"
 
-    monkeypatch.setattr(own.probe, "depth_of", emulated)
+    monkeypatch.setattr(kvm_trial, "depth_of", emulated)
     assert await Qemu().guest_kernels(far, TCG) == GuestKernels()
     assert booted == []
 

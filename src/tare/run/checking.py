@@ -182,8 +182,9 @@ async def _check_together(
         arm = study.arms[name]
         memories = held_at_once(study, name)
         context = dataclasses.replace(arm_context(where, study, name), memories=memories)
-        asked_for = arm.options.model_dump_json()
-        key = (arm.platform, asked_for, context.kernel, context.release, memories)
+        asking = arm.options.model_dump_json()
+        key: tuple[object, ...]
+        key = (arm.platform, asking, context.kernel, context.release, memories)
         keys[name] = key
         if key not in asked:
             check = platform_of(setup, study, name).check(context, arm.options)
