@@ -102,7 +102,7 @@ def test_the_hosts_kernel_and_an_imported_bundle_run_the_quick_study(
     named = tree.tare("plan", *QUICK, *SHORT, "--set", "kernel=host", "--probe")
     assert named.returncode == 0, named.stderr
     refused = tree.tare("run", *QUICK, *SHORT, "--set", "kernel=rt", "--out", "refused")
-    assert "qemu-pv, qemu-em skipped: Fedora Linux 99 (simulated) has no apt" in refused.stdout
+    assert "skipped: Fedora Linux 99 (simulated) has no apt" in refused.stdout
     hints = [event["hint"] for event in of_type(tree.home / "refused", "platform_checked")]
     assert [hint for hint in hints if "tare image import FILE" in hint]
     assert not booted(tree.home / "refused")
