@@ -13,7 +13,6 @@ from hosts.hosts_sshd import Sshd
 from tare.errors import InputError
 from tare.hosts import Host, LocalHost, tail
 from tare.hosts.ssh.host import SshHost
-from tare.hosts.topology import cpu_list, read_topology
 
 MANY = os.urandom(1 << 20) * 5
 
@@ -199,23 +198,3 @@ async def test_a_file_is_copied_whole_with_its_mode(
         assert not (tmp_path / "to.part").exists()
         with pytest.raises(InputError, match="may not be run"):
             await far.run([str(tmp_path)])
-
-
-def test_cpu_lists() -> None:
-    assert cpu_list("0-2,8\n") == (0, 1, 2, 8)
-    assert cpu_list("\n") == ()
-
-
-def test_a_topology_is_read() -> None:
-    text = (
-        "online:0-2\n"
-        "cpu0/topology/thread_siblings_list:0-1\ncpu1/topology/thread_siblings_list:0-1\n"
-        "cpu0/node0\ncpu1/node0\ncpu2/node1\n"
-        "Cpus_allowed_list:\t1-3\n"
-    )
-    cpus = read_topology(text)
-    assert cpus.online == (1, 2)
-    assert cpus.siblings == {1: (0, 1), 2: (2,)}
-    assert cpus.nodes == {1: 0, 2: 1}
-    with pytest.raises(ValueError, match="no CPU"):
-        read_topology("")

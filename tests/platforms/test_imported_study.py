@@ -18,9 +18,9 @@ from run.run_driving import tare
 from study.shipped_studies import assumed
 from tare.platforms.imported.arm import Arm, Room, room_here
 from tare.run.catalog import build_catalog
+from tare.study.host_cpus import HostCpus
 from tare.study.load import parse_study
 from tare.study.model import Study
-from tare.study.placement import HostCpus
 from tare.study.plan import HostFacts, Plan, make_plan
 from tare.workloads import WORKLOADS
 

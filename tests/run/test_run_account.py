@@ -39,8 +39,8 @@ from tare.run.account import (
     unfinished,
 )
 from tare.run.closing import closing
+from tare.study.host_cpus import HostCpus
 from tare.study.load import parse_study
-from tare.study.placement import HostCpus
 from tare.study.plan import HostFacts, make_plan
 
 _STUDY = parse_study(GOOD.encode(), "small.yaml", CATALOG)

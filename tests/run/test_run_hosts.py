@@ -23,8 +23,8 @@ from tare.registry import installed
 from tare.run.runhost import ssh as sshstation
 from tare.run.runhost.booted import Running, mark_of, running
 from tare.run.runhost.ssh import SshRunHost, ssh_options
+from tare.study.host_cpus import HostCpus
 from tare.study.hosting import Boot, HostSpec
-from tare.study.placement import HostCpus
 
 MENU = {"kvm": {"entry": "plain"}, "xen": {"entry": "xen"}, "xen_credit": {"entry": "credit"}}
 SCHEDULERS = {"xen": "credit2", "credit": "credit"}

@@ -20,8 +20,8 @@ from tare.report.provenance import flat
 from tare.run.runhost.assumed import assumed_host
 from tare.run.runhost.booted import mark_of, marks
 from tare.run.runhost.lab import lab_cpus, lab_crowding, lab_facts, lab_grown, lab_name
+from tare.study.host_cpus import HostCpus
 from tare.study.hosting import HostSpec, LabSpec
-from tare.study.placement import HostCpus
 from tare.study.releases import RELEASES
 
 

@@ -28,9 +28,9 @@ from tare.run.planning import Outlook, plan_here, show_plan
 from tare.run.remembered import RememberedHost, keep, question, recall
 from tare.run.runhost.assumed import AssumedHost, assumed_host, at_best
 from tare.run.setup import StudySource
+from tare.study.host_cpus import HostCpus
 from tare.study.load import load_study, parse_study
 from tare.study.model import Study
-from tare.study.placement import HostCpus
 from tare.study.plan import Skip
 
 STUDIES = sorted((Path(__file__).resolve().parents[2] / "studies").glob("*.yaml"))

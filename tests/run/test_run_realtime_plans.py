@@ -8,9 +8,9 @@ from tare.references.published import PublishedScenario, load_reference
 from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.checking import EMULATED_SLOWDOWN
+from tare.study.host_cpus import HostCpus
 from tare.study.load import load_study
 from tare.study.model import Study
-from tare.study.placement import HostCpus
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.workloads import WORKLOADS
 

@@ -9,9 +9,9 @@ from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.checking import EMULATED_SLOWDOWN
 from tare.run.runhost.lab import LAB_BOOT_S
+from tare.study.host_cpus import HostCpus
 from tare.study.load import load_study
 from tare.study.model import Study
-from tare.study.placement import HostCpus
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.workloads import WORKLOADS
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from study.study_catalog import ABLE, CATALOG, KINDS
+from tare.study.host_cpus import HostCpus
 from tare.study.load import parse_study
 from tare.study.model import Study
-from tare.study.placement import HostCpus
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 
 TWO = HostCpus(online=(0, 1))

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from study.shipped_studies import shipped_plan
 from tare.run.catalog import build_catalog
+from tare.study.host_cpus import HostCpus
 from tare.study.load import load_study
 from tare.study.model import Study
-from tare.study.placement import HostCpus, place
+from tare.study.placement import place
 from tare.study.plan import CLUSTER_S, ArmFacts, HostFacts, Plan, make_plan
 from tare.study.scenario import Scenario
 from tare.study.yamltext import StudyError

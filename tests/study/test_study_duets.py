@@ -13,7 +13,7 @@ from study.study_catalog import ABLE, KINDS
 from study.study_pairs import plan_of, study_of, two_arms
 from tare.errors import InputError
 from tare.study.cells import cell_label
-from tare.study.placement import HostCpus
+from tare.study.host_cpus import HostCpus
 
 DUET = two_arms("duet")
 

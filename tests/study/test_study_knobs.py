@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from tare.platforms.qemu.options import QemuOptions
 from tare.run.catalog import build_catalog
+from tare.study.host_cpus import HostCpus
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.load import load_study
 from tare.study.model import Study
-from tare.study.placement import HostCpus, NeighbourPlacement, Placement
+from tare.study.placement import NeighbourPlacement, Placement
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.study.platform_options import PlatformOptions
 from tare.workloads import WORKLOADS

@@ -8,8 +8,8 @@ import pytest
 
 from study.study_catalog import ABLE, KINDS, FixedKind, Tick
 from study.test_study_plan import small
+from tare.study.host_cpus import HostCpus
 from tare.study.notes import BEYOND_MEMORY
-from tare.study.placement import HostCpus
 from tare.study.plan import HostFacts, make_plan
 
 WHY = "the memory controller is away"

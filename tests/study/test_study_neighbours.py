@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
+from tare.study.host_cpus import HostCpus
 from tare.study.load import parse_study, restore_study
 from tare.study.model import Study
-from tare.study.placement import HostCpus
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.study.yamltext import StudyError
 

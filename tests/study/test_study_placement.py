@@ -4,7 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tare.study.placement import HostCpus, Placement, Unplaceable, place
+from tare.study.host_cpus import HostCpus
+from tare.study.placement import Placement, Unplaceable, place
 from tare.study.scenario import Scenario
 
 ONE = HostCpus(online=(0,))

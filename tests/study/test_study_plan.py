@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
 from tare.errors import InputError
 from tare.study.cells import cell_id
+from tare.study.host_cpus import HostCpus
 from tare.study.load import parse_study
 from tare.study.model import Study
 from tare.study.notes import ONE_KERNEL, one_kernel_note
-from tare.study.placement import HostCpus
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 
 TWO_CPUS = HostCpus(online=(0, 1))

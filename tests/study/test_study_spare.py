@@ -8,7 +8,7 @@ import pytest
 
 from study.study_catalog import ABLE, KINDS, FixedKind, Switch
 from study.test_study_plan import small
-from tare.study.placement import HostCpus
+from tare.study.host_cpus import HostCpus
 from tare.study.plan import HostFacts, make_plan
 
 

@@ -37,9 +37,11 @@ from tare.cli.study import study_app
 from tare.cli.study_options import (
     Arms,
     Blocks,
+    Cpus,
     Host,
     HostAccess,
     HostsFile,
+    Housekeeping,
     Scenarios,
     Seed,
     StudyFile,
@@ -157,6 +159,8 @@ def plan(
     scenario: Scenarios = None,
     blocks: Blocks = None,
     values: Values = None,
+    cpus: Cpus = "",
+    housekeeping: Housekeeping = "",
     seed: Seed = None,
     hosts: HostsFile = None,
     probe: Annotated[
@@ -182,7 +186,7 @@ def plan(
     from tare.run.folder import open_folder
     from tare.run.planning import headlines_of, plan_here, plan_json, show_plan
 
-    changes = changes_of(host, arm, workload, scenario, blocks, values)
+    changes = changes_of(host, arm, workload, scenario, blocks, values, cpus, housekeeping)
     wanted, source = read_study(study, changes, hosts)
     if pilot is not None:
         open_folder(pilot)
@@ -214,6 +218,8 @@ def run(
     scenario: Scenarios = None,
     blocks: Blocks = None,
     values: Values = None,
+    cpus: Cpus = "",
+    housekeeping: Housekeeping = "",
     out: Annotated[Path | None, typer.Option(help="A new folder for the run.")] = None,
     seed: Seed = None,
     hosts: HostsFile = None,
@@ -233,7 +239,7 @@ def run(
 
     from tare.run.foreground import carry_out
 
-    changes = changes_of(host, arm, workload, scenario, blocks, values)
+    changes = changes_of(host, arm, workload, scenario, blocks, values, cpus, housekeeping)
     wanted, source = read_study(study, changes, hosts)
     folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     if cluster is not None:

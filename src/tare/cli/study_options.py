@@ -100,6 +100,19 @@ HostAccess = Annotated[
         help="Allow raw arguments of the study that may run programs or open files on hosts.",
     ),
 ]
+Cpus = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        help="The host's CPUs for machines, as in --cpus 2-5,8 or --cpus node:1 or --cpus l3:0.",
+    ),
+]
+Housekeeping = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST", help="The host's CPUs for everything else of Tare, written like --cpus."
+    ),
+]
 Values = Annotated[
     list[str] | None,
     typer.Option(
@@ -119,6 +132,8 @@ def changes_of(
     scenarios: list[str] | None,
     blocks: int | None,
     values: list[str] | None,
+    cpus: str = "",
+    housekeeping: str = "",
 ) -> Changes:
     """Return what the options change of a study; names may be given one by one or with commas."""
     from tare.study.changes import Changes
@@ -130,6 +145,8 @@ def changes_of(
         scenarios=_names("--scenario", scenarios),
         blocks=blocks,
         values=tuple(values or ()),
+        cpus=cpus,
+        housekeeping=housekeeping,
     )
 
 

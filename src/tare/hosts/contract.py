@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from tare.plaintext import plain
-from tare.study.placement import HostCpus
+from tare.study.host_cpus import HostCpus
 
 STREAM_LIMIT = 1 << 20
 """Bytes that a stream's reader holds before the other end has to wait."""
@@ -83,6 +83,23 @@ class Host(ABC):
     """How reports and ledgers call it; the same for the same computer."""
     local: bool = False
     """Whether it is the computer that Tare itself runs on, whose files are Tare's own too."""
+    _arranging: Callable[[HostCpus], HostCpus] | None = None
+    _arranged: tuple[HostCpus, HostCpus] | None = None
+
+    def arrange(self, arranging: Callable[[HostCpus], HostCpus]) -> None:
+        """Say which of the host's CPUs are for machines.
+
+        Args:
+            arranging: Returns the CPUs that were found, arranged; it is asked again after a boot.
+        """
+        self._arranging, self._arranged = arranging, None
+
+    def _as_arranged(self, cpus: HostCpus) -> HostCpus:
+        if self._arranging is None:
+            return cpus
+        if self._arranged is None or self._arranged[0] is not cpus:
+            self._arranged = cpus, self._arranging(cpus)
+        return self._arranged[1]
 
     @cached_property
     def read_copies(self) -> set[str]:
@@ -215,4 +232,12 @@ class Host(ABC):
 
     @abstractmethod
     def topology(self) -> HostCpus:
-        """Return the CPUs this process may use on the host, their siblings and NUMA nodes."""
+        """Return the CPUs this process may use on the host, as they were found or arranged."""
+
+    async def usable_cpus(self) -> tuple[int, ...]:
+        """Return the CPUs that this process may use now, ascending; asks for no more than that.
+
+        Raises:
+            MachineFault: The host cannot be reached, or does not say.
+        """
+        return self.topology().online

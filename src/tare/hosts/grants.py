@@ -9,7 +9,7 @@ from tare.hosts.ledger.ledger import Ledger
 
 
 def granted_cpus(
-    online: Sequence[int], ledger: Ledger, wanted: Sequence[int], vcpus: int
+    shared: Sequence[int], ledger: Ledger, wanted: Sequence[int], vcpus: int
 ) -> tuple[int, ...]:
     """Choose as many host CPUs as the machine has vCPUs, so that it has no more than a guest.
 
@@ -18,7 +18,7 @@ def granted_cpus(
     spread them.
 
     Args:
-        online: The host's CPUs.
+        shared: The host's CPUs for machines that are not pinned.
         ledger: Where machines note the CPUs that they were granted.
         wanted: The CPUs it is pinned to; empty for any.
         vcpus: How many vCPUs it has.
@@ -31,4 +31,4 @@ def granted_cpus(
     held = Counter(
         cpu for entry in ledger.open_entries() for cpu in entry.details.get("cpus") or ()
     )
-    return tuple(sorted(sorted(online, key=lambda cpu: (held[cpu], cpu))[:vcpus]))
+    return tuple(sorted(sorted(shared, key=lambda cpu: (held[cpu], cpu))[:vcpus]))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shutil
 import stat
+import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from glob import glob
 from itertools import chain
@@ -19,13 +20,20 @@ from tare.hosts.contract import STREAM_LIMIT, Completed, Host, Process
 from tare.hosts.environment import environment_for
 from tare.hosts.ledger.ledger import LOCAL, boot_id
 from tare.hosts.terminal import open_terminal
-from tare.hosts.topology import cpu_list
-from tare.study.placement import HostCpus
+from tare.hosts.topology import (
+    KERNEL_ALLOWS,
+    MOST_CPUS,
+    now_usable,
+    read_topology,
+    show_topology,
+    show_usable,
+)
+from tare.study.host_cpus import HostCpus
 
 _PIPES_S = 0.5
 _LOOK_S = 0.1
 _REAPED_S = 0.002
-CPU_DEVICES = Path("/sys/devices/system/cpu")
+LOOK_S = 30.0
 
 
 class LocalProcess(Process):
@@ -90,6 +98,7 @@ class LocalHost(Host):
     def __init__(self, agent: Path | None = None) -> None:
         self.name = LOCAL
         self._agent = agent
+        self._found: HostCpus | None = None
 
     async def run(
         self,
@@ -200,16 +209,35 @@ class LocalHost(Host):
         return boot_id()
 
     def topology(self) -> HostCpus:
-        """Return the online CPUs that this process may use, their siblings and NUMA nodes."""
-        allowed = os.sched_getaffinity(0)
-        online = tuple(sorted(set(cpu_list(_text(CPU_DEVICES / "online"))) & allowed)) or tuple(
-            sorted(allowed)
-        )
-        return HostCpus(
-            online=online,
-            siblings={cpu: _siblings(cpu) for cpu in online},
-            nodes={cpu: _node(cpu) for cpu in online},
-        )
+        """Return the online CPUs that this process may use, as they were found or arranged."""
+        if self._found is None:
+            # Without the event loop: a plan is made from what this returns.
+            shown = subprocess.run(show_topology(), capture_output=True, check=False)
+            self._found = read_topology(shown.stdout.decode(errors="replace") + _permitted())
+        return self._as_arranged(self._found)
+
+    async def usable_cpus(self) -> tuple[int, ...]:
+        """Return the CPUs that this process may use now; see :class:`tare.hosts.contract.Host`."""
+        shown = await self.run(show_usable(), timeout_s=LOOK_S)
+        return now_usable(shown.stdout.decode(errors="replace") + _permitted(), self.topology())
+
+
+def _permitted() -> str:
+    """Return, as the host's script would print it, which CPUs the kernel grants of all.
+
+    Only a thread that ends at once asks for them, so that this process keeps its own.
+    """
+    granted: list[int] = []
+
+    def ask() -> None:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, range(MOST_CPUS))
+            granted.extend(os.sched_getaffinity(0))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return f"\n{KERNEL_ALLOWS}:{','.join(map(str, sorted(granted)))}\n" if granted else ""
 
 
 def _end_of(path: Path, most: int) -> bytes:
@@ -291,23 +319,3 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
     # Another thread reaps it (asyncio's child watcher), and tells this loop.
     while process.returncode is None:  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(_REAPED_S)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
-
-def _siblings(cpu: int) -> tuple[int, ...]:
-    listed = cpu_list(_text(CPU_DEVICES / f"cpu{cpu}/topology/thread_siblings_list"))
-    return listed or (cpu,)
-
-
-def _node(cpu: int) -> int:
-    for entry in (CPU_DEVICES / f"cpu{cpu}").glob("node[0-9]*"):
-        match = re.fullmatch(r"node(\d+)", entry.name)
-        if match:
-            return int(match[1])
-    return 0

@@ -1,55 +1,559 @@
-"""A host's CPUs, read from what Linux says under /sys/devices/system/cpu."""
+"""A host's CPUs: which exist, which a session may use, and how they share cores, caches and memory.
+
+The facts are files that Linux has under ``/sys`` and ``/proc``. One shell script prints them, on
+this computer, over SSH and for a copied tree alike; :func:`read_topology` understands what it
+prints. Which file means what follows the kernel's ``Documentation/admin-guide/cputopology.rst``,
+``cgroup-v2.rst``, ``cgroup-v1/cpusets.rst`` and sysfs-devices-system-cpu, and hwloc's reading of
+them (topology-linux.c), which ``tests/fixtures/hosts`` compares with.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Literal
 
-from tare.study.placement import HostCpus
+from tare.study.host_cpus import CoreKind, HostCpus
 
-_SCRIPT = """cd /sys/devices/system/cpu &&
-grep -H . online cpu[0-9]*/topology/thread_siblings_list
-ls -d cpu[0-9]*/node[0-9]*
-grep ^Cpus_allowed_list: /proc/self/status"""
-SHOW_TOPOLOGY = ("sh", "-c", _SCRIPT)
-"""The command whose output :func:`read_topology` understands; it uses what BusyBox has too."""
+CPU = "/sys/devices/system/cpu"
+NODE = "/sys/devices/system/node"
+KERNEL_ALLOWS = "kernel-allows"
+"""Stands for a file in the text: the CPUs that remain of all when a process asks for all."""
+
+MOST_CPUS = 8192
+"""The kernel's own limit for most computers (CONFIG_NR_CPUS with MAXSMP)."""
+
+# Written with what a shell does by itself: each further process costs time on a busy host.
+_SCRIPT = rf"""
+root=$1
+cpu=$root{CPU} node=$root{NODE}
+groups() {{
+  while read -r _ at kind how _; do
+    case $kind in cgroup|cgroup2|cpuset)
+      [ "$1" = mounts ] && printf '%s\n' "$root/proc/mounts:- $at $kind $how" || each "$at" ;;
+    esac
+  done 2>/dev/null < $root/proc/mounts
+}}
+each() {{
+  while IFS=: read -r _ _ name; do group "$root$1" "${{name%/}}"
+  done 2>/dev/null < $root/proc/self/cgroup
+  while read -r name; do group "$root$1" "${{name%/}}"; done 2>/dev/null < $root/proc/self/cpuset
+}}
+group() {{
+  at=$2
+  while :; do
+    for file in "$1$at"/cpuset.cpus* "$1$at"/cpuset.mems* "$1$at"/cpuset.effective_* \
+      "$1$at"/effective_* "$1$at"/cpus "$1$at"/mems
+    do [ -f "$file" ] && printf '%s\000' "$file"; done
+    [ "${{at%/*}}" = "$at" ] && break
+    at=${{at%/*}}
+  done
+}}
+printf '%s\n' $cpu/cpu[0-9]*
+groups mounts
+{{
+  for file in online isolated nohz_full; do printf '%s\000' $cpu/$file; done
+  for file in online cpu_capacity cpufreq/cpuinfo_max_freq cpufreq/base_frequency \
+    acpi_cppc/nominal_freq topology/core_cpus_list topology/core_cpus \
+    topology/thread_siblings_list topology/thread_siblings topology/package_cpus_list \
+    topology/package_cpus topology/core_siblings_list topology/core_siblings topology/core_id \
+    cache/index[0-9]*/level cache/index[0-9]*/shared_cpu_list cache/index[0-9]*/shared_cpu_map
+  do printf '%s\000' $cpu/cpu[0-9]*/$file; done
+  printf '%s\000' $root/sys/devices/cpu_*/cpus $root/proc/self/cgroup $root/proc/self/cpuset
+  printf '%s\000' $node/online $node/node[0-9]*/cpulist $node/node[0-9]*/cpumap
+  groups each
+  each /sys/fs/cgroup; each /sys/fs/cgroup/cpuset; each /dev/cpuset
+}} | xargs -0 grep -asH ""
+grep -asHE '^(MemTotal:|Node.*MemTotal:|Cpus_allowed_list:)' \
+  $root/proc/meminfo $node/node[0-9]*/meminfo $root/proc/self/status
+grep -asH -m 2 -E '^(vendor_id|cpu family)' $root/proc/cpuinfo
+grep -asHoE '^cpu[0-9]+' $root/proc/stat
+for gpu in $root/proc/driver/nvidia/gpus/*/numa_status; do
+  while read -r word number; do
+    [ "$word" = Node: ] && printf '%s\n' "$root/proc/driver/nvidia/gpus:Node: $number"
+  done 2>/dev/null < "$gpu"
+done
+exit 0
+"""
+_LOOK = f"""
+grep -asHE '^([0-9,-]+|Cpus_allowed_list:.*)$' {CPU}/online /proc/self/status
+exit 0
+"""
+
+
+def show_usable() -> tuple[str, ...]:
+    """Return the command whose output :func:`now_usable` understands."""
+    return ("sh", "-c", _LOOK)
+
+
+def ask_kernel(agent: str) -> tuple[str, ...]:
+    """Return a command that prints which CPUs the kernel grants a process that asks for all.
+
+    Args:
+        agent: The agent's program on the host.
+    """
+    inner = f"sed -n 's/^Cpus_allowed_list:/{KERNEL_ALLOWS}:/p' /proc/self/status"
+    return (agent, "exec", "--cpus", f"0-{MOST_CPUS - 1}", "--", "sh", "-c", inner)
+
+
+def now_usable(text: str, cpus: HostCpus) -> tuple[int, ...]:
+    """Return the CPUs that may be used now, ascending.
+
+    Args:
+        text: What the commands of :func:`show_usable` and :func:`ask_kernel` printed.
+        cpus: What was found earlier: which CPUs are isolated changes only with a boot.
+    """
+    files = _files(text, "")
+
+    def numbers(path: str) -> frozenset[int]:
+        return frozenset(cpu_list(files.get(path, "").rpartition(":")[2]))
+
+    online, here = numbers(f"{CPU}/online") or frozenset(cpus.online), numbers("/proc/self/status")
+    own = online & (here | cpus.isolated) if here else online
+    permitted = numbers(KERNEL_ALLOWS)
+    return tuple(sorted(own & permitted if permitted else own))
+
+
+def show_topology(root: str = "") -> tuple[str, ...]:
+    """Return the command whose output :func:`read_topology` understands.
+
+    It uses only what BusyBox also has.
+
+    Args:
+        root: The folder that holds ``sys`` and ``proc``; empty for the host's own.
+    """
+    return ("sh", "-c", _SCRIPT, "sh", root.rstrip("/"))
 
 
 def cpu_list(text: str) -> tuple[int, ...]:
-    """Return the numbers in a kernel CPU list such as ``0-3,8``."""
+    """Return the numbers in a kernel CPU list such as ``0-3,8``.
+
+    Raises:
+        ValueError: It is not such a list.
+    """
     numbers: list[int] = []
-    for part in filter(None, text.strip().split(",")):
+    for part in filter(None, text.strip("\0 \t\r\n").split(",")):
         first, _, last = part.partition("-")
         numbers.extend(range(int(first), int(last or first) + 1))
     return tuple(numbers)
 
 
-def read_topology(text: str) -> HostCpus:
-    """Return the online CPUs that a session may use, their siblings and NUMA nodes.
+def _cpu_mask(text: str) -> tuple[int, ...]:
+    """Return the numbers in a kernel CPU mask such as ``00000000,0000000f``."""
+    mask = 0
+    for word in text.strip().split(","):
+        mask = mask << 32 | int(word or "0", 16)
+    return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)
+
+
+def read_topology(text: str, root: str = "") -> HostCpus:
+    """Return the online CPUs that a session may use, and what they share.
 
     Args:
-        text: What :data:`SHOW_TOPOLOGY` printed.
+        text: What the command of :func:`show_topology` printed.
+        root: The folder that it was given.
 
     Raises:
-        ValueError: It names no CPU.
+        ValueError: It names no CPU that may be used.
     """
-    online: set[int] = set()
-    allowed: set[int] | None = None
-    siblings: dict[int, tuple[int, ...]] = {}
-    nodes: dict[int, int] = {}
-    for line in text.splitlines():
-        if found := re.fullmatch(r"cpu(\d+)/topology/thread_siblings_list:(.*)", line):
-            siblings[int(found[1])] = cpu_list(found[2])
-        elif found := re.fullmatch(r"cpu(\d+)/node(\d+)", line):
-            nodes[int(found[1])] = int(found[2])
-        elif line.startswith("online:"):
-            online = set(cpu_list(line.partition(":")[2]))
-        elif line.startswith("Cpus_allowed_list:"):
-            allowed = set(cpu_list(line.partition(":")[2]))
-    usable = tuple(sorted(online & allowed if online and allowed else online or allowed or ()))
-    if not usable:
-        raise ValueError("the host names no CPU")
-    return HostCpus(
-        online=usable,
-        siblings={cpu: siblings.get(cpu) or (cpu,) for cpu in usable},
-        nodes={cpu: nodes.get(cpu, 0) for cpu in usable},
+    return _Reading(_files(text, root.rstrip("/"))).cpus()
+
+
+def _files(text: str, root: str) -> dict[str, str]:
+    """Return the files in the text by their paths below the root; a folder's content is empty."""
+    found: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        path, colon, content = line.partition(":")
+        if path.startswith(("/", KERNEL_ALLOWS)):
+            lines = found.setdefault(path.removeprefix(root), [])
+            if colon:
+                lines.append(content.strip("\0\r"))
+    return {path: "\n".join(lines) for path, lines in found.items()}
+
+
+@dataclass(frozen=True)
+class _Speed:
+    """How fast the cores of a CPU's kind are; 0 where the host does not say.
+
+    ``kind`` is Intel's: 3 performance, 2 efficiency, 1 low power. Frequencies are in MHz.
+    """
+
+    capacity: int
+    kind: int
+    base: int
+    most: int
+
+    def alike(self, other: _Speed) -> bool:
+        """Whether the difference is one between favoured and other cores of the same design."""
+        mine = (self.capacity, self.base, self.most)
+        theirs = (other.capacity, other.base, other.most)
+        near = all(
+            max(a, b) <= min(a, b) * _ALIKE for a, b in zip(mine, theirs, strict=True) if a or b
+        )
+        return self.kind == other.kind and near
+
+
+_ALIKE = 1.1
+"""Frequencies of favoured cores differ by less than this ratio (hwloc assumes the same)."""
+_CORE_TYPES = {"core": 3, "atom": 2, "lowpower": 1}
+_BULLDOZER = ("21", "22")
+"""AMD's families in which two cores of a module are listed as thread siblings."""
+
+
+class _Reading:
+    """The files of one host, and what they say."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._files = files
+        self._exist = {
+            int(found[1]) for path in files if (found := re.match(rf"{CPU}/cpu(\d+)\b", path))
+        }
+
+    def cpus(self) -> HostCpus:
+        """Return the host's CPUs.
+
+        Raises:
+            ValueError: None may be used.
+        """
+        online = self._online()
+        groups = self._group
+        permitted = self._list(KERNEL_ALLOWS) or groups.cpus
+        here = self._list("/proc/self/status") or None
+        isolated = self._isolated(online)
+        # An ordinary process does not get isolated CPUs by itself; it may ask for them.
+        own = online if here is None else online & (set(here) | isolated)
+        usable = own if permitted is None else own & set(permitted)
+        if not usable:
+            raise ValueError(_no_cpu(online, here, permitted))
+        cpus = tuple(sorted(usable))
+        if groups.isolated:
+            isolated |= usable
+        nodes, memory = self._nodes(online)
+        return HostCpus(
+            online=cpus,
+            siblings=self._cores(cpus, online),
+            nodes={cpu: nodes[cpu] for cpu in cpus if cpu in nodes},
+            isolated=frozenset(isolated & usable),
+            kinds=self._kinds(cpus),
+            caches=self._caches(cpus),
+            packages=self._packages(cpus, online),
+            memory=memory,
+            refused=self._refused(online, usable, here, permitted),
+        )
+
+    def _get(self, path: str) -> str:
+        return self._files.get(path, "")
+
+    def _list(self, path: str) -> tuple[int, ...]:
+        """Return the CPUs in a list file; none where it is not there or not a list."""
+        first = self._get(path).partition("\n")[0]
+        try:
+            return cpu_list(first.partition(":")[2] or first)
+        except ValueError:
+            return ()
+
+    def _set(self, path: str, *, old: str = "") -> frozenset[int]:
+        """Return the CPUs in a ``…_list`` file, or in the mask that older kernels have only."""
+        for name in filter(None, (path, old)):
+            for listed, mask in ((f"{name}_list", name), (f"{name[:-3]}list", name)):
+                if listed.endswith("list") and listed in self._files:
+                    return frozenset(self._list(listed))
+                if mask in self._files:
+                    try:
+                        return frozenset(_cpu_mask(self._get(mask)))
+                    except ValueError:
+                        return frozenset()
+        return frozenset()
+
+    def _number(self, path: str) -> int:
+        """Return a file's number; 0 where it is not there."""
+        found = re.match(r"\s*(-?\d+)", self._get(path))
+        return int(found[1]) if found else 0
+
+    def _online(self) -> set[int]:
+        if listed := self._list(f"{CPU}/online"):
+            return set(listed) & self._exist if self._exist else set(listed)
+        if self._exist:
+            return {cpu for cpu in self._exist if self._get(f"{CPU}/cpu{cpu}/online") != "0"}
+        counted = re.findall(r"^cpu(\d+)", self._get("/proc/stat"), re.MULTILINE)
+        return set(map(int, counted)) or set(self._list("/proc/self/status"))
+
+    def _isolated(self, online: set[int]) -> set[int]:
+        found = {*self._list(f"{CPU}/isolated"), *self._list(f"{CPU}/nohz_full")}
+        return (found | set(self._group.isolated_by_partition)) & online
+
+    def _refused(
+        self,
+        online: set[int],
+        usable: set[int],
+        here: tuple[int, ...] | None,
+        permitted: tuple[int, ...] | None,
+    ) -> dict[int, str]:
+        """Return why CPUs of the host may not be used, by their numbers."""
+        reasons: dict[int, str] = dict.fromkeys(self._exist - online, "is offline")
+        for cpu in online - usable:
+            by_group = permitted is not None and cpu not in permitted
+            reasons[cpu] = (
+                "is not among the CPUs that the control group (cpuset) of this process allows"
+                if by_group or here is None
+                else "is not among the CPUs that this process was started on (taskset, or "
+                "CPUAffinity= of systemd)"
+            )
+        return reasons
+
+    def _cores(self, cpus: Iterable[int], online: set[int]) -> dict[int, tuple[int, ...]]:
+        vendor = self._get("/proc/cpuinfo")
+        family = re.search(r"^cpu family\s*:\s*(\d+)", vendor, re.MULTILINE)
+        modules = "AuthenticAMD" in vendor and family is not None and family[1] in _BULLDOZER
+        cores = {}
+        for cpu in cpus:
+            at = f"{CPU}/cpu{cpu}/topology"
+            core = self._set(f"{at}/core_cpus", old=f"{at}/thread_siblings") & online | {cpu}
+            if modules:
+                own = self._number(f"{at}/core_id")
+                core = {
+                    each
+                    for each in core
+                    if self._number(f"{CPU}/cpu{each}/topology/core_id") == own
+                }
+            cores[cpu] = tuple(sorted(core))
+        return cores
+
+    def _packages(self, cpus: Iterable[int], online: set[int]) -> dict[int, int]:
+        """Return each CPU's package, by the lowest of its CPUs: ids may be missing or repeated."""
+        found = {}
+        for cpu in cpus:
+            at = f"{CPU}/cpu{cpu}/topology"
+            package = self._set(f"{at}/package_cpus", old=f"{at}/core_siblings") & online
+            if package:
+                found[cpu] = min(package | {cpu})
+        return found
+
+    def _caches(self, cpus: Iterable[int]) -> dict[int, int]:
+        """Return each CPU's last-level cache of level 3, numbered by the lowest CPU from 0."""
+        lowest: dict[int, int] = {}
+        level = re.compile(rf"{CPU}/cpu(\d+)/cache/(index\d+)/level")
+        wanted = set(cpus)
+        for path, text in self._files.items():
+            found = level.fullmatch(path)
+            if found and text.strip() == "3" and int(found[1]) in wanted:
+                at = f"{CPU}/cpu{found[1]}/topology"
+                shared = self._set(f"{CPU}/cpu{found[1]}/cache/{found[2]}/shared_cpu_map")
+                # Some kernels leave the mask empty where a core has the cache for itself.
+                own = self._set(f"{at}/core_cpus", old=f"{at}/thread_siblings")
+                lowest[int(found[1])] = min(shared or own or {int(found[1])})
+        order = {first: number for number, first in enumerate(sorted(set(lowest.values())))}
+        return {cpu: order[first] for cpu, first in lowest.items()}
+
+    # NUMA nodes
+
+    def _nodes(self, online: set[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the node of each CPU, and the bytes of each node whose memory may be used."""
+        listed = set(self._list(f"{NODE}/online"))
+        folder = re.compile(rf"{NODE}/node(\d+)/")
+        named = {int(found[1]) for path in self._files if (found := folder.match(path))}
+        gpus = set(map(int, re.findall(r"Node:\s*(\d+)", self._get("/proc/driver/nvidia/gpus"))))
+        nodes: dict[int, int] = {}
+        memory: dict[int, int] = {}
+        for node in sorted((named & listed if listed else named) - gpus):
+            own = self._set(f"{NODE}/node{node}/cpumap")
+            if not own.isdisjoint(nodes):
+                continue  # Firmware that lists CPUs in several nodes: the first one counts.
+            nodes |= dict.fromkeys(own, node)
+            memory[node] = self._memory(f"{NODE}/node{node}/meminfo")
+        if not memory:
+            nodes, memory = dict.fromkeys(online, 0), {0: self._memory("/proc/meminfo")}
+        allowed = self._group.mems
+        if allowed is not None:
+            memory = {node: size for node, size in memory.items() if node in allowed}
+        return nodes, memory
+
+    def _memory(self, path: str) -> int:
+        found = re.search(r"MemTotal:\s*(\d+) kB", self._get(path))
+        return int(found[1]) * 1024 if found else 0
+
+    # Kinds of cores
+
+    def _kinds(self, cpus: tuple[int, ...]) -> tuple[CoreKind, ...]:
+        """Return the kinds of cores, the fastest first; none where the host tells no difference."""
+        speeds = self._speeds(cpus)
+        found: dict[_Speed, list[int]] = {}
+        for cpu, speed in speeds.items():
+            found.setdefault(speed, []).append(cpu)
+        found.pop(_Speed(0, 0, 0, 0), None)
+        ranked = sorted(found, key=lambda s: (s.capacity, s.kind, s.base, s.most), reverse=True)
+        designs: list[list[_Speed]] = []
+        for speed in ranked:
+            if designs and speed.alike(designs[-1][0]):
+                designs[-1].append(speed)
+            else:
+                designs.append([speed])
+        return tuple(
+            CoreKind(_kind_name(number, len(designs)), number, tuple(found[speed]))
+            for number, design in enumerate(designs)
+            for speed in design
+        )
+
+    def _speeds(self, cpus: tuple[int, ...]) -> dict[int, _Speed]:
+        types = {
+            cpu: rank
+            for name, rank in _CORE_TYPES.items()
+            for cpu in self._list(f"/sys/devices/cpu_{name}/cpus")
+        }
+        base = self._frequencies(cpus, "cpufreq/base_frequency", 1000)
+        if not any(base.values()):
+            base = self._frequencies(cpus, "acpi_cppc/nominal_freq", 1)
+        most = self._frequencies(cpus, "cpufreq/cpuinfo_max_freq", 1000)
+        capacity = {cpu: self._number(f"{CPU}/cpu{cpu}/cpu_capacity") for cpu in cpus}
+        if all(base[cpu] for cpu in cpus if most[cpu]):
+            for group in _by(base).values():
+                slowest = min(most[cpu] for cpu in group)
+                # Turbo of favoured cores makes no other kind of them.
+                if max(most[cpu] for cpu in group) < slowest * _ALIKE:
+                    most |= dict.fromkeys(group, slowest)
+                    if any(most.values()) and len({most[cpu] for cpu in group}) == 1:
+                        least = min(capacity[cpu] for cpu in group)
+                        capacity |= self._evened(group, least)
+        return {cpu: _Speed(capacity[cpu], types.get(cpu, 0), base[cpu], most[cpu]) for cpu in cpus}
+
+    def _evened(self, group: list[int], least: int) -> dict[int, int]:
+        """Return capacities of a group without what favoured cores have more, if they have."""
+        most = {self._number(f"{CPU}/cpu{cpu}/cpufreq/cpuinfo_max_freq") for cpu in group}
+        return dict.fromkeys(group, least) if len(most) > 1 else {}
+
+    def _frequencies(self, cpus: Iterable[int], name: str, divisor: int) -> dict[int, int]:
+        return {cpu: self._number(f"{CPU}/cpu{cpu}/{name}") // divisor for cpu in cpus}
+
+    # Control groups
+
+    @cached_property
+    def _group(self) -> _Group:
+        return _Group.found(self._files)
+
+
+def _by(values: Mapping[int, int]) -> dict[int, list[int]]:
+    groups: dict[int, list[int]] = {}
+    for cpu, value in values.items():
+        groups.setdefault(value, []).append(cpu)
+    return groups
+
+
+def _kind_name(number: int, kinds: int) -> Literal["performance", "efficiency", ""]:
+    if kinds == 1:
+        return ""
+    return "performance" if number == 0 else "efficiency"
+
+
+def _no_cpu(
+    online: set[int], here: tuple[int, ...] | None, permitted: tuple[int, ...] | None
+) -> str:
+    if not online:
+        return "the host names no CPU"
+    limits = " and ".join(
+        words
+        for words, allowed in (
+            ("the control group (cpuset) of this process", permitted),
+            ("the CPUs that this process was started on", here),
+        )
+        if allowed is not None
     )
+    return f"of the host's {len(online)} online CPUs, {limits} leave none"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What the control group of a process allows; None where no group says."""
+
+    cpus: tuple[int, ...] | None = None
+    mems: tuple[int, ...] | None = None
+    isolated: bool = False
+    isolated_by_partition: tuple[int, ...] = ()
+
+    @staticmethod
+    def found(files: Mapping[str, str]) -> _Group:
+        """Return the group that holds this process in the hierarchy that has cpusets.
+
+        Where the unified hierarchy's controller is off in the process's own group, the setting of
+        its nearest ancestor counts.
+        """
+        parted: tuple[int, ...] = ()
+        for mount, name, unified in _hierarchies(files):
+            cpus: tuple[int, ...] | None = None
+            mems: tuple[int, ...] | None = None
+            partition = ""
+            for folder in _folders(mount, name, unified=unified):
+                cpus = cpus or _allowed(files, folder, "cpus", unified=unified)
+                mems = mems or _allowed(files, folder, "mems", unified=unified)
+                partition = partition or files.get(f"{folder}/cpuset.cpus.partition", "")
+                parted = parted or _listed(files, folder, ("cpuset.cpus.isolated",)) or ()
+            if cpus is not None:
+                return _Group(cpus, mems, partition.strip() == "isolated", parted)
+        return _Group(isolated_by_partition=parted)
+
+
+_EFFECTIVE = ("cpuset.{}.effective", "cpuset.effective_{}", "effective_{}")
+_CONFIGURED = ("cpuset.{}", "{}")
+"""What the older hierarchy's groups are given: what is in effect lags behind CPU hotplug there."""
+
+
+def _allowed(
+    files: Mapping[str, str], folder: str, what: Literal["cpus", "mems"], *, unified: bool
+) -> tuple[int, ...] | None:
+    """Return the CPUs or memory nodes of a group; None where its folder does not say."""
+    names = (*_EFFECTIVE, *_CONFIGURED) if unified else (*_CONFIGURED, *_EFFECTIVE)
+    return _listed(files, folder, (name.format(what) for name in names))
+
+
+def _listed(files: Mapping[str, str], folder: str, names: Iterable[str]) -> tuple[int, ...] | None:
+    for name in names:
+        try:
+            if numbers := cpu_list(files.get(f"{folder}/{name}", "").partition("\n")[0]):
+                return numbers
+        except ValueError:
+            continue
+    return None
+
+
+def _folders(mount: str, name: str, *, unified: bool) -> Iterator[str]:
+    """Yield the folder of a group and, in the unified hierarchy, those of its ancestors."""
+    at = PurePosixPath(name)
+    for group in (at, *at.parents) if unified else (at,):
+        yield f"{mount}/{str(group).strip('/')}".rstrip("/")
+
+
+def _hierarchies(files: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
+    """Yield hierarchies of groups, the likeliest to hold this process's cpuset first.
+
+    Each is its mount point, the process's group there, and whether it is the unified hierarchy.
+    """
+    first: str | None = None
+    unified: str | None = None
+    for line in files.get("/proc/self/cgroup", "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, name = rest.partition(":")
+        if "cpuset" in controllers.split(","):
+            first = name
+        elif number == "0" and not controllers:
+            unified = name
+    mounts = [
+        (words[1], words[2], words[3].split(","))
+        for line in files.get("/proc/mounts", "").splitlines()
+        if len(words := line.split(" ")) > 3
+    ]
+    older = [
+        at for at, kind, how in mounts if kind == "cpuset" or (kind == "cgroup" and "cpuset" in how)
+    ]
+    newer = [at for at, kind, _ in mounts if kind == "cgroup2"]
+    if not mounts:
+        older, newer = ["/sys/fs/cgroup/cpuset", "/dev/cpuset"], ["/sys/fs/cgroup"]
+    named = files.get("/proc/self/cpuset", "").strip()
+    if first is not None:
+        yield from ((at, first, False) for at in older)
+    elif unified is not None:
+        yield from ((at, named or unified, True) for at in newer)
+    if named and first is None:
+        yield from ((at, named, True) for at in newer)
+        yield from ((at, named, False) for at in older)

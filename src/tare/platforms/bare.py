@@ -156,7 +156,7 @@ class Bare(Platform[BareOptions]):
             best,
             knobs=knobs,
             missing_knobs=missing,
-            max_vcpus=len(context.host.topology().online),
+            max_vcpus=len(context.host.topology().machines),
             own_cache=not no_own_cache,
             no_own_cache=no_own_cache,
             notes=(
@@ -204,9 +204,8 @@ class Bare(Platform[BareOptions]):
             link, around = await _joined(spec)
             kept, given = await _kept(context, options, spec, scheduled, held)
             log = spec.workdir / CONSOLE
-            cpus = granted_cpus(
-                context.host.topology().online, context.ledger, spec.cpus, spec.shape.vcpus
-            )
+            shared = spec.within or context.host.topology().roaming
+            cpus = granted_cpus(shared, context.ledger, spec.cpus, spec.shape.vcpus)
             process = await start_owned(
                 context.host,
                 context.ledger,

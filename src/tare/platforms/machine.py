@@ -105,6 +105,7 @@ class MachineSpec:
         uses_disk: Whether a workload of its batch uses a disk of the machine's own.
         keeps_memory: Whether it has to be kept to its shape's memory, page cache included, however
             its platform would have it.
+        within: The host CPUs that it may use where ``cpus`` is empty; empty: all.
     """
 
     name: str
@@ -119,6 +120,7 @@ class MachineSpec:
     own_address: bool = False
     uses_disk: bool = False
     keeps_memory: bool = False
+    within: tuple[int, ...] = ()
 
 
 class Machine(ABC):

@@ -60,7 +60,7 @@ async def calibrate(context: Context, name: str = "") -> Calibrated:
         name: What the run calls the host; empty where there is one.
     """
     began = time.monotonic()
-    cpu = context.host.topology().online[-1]
+    cpu = context.host.topology().machines[-1]
     found: list[Calibration] = []
     looks: dict[str, Callable[[Context, int], Awaitable[list[Calibration]]]] = {
         "counter": _timer,

@@ -33,6 +33,7 @@ from tare.run.remembered import keep, question
 from tare.run.runhost.booted import mark_of, marks
 from tare.run.setup import Grounds, RunSetup, platform_of
 from tare.run.toolbox import study_needs, study_toolbox
+from tare.study.cpu_choice import arranged
 from tare.study.guest_kernels import HOST, REALTIME, GuestKernels
 from tare.study.memory_held import held_at_once
 from tare.study.notes import ITSELF
@@ -43,6 +44,7 @@ from tare.study.switching import Switching
 
 if TYPE_CHECKING:
     from tare.run.runhost.contract import RunHost
+    from tare.study.host_cpus import HostCpus
     from tare.study.model import Study
 
 
@@ -317,8 +319,35 @@ def _boot_s(setup: Grounds, study: Study, arm: str) -> float:
 
 def plan_study(setup: Grounds, study: Study, seed: int, facts: Mapping[str, ArmFacts]) -> Plan:
     """Plan ``study`` for its hosts."""
-    hosts = {name: HostFacts(each.cpus, each.boot_s) for name, each in setup.run_hosts.items()}
+    hosts = {
+        name: HostFacts(arranged_cpus(study, name, each.cpus), each.boot_s)
+        for name, each in setup.run_hosts.items()
+    }
     return make_plan(study, seed, facts, hosts, setup.workloads)
+
+
+def arranged_cpus(study: Study, host: str, cpus: HostCpus) -> HostCpus:
+    """Return the CPUs of a study's host with those for machines.
+
+    Raises:
+        InputError: What the study asks for of them cannot be had.
+    """
+    return arranged(cpus, study.choice_of(host), study.vcpus_on(host), host)
+
+
+def arranging_of(study: Study, host: str) -> Callable[[HostCpus], HostCpus]:
+    """Return what arranges the CPUs of a host, and leaves those unchanged that lack what is asked.
+
+    A host that was booted otherwise may show its kernel fewer CPUs, as Xen does.
+    """
+
+    def arrange(cpus: HostCpus) -> HostCpus:
+        try:
+            return arranged_cpus(study, host, cpus)
+        except InputError:
+            return cpus
+
+    return arrange
 
 
 def is_realtime(setup: Grounds, study: Study) -> bool:

@@ -65,8 +65,8 @@ async def host_sampler(
         apart: CPUs that it is to keep off, as far as there are others.
         name: The study's name of a host beside the arm's own.
     """
-    online = context.host.topology().online
-    cpus = tuple(cpu for cpu in online if cpu not in apart) or online
+    host = context.host.topology()
+    cpus = host.beside(apart) or host.online
     watch = HostSampler(name)
     try:
         process = await start_owned(

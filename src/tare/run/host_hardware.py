@@ -72,8 +72,8 @@ class HostHardware:
             await self._lose(str(error) or type(error).__name__)
 
     async def _start(self, context: Context, lists: Sequence[str]) -> None:
-        online = context.host.topology().online
-        cpus = tuple(cpu for cpu in online if cpu not in self._apart) or online
+        host = context.host.topology()
+        cpus = host.beside(self._apart) or host.online
         self._process = await start_owned(
             context.host, context.ledger, [str(context.host_agent), "count", *lists], cpus=cpus
         )

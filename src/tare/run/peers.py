@@ -299,8 +299,9 @@ async def started_origin(
 
 def outside_cpus(context: Context, like: MachineSpec) -> tuple[int, ...]:
     """Return the CPUs that a machine was not given, or all where there are no others."""
-    online = context.host.topology().online
-    return tuple(cpu for cpu in online if cpu not in like.cpus) or online
+    cpus = context.host.topology()
+    free = tuple(cpu for cpu in cpus.machines if cpu not in like.cpus)
+    return free or cpus.beside(like.cpus) or cpus.online
 
 
 def shared_out(

@@ -93,6 +93,7 @@ def spec_at(
         role,
         site.prepared.toolbox,
         uses_disk=uses_disk,
+        within=() if cpus or site is not place.home else place.batch.placement.within,
     )
     if place.connection is None:
         return spec

@@ -18,10 +18,10 @@ from tare.events.model import Kind
 from tare.hosts.local import LocalHost
 from tare.registry import installed
 from tare.run.account import NOTHING_COMPARED, nothing_compared
-from tare.run.checking import check_arms, described, facts_of, plan_study
+from tare.run.checking import arranged_cpus, check_arms, described, facts_of, plan_study
 from tare.run.host_access import lines_for_plan, require_allowed
 from tare.run.room import assumed_memory, found_memory, require_room
-from tare.run.runhost.assumed import Believed, assumed_host, believed
+from tare.run.runhost.assumed import AssumedHost, Believed, assumed_host, believed
 from tare.run.session import agent_path, inspection_setup
 from tare.run.setup import Grounds, Unasked
 from tare.run.swaps.looking import boots_by_itself, look
@@ -29,6 +29,8 @@ from tare.run.swaps.words import session_lines
 from tare.run.toolbox import require_additions, study_needs
 from tare.skips import LeftOut, lines_of
 from tare.study.cells import Batch, Cell, cell_label, work_words
+from tare.study.cpu_choice import numbers_in
+from tare.study.host_cpus import HostCpus
 from tare.study.plan import Plan, Skip
 from tare.study.quantities import format_duration
 from tare.study.sessions import part_of
@@ -111,7 +113,7 @@ async def _unasked(
     parts = installed()
     cpus = here.topology()
     hosts = {
-        name: assumed_host(spec, study.lab, parts.platforms, cpus)
+        name: _with_cpus(assumed_host(spec, study.lab, parts.platforms, cpus), study, name)
         for name, spec in study.computers.items()
     }
     grounds = Unasked(hosts, parts.workloads)
@@ -125,6 +127,14 @@ async def _unasked(
     outlook = _outlook(grounds, study, source, seed, remembered)
     await require_room(study, outlook.plan, grounds, assumed_memory(study), here)
     return replace(outlook, assumed=assumed)
+
+
+def _with_cpus(host: AssumedHost, study: Study, name: str) -> AssumedHost:
+    """Return a host with the CPUs that the study chooses, as far as its CPUs are known."""
+    if not host.assumed:
+        return replace(host, cpus=arranged_cpus(study, name, host.cpus))
+    named = numbers_in(study.choice_of(name))
+    return replace(host, cpus=HostCpus(online=named)) if named else host
 
 
 async def _probed_in_sessions(study: Study, source: StudySource, seed: int | None) -> Outlook:

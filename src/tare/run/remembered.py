@@ -20,8 +20,8 @@ from tare.hosts.ledger.ledger import state_dir
 from tare.images.cache import KEPT_DAYS, key_of
 from tare.platforms.contract import Verdict
 from tare.run.versions import tare_version
+from tare.study.host_cpus import HostCpus
 from tare.study.memory_held import held_at_once
-from tare.study.placement import HostCpus
 
 if TYPE_CHECKING:
     from tare.run.runhost.contract import PlannedHost
@@ -114,7 +114,9 @@ def keep(host: PlannedHost, answers: Mapping[str, Verdict]) -> None:
         answers: What was found, by :func:`question`.
     """
     now = time.time()
-    known = recall(host.name) or RememberedHost(now, AFAR, host.cpus)
+    # Which of them machines get is the study's choice, and the next study may choose otherwise.
+    cpus = replace(host.cpus, measured=(), housekeeping=())
+    known = recall(host.name) or RememberedHost(now, AFAR, cpus)
     lately = {key: found for key, found in known.arms.items() if now - found.at < KEPT_DAYS * 86400}
     new = {key: Found(verdict, now) for key, verdict in answers.items()}
     _write(
@@ -123,7 +125,7 @@ def keep(host: PlannedHost, answers: Mapping[str, Verdict]) -> None:
             known,
             at=now,
             boot=_boot() if host.here else AFAR,
-            cpus=host.cpus,
+            cpus=cpus,
             hypervisor=host.hypervisor,
             arms={**lately, **new},
         ),

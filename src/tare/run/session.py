@@ -26,6 +26,7 @@ from tare.platforms.linux.preflight import preflight, watch_load
 from tare.registry import installed
 from tare.run.cache_wait import GivesWay, giving_way
 from tare.run.calibrating import calibrate
+from tare.run.checking import arranged_cpus, arranging_of
 from tare.run.host_facts import facts_afar, host_facts
 from tare.run.runhost.contract import LocalRunHost, RunHost
 from tare.run.setup import Decide, Decision, RunSetup, StudySource
@@ -198,7 +199,10 @@ async def _run_host_of(
                 opening = _afar(spec, run, ledger, say, holds if hold else None)
             else:
                 opening = _here(spec, study.lab, ledger, say)
-            run_hosts[name] = await held.enter_async_context(opening)
+            run_hosts[name] = run_host = await held.enter_async_context(opening)
+            arranged_cpus(study, name, run_host.cpus)
+            if not run_host.emulated:
+                run_host.context.host.arrange(arranging_of(study, name))
         yield run_hosts
 
 

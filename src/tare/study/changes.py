@@ -31,6 +31,8 @@ class Changes:
         scenarios: The scenarios to keep.
         blocks: How many blocks to run, no fewer and no more.
         values: ``KEY=VALUE`` each: a dotted path into the study, and YAML.
+        cpus: The CPUs for machines, whatever the study and the hosts file say; empty: as they say.
+        housekeeping: The same for everything else.
     """
 
     host: str = ""
@@ -39,6 +41,14 @@ class Changes:
     scenarios: tuple[str, ...] = ()
     blocks: int | None = None
     values: tuple[str, ...] = ()
+    cpus: str = ""
+    housekeeping: str = ""
+
+    @property
+    def chosen_cpus(self) -> dict[str, str]:
+        """The CPUs that are given, by the key of a study that says the same."""
+        given = {"cpus": self.cpus, "housekeeping": self.housekeeping}
+        return {key: words for key, words in given.items() if words}
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -49,6 +59,8 @@ class Changes:
             ("--workload", ",".join(self.workloads)),
             ("--scenario", ",".join(self.scenarios)),
             ("--blocks", "" if self.blocks is None else str(self.blocks)),
+            ("--cpus", self.cpus),
+            ("--housekeeping", self.housekeeping),
         ]
         return tuple(f"{option} {shlex.quote(value)}" for option, value in told if value)
 
@@ -95,6 +107,8 @@ def change(data: Mapping[str, Any], changes: Changes) -> Changed:
         option = f"--blocks {changes.blocks}"
         _write(changed, ("blocks", "least"), changes.blocks, option)
         _write(changed, ("blocks", "most"), changes.blocks, option)
+    for key, words in changes.chosen_cpus.items():
+        _choose_cpus(changed, key, words)
     for text in changes.values:
         _set(changed, text)
     if changes.arms:
@@ -114,6 +128,20 @@ def _move(changed: Changed, host: str) -> None:
             arm.pop("on", None)
     changed.data["host"] = host
     changed.options["host",] = f"--host {host}"
+
+
+def _choose_cpus(changed: Changed, key: str, words: str) -> None:
+    """Have all hosts that the study describes use these CPUs."""
+    hosts = changed.data.get("hosts")
+    each = list(hosts.values()) if isinstance(hosts, dict) else []
+    for host in (changed.data.get("host"), *each):
+        if isinstance(host, dict):
+            host.pop(key, None)
+    plain, problems = parse_value(words, (key,))
+    option = f"--{key} {words}"
+    changed.problems += [Problem(each.message, each.path, option=option) for each in problems]
+    if not problems:
+        _write(changed, (key,), plain, option)
 
 
 # One value

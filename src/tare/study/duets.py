@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tare.study.cells import Batch, Cell, cell_label
-from tare.study.placement import HostCpus, chosen_cpus
+from tare.study.host_cpus import HostCpus
+from tare.study.placement import chosen_cpus
 
 if TYPE_CHECKING:
     from tare.study.kinds import Kind
@@ -152,7 +153,7 @@ def _cores(
     spare = any(kinds[cell.kind].realtime for cell in first.cells)
     if len(chosen) < ARMS * count or len(cores) < ARMS * count:
         each = "one" if count == 1 else f"{count}"
-        have = len({cpus.core(cpu) for cpu in cpus.online})
+        have = len({cpus.core(cpu) for cpu in cpus.machines})
         return (), f"a duet needs {ARMS * count} cores, {each} for each arm; this host has {have}"
     if len({cpus.node(cpu) for cpu in chosen}) > 1:
         return (), f"a duet needs {ARMS * count} cores on one NUMA node, which this host has not"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from tare.study.cpu_choice import Cores, CpuChoice, CpuWords
 from tare.study.forms import PACKAGE, absolute_path, host_alone
 from tare.study.jumping import jump_text
 from tare.study.lab_nodes import Uneven, cpus_by_node
@@ -186,7 +187,33 @@ class Login(Part):
         return self
 
 
-class HostSpec(Login):
+class CpuKeys(Part):
+    """Which CPUs of a host are used, as a study and a host's description say it."""
+
+    cpus: CpuWords | None = Field(
+        None,
+        description="The host's CPUs that machines run on, all of one kind of core: numbers like "
+        "`[2, 3]` or `2-5,8`, a NUMA node like `{node: 1}`, or an L3 cache like `{l3: 0}` (counted "
+        "from 0 by the lowest CPU). All that Tare may use when left out.",
+    )
+    housekeeping: CpuWords | None = Field(
+        None,
+        description="The host's CPUs for all that is not a machine's vCPU, written like `cpus`; "
+        "machines are not placed on them. All other CPUs when left out.",
+    )
+    cores: Cores | None = Field(
+        None,
+        description="On a host with several kinds of cores, the kind that all machines run on: "
+        "`performance` or `efficiency`. The fastest kind that has enough CPUs when left out.",
+    )
+
+    @property
+    def choice(self) -> CpuChoice:
+        """What was asked for of the host's CPUs."""
+        return CpuChoice(self.cpus or "", self.housekeeping or "", self.cores)
+
+
+class HostSpec(Login, CpuKeys):
     """The computer that machines run on: its name, or how it is reached over SSH."""
 
     model_config = ConfigDict(json_schema_extra=_or_name)
@@ -220,6 +247,8 @@ class HostSpec(Login):
                 )
             return {"kind": data}
         if isinstance(data, Mapping) and data and "kind" not in data:
+            if data.get("ssh") is None and data.keys() <= CpuKeys.model_fields.keys():
+                return {**data, "kind": "local"}
             if data.get("ssh") is None:
                 raise ValueError("name the host, as in {ssh: NAME}, or write `local` or `lab`")
             return {**data, "kind": "ssh"}
@@ -230,7 +259,8 @@ class HostSpec(Login):
         if (self.kind == "ssh") != (self.ssh is not None):
             raise ValueError("name the host, as in {ssh: NAME}, or write `local` or `lab`")
         if self.kind != "ssh":
-            extra = sorted(self.model_fields_set - {"kind", "ssh"} - _unset(self))
+            fit = {"kind", "ssh", *CpuKeys.model_fields}
+            extra = sorted(self.model_fields_set - fit - _unset(self))
             if extra:
                 raise ValueError(f"`{extra[0].replace('_', '-')}` is of use with `ssh` only")
         return self

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,16 @@ class KnownHosts:
     path: Path
     hosts: Mapping[str, Any] = field(default_factory=dict)
     hypervisors: Mapping[str, Any] = field(default_factory=dict)
+
+    def without(self, keys: Collection[str]) -> KnownHosts:
+        """Return the same computers without what is said of them under some keys."""
+        hosts = {
+            name: {key: value for key, value in said.items() if key not in keys}
+            if isinstance(said, Mapping)
+            else said
+            for name, said in self.hosts.items()
+        }
+        return replace(self, hosts=hosts)
 
 
 def hosts_path() -> Path:

@@ -10,8 +10,9 @@ from tare.study.shape import SPARE, SPARED_CPUS, spare_vcpus
 
 if TYPE_CHECKING:
     from tare.study.cells import Cell
+    from tare.study.host_cpus import HostCpus
     from tare.study.model import WorkloadSpec
-    from tare.study.placement import HostCpus, Placement
+    from tare.study.placement import Placement
     from tare.study.scenario import Scenario
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tare.study.placement import HostCpus, Placement
+from tare.study.host_cpus import HostCpus
+from tare.study.placement import Placement
 from tare.study.platform_options import PlatformOptions, WantedScheduling
 
 
@@ -74,8 +75,11 @@ def starved_host(
 def _crowded_out(
     options: PlatformOptions, placement: Placement, vcpus: int, cpus: HostCpus, others: int
 ) -> str:
+    if not options.beside_vcpus:
+        return ""
+    all_cpus = set(cpus.housekeeping or cpus.online)
     machines = [placement.subject[:vcpus], *(each.cpus[:others] for each in placement.neighbours)]
-    if not options.beside_vcpus or not any(set(cpus.online) <= set(own) for own in machines):
+    if not any(len(own) >= len(all_cpus) and all_cpus <= set(own) for own in machines):
         return ""
     first = options.beside_vcpus[0]
     return (

@@ -87,6 +87,7 @@ def parse_study(
         InputError: As of :func:`load_study`.
     """
     known = KnownHosts(hosts_path()) if hosts is None else hosts
+    known = known.without(changes.chosen_cpus) if changes.chosen_cpus else known
 
     def build(data: Mapping[str, Any]) -> tuple[Study | None, Findings]:
         findings = Findings()

@@ -26,7 +26,8 @@ from pydantic import (
 from tare.study.baselines import alike
 from tare.study.blocks import FEWEST_BLOCKS_FOR_A_VERDICT, SMOKE_RUN, Blocks
 from tare.study.checking import shown, suggestion
-from tare.study.hosting import HostSpec, LabSpec, Part, or_list_of_names
+from tare.study.cpu_choice import CpuChoice
+from tare.study.hosting import CpuKeys, HostSpec, LabSpec, Part, or_list_of_names
 from tare.study.names import Slug
 from tare.study.platform_options import PlatformOptions
 from tare.study.quantities import Confidence, Duration
@@ -184,7 +185,7 @@ class WorkloadSpec(Part):
     )
 
 
-class StudyFrame(Spreadable):
+class StudyFrame(Spreadable, CpuKeys):
     """What a study says once, for all its arms, scenarios and workloads."""
 
     study: Slug = Field(description="Short name: lower-case letters, digits, `-`, `_`, `.`.")
@@ -377,6 +378,20 @@ class Study(StudyFrame):
     def host_of(self, arm: str) -> str:
         """Return the name of the host that an arm runs on; empty where there is only one."""
         return self.arms[arm].on or ""
+
+    def choice_of(self, host: str) -> CpuChoice:
+        """Return what is asked for of a host's CPUs: its own keys go before the study's."""
+        return self.computers[host].choice.over(self.choice)
+
+    def vcpus_on(self, host: str) -> int:
+        """Return how many vCPUs the largest subject on a host has, whatever CPUs it has."""
+        counts = [
+            self.vcpus_of(arm, name, 1)
+            for arm in self.arms
+            if self.host_of(arm) == host
+            for name in self.scenarios
+        ]
+        return max(counts, default=1)
 
     def shape_of(self, arm: str) -> Shape:
         """Return the machine size of an arm: its own, or else the study's."""

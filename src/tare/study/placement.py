@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import TareError
+from tare.study.host_cpus import HostCpus
 
 if TYPE_CHECKING:
     from tare.study.scenario import Cluster, Companion, Neighbours, Scenario, Where
@@ -14,29 +15,6 @@ if TYPE_CHECKING:
 
 class Unplaceable(TareError):
     """A scenario that this host or platform cannot arrange; the message is the reason."""
-
-
-@dataclass(frozen=True)
-class HostCpus:
-    """The CPUs a host offers to this process.
-
-    Args:
-        online: CPU numbers that may be used, ascending.
-        siblings: For each CPU, all hardware threads of its core, itself included.
-        nodes: For each CPU, its NUMA node.
-    """
-
-    online: tuple[int, ...]
-    siblings: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    nodes: Mapping[int, int] = field(default_factory=dict)
-
-    def core(self, cpu: int) -> frozenset[int]:
-        """Return the usable CPUs that share a core with ``cpu``, itself included."""
-        return frozenset(self.siblings.get(cpu, (cpu,))) & frozenset(self.online) | {cpu}
-
-    def node(self, cpu: int) -> int:
-        """Return the NUMA node of ``cpu``; 0 where the host does not say."""
-        return self.nodes.get(cpu, 0)
 
 
 @dataclass(frozen=True)
@@ -78,6 +56,7 @@ class Placement:
         notes: How the scenario was adapted to this host, one sentence each.
         cluster: The cluster that subject and companions are, where they are one.
         link: The speed of the link to what is outside, in bits per second; None: no limit.
+        within: The host CPUs for machines that are not pinned; empty: all.
     """
 
     subject: tuple[int, ...] = ()
@@ -86,6 +65,7 @@ class Placement:
     notes: tuple[str, ...] = ()
     cluster: Cluster | None = None
     link: float | None = None
+    within: tuple[int, ...] = ()
 
     @property
     def subject_memory(self) -> int | None:
@@ -96,25 +76,32 @@ class Placement:
 
 
 def place(
-    scenario: Scenario, cpus: HostCpus, vcpus: int, can_pin: bool, host: str = ""
+    scenario: Scenario,
+    cpus: HostCpus,
+    vcpus: int,
+    can_pin: bool,
+    host: str = "",
+    memory: int = 0,
 ) -> Placement:
     """Choose host CPUs for the roles of a scenario.
 
-    A pinned subject gets the last CPUs, one per core and on one NUMA node as far as there are
-    enough, so that the first CPU, where a kernel does most of its housekeeping, stays free.
+    A pinned subject gets isolated CPUs first, then the last ones: one per core, and on a NUMA node
+    that has enough of them and of memory, where there is one. The first CPU, where a kernel does
+    most of its housekeeping, is used last.
 
     Args:
         scenario: What is wanted.
-        cpus: The host's CPUs.
+        cpus: The CPUs of the host that carries the arm.
         vcpus: How many vCPUs the subject has.
         can_pin: Whether the platform binds vCPUs to CPUs.
         host: The name of the arm's host, for machines that are to run on another one.
+        memory: How much memory the subject has, in bytes.
 
     Raises:
         Unplaceable: It cannot be arranged; the message says what is lacking.
     """
     notes: list[str] = []
-    subject = _subject(scenario, cpus, vcpus, can_pin, notes)
+    subject = _subject(scenario, cpus, vcpus, can_pin, notes, memory)
     neighbours: list[NeighbourPlacement] = []
     for wanted in scenario.neighbours:
         count = _count(wanted, cpus, vcpus, notes)
@@ -133,7 +120,15 @@ def place(
     )
     companions += _slaves(scenario, host, cpus, subject, vcpus, can_pin, notes)
     told = tuple(notes)
-    return Placement(subject, tuple(neighbours), companions, told, scenario.cluster, scenario.link)
+    return Placement(
+        subject,
+        tuple(neighbours),
+        companions,
+        told,
+        scenario.cluster,
+        scenario.link,
+        cpus.within,
+    )
 
 
 def _slaves(
@@ -192,60 +187,104 @@ def _companion(
 
 
 def _subject(
-    scenario: Scenario, cpus: HostCpus, vcpus: int, can_pin: bool, notes: list[str]
+    scenario: Scenario, cpus: HostCpus, vcpus: int, can_pin: bool, notes: list[str], memory: int
 ) -> tuple[int, ...]:
     if scenario.subject.cpus == "any":
         return ()
     if not can_pin:
         raise Unplaceable("needs vCPUs bound to host CPUs, which this platform cannot do here")
-    if vcpus > len(cpus.online):
+    if vcpus > len(cpus.machines):
         raise Unplaceable(
-            f"needs {_cpus(vcpus)} to bind {vcpus} vCPUs to; this host has {len(cpus.online)}"
+            f"needs {_cpus(vcpus)} to bind {vcpus} vCPUs to; {_has(cpus, len(cpus.machines))}"
         )
-    chosen = _choose(cpus, vcpus)
-    if cpus.online[0] in chosen:
+    chosen = _choose(cpus, vcpus, memory)
+    taken = set(chosen)
+    if cpus.online[0] in taken and len(cpus.online) == vcpus:
         notes.append(
             f"the subject takes {'the only CPU' if vcpus == 1 else f'all {vcpus} CPUs'} of this "
             "host, and shares with everything else that runs on it"
         )
-    if any(cpus.core(cpu) & set(chosen) - {cpu} for cpu in chosen):
+    elif cpus.online[0] in taken:
+        notes.append(
+            f"the subject takes CPU {cpus.online[0]} too, where the host's kernel does most of its "
+            "own work: no other CPU is left for it"
+        )
+    if any(cpus.core(cpu) & taken - {cpu} for cpu in chosen):
         notes.append("some of the subject's vCPUs share a core: the host has too few cores")
+    if cpus.isolated and (plain := sum(cpu not in cpus.isolated for cpu in chosen)):
+        which = "none" if plain == vcpus else f"{vcpus - plain} of {vcpus}"
+        notes.append(f"{which} of the subject's CPUs is isolated: too few isolated CPUs are free")
+    if len(spread := sorted({cpus.node(cpu) for cpu in chosen})) > 1:
+        words = ", ".join(map(str, spread))
+        notes.append(f"the subject's CPUs are on NUMA nodes {words}: no node has enough cores")
+    elif memory and (size := cpus.memory.get(spread[0])) is not None and size < memory:
+        notes.append(f"NUMA node {spread[0]} of the subject's CPUs has too little memory for it")
     return chosen
+
+
+def _has(cpus: HostCpus, count: int) -> str:
+    """Say how many CPUs there are for machines."""
+    if not cpus.measured:
+        return f"this host has {count}"
+    return f"of this host's {len(cpus.online)} CPUs {count} are for machines"
 
 
 def chosen_cpus(cpus: HostCpus, count: int) -> tuple[int, ...]:
     """Return as many CPUs as that, or all there are: the best to measure on, ascending."""
-    return _choose(cpus, min(count, len(cpus.online)))
+    return _choose(cpus, min(count, len(cpus.machines)), 0)
 
 
-def _choose(cpus: HostCpus, count: int) -> tuple[int, ...]:
-    housekeeping = cpus.core(cpus.online[0])
+def _choose(cpus: HostCpus, count: int, memory: int) -> tuple[int, ...]:
+    """Return the best CPUs to measure on, ascending; see :func:`place` for what is best."""
+    first, home = cpus.online[0], _home(cpus, count, memory)
+    ranked = sorted(
+        (cpu for cpu in cpus.machines if cpu != first),
+        key=lambda cpu: (
+            cpu not in cpus.isolated,
+            cpus.node(cpu) != home,
+            cpu in cpus.first_core,
+            -cpu,
+        ),
+    )
     chosen: list[int] = []
-    while len(chosen) < count:
-        taken = frozenset[int]().union(*(cpus.core(cpu) for cpu in chosen))
-        home = cpus.node(chosen[0]) if chosen else cpus.node(cpus.online[-1])
-        chosen.append(
-            min(
-                (cpu for cpu in cpus.online if cpu not in chosen),
-                key=lambda cpu: (
-                    cpu == cpus.online[0],
-                    cpu in taken,
-                    cpus.node(cpu) != home,
-                    cpu in housekeeping,
-                    -cpu,
-                ),
-            )
-        )
-    return tuple(sorted(chosen))
+    cores: set[frozenset[int]] = set()
+    shared: list[int] = []
+    for cpu in ranked:
+        if (core := cpus.core(cpu)) in cores:
+            shared.append(cpu)
+        else:
+            cores.add(core)
+            chosen.append(cpu)
+    last = [first] if first in cpus.machines else []
+    return tuple(sorted((*chosen, *shared, *last)[:count]))
+
+
+def _home(cpus: HostCpus, count: int, memory: int) -> int:
+    """Return the NUMA node that suits a machine best; of nodes that suit alike, the last one."""
+    by_node: dict[int, list[int]] = {}
+    for cpu in cpus.machines:
+        by_node.setdefault(cpus.node(cpu), []).append(cpu)
+
+    def merit(node: int) -> tuple[bool, ...]:
+        own = [cpu for cpu in by_node[node] if cpu != cpus.online[0]]
+        isolated = {cpus.core(cpu) for cpu in own if cpu in cpus.isolated}
+        cores = {cpus.core(cpu) for cpu in own}
+        holds = not cpus.memory or cpus.memory.get(node, -1) >= memory
+        roomy = len(isolated) >= count, len(cores - {cpus.first_core}) >= count
+        return (*roomy[:1], holds, roomy[1], len(cores) >= count, len(own) >= count, bool(isolated))
+
+    return max(by_node, key=lambda node: (*merit(node), node))
 
 
 def _count(wanted: Neighbours, cpus: HostCpus, vcpus: int, notes: list[str]) -> int:
     if isinstance(wanted.count, int):
         return wanted.count
-    count = max(1, len(cpus.online) - vcpus)
+    count = max(1, len(cpus.machines) - vcpus)
+    where = "a host of" if not cpus.measured else "the"
     notes.append(
-        f"{count} {wanted.load} neighbour{'s' if count > 1 else ''} to fill a host of "
-        f"{_cpus(len(cpus.online))} beside {vcpus} vCPU{'s' if vcpus > 1 else ''} of the subject"
+        f"{count} {wanted.load} neighbour{'s' if count > 1 else ''} to fill {where} "
+        f"{_cpus(len(cpus.machines))}{' for machines' if cpus.measured else ''} "
+        f"beside {vcpus} vCPU{'s' if vcpus > 1 else ''} of the subject"
     )
     return count
 
@@ -260,22 +299,30 @@ def _pool(where: Where, cpus: HostCpus, subject: tuple[int, ...], can_pin: bool)
         )
     if where == "same":
         return subject
-    others = [cpu for cpu in cpus.online if cpu not in subject]
-    beside = {sibling for cpu in subject for sibling in cpus.core(cpu)}
+    own = set(subject)
+    others = [cpu for cpu in cpus.machines if cpu not in own]
+    shared = frozenset[int]().union(*map(cpus.core, subject))
     nodes = {cpus.node(cpu) for cpu in subject}
     if where == "sibling":
-        pool = [cpu for cpu in others if cpu in beside]
+        pool = [cpu for cpu in others if cpu in shared]
         lacking = "a second hardware thread on the subject's core; this host offers none"
     elif where == "other-node":
         pool = [cpu for cpu in others if cpus.node(cpu) not in nodes]
         lacking = "a second NUMA node; this host offers one"
     else:
         # Another core is the purer "other"; its own sibling and the first CPU come last.
-        pool = sorted(others, key=lambda cpu: (cpu in beside, cpu == cpus.online[0], -cpu))
-        lacking = f"a CPU beside the subject's; this host has {_cpus(len(cpus.online))}"
+        first = cpus.online[0]
+        pool = sorted(others, key=lambda cpu: (cpu in shared, cpu == first, -cpu))
+        lacking = f"a CPU beside the subject's; {_has_cpus(cpus)}"
     if not pool:
         raise Unplaceable(f"needs {lacking}")
     return tuple(pool)
+
+
+def _has_cpus(cpus: HostCpus) -> str:
+    if not cpus.measured:
+        return f"this host has {_cpus(len(cpus.online))}"
+    return f"machines have {_cpus(len(cpus.measured))} of this host"
 
 
 def _rotated(pool: Sequence[int], by: int) -> tuple[int, ...]:

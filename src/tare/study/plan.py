@@ -10,15 +10,17 @@ from pydantic import BaseModel
 
 from tare.errors import InputError
 from tare.study.cells import Batch, Cell, cell_id
+from tare.study.cpu_choice import described
 from tare.study.duets import exchanged, expected_s, in_one_order, paired
 from tare.study.guest_kernels import GuestKernels, KernelChoice, choose_kernel
+from tare.study.host_cpus import HostCpus
 from tare.study.kinds import Kind, few_vcpus, noting_ends, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.memory_held import cached_beyond, little_memory
 from tare.study.model import Study, WorkloadSpec
 from tare.study.notes import one_kernel_note, other_shape_note
 from tare.study.order import in_order
-from tare.study.placement import HostCpus, Unplaceable, place
+from tare.study.placement import Unplaceable, place
 from tare.study.quantities import format_size
 from tare.study.releases import Release
 from tare.study.releasing import release_notes, unfit_release
@@ -150,7 +152,7 @@ class Plan:
         apart = self._apart if self.study.sessions is None else ()
         kernel = (self.chosen.note,) if self.chosen.note else ()
         first = (*self._other_shapes, *apart, *self._one_kernel, *kernel)
-        return tuple(dict.fromkeys((*first, *releases, *self.beyond, *adapted)))
+        return tuple(dict.fromkeys((*first, *releases, *self.beyond, *self._cpus, *adapted)))
 
     def kernel_of(self, arm: str) -> str | None:
         """Return the kernel an arm boots: one for all that are compared; None: the default."""
@@ -165,6 +167,16 @@ class Plan:
     def _one_kernel(self) -> tuple[str, ...]:
         fragile = [arm for arm in self.plain if arm not in self.live]
         return (one_kernel_note(fragile, self.live),) if self.plain else ()
+
+    @property
+    def _cpus(self) -> tuple[str, ...]:
+        """Which CPUs of each host machines get, one sentence each; none where they get all."""
+        used = dict.fromkeys(batch.host for batch in self.batches)
+        return tuple(
+            f"CPUs of {name or 'the host'}: {sentence}"
+            for name in used
+            for sentence in described(self.hosts[name].cpus)
+        )
 
     @property
     def _apart(self) -> tuple[str, ...]:
@@ -264,7 +276,7 @@ def make_plan(
     chosen = _kernel_choice(study, facts, kinds)
     for arm in study.arms:
         cpus = hosts[study.host_of(arm)].cpus
-        reason = _arm_lacks(study, arm, facts[arm], len(cpus.online))
+        reason = _arm_lacks(study, arm, facts[arm], cpus)
         if reason := reason or chosen.skipped.get(arm, ""):
             skipped.append(Skip(arm, None, None, reason))
             continue
@@ -273,7 +285,7 @@ def make_plan(
             for label in study.workloads
             if label in facts[arm].lacks
         ]
-        skipped += _skipped_workloads(study, arm, kinds, len(cpus.online))
+        skipped += _skipped_workloads(study, arm, kinds, cpus)
         for scenario in study.scenarios:
             planned = _batch(study, arm, scenario, facts[arm], cpus, kinds)
             if isinstance(planned, Skip):
@@ -314,11 +326,17 @@ def _kernel_choice(
     )
 
 
-def _arm_lacks(study: Study, arm: str, facts: ArmFacts, host_cpus: int) -> str:
+def _vcpus(study: Study, arm: str, scenario: str, cpus: HostCpus) -> int:
+    """Return how many vCPUs a subject has: only pinned ones can use isolated CPUs."""
+    pinned = study.scenarios[scenario].subject.cpus == "pinned"
+    return study.vcpus_of(arm, scenario, len(cpus.machines if pinned else cpus.roaming))
+
+
+def _arm_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
     """Return why an arm cannot run here at all, or nothing."""
     if not facts.usable:
         return facts.reason or "it cannot be used here"
-    vcpus = min(study.vcpus_of(arm, name, host_cpus) for name in study.scenarios)
+    vcpus = min(_vcpus(study, arm, name, cpus) for name in study.scenarios)
     if vcpus > facts.max_vcpus:
         return _too_many(vcpus, facts)
     shape = study.shape_of(arm)
@@ -354,11 +372,12 @@ def _batch(
         return Skip(arm, name, None, "needs other machines, which this platform cannot run")
     if reason := facts.loads_lack.get(name) or little_memory(scenario, facts.min_memory):
         return Skip(arm, name, None, reason)
-    vcpus = study.vcpus_of(arm, name, len(cpus.online))
+    vcpus = _vcpus(study, arm, name, cpus)
     if vcpus > facts.max_vcpus:
         return Skip(arm, name, None, _too_many(vcpus, facts))
     try:
-        placement = place(scenario, cpus, vcpus, facts.pinning, study.host_of(arm))
+        memory = study.shape_of(arm).memory
+        placement = place(scenario, cpus, vcpus, facts.pinning, study.host_of(arm), memory)
     except Unplaceable as lacking:
         return Skip(arm, name, None, str(lacking))
     options, others = study.arms[arm].options, study.shape_of(arm).vcpus
@@ -389,12 +408,12 @@ def _batch(
 
 
 def _skipped_workloads(
-    study: Study, arm: str, kinds: Mapping[str, Kind], host_cpus: int
+    study: Study, arm: str, kinds: Mapping[str, Kind], cpus: HostCpus
 ) -> list[Skip]:
     """Return what the machines of a scenario are not made for: in number, or in vCPUs."""
     found: list[Skip] = []
     for name, scenario in study.scenarios.items():
-        vcpus = study.vcpus_of(arm, name, host_cpus)
+        vcpus = _vcpus(study, arm, name, cpus)
         for label, spec in study.workloads.items():
             if spec.scenarios is not None and name not in spec.scenarios:
                 continue

@@ -20,8 +20,14 @@ from tare.hosts.ssh.options import SshOptions
 from tare.hosts.ssh.process import SshProcess
 from tare.hosts.ssh.session import Session, again
 from tare.hosts.ssh.streams import Incoming, Outgoing
-from tare.hosts.topology import SHOW_TOPOLOGY, read_topology
-from tare.study.placement import HostCpus
+from tare.hosts.topology import (
+    ask_kernel,
+    now_usable,
+    read_topology,
+    show_topology,
+    show_usable,
+)
+from tare.study.host_cpus import HostCpus
 
 _PIECE = 1 << 20
 _PUT = 'cat > "$1.part" && chmod "$2" "$1.part" && mv -f "$1.part" "$1"'
@@ -118,11 +124,22 @@ class SshHost(Host):
             return self._session
 
     async def _look(self, session: Session) -> HostCpus:
-        shown = await self._run(session, SHOW_TOPOLOGY, None, None)
+        shown = await self._run(session, show_topology(), None, None)
         try:
-            return read_topology(shown.stdout.decode())
+            return read_topology(await self._with_granted(session, shown))
         except ValueError as error:
             raise MachineFault(f"{self.name}: {error}: {shown.words()}") from error
+
+    async def _with_granted(self, session: Session, shown: Completed) -> str:
+        """Return what was shown, with the CPUs that the host's kernel grants of all."""
+        granted = await self._run(session, ask_kernel(str(session.agent)), None, None)
+        return (shown.stdout + b"\n" + granted.stdout).decode(errors="replace")
+
+    async def usable_cpus(self) -> tuple[int, ...]:
+        """Return the CPUs that a session may use now; see :class:`tare.hosts.contract.Host`."""
+        session = await self._connected()
+        shown = await self._run(session, show_usable(), None, None)
+        return now_usable(await self._with_granted(session, shown), self.topology())
 
     @property
     def agent(self) -> Path:
@@ -139,10 +156,10 @@ class SshHost(Host):
         return self._known.boot
 
     def topology(self) -> HostCpus:
-        """Return the online CPUs that a session may use, their siblings and NUMA nodes."""
+        """Return the online CPUs that a session may use, as they were found or arranged."""
         if self._topology is None:
             raise ValueError(f"{self.name} was not connected")
-        return self._topology
+        return self._as_arranged(self._topology)
 
     @property
     def _known(self) -> Session:

@@ -51,6 +51,7 @@ def domain_xml(
     *,
     append: Sequence[str],
     pins: Sequence[int] = (),
+    within: Sequence[int] = (),
     emulator: Sequence[int] = (),
     disk_thread: Sequence[int] = (),
     link: Link | None = None,
@@ -65,6 +66,7 @@ def domain_xml(
         files: What it is made of.
         append: The kernel's arguments.
         pins: The host CPU of each vCPU, in order; empty: anywhere.
+        within: The host CPUs for vCPUs that are not pinned; empty: all.
         emulator: The host CPUs of QEMU's other threads; empty: anywhere.
         disk_thread: Those of the disk's own thread; empty: anywhere.
         link: What its network interface is connected to; None: it has none.
@@ -77,7 +79,8 @@ def domain_xml(
         pages = _add(_add(domain, "memoryBacking"), "hugepages")
         if options.hugepage_size is not None:
             _add(pages, "page", size=str(options.hugepage_size >> 10), unit="KiB")
-    _text(domain, "vcpu", str(shape.vcpus), placement="static")
+    kept = {"cpuset": ",".join(map(str, within))} if within else {}
+    _text(domain, "vcpu", str(shape.vcpus), placement="static", **kept)
     if options.iothread:
         _text(domain, "iothreads", "1")
     _tune(domain, options, pins, emulator, disk_thread)

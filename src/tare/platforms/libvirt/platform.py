@@ -224,11 +224,14 @@ class Libvirt(Platform[LibvirtOptions]):
             words += [f"tare.net={link.word}"] if link is not None else []
             cpus, vcpus = spec.cpus, range(spec.shape.vcpus)
             pins = [cpus[number % len(cpus)] for number in vcpus] if cpus else []
-            others = emulator_cpus(options.emulator_cpus, cpus, host.topology().online)
+            online, kept = host.topology().online, host.topology().housekeeping
+            others = emulator_cpus(options.emulator_cpus, cpus, online, housekeeping=kept)
             thread = others
             if options.iothread_cpus is not None:
-                online, said = host.topology().online, "iothread-cpus"
-                thread = emulator_cpus(options.iothread_cpus, cpus, online, option=said) or online
+                chosen, said = options.iothread_cpus, "iothread-cpus"
+                thread = (
+                    emulator_cpus(chosen, cpus, online, option=said, housekeeping=kept) or online
+                )
             xml = domain_xml(
                 options,
                 spec.name,
@@ -237,6 +240,7 @@ class Libvirt(Platform[LibvirtOptions]):
                 files,
                 append=words,
                 pins=pins,
+                within=spec.within,
                 emulator=others,
                 disk_thread=thread if options.iothread else (),
                 link=link,

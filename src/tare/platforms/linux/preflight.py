@@ -18,6 +18,7 @@ from tare.hosts.ledger.ledger import LOCAL
 from tare.hosts.processes import stat_fields
 from tare.hosts.realtime import FAIR_SERVERS, RT_RUNTIME
 from tare.platforms.linux.own_priority import own_priority
+from tare.study.host_cpus import cpu_words
 
 CPUS = "/sys/devices/system/cpu"
 CLOCKS = "/sys/devices/system/clocksource/clocksource0"
@@ -127,7 +128,7 @@ async def _governor(host: Host) -> Check:
             found.setdefault(governor, []).append(cpu)
     if not found:
         return Check(name="governor", level="ok", found="no frequency scaling is visible here")
-    text = ", ".join(f"{name} on CPUs {_ranges(cpus)}" for name, cpus in found.items())
+    text = ", ".join(f"{name} on CPUs {cpu_words(cpus)}" for name, cpus in found.items())
     if set(found) == {"performance"}:
         return Check(name="governor", level="ok", found=text)
     hint = f"echo performance | tee {CPUS}/cpu*/cpufreq/scaling_governor"
@@ -355,17 +356,6 @@ async def _disk(host: Host, output: Path) -> Check:
     return Check(
         name="disk", level="bad" if free < 100 else "warn", found=text, hint=f"df -h {there}"
     )
-
-
-def _ranges(cpus: list[int]) -> str:
-    """Return CPU numbers as the kernel lists them, such as ``0-3,8``."""
-    spans: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if spans and cpu == spans[-1][1] + 1:
-            spans[-1][1] = cpu
-        else:
-            spans.append([cpu, cpu])
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
 
 
 _LOOKS: Mapping[str, Look] = {

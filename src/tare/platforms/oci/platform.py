@@ -165,7 +165,7 @@ class Oci(Platform[OciOptions]):
             knobs=knobs,
             missing_knobs=missing,
             no_realtime=refused,
-            max_vcpus=len(context.host.topology().online),
+            max_vcpus=len(context.host.topology().machines),
         )
         if not chosen.usable:
             hint = await _hint(context.host, trials, options)
@@ -234,7 +234,9 @@ class Oci(Platform[OciOptions]):
                 name=spec.name,
                 toolbox=None if tree is None else str(tree),
                 root=str(await root_file_system(context)),
-                cpus=granted_cpus(host.topology().online, ledger, spec.cpus, spec.shape.vcpus),
+                cpus=granted_cpus(
+                    spec.within or host.topology().roaming, ledger, spec.cpus, spec.shape.vcpus
+                ),
                 memory=spec.shape.memory,
                 swap_limit=await limits_swap(host, mounts),
                 realtime=await realtime_share(host, mounts, throttled),

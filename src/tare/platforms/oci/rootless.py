@@ -194,7 +194,9 @@ async def start_rootless(
         container = ContainerSpec(
             name=spec.name,
             root="",
-            cpus=granted_cpus(host.topology().online, ledger, spec.cpus, spec.shape.vcpus),
+            cpus=granted_cpus(
+                spec.within or host.topology().roaming, ledger, spec.cpus, spec.shape.vcpus
+            ),
             memory=spec.shape.memory,
             env=tuple(scheduled.environment.items()),
             seccomp=seccomp,

@@ -85,6 +85,7 @@ class QemuMachine(Machine):
         self._watch: asyncio.Task[None] | None = None
         self._threads: tuple[int, ...] = ()
         self._elsewhere: tuple[int, ...] = ()
+        self._within: tuple[int, ...] = ()
         self._answered = False
         self._kills_before: int | None = None
         self._disk: OwnDisk | None = None
@@ -223,23 +224,37 @@ class QemuMachine(Machine):
         return moved(await self._monitor.execute("query-blockstats"))
 
     async def run(
-        self, argv: Sequence[str], cpus: Sequence[int], confined: Confinement | None = None
+        self,
+        argv: Sequence[str],
+        cpus: Sequence[int],
+        confined: Confinement | None = None,
+        within: Sequence[int] = (),
     ) -> None:
-        """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go."""
+        """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go.
+
+        Args:
+            argv: QEMU's command line.
+            cpus: The host CPUs that the vCPUs are pinned to; empty: they are not.
+            confined: What QEMU is confined by.
+            within: Where vCPUs run that are not pinned; empty: anywhere.
+        """
         await self._scheduled.hold(self.held, realtime=False)
         polls = self._options.halt_poll
         polling = await hold_polling(self.held, self._host, self._ledger, self.name, polls)
         started = self._scheduled.around(argv, threads=False)
-        online = self._host.topology().online
+        host = self._host.topology()
         # What QEMU starts later, such as threads for a disk, inherits this.
-        self._elsewhere = emulator_cpus(self._options.emulator_cpus, cpus, online)
+        self._elsewhere = emulator_cpus(
+            self._options.emulator_cpus, cpus, host.online, housekeeping=host.housekeeping
+        )
+        self._within = tuple(within) or host.within
         self._kills_before = await kills_so_far(self._host)
         self._process = await start_owned(
             self._host,
             self._ledger,
             started,
             log=self._places.errors,
-            cpus=self._elsewhere or None,
+            cpus=self._elsewhere or self._within or None,
         )
         self._watch = asyncio.create_task(self._await_end())
         try:
@@ -271,7 +286,8 @@ class QemuMachine(Machine):
             await self._pin([cpus[number % len(cpus)] for number in range(len(self._threads))])
         elif self._elsewhere:
             # They began where QEMU's other threads are kept.
-            await self._pin([",".join(map(str, self._host.topology().online))] * len(self._threads))
+            everywhere = self._within or self._host.topology().machines
+            await self._pin([",".join(map(str, everywhere))] * len(self._threads))
         scheduled = await self._scheduled.apply(self._threads, self._process.pid)
         asked = Asked(self.name, self._options, self._shape, self._monitor, self._disk)
         proven = await asked.proven(self._host, self._process.pid, self._threads, cpus)

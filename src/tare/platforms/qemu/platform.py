@@ -433,7 +433,9 @@ async def launch(
         )
         argv[0] = program
         around = [] if link is None else link.around
-        await machine.run([*around, *confined.around(argv, files)], spec.cpus, confined)
+        await machine.run(
+            [*around, *confined.around(argv, files)], spec.cpus, confined, spec.within
+        )
         if link is not None:
             machine.applied = {**machine.applied, "nic": nic.told(options, vhost, link)}
     except BaseException:

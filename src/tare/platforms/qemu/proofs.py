@@ -53,12 +53,16 @@ class Asked:
             MachineFault: Something is otherwise.
         """
         asked, online = self.options, host.topology().online
+        kept = host.topology().housekeeping
         own: Mapping[int, list[int]] = {}
         if asked.iothread_cpus is not None:
             said = "iothread-cpus"
-            allowed = emulator_cpus(asked.iothread_cpus, cpus, online, option=said) or online
+            allowed = (
+                emulator_cpus(asked.iothread_cpus, cpus, online, option=said, housekeeping=kept)
+                or online
+            )
             own = await place_disk_thread(host, self.name, self.monitor, allowed)
-        elsewhere = emulator_cpus(asked.emulator_cpus, cpus, online)
+        elsewhere = emulator_cpus(asked.emulator_cpus, cpus, online, housekeeping=kept)
         told = {
             **await prove_placement(host, self.name, pid, (*vcpus, *own), elsewhere),
             **({"disk_thread": next(iter(own.values()))} if own else {}),

@@ -17,6 +17,7 @@ def emulator_cpus(
     online: Sequence[int],
     *,
     option: str = "emulator-cpus",
+    housekeeping: Sequence[int] = (),
 ) -> tuple[int, ...]:
     """Return the CPUs on which everything in QEMU runs that is no vCPU; empty for anywhere.
 
@@ -25,6 +26,7 @@ def emulator_cpus(
         own: The CPUs that the machine's vCPUs are pinned to; empty when they are not.
         online: The host's CPUs.
         option: What chose so, for messages.
+        housekeeping: The CPUs that the user keeps for all that is no vCPU; empty: all others.
 
     Raises:
         MachineFault: The host has no such CPU.
@@ -37,10 +39,10 @@ def emulator_cpus(
             )
         return tuple(sorted(set(chosen)))
     if chosen == "any" or not own:
-        return ()
+        return tuple(housekeeping)
     if chosen == "same":
         return tuple(sorted(set(own)))
-    if others := tuple(cpu for cpu in online if cpu not in own):
+    if others := tuple(cpu for cpu in housekeeping or online if cpu not in own):
         return others
     raise MachineFault(
         f"{option}: other: the vCPUs are pinned to all of the host's CPUs",

@@ -284,7 +284,7 @@ async def _agent_in(
             [str(host.agent), "serve"],
             log=log,
             env={**disk_variable(disk), **tools, **told},
-            cpus=granted_cpus(host.topology().online, context.ledger, (), spec.shape.vcpus),
+            cpus=granted_cpus(host.topology().roaming, context.ledger, (), spec.shape.vcpus),
         )
 
         async def members() -> tuple[int, ...]:

@@ -105,6 +105,8 @@ def guest_file(
         settings["cpus"] = [
             str(spec.cpus[number % len(spec.cpus)]) for number in range(spec.shape.vcpus)
         ]
+    elif spec.within:
+        settings["cpus"] = ",".join(map(str, spec.within))
     if options.cpupool is not None:
         settings["pool"] = options.cpupool
     if (weight := options.weight_of(spec.role)) is not None:

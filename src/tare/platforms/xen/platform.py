@@ -44,7 +44,7 @@ from tare.platforms.xen.scheduling import pool_of
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
-    from tare.study.placement import HostCpus
+    from tare.study.host_cpus import HostCpus
 
 MAX_VCPUS = 128
 """What Xen gives a HVM guest (HVM_MAX_VCPUS, xen/include/public/hvm/hvm_info_table.h)."""

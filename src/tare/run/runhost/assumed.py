@@ -24,9 +24,9 @@ from tare.run.runhost.lab import (
 if TYPE_CHECKING:
     from tare.platforms.contract import Platform
     from tare.run.runhost.contract import PlannedHost
+    from tare.study.host_cpus import HostCpus
     from tare.study.hosting import HostSpec, LabSpec
     from tare.study.model import Study
-    from tare.study.placement import HostCpus
     from tare.study.releases import Release
 
 BootOf = Callable[["Platform[Any]", Any, "Release | None"], str]
@@ -160,7 +160,7 @@ def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
     able = stated.capabilities
     capabilities = replace(
         able,
-        max_vcpus=able.max_vcpus or len(host.cpus.online),
+        max_vcpus=able.max_vcpus or len(host.cpus.machines),
         network=stated.network.rooted | stated.network.unprivileged,
     )
     boot = host.boot_of(platform, asked.options, study.release_of(arm))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tare.hosts import Host
     from tare.platforms.contract import Context, Platform
     from tare.run.host_trace import HostTracing
-    from tare.study.placement import HostCpus
+    from tare.study.host_cpus import HostCpus
     from tare.study.releases import Release
 
 LOCAL_BOOT_S = 60.0

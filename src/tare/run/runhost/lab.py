@@ -18,8 +18,8 @@ from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR, TAKES_HOS
 from tare.platforms.linux.process_machine import temporary_folder
 from tare.run.runhost.contract import no_tracing
 from tare.run.runhost.lab_bare import LabBare
+from tare.study.host_cpus import HostCpus
 from tare.study.lab_nodes import node_of_each
-from tare.study.placement import HostCpus
 from tare.study.quantities import format_size
 from tare.study.releases import release_words
 

@@ -18,8 +18,8 @@ from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR
 from tare.platforms.host_hypervisor import hypervisor_of, hypervisors_of
 from tare.run.runhost.booted import Running, boot_words, running
 from tare.run.runhost.contract import AFAR_BOOT_S, no_tracing
+from tare.study.host_cpus import HostCpus
 from tare.study.hosting import menu_key
-from tare.study.placement import HostCpus
 
 if TYPE_CHECKING:
     from tare.hosts import Host, Ledger

@@ -1,0 +1,122 @@
+"""The CPUs of a host: which may be used, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class CoreKind:
+    """CPUs whose cores are of one kind.
+
+    Args:
+        name: ``performance`` for the fastest design of a host that has several, ``efficiency`` for
+            any other; empty where all cores are of one design.
+        design: The design's rank, from 0, the fastest. Kinds of one design differ only in how far
+            the firmware lets them be clocked.
+        cpus: Their numbers, ascending.
+    """
+
+    name: Literal["performance", "efficiency", ""]
+    design: int
+    cpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class HostCpus:
+    """The CPUs a host offers to this process.
+
+    Args:
+        online: CPU numbers that may be used, ascending.
+        siblings: For each CPU, all hardware threads of its core, itself included.
+        nodes: For each CPU, its NUMA node.
+        isolated: CPUs that the kernel's scheduler leaves alone (``isolcpus``, ``nohz_full``, an
+            isolated cpuset partition).
+        kinds: The kinds of its cores, the fastest first; empty where the host names no difference.
+        caches: For each CPU, its L3 cache: numbered from 0, by the lowest CPU.
+        packages: For each CPU, its package: the lowest CPU in it.
+        memory: For each NUMA node whose memory may be used, its size in bytes.
+        refused: For each CPU of the host that may not be used, why.
+        measured: The CPUs that machines are placed on, ascending; empty: all. They are of one
+            design.
+        housekeeping: CPUs that the user keeps for everything else; empty: all may serve.
+    """
+
+    online: tuple[int, ...]
+    siblings: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    nodes: Mapping[int, int] = field(default_factory=dict)
+    isolated: frozenset[int] = frozenset()
+    kinds: tuple[CoreKind, ...] = ()
+    caches: Mapping[int, int] = field(default_factory=dict)
+    packages: Mapping[int, int] = field(default_factory=dict)
+    memory: Mapping[int, int] = field(default_factory=dict)
+    refused: Mapping[int, str] = field(default_factory=dict)
+    measured: tuple[int, ...] = ()
+    housekeeping: tuple[int, ...] = ()
+
+    @property
+    def machines(self) -> tuple[int, ...]:
+        """The CPUs that machines are placed on, ascending."""
+        return self.measured or self.online
+
+    @property
+    def roaming(self) -> tuple[int, ...]:
+        """The CPUs for machines that the host's scheduler places: it shares out no isolated CPU."""
+        shared = tuple(cpu for cpu in self.machines if cpu not in self.isolated)
+        return shared or self.machines
+
+    @property
+    def within(self) -> tuple[int, ...]:
+        """The CPUs that unpinned machines are confined to; empty where they may use all."""
+        beyond = set(self.online) - self.isolated - set(self.roaming)
+        return self.roaming if beyond else ()
+
+    def beside(self, own: Sequence[int]) -> tuple[int, ...]:
+        """Return the CPUs for what is not to run on a machine's own; empty where there are none."""
+        taken = set(own)
+        return tuple(cpu for cpu in self.housekeeping or self.online if cpu not in taken)
+
+    def core(self, cpu: int) -> frozenset[int]:
+        """Return the usable CPUs that share a core with ``cpu``, itself included."""
+        return self._cores.get(cpu) or frozenset((cpu,))
+
+    def node(self, cpu: int) -> int:
+        """Return the NUMA node of ``cpu``; 0 where the host does not say."""
+        return self.nodes.get(cpu, 0)
+
+    def design(self, cpu: int) -> int:
+        """Return the rank of the design of the CPU's core: 0 is the fastest."""
+        return self._designs.get(cpu, 0)
+
+    @cached_property
+    def first_core(self) -> frozenset[int]:
+        """The core of the first CPU, where a kernel does most of its housekeeping."""
+        return self.core(self.online[0])
+
+    @cached_property
+    def _cores(self) -> dict[int, frozenset[int]]:
+        usable = frozenset(self.online)
+        found: dict[int, frozenset[int]] = {}
+        for cpu in self.online:
+            if cpu not in found:
+                core = usable.intersection(self.siblings.get(cpu, ())) | {cpu}
+                found |= dict.fromkeys(core, core)
+        return found
+
+    @cached_property
+    def _designs(self) -> dict[int, int]:
+        return {cpu: kind.design for kind in self.kinds for cpu in kind.cpus}
+
+
+def cpu_words(cpus: Collection[int]) -> str:
+    """Return CPU numbers as the kernel lists them, such as ``0-3,8``."""
+    spans: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if spans and cpu == spans[-1][1] + 1:
+            spans[-1][1] = cpu
+        else:
+            spans.append([cpu, cpu])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
