@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from tare.platforms.contract import KVM_BOOT
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.checking import EMULATED_SLOWDOWN
+from tare.run.checking import EMULATED_SLOWDOWN, arranged_cpus
 from tare.run.runhost.lab import LAB_BOOT_S
 from tare.study.host_cpus import HostCpus
 from tare.study.load import load_study
@@ -19,17 +20,22 @@ FOLDER = Path(__file__).parents[2] / "studies"
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
+@cache
 def shipped(name: str) -> Study:
     return load_study(FOLDER / f"{name}.yaml", build_catalog())
 
 
-def shipped_plan(name: str, cpus: int = 2) -> Plan:
+def shipped_plan(name: str, on: int | HostCpus = 2) -> Plan:
     """Plan a study for a host of so many CPUs with an emulator, and without KVM or Xen."""
     study = shipped(name)
+    whole = HostCpus(tuple(range(on))) if isinstance(on, int) else on
+    cpus = len(whole.online)
     facts = {arm: assumed(study, arm, cpus) for arm in study.arms}
     # Each host that a study names is one of these.
     hosts = {
-        name: HostFacts(HostCpus(tuple(range(cpus))), LAB_BOOT_S if host.kind == "lab" else 0.0)
+        name: HostFacts(
+            arranged_cpus(study, name, whole), LAB_BOOT_S if host.kind == "lab" else 0.0
+        )
         for name, host in study.computers.items()
     }
     return make_plan(study, 1, facts, hosts, WORKLOADS)

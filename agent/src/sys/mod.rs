@@ -34,7 +34,7 @@ pub use scheduling::{
     block_signals, involuntary_switches, scheduling_of, set_fifo, set_scheduling, yield_now,
     Attributes,
 };
-pub use threads::{affinity, current_cpu, set_affinity, thread_id};
+pub use threads::{affinity, current_cpu, set_affinity, thread_id, MOST_CPUS};
 
 use std::io;
 

@@ -61,7 +61,7 @@ pub fn cpu_list(text: &str) -> Result<Vec<usize>, String> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let first: usize = first.trim().parse().map_err(|_| wrong())?;
         let last: usize = last.trim().parse().map_err(|_| wrong())?;
-        if first > last || last >= libc::CPU_SETSIZE as usize {
+        if first > last || last >= crate::sys::MOST_CPUS {
             return Err(wrong());
         }
         cpus.extend(first..=last);

@@ -106,6 +106,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         arms_ended=tuple(fold.arms_ended),
         changes=started.changes,
         breaks=tuple(fold.breaks),
+        cpu_changes=tuple(fold.cpu_changes),
         block_hosts=fold.block.hosts,
         doubts=(*fold.doubts, *series_doubts(folder, fold)),
         complete=ended is not None and ended.status == "complete",

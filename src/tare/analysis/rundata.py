@@ -24,7 +24,7 @@ from tare.events.results import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from tare.events import ArmEnded, Calibrated
+    from tare.events import ArmEnded, Calibrated, CpusChanged
     from tare.events.session_course import SessionResult
 
 OBSERVATION_COLUMNS = (
@@ -88,6 +88,7 @@ class RunData:
         doubts: What shows that the folder is not as the run wrote it, one sentence each.
         calibrated: What the agent and others told of each host before the first block.
         sessions: Those that were begun, where one computer was booted in turns.
+        cpu_changes: When CPUs of a host went offline or online, or its cpuset changed.
         breaks: Between which blocks something changed that the user accepted.
         were_bad: Pre-flight checks that were bad at any time; ``checks`` has the newest.
     """
@@ -123,6 +124,7 @@ class RunData:
     arms_ended: tuple[ArmEnded, ...] = ()
     doubts: tuple[str, ...] = ()
     breaks: tuple[Break, ...] = ()
+    cpu_changes: tuple[CpusChanged, ...] = ()
     block_hosts: Mapping[int, str] = field(default_factory=dict)
     calibrated: tuple[Calibrated, ...] = ()
     sessions: tuple[SessionResult, ...] = ()

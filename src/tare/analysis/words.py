@@ -209,11 +209,22 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
             "costs and what the host is cannot be told apart."
             for arm, host in run.apart_from_baseline.items()
         ]
+    notes += cpus_changed(runs)
     if any(run.emulated_arms for run in runs):
         notes.append(
             "Emulated arms show behaviour and relative instruction cost, not hardware speed."
         )
     return tuple(notes)
+
+
+def cpus_changed(runs: Sequence[RunData]) -> tuple[str, ...]:
+    """Return a sentence for each change of a host's CPUs during a run."""
+    return tuple(
+        f"The CPUs of {each.host or 'the host'} changed in block {each.block}: {each.words}."
+        + (f" {each.cell} was measured meanwhile and does not count." if each.cell else "")
+        for run in runs
+        for each in run.cpu_changes
+    )
 
 
 def arms_ended(runs: Sequence[RunData]) -> tuple[str, ...]:

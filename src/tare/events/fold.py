@@ -17,6 +17,7 @@ from tare.events.model import (
     Calibrated,
     CellFinished,
     CellStarted,
+    CpusChanged,
     Decided,
     HostJoined,
     ImageReady,
@@ -136,6 +137,7 @@ class Fold:
     """The hosts that share the run, as each last joined it."""
     decisions: list[Decided] = field(default_factory=list)
     arms_ended: list[ArmEnded] = field(default_factory=list)
+    cpu_changes: list[CpusChanged] = field(default_factory=list)
     ended: RunFinished | None = None
     wall_s: float = 0.0
     booting_s: float = 0.0
@@ -205,6 +207,8 @@ class Fold:
                 self.decisions.append(event)
             case ArmEnded():
                 self.arms_ended.append(event)
+            case CpusChanged():
+                self.cpu_changes.append(event)
             case RunFinished():
                 self.ended = event
 

@@ -168,6 +168,33 @@ class HostLost(Base):
     blocks: tuple[int, ...] = ()
 
 
+class CpusChanged(Base):
+    """CPUs of a host went offline or online, or another control group's limit holds for the run.
+
+    ``before`` and ``after`` are the CPUs that could be used, as the kernel lists them; ``gone`` and
+    ``came`` are the difference. ``cell`` is the one that was measured meanwhile, which does not
+    count; empty where it was noticed before one. ``host`` is its name, where there are several.
+    """
+
+    type: Literal["cpus_changed"] = "cpus_changed"
+    host: str = ""
+    block: int
+    cell: str = ""
+    before: str
+    after: str
+    gone: str = ""
+    came: str = ""
+
+    @property
+    def words(self) -> str:
+        """What changed, in words."""
+        parts = [
+            *([f"CPU {self.gone} can no longer be used"] if self.gone else []),
+            *([f"CPU {self.came} can be used now"] if self.came else []),
+        ]
+        return f"{' and '.join(parts)} (before: {self.before}; now: {self.after or 'none'})"
+
+
 class BlockStarted(Base):
     """One fresh boot of every arm begins, in this order of ``arm/scenario`` batches.
 
@@ -366,6 +393,7 @@ Event = Annotated[
     | ImageReady
     | HostJoined
     | HostLost
+    | CpusChanged
     | SessionStarted
     | SessionFinished
     | Waiting

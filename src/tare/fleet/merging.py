@@ -7,6 +7,7 @@ from tare.events import (
     BlockFinished,
     BlockStarted,
     Calibrated,
+    CpusChanged,
     Decided,
     Event,
     EventLog,
@@ -147,7 +148,7 @@ class HostPart:
                 self._join(event)
             case Preflight():
                 self._merger.condition(self._host, event)
-            case Calibrated():
+            case Calibrated() | CpusChanged():
                 self._merger.append(event.model_copy(update={"host": self._host}))
             case BlockStarted():
                 self._merger.block(event, self._host)

@@ -234,6 +234,14 @@ class Host(ABC):
     def topology(self) -> HostCpus:
         """Return the CPUs this process may use on the host, as they were found or arranged."""
 
+    async def look_again(self) -> None:
+        """Read the host's CPUs again, after they changed.
+
+        Raises:
+            MachineFault: The host cannot be reached, or names no CPU.
+        """
+        self._arranged = None
+
     async def usable_cpus(self) -> tuple[int, ...]:
         """Return the CPUs that this process may use now, ascending; asks for no more than that.
 

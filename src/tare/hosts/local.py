@@ -26,14 +26,15 @@ from tare.hosts.topology import (
     now_usable,
     read_topology,
     show_topology,
-    show_usable,
 )
 from tare.study.host_cpus import HostCpus
 
 _PIPES_S = 0.5
 _LOOK_S = 0.1
 _REAPED_S = 0.002
-LOOK_S = 30.0
+ONLINE = Path("/sys/devices/system/cpu/online")
+STATUS = Path("/proc/self/status")
+CPUS = "Cpus_allowed_list:"
 
 
 class LocalProcess(Process):
@@ -218,8 +219,21 @@ class LocalHost(Host):
 
     async def usable_cpus(self) -> tuple[int, ...]:
         """Return the CPUs that this process may use now; see :class:`tare.hosts.contract.Host`."""
-        shown = await self.run(show_usable(), timeout_s=LOOK_S)
-        return now_usable(shown.stdout.decode(errors="replace") + _permitted(), self.topology())
+        lines = [f"{ONLINE}:{_text(ONLINE)}"]
+        allowed = (line for line in _text(STATUS).splitlines() if line.startswith(CPUS))
+        lines += [f"{STATUS}:{line}" for line in allowed]
+        return now_usable("\n".join(lines) + _permitted(), self.topology())
+
+    async def look_again(self) -> None:
+        """Read this computer's CPUs again; see :class:`tare.hosts.contract.Host`."""
+        self._found = None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _permitted() -> str:

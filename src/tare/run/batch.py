@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from tare.run.between import stood_between
 from tare.run.cast import Cast
 from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext
 from tare.run.cluster.batch import clustered
+from tare.run.cpu_watch import CpuWatch, cpus_of
 from tare.run.duet import InStep
 from tare.run.host_counters import HostSampler, host_sampler
 from tare.run.neighbours import Neighbour
@@ -120,6 +121,8 @@ class BatchRunner:
         """
         arm = self.arms[batch.arm]
         context = await self.host_for(batch)
+        watch, on = self.cpus, batch.host
+        await watch.require(context.host, on, batch.block, cpus_of(batch.placement))
         async with AsyncExitStack() as machines:
             home = Site(self.run_host, context, arm.platform, arm.prepared)
             abroad = await self.others.sites(batch, arm)
@@ -163,7 +166,7 @@ class BatchRunner:
                     host_trace=batch.host_trace,
                     lost=place.lost,
                     watched=watched,
-                    unaltered=partial(held_unaltered, context.host, context.ledger),
+                    unaltered=partial(self._unaltered, context, batch, cell),
                     in_step=None if side is None else InStep(side, index),
                     bus=arm.bus_of(
                         context,
@@ -180,6 +183,20 @@ class BatchRunner:
                     again = passing and attempts[cell.id] < TRIES
                     return cells[index if again else index + 1 :]
         return []
+
+    @cached_property
+    def cpus(self) -> CpuWatch:
+        """What notices that CPUs of the hosts came or went."""
+        return CpuWatch(self.cells.log)
+
+    async def _unaltered(self, context: Context, batch: Batch, cell: Cell) -> None:
+        """See that the arm's host is as it was when a cell began.
+
+        Raises:
+            MachineFault: It is not, so the cell does not count.
+        """
+        await held_unaltered(context.host, context.ledger)
+        await self.cpus.unchanged(context.host, batch.host, batch.block, cell.id)
 
     async def host_for(self, batch: Batch) -> Context:
         """Return the host as it has to be booted, and clear of what was left on it."""

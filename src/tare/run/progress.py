@@ -21,6 +21,7 @@ from tare.events import (
     CellFinished,
     CellStarted,
     Check,
+    CpusChanged,
     Decided,
     Event,
     Fold,
@@ -347,6 +348,9 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             on = f" on {event.host}" if event.host else ""
             cells = f"{event.failed} of {event.tried} cells failed"
             return [Text(f"{event.arm} ends{on}: {cells}: {event.reason}", "bold red")]
+        case CpusChanged():
+            where = event.host or "the host"
+            return [Text(f"  ! the CPUs of {where} changed: {event.words}", "bold yellow")]
         case HostJoined():
             return [Text(f"  ✓ {event.host} takes part", "green")]
         case HostLost():

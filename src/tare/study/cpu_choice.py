@@ -145,7 +145,9 @@ class _Arranging:
         cpus = self.cpus
         kept = self._named("housekeeping", self.choice.housekeeping)
         asked = self._named("cpus", self.choice.cpus)
-        if both := sorted(asked & kept):
+        both = sorted(asked & kept)
+        # Of a whole node or cache some CPUs may well be kept.
+        if both and ":" not in self.choice.cpus:
             raise InputError(
                 f"`cpus` and `housekeeping` both name CPU {cpu_words(both)}",
                 "name each CPU in one of them: machines get the former, everything else the latter",
@@ -241,7 +243,7 @@ class _Arranging:
             if not own:
                 has = "; ".join(f"{_name(d)}: {cpu_words(e)}" for d, e in self._all(designs))
                 raise InputError(
-                    f"{self._keys()}: none of these CPUs is a {cores} core", f"there are {has}"
+                    f"{self._keys()}: none of these CPUs has a {cores} core", f"there are {has}"
                 )
         enough = [each for each in own.values() if len(each) >= self.wanted]
         return enough[0] if enough else max(own.values(), key=len, default=())

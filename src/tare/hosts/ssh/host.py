@@ -135,6 +135,10 @@ class SshHost(Host):
         granted = await self._run(session, ask_kernel(str(session.agent)), None, None)
         return (shown.stdout + b"\n" + granted.stdout).decode(errors="replace")
 
+    async def look_again(self) -> None:
+        """Read the host's CPUs again; see :class:`tare.hosts.contract.Host`."""
+        self._topology = await self._look(await self._connected())
+
     async def usable_cpus(self) -> tuple[int, ...]:
         """Return the CPUs that a session may use now; see :class:`tare.hosts.contract.Host`."""
         session = await self._connected()
