@@ -117,9 +117,10 @@ def test_a_domain_of_two_kinds_gives_the_wanted_kind() -> None:
 @pytest.mark.parametrize(
     ("cpus", "wanted", "choice", "said"),
     [
-        (TWO_NODES, 1, {"cpus": "2,12"}, "CPU 12 is not there"),
+        (TWO_NODES, 1, {"cpus": "2,12"}, "CPU 12 does not exist on this host"),
         (TWO_NODES, 1, {"cpus": "7-8"}, "CPU 8 is offline"),
         (TWO_NODES, 1, {"cpus": "9"}, "control group allows"),
+        (TWO_NODES, 1, {"cpus": "20-22"}, "CPUs 20-22 do not exist on this host"),
         (TWO_NODES, 1, {"housekeeping": "8"}, "`housekeeping: 8`: CPU 8 is offline"),
         (TWO_NODES, 1, {"cpus": "node:2"}, "no NUMA node 2"),
         (TWO_NODES, 1, {"cpus": "l3:9"}, "no L3 cache 9"),
@@ -128,7 +129,12 @@ def test_a_domain_of_two_kinds_gives_the_wanted_kind() -> None:
         (TWO_NODES, 3, {"cpus": "1-2"}, "leaves 2 CPUs for machines .*3 vCPUs"),
         (TWO_NODES, 1, {"housekeeping": "0-7"}, "leaves 0 CPUs for machines"),
         (HYBRID, 1, {"cpus": "10-13"}, "mixes kinds .*10-11 .performance.*12-13 .efficiency"),
-        (HYBRID, 1, {"cpus": "2", "cores": "efficiency"}, "none of these CPUs has a efficiency"),
+        (
+            HYBRID,
+            1,
+            {"cpus": "2", "cores": "efficiency"},
+            "none of these CPUs belongs to the efficiency cores",
+        ),
         (HYBRID, 13, {"cores": "performance"}, "leaves 12 CPUs"),
     ],
 )
@@ -144,7 +150,7 @@ def test_what_is_special_about_a_host_is_described() -> None:
     isolated = replace(TWO_NODES, isolated=frozenset({6, 7}))
     said = " ".join(described(chosen(isolated, cpus="4-7", housekeeping="0")))
     assert "machines run on CPUs 4-7 of 0-7" in said
-    assert "everything else of Tare runs on CPUs 0" in said
+    assert "everything else of Tare runs on CPU 0" in said
     assert "CPUs 6-7 are isolated" in said
     assert "others run on CPUs 4-5" in said
     assert described(chosen(HostCpus(online=(0, 1)))) == ()
@@ -157,5 +163,5 @@ def test_a_command_refuses_cpus_that_are_not_there(command: str, tmp_path: Path)
     out = ["--out", str(tmp_path / "run")] if command == "run" else []
     done = CliRunner().invoke(app, [command, str(file), "--cpus", "60000", *out])
     assert isinstance(done.exception, InputError)
-    assert "CPU 60000 is not there" in str(done.exception)
+    assert "CPU 60000 does not exist" in str(done.exception)
     assert not (tmp_path / "run").exists()

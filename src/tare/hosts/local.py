@@ -213,8 +213,7 @@ class LocalHost(Host):
         """Return the online CPUs that this process may use, as they were found or arranged."""
         if self._found is None:
             # Without the event loop: a plan is made from what this returns.
-            shown = subprocess.run(show_topology(), capture_output=True, check=False)
-            self._found = read_topology(shown.stdout.decode(errors="replace") + _permitted())
+            self._found = _look()
         return self._as_arranged(self._found)
 
     async def usable_cpus(self) -> tuple[int, ...]:
@@ -227,6 +226,23 @@ class LocalHost(Host):
     async def look_again(self) -> None:
         """Read this computer's CPUs again; see :class:`tare.hosts.contract.Host`."""
         self._found = None
+
+
+def _look() -> HostCpus:
+    """Read this computer's CPUs.
+
+    Raises:
+        MachineFault: None may be used.
+    """
+    try:
+        shown = subprocess.run(show_topology(), capture_output=True, check=False)
+    except OSError:
+        # Without a shell on the PATH, what this process has is all that is known.
+        return HostCpus(online=tuple(sorted(os.sched_getaffinity(0))))
+    try:
+        return read_topology(shown.stdout.decode(errors="replace") + _permitted())
+    except ValueError as error:
+        raise MachineFault(f"this computer: {error}") from error
 
 
 def _text(path: Path) -> str:

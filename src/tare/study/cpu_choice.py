@@ -149,7 +149,7 @@ class _Arranging:
         # Of a whole node or cache some CPUs may well be kept.
         if both and ":" not in self.choice.cpus:
             raise InputError(
-                f"`cpus` and `housekeeping` both name CPU {cpu_words(both)}",
+                f"`cpus` and `housekeeping` both name {_of(both)}",
                 "name each CPU in one of them: machines get the former, everything else the latter",
             )
         if self.choice.cpus and not (asked - kept):
@@ -203,9 +203,10 @@ class _Arranging:
         """Say why CPUs cannot be used, those with the same reason together."""
         reasons: dict[str, list[int]] = {}
         for cpu in missing:
-            reasons.setdefault(self.cpus.refused.get(cpu, ""), []).append(cpu)
+            reason = self.cpus.refused.get(cpu, f"does not exist on {self.host}")
+            reasons.setdefault(reason, []).append(cpu)
         return "; ".join(
-            f"CPU {cpu_words(each)} {reason or f'is not there: {self.host} has no such CPU'}"
+            f"{_of(each)} {reason if len(each) == 1 else _plural(reason)}"
             for reason, each in reasons.items()
         )
 
@@ -243,7 +244,8 @@ class _Arranging:
             if not own:
                 has = "; ".join(f"{_name(d)}: {cpu_words(e)}" for d, e in self._all(designs))
                 raise InputError(
-                    f"{self._keys()}: none of these CPUs has a {cores} core", f"there are {has}"
+                    f"{self._keys()}: none of these CPUs belongs to the {cores} cores",
+                    f"there are {has}",
                 )
         enough = [each for each in own.values() if len(each) >= self.wanted]
         return enough[0] if enough else max(own.values(), key=len, default=())
@@ -258,6 +260,12 @@ class _Arranging:
 
 def _name(design: int) -> Cores:
     return "efficiency" if design else "performance"
+
+
+def _plural(reason: str) -> str:
+    verb, _, rest = reason.partition(" ")
+    verbs = {"is": "are", "does": "do"}
+    return f"{verbs.get(verb, verb)} {rest}"
 
 
 def _count(number: int) -> str:
@@ -282,16 +290,18 @@ def described(cpus: HostCpus) -> tuple[str, ...]:
         which = " and ".join(_name(design) for design in used)
         said.append(f"its cores are of {len(designs)} kinds ({kinds}); machines get {which} cores")
     if cpus.measured:
-        said.append(f"machines run on CPUs {cpu_words(cpus.measured)} of {cpu_words(cpus.online)}")
+        said.append(f"machines run on {_of(cpus.measured)} of {cpu_words(cpus.online)}")
     if cpus.housekeeping:
-        said.append(f"everything else of Tare runs on CPUs {cpu_words(cpus.housekeeping)}")
+        said.append(f"everything else of Tare runs on {_of(cpus.housekeeping)}")
     if cpus.isolated:
+        apart = set(cpus.roaming) != set(cpus.machines)
         said.append(
-            f"CPUs {cpu_words(cpus.isolated)} are isolated: pinned machines get them first"
-            + (
-                f", and others run on CPUs {cpu_words(cpus.roaming)}"
-                if set(cpus.roaming) != set(cpus.machines)
-                else ""
-            )
+            f"{_of(cpus.isolated)} {'is' if len(cpus.isolated) == 1 else 'are'} isolated: pinned "
+            "machines get isolated CPUs first"
+            + (f", and others run on {_of(cpus.roaming)}" if apart else "")
         )
     return tuple(said)
+
+
+def _of(cpus: Collection[int]) -> str:
+    return f"CPU{'s' if len(cpus) > 1 else ''} {cpu_words(cpus)}"

@@ -71,8 +71,8 @@ class HostCpus:
     @property
     def within(self) -> tuple[int, ...]:
         """The CPUs that unpinned machines are confined to; empty where they may use all."""
-        beyond = set(self.online) - self.isolated - set(self.roaming)
-        return self.roaming if beyond else ()
+        # The kernel keeps other processes off the CPUs of `isolcpus`, but not of `nohz_full`.
+        return self.roaming if len(self.roaming) < len(self.online) else ()
 
     def beside(self, own: Sequence[int]) -> tuple[int, ...]:
         """Return the CPUs for what is not to run on a machine's own; empty where there are none."""

@@ -279,11 +279,13 @@ def _home(cpus: HostCpus, count: int, memory: int) -> int:
 def _count(wanted: Neighbours, cpus: HostCpus, vcpus: int, notes: list[str]) -> int:
     if isinstance(wanted.count, int):
         return wanted.count
-    count = max(1, len(cpus.machines) - vcpus)
-    where = "a host of" if not cpus.measured else "the"
+    # What is not bound shares the CPUs that the host's scheduler hands out.
+    pool = len(cpus.roaming if wanted.cpus == "any" else cpus.machines)
+    count = max(1, pool - vcpus)
+    whole = pool == len(cpus.online)
     notes.append(
-        f"{count} {wanted.load} neighbour{'s' if count > 1 else ''} to fill {where} "
-        f"{_cpus(len(cpus.machines))}{' for machines' if cpus.measured else ''} "
+        f"{count} {wanted.load} neighbour{'s' if count > 1 else ''} to fill "
+        f"{'a host of ' if whole else ''}{_cpus(pool)}{'' if whole else ' for machines'} "
         f"beside {vcpus} vCPU{'s' if vcpus > 1 else ''} of the subject"
     )
     return count
