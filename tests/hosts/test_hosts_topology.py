@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hosts.hosts_sshd import Sshd
 from hosts.snapshots import HWLOC, NAMES, snapshot, snapshot_text
 from tare.hosts.local import LocalHost
+from tare.hosts.ssh.host import SshHost
 from tare.hosts.topology import (
     KERNEL_ALLOWS,
     cpu_list,
+    cpus_of,
+    files_below,
     now_usable,
     read_topology,
     show_topology,
@@ -82,6 +87,7 @@ def test_the_script_prints_the_files_of_a_copied_tree(name: str, tmp_path: Path)
         file.write_text("\n".join(rows) + "\n")
     shown = subprocess.run(show_topology(str(tmp_path)), capture_output=True, text=True, check=True)
     assert read_topology(shown.stdout, str(tmp_path)) == snapshot(name)
+    assert cpus_of(files_below(str(tmp_path))) == snapshot(name)
 
 
 def text(**files: str) -> str:
@@ -214,3 +220,18 @@ def test_this_computer_tells_the_same_twice() -> None:
 def test_cpu_lists() -> None:
     assert cpu_list("0-2,8\n") == (0, 1, 2, 8)
     assert cpu_list("\n") == ()
+
+
+async def test_a_host_over_ssh_tells_what_it_tells_itself(
+    shared_sshd: Sshd, agent_program: Path
+) -> None:
+    here = LocalHost()
+    async with SshHost(shared_sshd.options(), agent_program) as far:
+        # A computer that is itself a virtual machine may get more memory meanwhile.
+        assert replace(far.topology(), memory={}) == replace(here.topology(), memory={})
+        assert await far.usable_cpus() == here.topology().online
+        last = here.topology().online[-1]
+        far.arrange(lambda cpus: replace(cpus, measured=(last,)))
+        assert far.topology().machines == (last,)
+        await far.look_again()
+        assert far.topology().machines == (last,)

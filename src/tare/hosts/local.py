@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import stat
-import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from glob import glob
@@ -23,11 +22,11 @@ from tare.hosts.terminal import open_terminal
 from tare.hosts.topology import (
     KERNEL_ALLOWS,
     MOST_CPUS,
+    cpus_of,
+    files_below,
     now_usable,
-    read_topology,
-    show_topology,
 )
-from tare.study.host_cpus import HostCpus
+from tare.study.host_cpus import HostCpus, cpu_words
 
 _PIPES_S = 0.5
 _LOOK_S = 0.1
@@ -212,7 +211,6 @@ class LocalHost(Host):
     def topology(self) -> HostCpus:
         """Return the online CPUs that this process may use, as they were found or arranged."""
         if self._found is None:
-            # Without the event loop: a plan is made from what this returns.
             self._found = _look()
         return self._as_arranged(self._found)
 
@@ -221,7 +219,8 @@ class LocalHost(Host):
         lines = [f"{ONLINE}:{_text(ONLINE)}"]
         allowed = (line for line in _text(STATUS).splitlines() if line.startswith(CPUS))
         lines += [f"{STATUS}:{line}" for line in allowed]
-        return now_usable("\n".join(lines) + _permitted(), self.topology())
+        lines.append(f"{KERNEL_ALLOWS}:{_granted()}")
+        return now_usable("\n".join(lines), self.topology())
 
     async def look_again(self) -> None:
         """Read this computer's CPUs again; see :class:`tare.hosts.contract.Host`."""
@@ -235,12 +234,7 @@ def _look() -> HostCpus:
         MachineFault: None may be used.
     """
     try:
-        shown = subprocess.run(show_topology(), capture_output=True, check=False)
-    except OSError:
-        # Without a shell on the PATH, what this process has is all that is known.
-        return HostCpus(online=tuple(sorted(os.sched_getaffinity(0))))
-    try:
-        return read_topology(shown.stdout.decode(errors="replace") + _permitted())
+        return cpus_of({**files_below(), KERNEL_ALLOWS: _granted()})
     except ValueError as error:
         raise MachineFault(f"this computer: {error}") from error
 
@@ -252,8 +246,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _permitted() -> str:
-    """Return, as the host's script would print it, which CPUs the kernel grants of all.
+def _granted() -> str:
+    """Return which CPUs the kernel grants of all, as it lists them; empty where it does not say.
 
     Only a thread that ends at once asks for them, so that this process keeps its own.
     """
@@ -267,7 +261,7 @@ def _permitted() -> str:
     thread = threading.Thread(target=ask)
     thread.start()
     thread.join()
-    return f"\n{KERNEL_ALLOWS}:{','.join(map(str, sorted(granted)))}\n" if granted else ""
+    return cpu_words(granted)
 
 
 def _end_of(path: Path, most: int) -> bytes:

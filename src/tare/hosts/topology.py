@@ -1,8 +1,10 @@
 """A host's CPUs: which exist, which a session may use, and how they share cores, caches and memory.
 
-The facts are files that Linux has under ``/sys`` and ``/proc``. One shell script prints them, on
-this computer, over SSH and for a copied tree alike; :func:`read_topology` understands what it
-prints. Which file means what follows the kernel's ``Documentation/admin-guide/cputopology.rst``,
+The facts are files that Linux has under ``/sys`` and ``/proc``. On this computer, and in a copied
+tree, they are read without starting anything (:func:`files_below`); over SSH a shell script prints
+them (:func:`show_topology`), which :func:`read_topology` understands.
+
+What the files mean follows the kernel's ``Documentation/admin-guide/cputopology.rst``,
 ``cgroup-v2.rst``, ``cgroup-v1/cpusets.rst`` and sysfs-devices-system-cpu, and hwloc's reading of
 them (topology-linux.c), which ``tests/fixtures/hosts`` compares with.
 """
@@ -11,9 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from tare.study.host_cpus import CoreKind, HostCpus
@@ -26,16 +29,62 @@ KERNEL_ALLOWS = "kernel-allows"
 MOST_CPUS = 8192
 """The kernel's own limit for most computers (CONFIG_NR_CPUS with MAXSMP)."""
 
+_OF_ALL = (
+    f"{CPU}/online",
+    f"{CPU}/isolated",
+    f"{CPU}/nohz_full",
+    "/sys/devices/cpu_*/cpus",
+    f"{NODE}/online",
+    f"{NODE}/node[0-9]*/cpulist",
+    f"{NODE}/node[0-9]*/cpumap",
+    "/proc/self/cgroup",
+    "/proc/self/cpuset",
+)
+_OF_EACH = (
+    "online",
+    "cpu_capacity",
+    "cpufreq/cpuinfo_max_freq",
+    "cpufreq/base_frequency",
+    "acpi_cppc/nominal_freq",
+    "topology/core_cpus_list",
+    "topology/core_cpus",
+    "topology/thread_siblings_list",
+    "topology/thread_siblings",
+    "topology/package_cpus_list",
+    "topology/package_cpus",
+    "topology/core_siblings_list",
+    "topology/core_siblings",
+    "topology/core_id",
+    "cache/index[0-9]*/level",
+    "cache/index[0-9]*/shared_cpu_list",
+    "cache/index[0-9]*/shared_cpu_map",
+)
+"""Below a CPU's own folder."""
+_IN_PART = {
+    "/proc/meminfo": "MemTotal:.*",
+    f"{NODE}/node[0-9]*/meminfo": "Node.*MemTotal:.*",
+    "/proc/self/status": "Cpus_allowed_list:.*",
+    "/proc/stat": "cpu[0-9]+",
+}
+"""Files of which only the parts of lines are read that begin so."""
+_PROCESSOR = "(vendor_id|cpu family).*"
+_GPUS = "/proc/driver/nvidia/gpus"
+_MOUNTS = "/proc/mounts"
+
+
+def _in_shell(patterns: Iterable[str], root: str) -> str:
+    return " ".join(f"{root}{pattern}" for pattern in patterns)
+
+
 # Written with what a shell does by itself: each further process costs time on a busy host.
 _SCRIPT = rf"""
 root=$1
-cpu=$root{CPU} node=$root{NODE}
 groups() {{
   while read -r _ at kind how _; do
     case $kind in cgroup|cgroup2|cpuset)
-      [ "$1" = mounts ] && printf '%s\n' "$root/proc/mounts:- $at $kind $how" || each "$at" ;;
+      [ "$1" = mounts ] && printf '%s\n' "$root{_MOUNTS}:- $at $kind $how" || each "$at" ;;
     esac
-  done 2>/dev/null < $root/proc/mounts
+  done 2>/dev/null < $root{_MOUNTS}
 }}
 each() {{
   while IFS=: read -r _ _ name; do group "$root$1" "${{name%/}}"
@@ -52,32 +101,63 @@ group() {{
     at=${{at%/*}}
   done
 }}
-printf '%s\n' $cpu/cpu[0-9]*
+printf '%s\n' $root{CPU}/cpu[0-9]*
 groups mounts
 {{
-  for file in online isolated nohz_full; do printf '%s\000' $cpu/$file; done
-  for file in online cpu_capacity cpufreq/cpuinfo_max_freq cpufreq/base_frequency \
-    acpi_cppc/nominal_freq topology/core_cpus_list topology/core_cpus \
-    topology/thread_siblings_list topology/thread_siblings topology/package_cpus_list \
-    topology/package_cpus topology/core_siblings_list topology/core_siblings topology/core_id \
-    cache/index[0-9]*/level cache/index[0-9]*/shared_cpu_list cache/index[0-9]*/shared_cpu_map
-  do printf '%s\000' $cpu/cpu[0-9]*/$file; done
-  printf '%s\000' $root/sys/devices/cpu_*/cpus $root/proc/self/cgroup $root/proc/self/cpuset
-  printf '%s\000' $node/online $node/node[0-9]*/cpulist $node/node[0-9]*/cpumap
+  for file in {_in_shell(_OF_ALL, "$root")}; do printf '%s\000' $file; done
+  for file in {" ".join(_OF_EACH)}; do printf '%s\000' $root{CPU}/cpu[0-9]*/$file; done
   groups each
   each /sys/fs/cgroup; each /sys/fs/cgroup/cpuset; each /dev/cpuset
 }} | xargs -0 grep -asH ""
-grep -asHE '^(MemTotal:|Node.*MemTotal:|Cpus_allowed_list:)' \
-  $root/proc/meminfo $node/node[0-9]*/meminfo $root/proc/self/status
-grep -asH -m 2 -E '^(vendor_id|cpu family)' $root/proc/cpuinfo
-grep -asHoE '^cpu[0-9]+' $root/proc/stat
-for gpu in $root/proc/driver/nvidia/gpus/*/numa_status; do
+grep -asHoE '^({"|".join(_IN_PART.values())})' {_in_shell(_IN_PART, "$root")}
+grep -asH -m 2 -E '^{_PROCESSOR}' $root/proc/cpuinfo
+for gpu in $root{_GPUS}/*/numa_status; do
   while read -r word number; do
-    [ "$word" = Node: ] && printf '%s\n' "$root/proc/driver/nvidia/gpus:Node: $number"
+    [ "$word" = Node: ] && printf '%s\n' "$root{_GPUS}:Node: $number"
   done 2>/dev/null < "$gpu"
 done
 exit 0
 """
+
+
+def files_below(root: str = "") -> dict[str, str]:
+    """Return what :func:`cpus_of` needs of this computer, or of a copied tree.
+
+    Args:
+        root: The folder that holds ``sys`` and ``proc``; empty for this computer's own.
+    """
+    files: dict[str, str] = {}
+
+    def keep(path: str, part: str = "") -> None:
+        with suppress(OSError):
+            text = Path(f"{root}{path}").read_text(errors="replace").replace("\0", "").rstrip("\n")
+            found = re.finditer(f"^({part})", text, re.MULTILINE) if part else None
+            files[path] = text if found is None else "\n".join(each[0] for each in found)
+
+    def named(pattern: str) -> Iterator[str]:
+        if "*" not in pattern:
+            return iter([pattern])
+        below = Path(root or "/").glob(pattern.removeprefix("/"))
+        return (str(path).removeprefix(root) for path in below)
+
+    cpus = list(named(f"{CPU}/cpu[0-9]*"))
+    files |= dict.fromkeys(cpus, "")
+    for pattern in (*_OF_ALL, *(f"{cpu}/{file}" for cpu in cpus for file in _OF_EACH)):
+        for path in named(pattern):
+            keep(path)
+    for pattern, part in {**_IN_PART, "/proc/cpuinfo": _PROCESSOR}.items():
+        for path in named(pattern):
+            keep(path, part)
+    statuses = [Path(f"{root}{path}") for path in named(f"{_GPUS}/*/numa_status")]
+    files[_GPUS] = "\n".join(path.read_text(errors="replace") for path in statuses)
+    keep(_MOUNTS, ".* (cgroup|cgroup2|cpuset) .*")
+    for mount, name, unified in _hierarchies(files):
+        for folder in _folders(mount, name, unified=unified):
+            for file in _GROUP_FILES:
+                keep(f"{folder}/{file}")
+    return files
+
+
 _LOOK = f"""
 grep -asHE '^([0-9,-]+|Cpus_allowed_list:.*)$' {CPU}/online /proc/self/status
 exit 0
@@ -159,7 +239,19 @@ def read_topology(text: str, root: str = "") -> HostCpus:
     Raises:
         ValueError: It names no CPU that may be used.
     """
-    return _Reading(_files(text, root.rstrip("/"))).cpus()
+    return cpus_of(_files(text, root.rstrip("/")))
+
+
+def cpus_of(files: Mapping[str, str]) -> HostCpus:
+    """Return the online CPUs that a session may use, and what they share.
+
+    Args:
+        files: Contents by path: those of :func:`files_below`.
+
+    Raises:
+        ValueError: They name no CPU that may be used.
+    """
+    return _Reading(files).cpus()
 
 
 def _files(text: str, root: str) -> dict[str, str]:
@@ -314,11 +406,11 @@ class _Reading:
             core = self._set(f"{at}/core_cpus", old=f"{at}/thread_siblings") & online | {cpu}
             if modules:
                 own = self._number(f"{at}/core_id")
-                core = {
+                core = frozenset(
                     each
                     for each in core
                     if self._number(f"{CPU}/cpu{each}/topology/core_id") == own
-                }
+                )
             cores[cpu] = tuple(sorted(core))
         return cores
 
@@ -355,7 +447,7 @@ class _Reading:
         listed = set(self._list(f"{NODE}/online"))
         folder = re.compile(rf"{NODE}/node(\d+)/")
         named = {int(found[1]) for path in self._files if (found := folder.match(path))}
-        gpus = set(map(int, re.findall(r"Node:\s*(\d+)", self._get("/proc/driver/nvidia/gpus"))))
+        gpus = set(map(int, re.findall(r"Node:\s*(\d+)", self._get(_GPUS))))
         nodes: dict[int, int] = {}
         memory: dict[int, int] = {}
         for node in sorted((named & listed if listed else named) - gpus):
@@ -499,11 +591,19 @@ _CONFIGURED = ("cpuset.{}", "{}")
 """What the older hierarchy's groups are given: what is in effect lags behind CPU hotplug there."""
 
 
+_NAMES = (*_EFFECTIVE, *_CONFIGURED)
+_GROUP_FILES = (
+    *(name.format(what) for what in ("cpus", "mems") for name in _NAMES),
+    "cpuset.cpus.partition",
+    "cpuset.cpus.isolated",
+)
+
+
 def _allowed(
     files: Mapping[str, str], folder: str, what: Literal["cpus", "mems"], *, unified: bool
 ) -> tuple[int, ...] | None:
     """Return the CPUs or memory nodes of a group; None where its folder does not say."""
-    names = (*_EFFECTIVE, *_CONFIGURED) if unified else (*_CONFIGURED, *_EFFECTIVE)
+    names = _NAMES if unified else (*_CONFIGURED, *_EFFECTIVE)
     return _listed(files, folder, (name.format(what) for name in names))
 
 
