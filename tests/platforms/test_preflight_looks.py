@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tare.events import Check
 from tare.hosts import Completed, LocalHost
 from tare.platforms.linux.own_priority import own_priority
-from tare.platforms.linux.preflight import _ranges, preflight
+from tare.platforms.linux.preflight import preflight
+from tare.study.host_cpus import cpu_words
 
 CPUS = "/sys/devices/system/cpu"
 
@@ -131,7 +132,7 @@ async def test_what_tare_itself_started_is_no_other_guest(tmp_path: Path) -> Non
 @given(st.sets(st.integers(0, 300), min_size=1))
 def test_ranges_name_exactly_the_cpus(cpus: set[int]) -> None:
     named: set[int] = set()
-    for part in _ranges(list(cpus)).split(","):
+    for part in cpu_words(cpus).split(","):
         first, _, last = part.partition("-")
         named |= set(range(int(first), int(last or first) + 1))
     assert named == cpus
