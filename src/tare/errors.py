@@ -42,6 +42,23 @@ class MachineFault(TareError):
         self.transient = transient
 
 
+class HostFroze(MachineFault):
+    """An emulated host stopped answering, while its emulator still ran: a fault of the emulation.
+
+    It is always transient: whoever has the host boots it again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        console_tail: tuple[str, ...] = (),
+        transient: bool = True,
+    ) -> None:
+        super().__init__(message, hint, console_tail=console_tail, transient=transient)
+
+
 class WorkloadFault(TareError):
     """The agent says that a workload could not be carried out."""
 

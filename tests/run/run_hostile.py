@@ -163,7 +163,13 @@ class Twisted(Platform[Any]):
         return TwistedMachine(spec.name, self._twist, self._ready_s)
 
 
-async def run_beside(twist: Twist, folder: Path, agent: Path, patience_s: float = 5.0) -> Fold:
+async def run_beside(
+    twist: Twist,
+    folder: Path,
+    agent: Path,
+    patience_s: float = 5.0,
+    run_host: Callable[..., LocalRunHost] = LocalRunHost,
+) -> Fold:
     """Carry a study out whose arm ``bad`` says what ``twist`` makes of it; return its fold."""
     return await run_with(
         Twisted("bare", BareOptions, honest),
@@ -184,7 +190,7 @@ async def run_with(
     with Ledger(folder.parent / f"{folder.name}.ledger") as ledger:
         context = Context(LocalHost(agent), ledger, folder.parent / "cache", agent)
         setup = RunSetup(
-            run_hosts={"": LocalRunHost(context, platforms, {})},
+            run_hosts={"": run_host(context, platforms, {})},
             workloads=WORKLOADS,
             decide=lambda *_: Decision(False, "one block is all"),
             preflight=_nothing_checked,

@@ -107,6 +107,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         changes=started.changes,
         breaks=tuple(fold.breaks),
         cpu_changes=tuple(fold.cpu_changes),
+        freezes=tuple(fold.freezes),
         block_hosts=fold.block.hosts,
         doubts=(*fold.doubts, *series_doubts(folder, fold)),
         complete=ended is not None and ended.status == "complete",

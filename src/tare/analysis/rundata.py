@@ -24,7 +24,7 @@ from tare.events.results import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from tare.events import ArmEnded, Calibrated, CpusChanged
+    from tare.events import ArmEnded, Calibrated, CpusChanged, LabFroze
     from tare.events.session_course import SessionResult
 
 OBSERVATION_COLUMNS = (
@@ -89,6 +89,7 @@ class RunData:
         calibrated: What the agent and others told of each host before the first block.
         sessions: Those that were begun, where one computer was booted in turns.
         cpu_changes: When CPUs of a host went offline or online, or its cpuset changed.
+        freezes: When an emulated host froze.
         breaks: Between which blocks something changed that the user accepted.
         were_bad: Pre-flight checks that were bad at any time; ``checks`` has the newest.
     """
@@ -125,6 +126,7 @@ class RunData:
     doubts: tuple[str, ...] = ()
     breaks: tuple[Break, ...] = ()
     cpu_changes: tuple[CpusChanged, ...] = ()
+    freezes: tuple[LabFroze, ...] = ()
     block_hosts: Mapping[int, str] = field(default_factory=dict)
     calibrated: tuple[Calibrated, ...] = ()
     sessions: tuple[SessionResult, ...] = ()

@@ -14,6 +14,7 @@ from tare.analysis.session_notes import session_notes
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
+from tare.events import LabFroze
 from tare.events.results import Break, PlatformResult
 from tare.study.blocks import SMOKE_RUN
 from tare.study.cells import parameter_words
@@ -186,6 +187,7 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
             )
         notes += session_notes(run)
         notes += [_broken(name, each) for each in run.breaks]
+        notes += _frozen(name, run.freezes)
         for status in ("failed", "withheld"):
             lost = sum(cell.status == status for cell in run.cells)
             if lost:
@@ -225,6 +227,24 @@ def cpus_changed(runs: Sequence[RunData]) -> tuple[str, ...]:
         for run in runs
         for each in run.cpu_changes
     )
+
+
+def _frozen(name: str, freezes: Sequence[LabFroze]) -> list[str]:
+    """Return how often the emulated host froze, and what became of the batches."""
+    if not freezes:
+        return []
+    times = "once" if len(freezes) == 1 else f"{len(freezes)} times"
+    where = ", ".join(
+        dict.fromkeys(f"{each.arm} / {each.scenario} in block {each.block}" for each in freezes)
+    )
+    failed = sum(not each.repeated for each in freezes)
+    batches = "1 batch" if failed == 1 else f"{failed} batches"
+    then = (
+        f"{batches} failed, as it froze again when repeated"
+        if failed
+        else "it was booted again, and what was unfinished was repeated"
+    )
+    return [f"{name}: the emulated host froze {times} ({where}), a fault of the emulation; {then}."]
 
 
 def arms_ended(runs: Sequence[RunData]) -> tuple[str, ...]:

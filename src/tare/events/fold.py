@@ -21,6 +21,7 @@ from tare.events.model import (
     Decided,
     HostJoined,
     ImageReady,
+    LabFroze,
     MachineReady,
     MachineStarting,
     MachineStopped,
@@ -135,6 +136,7 @@ class Fold:
     finished: dict[str, FinishedCell] = field(default_factory=dict)
     joined: dict[str, HostJoined] = field(default_factory=dict)
     """The hosts that share the run, as each last joined it."""
+    freezes: list[LabFroze] = field(default_factory=list)
     decisions: list[Decided] = field(default_factory=list)
     arms_ended: list[ArmEnded] = field(default_factory=list)
     cpu_changes: list[CpusChanged] = field(default_factory=list)
@@ -203,6 +205,8 @@ class Fold:
                 self.sessions.take(event, record.time)
             case HostJoined():
                 self.joined[event.host] = event
+            case LabFroze():
+                self.freezes.append(event)
             case Decided():
                 self.decisions.append(event)
             case ArmEnded():

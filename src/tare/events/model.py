@@ -195,6 +195,22 @@ class CpusChanged(Base):
         return f"{' and '.join(parts)} (before: {self.before}; now: {self.after or 'none'})"
 
 
+class LabFroze(Base):
+    """An emulated host stopped answering during a batch, while its emulator still ran.
+
+    ``repeated`` says whether the host was booted again for what the batch had not finished. After
+    the second freeze of one batch its cells fail instead.
+    """
+
+    type: Literal["lab_froze"] = "lab_froze"
+    block: int
+    arm: str
+    scenario: str
+    reason: str
+    repeated: bool
+    console_tail: tuple[str, ...] = ()
+
+
 class BlockStarted(Base):
     """One fresh boot of every arm begins, in this order of ``arm/scenario`` batches.
 
@@ -394,6 +410,7 @@ Event = Annotated[
     | HostJoined
     | HostLost
     | CpusChanged
+    | LabFroze
     | SessionStarted
     | SessionFinished
     | Waiting

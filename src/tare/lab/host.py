@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from tare.errors import InputError, MachineFault, TareError
+from tare.errors import HostFroze, InputError, MachineFault, TareError
 from tare.hosts import Host
 from tare.hosts.begun import begun
 from tare.hosts.programs import how_to_install
@@ -22,6 +22,7 @@ from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
 from tare.lab.command import PROGRAM, Places, command
 from tare.lab.emulator import Emulator, emulator_in
+from tare.lab.heartbeat import STAT, stopped_cpus
 from tare.lab.image import LabImage, build_lab_image, make_file_system
 from tare.lab.memory import require_memory
 from tare.lab.options import GIB, MIB, Hypervisor, LabOptions
@@ -88,11 +89,12 @@ class Lab:
         self.host = host
         self.port = port
         self.died = outer.died
-        """Set if it ends unexpectedly, with its last console lines."""
+        """Set if it ends unexpectedly, or freezes (HostFroze), with its last console lines."""
         self.threads: tuple[int, ...] = ()
         """The thread on this computer of each of its CPUs."""
         self.times = LabTimes(image.took_s, 0.0, 0.0)
-        self._outer = outer
+        self.outer = outer
+        """Its QEMU."""
         self._remove = remove
         self._stop: asyncio.Future[None] | None = None
 
@@ -110,16 +112,16 @@ class Lab:
     @property
     def name(self) -> str:
         """How messages name it."""
-        return self._outer.name
+        return self.outer.name
 
     @property
     def pid(self) -> int:
         """The id of its QEMU's process."""
-        return self._outer.pid
+        return self.outer.pid
 
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of its console, oldest first."""
-        return self._outer.console_tail()
+        return self.outer.console_tail()
 
     async def while_alive(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Carry out some work on it, and no longer than it lives.
@@ -139,6 +141,26 @@ class Lab:
                 doing.cancel()
                 await asyncio.wait({doing})
 
+    async def froze(self) -> HostFroze | None:
+        """Find out whether the emulation stopped it or one of its CPUs; None: it runs.
+
+        Such a lab is as good as dead, and :attr:`died` says so from then on.
+        """
+        if not self.died.done():
+            try:
+                still = await self.while_alive(stopped_cpus(self._cpu_times))
+            except MachineFault as fault:
+                self.outer.fell_silent(fault)
+            else:
+                if still:
+                    words = f"CPU {', '.join(map(str, still))} of it takes no interrupts any more"
+                    self.outer.fell_silent(HostFroze(f"the emulated host froze: {words}"))
+        fault = self.died.result() if self.died.done() else None
+        return fault if isinstance(fault, HostFroze) else None
+
+    async def _cpu_times(self) -> str:
+        return (await self.host.read(STAT)).decode()
+
     async def stop(self) -> None:
         """End it, and remove what it had here; may be called again."""
         if self._stop is None:
@@ -153,15 +175,15 @@ class Lab:
             with contextlib.suppress(TareError, OSError, TimeoutError):
                 async with asyncio.timeout(0.0 if self.died.done() else _CLOSE_S):
                     await self.host.close()
-            await self._outer.stop()
+            await self.outer.stop()
         finally:
             await self._remove()
 
     async def boot(self, cpus: tuple[int, ...], timeout_s: float) -> None:
         """Let it run, and log in to it once it is ready; for :func:`lab_up`."""
         began = time.monotonic()
-        self.threads = await self._outer.go(cpus)
-        await self._outer.ready(timeout_s)
+        self.threads = await self.outer.go(cpus)
+        await self.outer.ready(timeout_s)
         ready = time.monotonic()
         await self.while_alive(self.host.connect())
         await self.while_alive(verify(self.host, self.options.hypervisor))
@@ -244,7 +266,14 @@ async def _up(
         port = await outer.ssh_port()
         places.known_hosts.write_text(keys.known_hosts(port))
         reached = ssh_options(places, port, deterministic=options.deterministic)
-        host = SshHost(reached, context.agent, tell=tell, leaving=context.leaving)
+        host = SshHost(
+            reached,
+            context.agent,
+            tell=tell,
+            leaving=context.leaving,
+            # One that may reboot is silent meanwhile.
+            on_loss=None if options.reboots else outer.fell_silent,
+        )
         lab = Lab(options, image, places, outer, host, port, remove, emulator)
     except BaseException:
         await outer.stop()
@@ -276,6 +305,7 @@ def ssh_options(places: Places, port: int, *, deterministic: bool = False) -> Ss
         silence_s=_COUNTED_SILENCE_S if deterministic else 30.0,
         patience_s=60.0,
         lease_s=_ENDLESS_S if deterministic else 120,
+        emulated=True,
     )
 
 

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from tare.errors import MachineFault, TareError
+from tare.errors import HostFroze, MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess, start_owned
 from tare.lab.command import Places
 from tare.lab.seed import FAILED, READY
@@ -29,7 +29,7 @@ class Outer:
     def __init__(self, host: Host, places: Places, name: str, process: OwnedProcess) -> None:
         self.name = name
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
-        """Set when it ends, or its kernel panics, without having been asked to."""
+        """Set when it ends, its kernel panics, or it freezes, without having been asked to."""
         self._host = host
         self._places = places
         self._process = process
@@ -76,6 +76,10 @@ class Outer:
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""
         return self._console.tail()
+
+    def type(self, text: str) -> None:
+        """Send text to the console, as if it was typed there."""
+        self._streams[0].write(text.encode())
 
     async def _listen(self) -> None:
         console, monitor = await asyncio.gather(
@@ -146,6 +150,18 @@ class Outer:
         return MachineFault(
             f"{self.name}: {reason}{last}", hint, console_tail=tail, transient=transient
         )
+
+    def fell_silent(self, fault: TareError) -> None:
+        """Note that the connection to the computer which this QEMU emulates was lost.
+
+        Args:
+            fault: Why; only its silence means that it froze.
+        """
+        if self._stopping or self.died.done() or not isinstance(fault, HostFroze):
+            return
+        tail = self.console_tail()
+        last = f"; last console line: {tail[-1]}" if tail else ""
+        self.died.set_result(HostFroze(f"{fault.message}{last}", console_tail=tail))
 
     async def _follow(self, reader: asyncio.StreamReader) -> None:
         held = ""

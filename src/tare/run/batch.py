@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tare.errors import MachineFault, TareError
+from tare.errors import HostFroze, MachineFault, TareError
 from tare.events import MachineReady, MachineStarting
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.settings import held_unaltered
@@ -40,6 +40,7 @@ from tare.run.settled_clock import settled
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
 from tare.run.telling import fail_cell, not_removed, tell_failed, tell_started, tell_stopped
+from tare.run.tries import Tries
 from tare.run.undoing import undoers_with
 from tare.workloads.needs import needs_of, needs_of_loads
 from tare.workloads.network.ends import PEER
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from tare.study.cells import Batch, Cell
     from tare.workloads.contract import Need
 
-TRIES = 2
 AGAIN_S = (1.0,)
 """How long packets are sent before a further cell that needs the network, in seconds."""
 STOP_S = 120.0
@@ -82,23 +82,35 @@ class BatchRunner:
 
         A cell that fails is told of with its reason; it never ends the run.
         """
-        attempts: dict[str, int] = {}
+        tries = Tries()
         # What fails before anything is booted must not point to the logs of another arm.
         self.newest = ""
         remaining = list(pending)
         while remaining and not self.stop.finishing:
-            before = attempts.get(remaining[0].id, 0)
+            first = remaining[0]
+            before = tries.began(first)
             try:
-                remaining = await self.boot_and_measure(batch, remaining, attempts)
+                remaining = await self.boot_and_measure(batch, remaining, tries)
             except TareError as error:
-                first = remaining[0]
                 # A cell that was begun is counted already, whatever broke after it.
-                attempts[first.id] = max(attempts.get(first.id, 0), before + 1)
-                transient = isinstance(error, MachineFault) and error.transient
-                if transient and attempts[first.id] < TRIES:
+                tries.at_least(first, before + 1)
+                fault = await self.why(error)
+                if isinstance(fault, HostFroze):
+                    tries.freeze(fault, batch, first, self.cells)
+                transient = isinstance(fault, MachineFault) and fault.transient
+                if transient and tries.may_again(first) and not tries.spoilt:
                     continue
-                self.fail(remaining, error)
+                self.fail(remaining, fault)
                 return
+
+    async def why(self, fault: TareError) -> TareError:
+        """Return what a fault comes from: that an emulated host froze, or the fault itself."""
+        if isinstance(fault, HostFroze) or not isinstance(fault, MachineFault):
+            return fault
+        for run_host in (self.run_host, *self.others.run_hosts.values()):
+            if (froze := await run_host.froze()) is not None:
+                return froze
+        return fault
 
     def fail(self, cells: Sequence[Cell], error: TareError) -> None:
         """Tell that cells could not be begun, and why."""
@@ -106,14 +118,14 @@ class BatchRunner:
             fail_cell(self.cells, cell, error, self._logs(self.newest))
 
     async def boot_and_measure(
-        self, batch: Batch, cells: list[Cell], attempts: dict[str, int], side: Side | None = None
+        self, batch: Batch, cells: list[Cell], tries: Tries, side: Side | None = None
     ) -> list[Cell]:
         """Measure in one boot; return the cells that another is needed for.
 
         Args:
             batch: The batch.
             cells: Those of its cells that are wanted.
-            attempts: How often each cell was begun, which is kept.
+            tries: How often each cell was begun, which is kept.
             side: Where another batch is measured beside it.
 
         Raises:
@@ -151,17 +163,18 @@ class BatchRunner:
             for index, cell in enumerate(cells):
                 if self.stop.finishing or (side and not await side.meets(index)):
                     return cells[index:]
-                attempts[cell.id] = attempts.get(cell.id, 0) + 1
+                number = tries.begin(cell)
                 if index and (silent := await self._silence(place, cast, cell)):
-                    tell_started(self.cells, cell, attempts[cell.id], cast)
+                    tell_started(self.cells, cell, number, cast)
                     tell_failed(self.cells, cell, silent, True, self._logs(cast.subject.name))
-                    return cells[index if attempts[cell.id] < TRIES else index + 1 :]
+                    return cells[index if tries.may_again(cell) else index + 1 :]
                 attempt = Attempt(
                     cells_here,
                     cell,
                     cast,
                     facts,
-                    number=attempts[cell.id],
+                    number=number,
+                    why=self.why,
                     logs=self._logs(cast.subject.name),
                     host_trace=batch.host_trace,
                     lost=place.lost,
@@ -178,10 +191,7 @@ class BatchRunner:
                 fault = await attempt.carry_out()
                 self.stop.cell_over()
                 if fault is not None:
-                    # Emulation itself kills a guest now and then (docs/lab.md).
-                    passing = fault.transient or self.run_host.emulated
-                    again = passing and attempts[cell.id] < TRIES
-                    return cells[index if again else index + 1 :]
+                    return self._after(fault, batch, cells[index:], tries)
         return []
 
     @cached_property
@@ -197,6 +207,18 @@ class BatchRunner:
         """
         await held_unaltered(context.host, context.ledger)
         await self.cpus.unchanged(context.host, batch.host, batch.block, cell.id)
+
+    def _after(self, fault: TareError, batch: Batch, cells: list[Cell], tries: Tries) -> list[Cell]:
+        """Return what another boot is needed for, after the first of some cells has failed."""
+        if isinstance(fault, HostFroze):
+            tries.freeze(fault, batch, cells[0], self.cells)
+            if tries.spoilt:
+                self.fail(cells[1:], fault)
+                return []
+            return cells
+        # Emulation itself kills a guest now and then (docs/lab.md).
+        passing = self.run_host.emulated or (isinstance(fault, MachineFault) and fault.transient)
+        return cells[0 if passing and tries.may_again(cells[0]) else 1 :]
 
     async def host_for(self, batch: Batch) -> Context:
         """Return the host as it has to be booted, and clear of what was left on it."""

@@ -91,6 +91,7 @@ class Attempt:
         unaltered: Raises MachineFault where the host is no longer as the machines need it.
         in_step: What keeps it in step with an arm that is up beside it.
         bus: What the host counts of caches and memory.
+        why: Returns what a fault of a machine comes from.
     """
 
     context: CellContext
@@ -105,6 +106,7 @@ class Attempt:
     unaltered: Callable[[], Awaitable[None]] | None = None
     in_step: InStep | None = None
     bus: HostBus = field(default_factory=lambda: HostBus(None))
+    why: Callable[[TareError], Awaitable[TareError]] | None = None
 
     @property
     def workload(self) -> Workload[Any]:
@@ -139,7 +141,7 @@ class Attempt:
             return Undivided().turn()
         return self.in_step.turn()
 
-    async def carry_out(self) -> MachineFault | None:
+    async def carry_out(self) -> TareError | None:
         """Measure the cell and append its events.
 
         Returns:
@@ -148,7 +150,7 @@ class Attempt:
         async with self._turn():
             return await self._carry_out()
 
-    async def _carry_out(self) -> MachineFault | None:
+    async def _carry_out(self) -> TareError | None:
         tell_started(self.context, self.cell, self.number, self.cast)
         try:
             measured = await while_alive(
@@ -164,8 +166,10 @@ class Attempt:
             claim = self.workload.disk_claim(self.parameters, result)
             stayed = unmoved(claim, result, measured.disk_moved, measured.took_s)
             told = self._told(values, measured, stayed)
-        except MachineFault as fault:
-            self._fail(str(fault), transient=fault.transient)
+        except MachineFault as shown:
+            fault = shown if self.why is None else await self.why(shown)
+            transient = isinstance(fault, MachineFault) and fault.transient
+            self._fail(str(fault), transient=transient)
             return fault
         except WorkloadFault as fault:
             self._fail(str(fault))

@@ -12,7 +12,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tare.errors import MachineFault, TareError, WorkloadFault
+from tare.errors import HostFroze, MachineFault, TareError, WorkloadFault
+from tare.run.tries import Tries
 from tare.run.turns import Floor, Undivided
 from tare.study.cells import cell_label
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 DUET, TURNS = "duet", "turns"
 """The facts of a cell that tell who was beside it: for which share of its time, or by turns."""
-TRIES = 2
 
 Step = tuple[tuple["Batch", list["Cell"]], ...]
 """What is measured at once: batches, each with its cells that are not finished."""
@@ -72,12 +72,12 @@ class _Two:
         self._runner = runner
         self._batches = batches
         self._cells = cells
-        self._attempts: dict[str, int] = {}
+        self._tries = Tries()
 
     async def carry_out(self) -> None:
         while self._cells[0] and not self._runner.stop.finishing:
-            firsts = [cells[0].id for cells in self._cells]
-            before = [self._attempts.get(first, 0) for first in firsts]
+            firsts = [cells[0] for cells in self._cells]
+            before = [self._tries.began(first) for first in firsts]
             # Each has the newest machine's name for itself; what is left on the host, together.
             runners = [replace(self._runner, newest="") for _ in self._batches]
             ends = await self._both(runners)
@@ -91,9 +91,13 @@ class _Two:
                 self._cells = [cells[done:] for cells in self._cells]
                 continue
             for first, tried in zip(firsts, before, strict=True):
-                self._attempts[first] = max(self._attempts.get(first, 0), tried + 1)
+                self._tries.at_least(first, tried + 1)
+            for batch, first, end in zip(self._batches, firsts, ends, strict=True):
+                if isinstance(end, HostFroze):
+                    self._tries.freeze(end, batch, first, self._runner.cells)
             passing = all(isinstance(each, MachineFault) and each.transient for each in faults)
-            if passing and max(self._attempts[first] for first in firsts) < TRIES:
+            again = all(self._tries.may_again(first) for first in firsts)
+            if passing and again and not self._tries.spoilt:
                 continue
             for each, cells, end in zip(runners, self._cells, ends, strict=True):
                 lone = WorkloadFault(f"the arm beside it failed: {faults[0]}")
@@ -120,9 +124,9 @@ class _Two:
         self, runner: BatchRunner, batch: Batch, cells: list[Cell], side: Side
     ) -> list[Cell] | TareError:
         try:
-            return await runner.boot_and_measure(batch, cells, self._attempts, side)
+            return await runner.boot_and_measure(batch, cells, self._tries, side)
         except TareError as fault:
-            return fault
+            return await runner.why(fault)
         finally:
             side.leave()
 

@@ -28,6 +28,7 @@ from tare.events import (
     HostJoined,
     HostLost,
     Interrupted,
+    LabFroze,
     MachineReady,
     MachineStarting,
     MachineStopped,
@@ -353,6 +354,14 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             return [Text(f"  ! the CPUs of {where} changed: {event.words}", "bold yellow")]
         case HostJoined():
             return [Text(f"  ✓ {event.host} takes part", "green")]
+        case LabFroze():
+            then = (
+                "it is booted again, and the batch repeated"
+                if event.repeated
+                else "for the second time in this batch, so its cells fail"
+            )
+            where = f"{event.arm} / {event.scenario}"
+            return [Text(f"  ! {where}: {event.reason}: {then}", "bold yellow")]
         case HostLost():
             return [Text(f"{event.host} is left out from here on: {event.reason}", "bold red")]
         case Interrupted():

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tare.errors import InputError, MachineFault
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.address_pair import AddressPair
 from tare.hosts.contract import Completed, Host, Process
 from tare.hosts.leaving import Leaving
@@ -48,6 +48,7 @@ class SshHost(Host):
         agent: The ``tare-agent`` program for that host; it is copied there once.
         tell: Is called with a sentence when the connection breaks, comes back, or is lost.
         leaving: Tells when Tare is to end.
+        on_loss: Is called with the reason each time the host is lost.
     """
 
     def __init__(
@@ -57,12 +58,13 @@ class SshHost(Host):
         *,
         tell: Callable[[str], None] | None = None,
         leaving: Leaving | None = None,
+        on_loss: Callable[[TareError], None] | None = None,
     ) -> None:
         self.name = options.name
         self._tell = tell or (lambda _: None)
         self._session: Session | None = None
         self._opening = asyncio.Lock()
-        self._sessions = Opening(self.name, lambda: Session(options, agent, self._tell))
+        self._sessions = Opening(self.name, lambda: Session(options, agent, self._tell, on_loss))
         if leaving is not None:
             leaving.note(self)
         self._topology: HostCpus | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.errors import InputError
+from tare.errors import HostFroze, InputError, MachineFault
 
 _PATHS = ("known_hosts", "key", "password_file", "agent_folder", "kept_in", "config")
 _LISTS_OF_PATHS = ("also_known", "identities", "certificates")
@@ -52,6 +52,8 @@ class SshOptions:
         identities_only: Whether the SSH agent offers these keys alone.
         certificates: Certificates of these keys.
         ssh_agent: The SSH agent's socket; empty: that of the environment; ``none``: there is none.
+        emulated: Whether Tare emulates the host itself. Then nobody can be asked to look at it, and
+            silence means that its emulation froze.
     """
 
     host: str
@@ -79,6 +81,7 @@ class SshOptions:
     identities_only: bool = False
     certificates: tuple[Path, ...] = ()
     ssh_agent: str = ""
+    emulated: bool = False
 
     @property
     def name(self) -> str:
@@ -126,6 +129,17 @@ class SshOptions:
         parts += ["-i", str(self.key)] if self.key else []
         known = f"UserKnownHostsFile={self.known_hosts}"
         return " ".join([*parts, "-o", known, f"{self.user}@{self.host}", "true"])
+
+    def silent(self, words: str, hint: str) -> MachineFault:
+        """Return the fault of a host that does not answer.
+
+        Args:
+            words: What it did not do, without its name in front.
+            hint: What the user can try, where the host is not emulated.
+        """
+        if self.emulated:
+            return HostFroze(f"the emulated host froze: it {words}")
+        return MachineFault(f"{self.name} {words}", hint, transient=True)
 
     def password(self) -> str | None:
         """Return the password from where it is kept.

@@ -40,9 +40,18 @@ class Session:
         options: How the host is reached.
         agent: The agent's program here, copied to the host.
         tell: Is called with a sentence when the connection breaks, comes back, or is lost.
+        on_loss: Is called with the reason when the host is lost, unless Tare closed the session.
     """
 
-    def __init__(self, options: SshOptions, agent: Path, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        options: SshOptions,
+        agent: Path,
+        tell: Callable[[str], None],
+        on_loss: Callable[[Fault], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._on_loss = on_loss
         self.name = options.name
         self._lease_s = options.lease_s
         self._tell = tell
@@ -158,12 +167,11 @@ class Session:
                 return answer.result()
         finally:
             answer.cancel()
-        fault = MachineFault(
-            f"{self.name} is connected, but what Tare started there to keep its processes did not "
+        fault = self._options.silent(
+            "is connected, but what Tare started there to keep its processes did not "
             f"answer `{op}` within {limit_s:g} s",
             "look there for what hangs (dmesg, a disk, memory); what is left of Tare ends by "
             f"itself {self._lease_s} s after the connection, and `tare clean` removes the rest",
-            transient=True,
         )
         if op in _AT_ONCE:
             self._fail(fault)
@@ -262,6 +270,8 @@ class Session:
         if self.fault is not None:
             return
         self.fault = fault
+        if self._on_loss is not None and not self._closing:
+            self._on_loss(fault)
         self._link.cut()
         for answer in list(self._answers.values()):
             with contextlib.suppress(asyncio.InvalidStateError):

@@ -58,7 +58,12 @@ def not_reached(error: Exception, options: SshOptions, words: str = "") -> TareE
         return InputError(f"{place} refuses the login", f"find out why with: {options.login}")
     if isinstance(error, socket.gaierror):
         return _not_resolved(error, options)
+    if isinstance(error, TimeoutError) and options.emulated:
+        return options.silent(f"did not let Tare in within {options.connect_s:g} s", "")
     message, todo = _unreached(error, options)
+    if options.emulated:
+        # Nobody has to log in to a computer that Tare emulates.
+        return MachineFault(message, transient=True)
     return MachineFault(f"{message}{words}", f"{todo}; {login}", transient=True)
 
 

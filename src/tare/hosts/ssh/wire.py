@@ -126,12 +126,11 @@ class Wire:
         connection.abort()
 
     def _too_slow(self) -> MachineFault:
-        return MachineFault(
-            f"{self._options.name} lets Tare in, but its login shell did not run a command within "
+        return self._options.silent(
+            "lets Tare in, but its login shell did not run a command within "
             f"{PREPARE * self._options.connect_s:g} s",
             "look for what waits in its start-up files (such as .bashrc), for a full disk and for "
             f"a file server that does not answer; try: {self._options.login}",
-            transient=True,
         )
 
     async def _no_agent(
@@ -279,6 +278,12 @@ class Wire:
             words = last.message if isinstance(last, TareError) else reason(last)
         finally:
             self._trying = None
+        if self._options.emulated:
+            raise self._options.silent(
+                f"stopped answering ({how}), and did not let Tare in again within "
+                f"{self._patience_s:g} s",
+                "",
+            )
         raise MachineFault(
             f"the connection to {self._options.name} broke ({how}) and did not come back within "
             f"{self._patience_s:g} s: {words}",

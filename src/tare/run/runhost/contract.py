@@ -28,7 +28,7 @@ from tare.run.runhost.booted import AS_IT_IS, booted_here
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tare.errors import MachineFault
+    from tare.errors import HostFroze, MachineFault
     from tare.hosts import Host
     from tare.platforms.contract import Context, Platform
     from tare.run.host_trace import HostTracing
@@ -130,6 +130,14 @@ class RunHost(PlannedHost, Protocol):
         """
         ...
 
+    async def froze(self) -> HostFroze | None:
+        """Find out, after a fault, whether the host itself froze; None: it did not.
+
+        Only an emulated host can be found frozen, and is booted again by :meth:`under` then. A
+        real one says to each that waits for it that it is lost.
+        """
+        ...
+
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
         """Hold what the host's side of cells is recorded with."""
         ...
@@ -193,6 +201,10 @@ class LocalRunHost:
     async def under(self, boot: str, block: int) -> Context:
         """Return where platforms work."""
         return self.context
+
+    async def froze(self) -> HostFroze | None:
+        """Return None: it is not emulated."""
+        return None
 
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
         """Record with the kernel's tracer, where it can be had."""

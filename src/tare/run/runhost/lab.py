@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tare.errors import InputError, MachineFault, TareError
+from tare.errors import HostFroze, InputError, MachineFault, TareError
 from tare.hosts.ledger.ledger import Ledger
 from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR, TAKES_HOST
 from tare.platforms.linux.process_machine import temporary_folder
@@ -162,7 +162,7 @@ class LabRunHost:
 
     @property
     def lost(self) -> asyncio.Future[MachineFault]:
-        """Set when the lab's QEMU ends by itself."""
+        """Set when the lab's QEMU ends by itself, or the lab freezes."""
         if self._lost is None:
             self._lost = asyncio.get_running_loop().create_future()
         return self._lost
@@ -190,6 +190,16 @@ class LabRunHost:
             return self._inside
         await self._stop()
         return await self._start(boot, block)
+
+    async def froze(self) -> HostFroze | None:
+        """Find out whether the lab froze; it is booted again then, by :meth:`under`."""
+        if self._lab is None:
+            # The bare machine has the emulated computer for itself.
+            return None
+        fault = await self._lab.froze()
+        if fault is not None and not self.lost.done():
+            self.lost.set_result(fault)
+        return fault
 
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
         """Record nothing: what this computer schedules is the emulator, not the machines."""
@@ -259,14 +269,15 @@ class LabRunHost:
 
     async def _follow(self, lab: Lab) -> None:
         fault = await asyncio.shield(lab.died)
-        if not self.lost.done():
-            self.lost.set_result(
-                MachineFault(
-                    f"the lab ended: {fault.message}",
-                    console_tail=fault.console_tail,
-                    transient=True,
-                )
+        if isinstance(fault, HostFroze):
+            lost: MachineFault = fault
+        else:
+            tail = fault.console_tail
+            lost = MachineFault(
+                f"the lab ended: {fault.message}", console_tail=tail, transient=True
             )
+        if not self.lost.done():
+            self.lost.set_result(lost)
 
     async def _stop(self) -> None:
         lab, inside, watch = self._lab, self._inside, self._watch

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from tare.errors import InputError, MachineFault
+from tare.errors import HostFroze, InputError, MachineFault
 from tare.hosts.lock import HELD, LOCK_AFAR, holder_afar, run_of, taken
 from tare.hosts.processes import OwnedProcess, start_owned
 from tare.hosts.ssh.finding import options_for
@@ -153,6 +153,10 @@ class SshRunHost:
             )
         self._booted = boot
         return self.context
+
+    async def froze(self) -> HostFroze | None:
+        """Return None: it is not emulated."""
+        return None
 
     def _runs(self, boot: str) -> bool:
         # Two kernels with nothing below look alike: only a boot of Tare's own tells which one runs.
