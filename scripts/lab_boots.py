@@ -245,16 +245,13 @@ async def collect(lab: Lab, folder: Path) -> None:
     with contextlib.suppress(OSError):
         shutil.copy(lab.places.errors, folder / "errors")
     # A break on its serial console, then a letter: the magic keys of Linux.
-    console: dict[str, None] = {}
     for key in "lw":
         with contextlib.suppress(TareError, OSError, TimeoutError):
             async with asyncio.timeout(20):
                 await lab.outer.monitor.execute("chardev-send-break", id="console")
                 lab.outer.type(key)
-                for _ in range(20):
-                    await asyncio.sleep(0.25)
-                    console.update(dict.fromkeys(lab.console_tail()))
-    (folder / "console").write_text("\n".join(console))
+                await asyncio.sleep(5)
+    shutil.copy(lab.places.log, folder / "console")
     said = [f"== {look}\n{await human(lab, look)}" for look in looks]
     (folder / "monitor-after-keys").write_text("\n".join(said))
 
@@ -293,9 +290,9 @@ async def boot_guests(
     done = 0
     while done < boots:
         line = b""
-        with contextlib.suppress(TimeoutError, OSError):
+        with contextlib.suppress(TareError, TimeoutError, OSError):
             async with asyncio.timeout(SILENT_S):
-                line = await process.stdout.readline()
+                line = await lab.while_alive(process.stdout.readline())
         words = line.decode(errors="replace").split()
         if words[:1] == ["boot"]:
             done += 1
@@ -309,7 +306,7 @@ async def boot_guests(
             died = lab.died.result().message if lab.died.done() else ""
             if died:
                 kept.mkdir(parents=True, exist_ok=True)
-                (kept / "console").write_text("\n".join(lab.died.result().console_tail))
+                shutil.copy(lab.places.log, kept / "console")
             else:
                 await collect(lab, kept)
             results.add(

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from tare.errors import HostFroze
 from tare.hosts import Host, Ledger, LocalHost
 from tare.images.cache import default_cache
+from tare.lab.background import login
 from tare.lab.emulator import emulator_in
+from tare.lab.heartbeat import STAT, cpu_times, stopped
 from tare.lab.host import Lab, lab_up
 from tare.lab.options import LabOptions
 from tare.platforms.contract import Context, MachineSpec, Shape
 
 SHAPE = Shape(vcpus=1, memory=192 << 20)
 PATIENCE_S = 300.0
+_APART_S = 20
+"""Seconds between two looks at a lab's CPUs."""
 QEMU = "qemu-system-x86_64"
 OWN = 1
 """The lab's CPU that guests are pinned to; its first one is left to everything else."""
@@ -66,6 +71,52 @@ class Inside:
         return MachineSpec(name, shape, (cpu,), Path("/tmp") / name, True, role)
 
 
+_UP: list[Lab] = []
+
+
+@contextmanager
+def noted(lab: Lab) -> Iterator[None]:
+    """Have a lab looked at when a test fails, while it is up."""
+    _UP.append(lab)
+    try:
+        yield
+    finally:
+        _UP.remove(lab)
+
+
+def emulation_failed() -> str:
+    """Return how the emulation of a lab that is up failed; empty: all of them run.
+
+    Labs are asked by a program of its own, as the event loop of a test that failed may be closed.
+    """
+    return next((words for lab in _UP if (words := _failed(lab))), "")
+
+
+def _failed(lab: Lab) -> str:
+    if lab.died.done():
+        fault = lab.died.result()
+        failed = isinstance(fault, HostFroze) or "panicked" in fault.message
+        return fault.message if failed else ""
+    look = f"cat {STAT}; echo ==; sleep {_APART_S}; cat {STAT}"
+    try:
+        said = subprocess.run(
+            login(lab.places, lab.port, [look]),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+        ).stdout
+    except subprocess.TimeoutExpired:
+        return f"{lab.name} lets nobody in within {PATIENCE_S:g} s"
+    except subprocess.CalledProcessError:
+        # Its QEMU may just have been killed by the test.
+        return ""
+    before, _, after = said.partition("==")
+    still = stopped(cpu_times(before), cpu_times(after))
+    return f"CPU {still} of {lab.name} takes no interrupts any more" if still else ""
+
+
 @asynccontextmanager
 async def inside(
     options: LabOptions, folder: Path, agent: Path, kernel: str
@@ -75,13 +126,14 @@ async def inside(
     local = Context(here, Ledger(folder / "here"), default_cache(), agent, kernel)
     # Anywhere: two labs at once would share the CPU for guests, and leave the other one idle.
     up = await lab_up(local, options, folder / "tare-lab", tell=print, cpus=())
-    async with up as lab:
+    async with up as lab, noted(lab):
         ledger = Ledger(folder / "there", host=lab.host.name, boot=lab.host.boot_id)
         context = replace(
             local, host=lab.host, here=here, ledger=ledger, counted=options.deterministic
         )
         yield Inside(lab, context, local, itertools.count(1))
-        assert not ledger.open_entries()
+        # What was in a lab that failed ended with it, and nothing there could be asked to end.
+        assert lab.died.done() or not ledger.open_entries()
         ledger.close()
     assert not lab.places.folder.exists()
     assert not local.ledger.open_entries()

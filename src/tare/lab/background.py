@@ -162,7 +162,17 @@ def way_in(command: list[str]) -> list[str]:
         raise InputError("there is no lab", "start one with: tare lab up")
     if not note.port:
         raise InputError("the lab is still booting", "try again in some seconds")
-    places = Places(Path(note.folder))
+    return login(Places(Path(note.folder)), note.port, command)
+
+
+def login(places: Places, port: int, command: list[str]) -> list[str]:
+    """Return the ssh command that goes to a lab, whoever holds it.
+
+    Args:
+        places: Its files.
+        port: The port of this computer's loopback that leads to its SSH server.
+        command: What is run there; a shell otherwise.
+    """
     options = {
         "UserKnownHostsFile": places.known_hosts,
         "StrictHostKeyChecking": "yes",
@@ -170,7 +180,7 @@ def way_in(command: list[str]) -> list[str]:
         "LogLevel": "ERROR",
     }
     words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-    reach = ["-F", "none", "-i", str(places.key), *words, "-p", str(note.port)]
+    reach = ["-F", "none", "-i", str(places.key), *words, "-p", str(port)]
     return ["ssh", *reach, *(() if command else ("-t",)), "root@127.0.0.1", *command]
 
 

@@ -58,6 +58,11 @@ class Places:
         return self.folder / "console.sock"
 
     @property
+    def log(self) -> Path:
+        """All that it wrote on its console."""
+        return self.folder / "console.log"
+
+    @property
     def qmp(self) -> Path:
         """The socket of QEMU's monitor."""
         return self.folder / "qmp.sock"

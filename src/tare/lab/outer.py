@@ -165,8 +165,9 @@ class Outer:
 
     async def _follow(self, reader: asyncio.StreamReader) -> None:
         held = ""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._places.log.open("ab", buffering=0) as log:
             while data := await reader.read(1 << 16):
+                log.write(data)
                 self._console.feed(data)
                 if self._said.is_set():
                     continue
