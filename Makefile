@@ -1,4 +1,4 @@
-.PHONY: setup quick test acceptance lint fuzz torture bench simulations mutants regressions docs architecture wheel release lock \
+.PHONY: setup quick test acceptance lint fuzz torture bench simulations mutants regressions lab-boots docs architecture wheel release lock \
 	sbom audit clean help
 
 # What many processes import is compiled once, also where the environment says otherwise.
@@ -73,6 +73,12 @@ REGRESSIONS := regressions
 regressions:  ## build Xens with and without a slow path, measure each in labs: docs/regressions.md
 	@scripts/setup bench
 	.venv/bin/python -m scripts.path_regressions --work $(REGRESSIONS)
+
+LAB_BOOTS := lab-boots
+
+lab-boots:  ## boot KVM guests in labs under contention, for each way of emulating them: docs/lab.md
+	@scripts/setup bench
+	.venv/bin/python -m scripts.lab_boots --work $(LAB_BOOTS) --qemu 10=$$(scripts/newer-qemu)/qemu-system-x86_64
 
 docs:  ## generate the study's reference and JSON Schema, the tables of platforms and sources, the man page
 	.venv/bin/python -m tare.run.reference

@@ -12,13 +12,19 @@ from typing import Any, Self
 
 import pytest
 
+from deadlines import patient
+
 TARE = Path(sys.executable).parent / "tare"
 Event = dict[str, Any]
 
 
 def tare(*words: str | Path, limit_s: float = 400) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [TARE, *map(str, words)], capture_output=True, text=True, timeout=limit_s, check=False
+        [TARE, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=patient(limit_s),
+        check=False,
     )
 
 
@@ -75,7 +81,7 @@ class Running:
     def wait_for(
         self, wanted: Callable[[Event], bool], limit_s: float = 120, look_s: float = 0.02
     ) -> None:
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + patient(limit_s)
         while not any(wanted(event) for event in events(self.folder)):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 output = self.process.communicate()[0]
@@ -83,5 +89,5 @@ class Running:
             time.sleep(look_s)
 
     def end(self, limit_s: float = 200) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=limit_s)
+        output, _ = self.process.communicate(timeout=patient(limit_s))
         return self.process.returncode, output

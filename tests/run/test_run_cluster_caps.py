@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import patient
 from run.run_clusters import NEEDS
 from run.run_driving import Running, assert_no_ledger_is_left, of_type
 from tare.analysis import load_run
@@ -63,7 +64,7 @@ def capped_group() -> Iterator[Path]:
     try:
         yield group
     finally:
-        until = time.monotonic() + GONE_S
+        until = time.monotonic() + patient(GONE_S)
         while group.is_dir():
             for pid in (group / "cgroup.procs").read_text().split():
                 with suppress(OSError):

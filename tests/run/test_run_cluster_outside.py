@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import patient
 from run.run_clusters import NEEDS, assert_nothing_is_left, written
 from run.run_driving import TARE, of_type
 from tare.hosts import LocalHost
@@ -114,7 +115,7 @@ class Theirs:
 
     def wait(self, *enough: str) -> None:
         """Wait until nothing is lacking, or only what begins with one of these words."""
-        until = time.monotonic() + UP_S
+        until = time.monotonic() + patient(UP_S)
         while True:
             said = "".join(map(self.ask, _STATES))
             reason = lacking(said, 1)

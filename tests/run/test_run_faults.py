@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import patient
 from run.run_driving import (
     Running,
     assert_no_ledger_is_left,
@@ -128,7 +129,7 @@ def test_a_killed_run_leaves_no_orphan_and_resumes_beyond_a_torn_line(
     running.wait_for(lambda e: e["type"] == "cell_finished" and "/guest/" in e["cell"])
     running.process.kill()
     running.end()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     while any(Path(f"/proc/{t}").exists() for t in guest_threads(folder)):
         assert time.monotonic() < deadline, "the guest outlived the killed command"
         time.sleep(0.05)
@@ -226,7 +227,7 @@ def test_a_hypervisor_that_the_oom_killer_took_is_tried_again_and_told(
         running = start(folder, "run", study, "--out", folder)
         # While it boots it takes its memory: from then on there is none.
         running.wait_for(lambda e: e["type"] == "machine_starting" and e["arm"] == "guest")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patient(60)
         while not (found := hypervisors_of(running.process.pid)):
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -247,7 +248,7 @@ def test_a_hypervisor_killed_while_it_boots_is_tried_again_and_told(
     folder = home / "run"
     running = start(folder, "run", study, "--out", folder)
     running.wait_for(lambda e: e["type"] == "machine_starting" and e["arm"] == "guest")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     while not (found := hypervisors_of(running.process.pid)):
         assert time.monotonic() < deadline
         time.sleep(0.005)

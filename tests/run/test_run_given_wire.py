@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import patient
 from hosts.hosts_namespaces import WIRE, sshd_inside, two_hosts
 from hosts.hosts_sshd import SSHD, Sshd
 from run.run_driving import TARE, of_type, tare
@@ -55,7 +56,7 @@ def listening(folder: Path) -> Iterator[Sshd]:
     call = [*space("b"), SSHD, "-D", "-e", "-f", str(folder / "config")]
     with (folder / "log").open("ab") as log, subprocess.Popen(call, stderr=log) as process:
         probe = [*space("a"), "bash", "-c", f"</dev/tcp/{THERE}/{server.port}"]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + patient(20)
         while subprocess.run(probe, capture_output=True, check=False).returncode:
             assert time.monotonic() < deadline, (folder / "log").read_text()
             time.sleep(0.05)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import patient
 from run.run_driving import Event, Running, of_type
 from tare.analysis.host_track import STOPPED
 from tare.analysis.load import load_runs
@@ -67,7 +68,7 @@ def begins_in(block: int, event: Event) -> bool:
 
 def measuring_thread(ancestor: int, limit_s: float = 30) -> Path:
     """Return the thread ``tare-tick`` of a process below ``ancestor``, once there is one."""
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + patient(limit_s)
     while time.monotonic() < deadline:
         for thread in Path("/proc").glob("[0-9]*/task/[0-9]*"):
             with suppress(OSError):

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from deadlines import patient
 from processes import named
 from run.run_driving import TARE, Running, assert_no_ledger_is_left, of_type, tare
 from run.run_processes import begins, process_of
@@ -83,7 +84,10 @@ def carried_out(home: Path, text: str) -> tuple[Path, subprocess.CompletedProces
 def assert_nothing_is_left(home: Path) -> None:
     assert_no_ledger_is_left(home)
     # Those of other runs here go too, and none is left of this one.
-    left, deadline = links() - set((home / LINKS).read_text().split()), time.monotonic() + 120
+    left, deadline = (
+        links() - set((home / LINKS).read_text().split()),
+        time.monotonic() + patient(120),
+    )
     while left := left & links():
         assert time.monotonic() < deadline, f"interfaces are left: {left}"
         time.sleep(0.5)
@@ -246,7 +250,7 @@ def test_a_servers_own_children_go_with_a_run_that_is_killed(home: Path) -> None
         assert len(servers) > 1, "no server is at work with children of its own"
         running.process.kill()
         running.end()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patient(30)
     while left := [number for number in servers if Path(f"/proc/{number}").exists()]:
         assert time.monotonic() < deadline, f"processes are left: {left}"
         time.sleep(0.05)

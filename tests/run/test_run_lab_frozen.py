@@ -82,7 +82,7 @@ async def frozen_run(
         return hosts[0]
 
     twist = Silences(len(found), hello=hello)
-    fold = await run_beside(twist, folder, agent, patience_s=1.0, run_host=host)
+    fold = await run_beside(twist, folder, agent, patience_s=4.0, run_host=host)
     return fold, hosts[0]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import patient
 from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome
 from tare.errors import MachineFault, WorkloadFault
@@ -78,8 +79,8 @@ def ends_of(name: str, **parameters: Any) -> Ends:
 
 async def parts(host: LocalHost, token: str) -> set[str]:
     """Return the interfaces and namespaces of this process's kernel that are of one network."""
-    links = await host.run(["ip", "-o", "link"], timeout_s=20)
-    spaces = await host.run(["ip", "netns"], timeout_s=20)
+    links = await host.run(["ip", "-o", "link"], timeout_s=patient(20))
+    spaces = await host.run(["ip", "netns"], timeout_s=patient(20))
     words = (links.stdout + spaces.stdout).decode().replace("@", " ").replace(":", " ").split()
     return {word for word in words if word.startswith(token)}
 
@@ -136,7 +137,7 @@ async def test_a_way_that_is_too_narrow_is_found_before_anything_is_measured(
 ) -> None:
     async with pair(context, Bare(), BareOptions()) as (machine, peer):
         narrow = [*peer.network.around_peer, "ip", "link", "set", "eth0", "mtu", "1400"]
-        assert (await context.host.run(narrow, timeout_s=20)).ok
+        assert (await context.host.run(narrow, timeout_s=patient(20))).ok
         with pytest.raises(WorkloadFault, match=r"1500 bytes.*MTU"):
             await peer.prove(machine)
 
@@ -146,7 +147,7 @@ async def test_an_interface_that_is_not_as_wanted_is_told(context: Context) -> N
         link = await joined.network.here("tare-x")
         agent = [str(context.agent), "serve"]
         wrong = {**link.variable, "TARE_NET": f"{link.address}/24,mtu=9000"}
-        said = await context.host.run(agent, input=b"", env=wrong, timeout_s=20)
+        said = await context.host.run(agent, input=b"", env=wrong, timeout_s=patient(20))
         assert b"has an MTU of 1500, not 9000" in said.stdout
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from deadlines import patient
 from tare.errors import MachineFault
 from tare.events import (
     BlockFinished,
@@ -64,7 +65,7 @@ class Told(list[tuple[float, Mapping[str, Any]]]):
 
 
 async def until(told: Told, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patient(20)):
         while len(told) < count:
             await asyncio.sleep(0.001)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import patient
 from processes import named
 from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_type
 from tare.agent.client import Outcome
@@ -77,7 +78,7 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
     with Running(folder, "run", study, "--out", folder) as running:
         # The first run of all builds a toolbox with HAProxy in it.
         running.wait_for(lambda e: e["type"] == "cell_started" and e["block"] == 2, 500)
-        until = time.monotonic() + 60
+        until = time.monotonic() + patient(60)
         while not named("nginx", running.process.pid):
             assert time.monotonic() < until, "no origin was ever started"
             time.sleep(0.01)

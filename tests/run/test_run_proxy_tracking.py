@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import patient
 from run.run_driving import Running, assert_no_ledger_is_left, of_type
 from tare.errors import WorkloadFault
 from tare.platforms.linux.network.tracking import COUNT, MOST, Tracked
@@ -66,7 +67,7 @@ nf_conntrack_proto_udp.c, ``nf_conntrack_udp_packet``): IPv4 and UDP by RFC 791 
 @contextmanager
 def filled(ledgers: Path) -> Iterator[None]:
     """Keep full the table of the switch that a run has made, by what it notes of what it makes."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + patient(60)
     while not (found := switches(ledgers)):
         assert time.monotonic() < until, "no switch was ever made"
         time.sleep(0.05)

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pytest
 
+from deadlines import patient
 from tare.agent.barrier import Barrier
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
@@ -133,9 +134,9 @@ async def test_a_neighbour_that_stands_still_is_told_without_waiting_for_it(
     try:
         await asyncio.sleep(LONG_S)
         with pytest.raises(MachineFault, match="neighbour-1 stalled"):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patient(60)):
                 await loads.end()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             await loads.abandon()
     finally:
         for process in processes:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deadlines import patient
 from run.test_run_networks import BRIEFLY_S, PATIENCE_S, SHAPE, carry_out, ends_of, parts
 from tare.errors import InputError, MachineFault
 from tare.hosts import Ledger, LocalHost, clean
@@ -73,7 +74,7 @@ async def pair(
 
 
 async def said(context: Context, *words: str) -> str:
-    done = await context.host.run(words, timeout_s=20)
+    done = await context.host.run(words, timeout_s=patient(20))
     assert done.ok, done.words()
     return done.stdout.decode()
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tare.errors import InputError, MachineFault, NotAvailable, TareError
+from tare.errors import HostFroze, InputError, MachineFault, NotAvailable, TareError
 from tare.events import ImageReady, PlatformChecked
 from tare.hosts.same_machine import SAME
 from tare.images.bundle.importing import import_installed
@@ -145,14 +145,11 @@ async def _check_on(
 async def _check_booted(
     setup: RunSetup, study: Study, run_host: RunHost, boot: str, names: Sequence[str]
 ) -> dict[str, Verdict]:
-    """Ask for the arms that need their host booted alike."""
-    try:
-        context = await run_host.under(boot, 0)
-    except TareError as error:
-        passing = isinstance(error, MachineFault)
-        refused = Verdict(False, error.message, error.hint, False, {}, NOTHING_AT_ALL, not passing)
-        return dict.fromkeys(names, dataclasses.replace(refused, emulated=run_host.emulated))
-    found = await _check_together(setup, study, names, context)
+    """Ask for the arms that need their host booted alike; again where an emulated host froze."""
+    found = await _answers(setup, study, run_host, boot, names)
+    refused = any(not verdict.usable for verdict in found.values())
+    if refused and await run_host.froze() is not None:
+        found = await _answers(setup, study, run_host, boot, names)
     return {
         name: dataclasses.replace(
             verdict,
@@ -171,6 +168,25 @@ async def _check_booted(
         )
         for name, verdict in found.items()
     }
+
+
+async def _answers(
+    setup: RunSetup, study: Study, run_host: RunHost, boot: str, names: Sequence[str]
+) -> dict[str, Verdict]:
+    """Boot the host, and ask for some arms; a host that does not come up is each one's reason."""
+    fault: TareError
+    try:
+        context = await run_host.under(boot, 0)
+    except TareError as error:
+        fault = error
+    else:
+        try:
+            return await _check_together(setup, study, names, context)
+        except HostFroze as error:
+            fault = error
+    passing = isinstance(fault, MachineFault)
+    refused = Verdict(False, fault.message, fault.hint, False, {}, NOTHING_AT_ALL, not passing)
+    return dict.fromkeys(names, dataclasses.replace(refused, emulated=run_host.emulated))
 
 
 async def _check_together(
