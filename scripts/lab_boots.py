@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tare.errors import TareError
+from tare.errors import HostFroze, TareError
 from tare.hosts.ledger.ledger import Ledger
 from tare.images import cpio
 from tare.images.guest_image import build_guest_image
@@ -303,14 +303,21 @@ async def boot_guests(
             print(f"    {line.decode(errors='replace').rstrip()}", flush=True)
         else:
             kept = folder / f"{configuration.name}-{time.strftime('%m%d-%H%M%S')}"
-            died = lab.died.result().message if lab.died.done() else ""
+            fault = lab.died.result() if lab.died.done() else None
+            # Its connection was lost where it froze, but its QEMU can still be asked.
+            died = "" if fault is None or isinstance(fault, HostFroze) else fault.message
             if died:
                 kept.mkdir(parents=True, exist_ok=True)
                 shutil.copy(lab.places.log, kept / "console")
+                shutil.copy(lab.places.errors, kept / "errors")
             else:
                 await collect(lab, kept)
             results.add(
-                configuration, "died" if died else "frozen", reason=died, kept=str(kept), after=done
+                configuration,
+                "died" if died else "frozen",
+                reason=fault.message if fault is not None else f"silent for {SILENT_S:g} s",
+                kept=str(kept),
+                after=done,
             )
             return
 
@@ -334,6 +341,8 @@ async def one_round(
             qemu=str(wrapper),
             kernel_arguments=(
                 "sysrq_always_enabled=1",
+                # Stacks of CPUs that are stuck are on the console then, and not their names alone.
+                "ignore_loglevel",
                 "rcupdate.rcu_cpu_stall_timeout=20",
                 "softlockup_panic=0",
             ),
