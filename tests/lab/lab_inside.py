@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -126,7 +126,9 @@ async def inside(
     local = Context(here, Ledger(folder / "here"), default_cache(), agent, kernel)
     # Anywhere: two labs at once would share the CPU for guests, and leave the other one idle.
     up = await lab_up(local, options, folder / "tare-lab", tell=print, cpus=())
-    async with up as lab, noted(lab):
+    async with AsyncExitStack() as ending:
+        lab = await ending.enter_async_context(up)
+        ending.enter_context(noted(lab))
         ledger = Ledger(folder / "there", host=lab.host.name, boot=lab.host.boot_id)
         context = replace(
             local, host=lab.host, here=here, ledger=ledger, counted=options.deterministic

@@ -24,10 +24,11 @@ async def booted(
 ) -> AsyncIterator[tuple[QemuMachine, Mapping[str, Any]]]:
     """Boot a guest in the lab and stop it in the end; with it comes what it proved of itself."""
     prepared = await Qemu().prepare(lab.context, options, SHAPE, True)
-    image = prepared.extra["image"]
+    image, program = prepared.extra["image"], prepared.extra["program"]
 
     async def begun() -> tuple[QemuMachine, Mapping[str, Any]]:
-        machine = await launch(lab.context, options, image, lab.spec(role, cpu=cpu))
+        spec = lab.spec(role, cpu=cpu)
+        machine = await launch(lab.context, options, image, spec, program=program)
         try:
             return machine, (await machine.ready(PATIENCE_S)).proof
         except BaseException:

@@ -72,9 +72,10 @@ async def test_nobody_is_asked_to_log_in_to_a_lab(tmp_path: Path) -> None:
         assert str(fault.value) == ("the emulated host froze: it did not let Tare in within 0.3 s")
         assert fault.value.transient
         # A real host is another matter.
-        with pytest.raises(MachineFault, match="is it on, and reachable") as real:
+        with pytest.raises(MachineFault, match="did not let Tare in") as real:
             await log_in(replace(options, emulated=False))
         assert not isinstance(real.value, HostFroze)
+        assert "ssh" in real.value.hint
 
 
 SUITE = """

@@ -177,11 +177,17 @@ async def run_beside(
         folder,
         agent,
         patience_s,
+        run_host,
     )
 
 
 async def run_with(
-    bare: Platform[Any], oci: Platform[Any], folder: Path, agent: Path, patience_s: float = 5.0
+    bare: Platform[Any],
+    oci: Platform[Any],
+    folder: Path,
+    agent: Path,
+    patience_s: float = 5.0,
+    run_host: Callable[..., LocalRunHost] = LocalRunHost,
 ) -> Fold:
     """Carry the same study out on two platforms; return its fold."""
     study = STUDY.replace("PATIENCE", f"{patience_s}s")

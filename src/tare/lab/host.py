@@ -155,8 +155,8 @@ class Lab:
                 if still:
                     words = f"CPU {', '.join(map(str, still))} of it takes no interrupts any more"
                     self.outer.fell_silent(HostFroze(f"the emulated host froze: {words}"))
-        fault = self.died.result() if self.died.done() else None
-        return fault if isinstance(fault, HostFroze) else None
+        end = self.died.result() if self.died.done() else None
+        return end if isinstance(end, HostFroze) else None
 
     async def _cpu_times(self) -> str:
         return (await self.host.read(STAT)).decode()
