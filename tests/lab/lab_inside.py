@@ -25,6 +25,8 @@ SHAPE = Shape(vcpus=1, memory=192 << 20)
 PATIENCE_S = 300.0
 _APART_S = 20
 """Seconds between two looks at a lab's CPUs."""
+_LOOK_S = 120
+"""Seconds after which a lab that does not answer has failed."""
 QEMU = "qemu-system-x86_64"
 OWN = 1
 """The lab's CPU that guests are pinned to; its first one is left to everything else."""
@@ -104,11 +106,11 @@ def _failed(lab: Lab) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=_LOOK_S,
             check=True,
         ).stdout
     except subprocess.TimeoutExpired:
-        return f"{lab.name} lets nobody in within {PATIENCE_S:g} s"
+        return f"{lab.name} lets nobody in within {_LOOK_S:g} s"
     except subprocess.CalledProcessError:
         # Its QEMU may just have been killed by the test.
         return ""
