@@ -99,11 +99,11 @@ def test_table_figure_sentence_and_comparisons_agree_on_the_direction(better: Be
     low, high = (float(end) for end in shown["low"].split(" to "))
     assert low < drawn < high
     assert f"cost {drawn:.1f}" in effect.sentence
-    for render in (lambda c: render_changes(first, second, c),
-                   lambda c: render_together([first, second, third], c)):  # fmt: skip
-        console = Console(file=StringIO(), width=200)
-        render(console)
-        assert f" {ratio(drawn)[:3]}" in console.file.getvalue()  # type: ignore[attr-defined]
+    two, all_three = StringIO(), StringIO()
+    render_changes(first, second, Console(file=two, width=200))
+    render_together([first, second, third], Console(file=all_three, width=200))
+    for printed in (two, all_three):
+        assert f" {ratio(drawn)[:3]}" in printed.getvalue()
 
 
 def test_a_change_for_the_worse_is_above_one_for_rates_too() -> None:

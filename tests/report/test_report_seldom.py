@@ -77,7 +77,9 @@ def printed(comparison: Comparison) -> str:
 def test_a_difference_has_a_sign_and_its_baseline_beside_it(tmp_path: Path) -> None:
     bare: Values = [5.0, 6.0, 4.0, 0.0, 6.0, 5.0, 4.0, 6.0]
     found = compared(tmp_path, bare, [15.0 + n % 3 for n in range(8)])
-    assert lead(found) == "kvm costs more than bare, by +11.4 beside the baseline’s 4.50 (work/what)."
+    assert (
+        lead(found) == "kvm costs more than bare, by +11.4 beside the baseline’s 4.50 (work/what)."
+    )
     (line,) = arm_lines(found, looks(["bare", "kvm"], "bare"))
     assert "worse in the one headline result, by +11.4" in line.sentence
     text = printed(found)

@@ -156,7 +156,7 @@ class Counted(dict[int, tuple[int, ...]]):
 
     def get(self, key: int, default: object = None) -> object:  # type: ignore[override]
         self.looked += 1
-        return super().get(key, default)  # type: ignore[arg-type]
+        return super().get(key, default)
 
 
 def test_placing_looks_at_each_cpu_a_few_times_however_many_vcpus_there_are() -> None:

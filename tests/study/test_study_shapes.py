@@ -8,9 +8,9 @@ import pytest
 
 from study.study_catalog import ABLE, CATALOG, KINDS
 from tare.study.binding import part_on
+from tare.study.host_cpus import HostCpus
 from tare.study.load import parse_study, restore_study
 from tare.study.model import Study
-from tare.study.placement import HostCpus
 from tare.study.plan import HostFacts, Plan, make_plan
 
 LARGE = "shape: {vcpus: 4, memory: 8GiB}"

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.formatting import format_duration, format_number, format_quantity, format_size
+from tare.analysis.formatting import (
+    format_duration,
+    format_number,
+    format_quantity,
+    format_size,
+    shape_words,
+)
 from tare.analysis.model import (
     Calibration,
     CellResult,
@@ -21,7 +27,6 @@ from tare.report.connections import connection_words, is_given
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, joined, marked
-from tare.study.quantities import shape_words
 
 
 def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
