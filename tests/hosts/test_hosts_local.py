@@ -166,7 +166,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(InputError, match=f"first \\(process {holder.pid}\\)") as told:  # noqa: SIM117
+    with pytest.raises(InputError, match=f"another run \\(process {holder.pid}, ") as told:  # noqa: SIM117
         with host_lock("second", lock):
             pass
     assert told.value.hint.endswith(f"kill -INT {holder.pid}")

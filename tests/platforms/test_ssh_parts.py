@@ -269,7 +269,7 @@ async def test_a_machine_behind_another_is_checked_and_left(
 
 async def test_a_machine_that_is_too_small_is_refused(context: Context, server: Sshd) -> None:
     shape = Shape(1, 1 << 50)
-    with pytest.raises(InputError, match="the shape asks for 1024 TiB"):
+    with pytest.raises(InputError, match="the shape asks for 1 PiB"):
         await Ssh().prepare(context, options_for(server), shape, False)
 
 
@@ -279,9 +279,11 @@ async def test_sudo_makes_root_of_all_that_is_started(server: Sshd, agent_progra
     folder = server.folder / "tare-agent-of-a-test"
     way = replace(server.options(), sudo=True, agent_folder=folder)
     async with SshHost(way, agent_program) as host:
-        told = await host.run(["sh", "-c", "echo $SUDO_COMMAND; id -u"])
-        command, uid = told.stdout.decode().splitlines()
-        assert command.startswith(f"{folder}/tare-agent keep")
+        # What the keeper starts does not see its variables.
+        told = await host.run(["sh", "-c", "id -u; tr '\\0' '\\n' </proc/$PPID/environ"])
+        uid, *variables = told.stdout.decode().splitlines()
+        (command,) = (each for each in variables if each.startswith("SUDO_COMMAND="))
+        assert command.startswith(f"SUDO_COMMAND={folder}/tare-agent keep")
         assert uid == "0"
         assert folder.is_dir()
     assert not keepers(server)

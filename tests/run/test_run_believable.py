@@ -152,7 +152,7 @@ def test_the_values_of_every_machine_must_be_possible() -> None:
     assert all_impossible(metrics, whole) == ""
     for value in (0.0, -1047.0):
         said = all_impossible(metrics, {**whole, "neighbour-1": {"rate": value}})
-        assert said.startswith(f"neighbour-1: rate is {value:g}/s,")
+        assert said.startswith(f"neighbour-1: rate is {value:,.0f}/s,")
         assert all_impossible(metrics, {**whole, "subject": {"rate": value}}).startswith("rate is")
 
 
@@ -203,7 +203,7 @@ def test_a_clock_that_is_wrong_by_2_percent_is_never_trusted(
 @pytest.mark.parametrize("value", [0.0, -1047.0])
 def test_a_rate_of_zero_or_below_is_impossible(value: float) -> None:
     said = impossible(WORKLOADS["numeric-sort"].metrics, {"rate": value})
-    assert said == f"rate is {value:g}/s, and cannot be 0 or less"
+    assert said == f"rate is {value:,.0f}/s, and cannot be 0 or less"
     assert impossible(WORKLOADS["numeric-sort"].metrics, {"rate": 1.0}) == ""
 
 

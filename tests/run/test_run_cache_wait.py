@@ -14,6 +14,7 @@ import pytest
 
 from tare.errors import InputError
 from tare.hosts import Ledger, LocalHost, host_lock
+from tare.hosts.lock import HostHeld
 from tare.images.cache import exclusive, while_waiting
 from tare.run.cache_wait import announced, builder_of, giving_way
 from tare.run.checking import PATIENCE_S, _BuildNote
@@ -89,7 +90,7 @@ async def test_the_host_is_free_while_waiting_and_held_again_after(tmp_path: Pat
             pass
         end(other)
         await asyncio.gather(*waiting)
-        with pytest.raises(InputError, match="the run mine"), host_lock("theirs", path):
+        with pytest.raises(HostHeld), host_lock("theirs", path):
             pass
     with host_lock("theirs", path):
         pass
@@ -107,7 +108,7 @@ async def test_a_host_that_another_run_took_meanwhile_is_theirs(tmp_path: Path) 
         await asyncio.sleep(0.2)
         with host_lock("theirs", path):
             end(other)
-            with pytest.raises(InputError, match="the run theirs"):
+            with pytest.raises(InputError, match="another run is under way"):
                 await waiting
 
 
@@ -161,13 +162,13 @@ async def test_a_lock_over_ssh_is_released_and_taken_again(
     host = LocalHost(agent_program)
     with Ledger(tmp_path / "ledger") as ledger:
         async with remote_lock(host, ledger, "mine") as lock:
-            with pytest.raises(InputError, match="the run mine"), host_lock("theirs"):
+            with pytest.raises(HostHeld), host_lock("theirs"):
                 pass
             await lock.release()
-            with host_lock("theirs"), pytest.raises(InputError, match="the run theirs"):
+            with host_lock("theirs"), pytest.raises(HostHeld):
                 await lock.take()
             await lock.take()
-            with pytest.raises(InputError, match="the run mine"), host_lock("theirs"):
+            with pytest.raises(HostHeld), host_lock("theirs"):
                 pass
         with host_lock("theirs"):
             pass

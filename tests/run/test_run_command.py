@@ -112,7 +112,7 @@ WRONG = {
     "place": ("/opt/mine/hello: ./", "/etc/hello: ./", ":13:", "no place for a file of yours"),
     "pattern": ("([0-9]+)", "([0-9]+", ":15:", "no regular expression: unclosed group"),
     "field": ("latency[0].p99", "latency[0]..p99", ":16:", "is no path of a field"),
-    "unit": ("unit: s", "unit: ms", ":16:", "must be 's', 'B', 'B/s', '1/s' or '1', not \"ms\""),
+    "unit": ("unit: s", "unit: furlong", ":16:", "must be 's', 'ms', 'us'"),
     "key": ("better: lower", "beter: lower", ":16:", "did you mean 'better'?"),
 }
 

@@ -31,7 +31,9 @@ workloads:
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Path:
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # What other tests found out about doubles is not remembered of this computer.
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     probe = tmp_path / "probe"
     probe.write_text("#!/bin/sh\n")
     probe.chmod(0o755)

@@ -24,6 +24,7 @@ from tare.errors import WorkloadFault
 from tare.run.peers import shared_out
 from tare.run.place import Place
 from tare.run.through import Between, _while_serving
+from tare.study.host_cpus import HostCpus
 
 STUDY = """
 study: proxied
@@ -267,7 +268,7 @@ def test_a_hosts_kernel_above_a_hypervisor_keeps_a_cpu_for_the_machines_packets(
     boot: str, client: tuple[int, ...], origin: tuple[int, ...]
 ) -> None:
     platform = SimpleNamespace(stated=lambda _: SimpleNamespace(host_boot=boot))
-    host = SimpleNamespace(topology=lambda: SimpleNamespace(online=(0, 1, 2)))
+    host = SimpleNamespace(topology=lambda: HostCpus((0, 1, 2), {}))
     parts: dict[str, Any] = {
         "batch": None,
         "arm": SimpleNamespace(platform=platform, options=None),

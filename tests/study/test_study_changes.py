@@ -137,7 +137,7 @@ def test_a_host_is_named_for_all_arms() -> None:
             {"scenarios": ("pinned",), "workloads": ("switch",)},
             "--scenario pinned: switch is measured in alone only",
         ),
-        ({"blocks": 1}, "--blocks 1: blocks.least: must be at least 2, not 1"),
+        ({"blocks": 0}, "--blocks 0: blocks.least: must be at least 1, not 0"),
         ({"host": "xen2"}, "--host xen2: host: there is no host 'xen2'; did you mean 'xen1'?"),
         ({"host": "xen2"}, "is named in /home/me/hosts.yaml, as `xen2: {ssh: ADDRESS}`"),
     ],

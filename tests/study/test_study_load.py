@@ -147,7 +147,7 @@ def test_a_stored_study_of_another_catalog_is_refused_with_a_reason() -> None:
         ("count: 2", "count: full", "must be a whole number from 1 to 1000, or `fill`"),
         ("  crowded:\n    subject: {cpus: pinned}", "  crowded:", "needs a subject that stays"),
         ("baseline: bare", "baseline: bare\nblocks: {least: 9, most: 8}", "least (9) is more"),
-        ("baseline: bare", "baseline: bare\nblocks: {least: 1}", "must be at least 2, not 1"),
+        ("baseline: bare", "baseline: bare\nblocks: {least: 0}", "must be at least 1, not 0"),
         ("baseline: bare", "baseline: bare\nconfidence: 95", "must be at most 0.999, not 95"),
         ("baseline: bare", "baseline: bare\nbaseline: qemu", "3:1: baseline: written twice"),
         ("  qemu-pv:", "  Qemu PV:", "a name has at most 40 lower-case letters"),

@@ -14,6 +14,8 @@ PASSED = frozenset(
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TERM", "TZ", "TMPDIR"),
         *("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR"),
         *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
+        # Where locks are: a script that takes one has to find the same.
+        "TARE_LOCKS",
     }
 )
 """Where things are, who the user is, and how text and time are written; and all of ``LC_*``."""

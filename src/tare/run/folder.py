@@ -11,8 +11,6 @@ from tare.errors import InputError
 from tare.events.chain import seal_path
 from tare.outputs import PART, remedy, unwritable
 from tare.run.going_on import first_event, resuming
-from tare.run.only_writer import NAME as WRITER_LOCK
-from tare.run.only_writer import only_writer
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
 
@@ -109,6 +107,9 @@ def open_folder(path: Path) -> RunFolder:
 
 def _holds_no_event(folder: RunFolder) -> bool:
     """Return whether a run was killed here before its first event, and nothing else is here."""
+    # Readers of a run write nothing, and load none of what guards it.
+    from tare.run.only_writer import NAME as WRITER_LOCK
+
     names = {each.name for each in folder.path.iterdir()}
     own = {"series", "machines", "study.yaml", "events.jsonl", "events.last", WRITER_LOCK}
     if not names or not names <= own:
@@ -126,6 +127,8 @@ def _holds_no_event(folder: RunFolder) -> bool:
 
 def _clear(folder: RunFolder) -> None:
     """Remove what a run made before its first event, unless it is about to write that."""
+    from tare.run.only_writer import only_writer
+
     with only_writer(folder.path):
         for part in (folder.series, folder.machines):
             if part.is_dir():
