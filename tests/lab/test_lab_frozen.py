@@ -41,6 +41,7 @@ def looks(*stats: str) -> Callable[[], Coroutine[None, None, str]]:
 
 def test_a_cpu_that_neither_idles_nor_works_is_stopped() -> None:
     before = cpu_times(STAT)
+    assert cpu_times(f"\n{STAT}\n\n") == before
     assert before == {"cpu0": 1125, "cpu1": 1210}
     # One worked, or one was idle: either is a sign of life.
     assert stopped(before, cpu_times(STAT.replace("cpu0 100", "cpu0 101"))) == [1]

@@ -21,7 +21,7 @@ def cpu_times(stat: str) -> dict[str, int]:
 
     Source: Linux's fs/proc/stat.c, ``get_idle_time``; proc_stat(5).
     """
-    rows = (line.split() for line in stat.splitlines())
+    rows = filter(None, (line.split() for line in stat.splitlines()))
     return {
         name: sum(map(int, times))
         for name, *times in rows
