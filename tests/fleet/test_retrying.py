@@ -76,7 +76,7 @@ async def test_a_host_that_another_run_still_holds_takes_part_once_it_lets_go(
                     await asyncio.sleep(0.1)
         finished = await asyncio.wait_for(running, 120)
     assert finished is not None and finished.status == "complete", told.getvalue()
-    assert "h1: the run before (process" in told.getvalue()
+    assert "h1: another run (process" in told.getvalue()
     assert "left out" not in told.getvalue()
 
 

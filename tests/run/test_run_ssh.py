@@ -287,7 +287,7 @@ def test_two_runs_do_not_share_a_host(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     second = tare("run", study, "--out", tmp_path / "second")
     assert second.returncode == 2, second.stdout
-    assert events(folder)[0]["run"] in second.stderr
+    assert f"is under way on root@127.0.0.1:{server.port}" in second.stderr
     assert not (tmp_path / "second").exists()
     running.process.terminate()
     running.end()

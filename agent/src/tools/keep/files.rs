@@ -50,7 +50,7 @@ pub fn open_terminal(path: &Path) -> io::Result<File> {
 }
 
 /// Variables that programs get to see; as `tare.hosts.environment` has them for this computer.
-const PASSED: [&str; 17] = [
+const PASSED: [&str; 18] = [
     "PATH",
     "HOME",
     "USER",
@@ -64,6 +64,8 @@ const PASSED: [&str; 17] = [
     "LANGUAGE",
     "LD_LIBRARY_PATH",
     "XDG_RUNTIME_DIR",
+    // Where locks are: what takes one has to find the same.
+    "TARE_LOCKS",
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
