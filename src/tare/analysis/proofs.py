@@ -68,7 +68,7 @@ UNALIKE = frozenset({"network.address"})
 """What no two machines share, and no difference between arms."""
 
 PLACED = frozenset({"confinement.cpus_allowed", "topology.usable", "placement.cpus"})
-"""What follows the CPUs that Tare chose for a machine, which it may choose anew in each block."""
+"""What follows the CPUs that Tare chose for a machine, which may differ in each block."""
 
 SIZES = frozenset({"memory.total"})
 SAME_SIZE = 0.01

@@ -1,4 +1,4 @@
-"""What a shell completes on the command line: names and keys of the study that stands there."""
+"""What a shell completes on the command line: names and keys of the study named there."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SPELLED = {
     )
     for letter in letters
 }  # fmt: skip
-"""What stands for characters that a locale lacks; a question mark for all others."""
+"""What replaces characters that a locale lacks; a question mark replaces all others."""
 _REPLACING = "tare-spelled"
 
 
