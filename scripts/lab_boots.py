@@ -10,8 +10,9 @@ usage: python -m scripts.lab_boots --work DIR [--boots N] [CONFIGURATION...]
 
 A configuration is named after its parts, for example ``10-2cpu-multi-npt``: the emulator's version,
 the lab's CPUs, how QEMU runs them (multi or single thread) and whether nested paging is on (npt,
-nonpt). Each boot's outcome is appended to DIR/boots.jsonl. A configuration that has N boots there
-is not started again, so you can interrupt the program and continue later.
+nonpt). ``7.2corrected`` is Tare's copy of 7.2, in which VMRUN delivers an interrupt once. Each
+boot's outcome is appended to DIR/boots.jsonl. A configuration that has N boots there is not started
+again, so you can interrupt the program and continue later.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ from typing import Any, Literal
 
 from tare.errors import HostFroze, TareError
 from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.local import LocalHost
 from tare.images import cpio
+from tare.images.cache import default_cache
 from tare.images.guest_image import build_guest_image
+from tare.lab.corrected_qemu import corrected_qemu
 from tare.lab.host import Lab, lab_up
 from tare.lab.options import CPU_MODEL, GIB, LabOptions
 from tare.platforms.contract import Context
@@ -54,7 +58,8 @@ SILENT_S = 2.0 * GUEST_S
 PATIENCE_S = 120.0
 GUEST_MEMORY = "160M"
 FOLDER = "/root/boots"
-PROGRAMS = ("7.2", "10", "11")
+CORRECTED = "corrected"
+PROGRAMS = ("7.2", f"7.2{CORRECTED}", "10", f"10{CORRECTED}", "11", f"11{CORRECTED}")
 CPUS = (2, 1)
 THREADS = ("multi", "single")
 PAGING = ("npt", "nonpt")
@@ -364,13 +369,18 @@ async def one_round(
                 results.add(configuration, "frozen", reason=str(fault), kept=str(kept))
 
 
-def programs(named: Sequence[str]) -> Mapping[str, str]:
-    """Return the emulators by version, as ``--qemu VERSION=PROGRAM`` names them."""
+async def programs(named: Sequence[str]) -> Mapping[str, str]:
+    """Return the emulators by version, as ``--qemu VERSION=PROGRAM`` names them, and copies."""
     found = {PROGRAMS[0]: shutil.which("qemu-system-x86_64") or ""}
     for each in named:
         version, _, program = each.partition("=")
         found[version] = program
-    return {version: program for version, program in found.items() if program}
+    found = {version: program for version, program in found.items() if program}
+    for version, program in list(found.items()):
+        copy = await corrected_qemu(LocalHost(), Path(program), default_cache())
+        if copy is not None:
+            found[version + CORRECTED] = str(copy)
+    return found
 
 
 def due(
@@ -406,7 +416,7 @@ def main(argv: list[str] | None = None) -> int:
     wanted.work.mkdir(parents=True, exist_ok=True)
     results = Results(wanted.work / "boots.jsonl")
     if not wanted.table:
-        known = programs(wanted.qemu)
+        known = asyncio.run(programs(wanted.qemu))
         names = wanted.names or list(CONFIGURATIONS)
         for configuration, boots in due(names, results, known, wanted.boots):
             program = known[configuration.program]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,14 @@ from hypothesis import strategies as st
 from lab.test_lab_parts import IMAGE, value_after
 from tare.hosts.local import LocalHost
 from tare.lab.command import Places, command
-from tare.lab.emulator import EAGER_FPU, NO_AVX, SOUND_FROM, Emulator, emulator_in
-from tare.lab.host import emulator_of
+from tare.lab.emulator import (
+    EAGER_FPU,
+    NO_AVX,
+    SOUND_FROM,
+    Emulator,
+    emulator_in,
+    emulator_of,
+)
 from tare.lab.options import Hypervisor, LabOptions
 from tare.platforms.qemu.command import SANDBOX
 from tare.run.resuming import changed_hosts
@@ -75,10 +82,11 @@ async def test_the_lab_s_own_program_is_asked(tmp_path: Path) -> None:
     program.write_text(f"#!/bin/sh\n{said}\n")
     program.chmod(0o755)
     host, options = LocalHost(tmp_path / "agent"), LabOptions(qemu=str(program))
-    assert await emulator_of(host, options) == Emulator("10.0.2", filters=True)
+    own = Emulator("10.0.2", filters=True, program=str(program))
+    assert await emulator_of(host, options, tmp_path) == own
     # As one says that was built without seccomp.
     program.write_text(f"#!/bin/sh\n[ $1 = -sandbox ] && exit 1\n{said}\n")
-    assert await emulator_of(host, options) == Emulator("10.0.2")
+    assert await emulator_of(host, options, tmp_path) == replace(own, filters=False)
 
 
 @pytest.mark.parametrize("hypervisor", ["none", "kvm", "xen"])

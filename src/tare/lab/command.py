@@ -146,7 +146,7 @@ def command(
         emulator: The QEMU that emulates it.
     """
     return [
-        options.qemu or PROGRAM,
+        emulator.program,
         *("-name", f"{name},debug-threads=on"),
         *("-nodefaults", "-no-user-config", "-display", "none"),
         # What it boots is of a study's choosing, and runs in here.

@@ -1,12 +1,19 @@
-"""The QEMU that emulates a lab, and what of it the lab works around.
+"""The QEMU that emulates a lab, and the faults of QEMU that the lab works around.
 
-The faults are told in docs/lab.md. Each is worked around in labs with Xen up to the version with
-which a lab was seen to do without: a newer one is not taken to be sound for being newer.
+docs/lab.md describes the faults. In labs with Xen, each is worked around up to the first version
+that was tried without the workaround and was sound: a newer version alone proves nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tare.hosts import Host
+from tare.lab.corrected_qemu import corrected_qemu
+from tare.lab.options import LabOptions
+from tare.platforms.qemu.command import PROGRAM, SANDBOX
 
 NO_AVX = "-avx"
 """In QEMU's words for a processor. QEMU 7.2 forgets at times that a HVM guest turned AVX on, and
@@ -17,6 +24,8 @@ notices that a guest wants its floating-point registers back: it then works with
 SOUND_FROM: dict[str, tuple[int, int] | None] = {NO_AVX: None, EAGER_FPU: None}
 """By workaround the first version that was seen to do without it; None: none was. Tried without
 ``eager-fpu`` was 10.0.2, and needs it; whether AVX is sound there is not known."""
+
+_ASK_S = 30.0
 
 RUNS_AS = (
     "their QEMU is Tare's own user here, and filters its system calls where it was built for that: "
@@ -32,10 +41,19 @@ class Emulator:
     Args:
         version: As it says it, such as ``7.2.22``; empty: unknown, and taken for an old one.
         filters: Whether it was built with what filters its own system calls (seccomp(2)).
+        program: The file that is run, or its name on the PATH.
+        corrected: Whether that is Tare's copy, in which VMRUN delivers an interrupt once.
     """
 
     version: str = ""
     filters: bool = False
+    program: str = PROGRAM
+    corrected: bool = False
+
+    @property
+    def description(self) -> str:
+        """What a run's record calls it, such as ``7.2.22, VMRUN corrected``."""
+        return f"{self.version}, VMRUN corrected" if self.corrected else self.version
 
     @property
     def workarounds(self) -> tuple[str, ...]:
@@ -64,3 +82,25 @@ def emulator_in(said: str, *, filters: bool = False) -> Emulator:
     """
     first = said.partition("\n")[0]
     return Emulator(first.removeprefix("QEMU emulator version ").partition(" ")[0], filters)
+
+
+async def emulator_of(here: Host, options: LabOptions, cache: Path) -> Emulator:
+    """Return the QEMU that emulates a lab: the user's own, or the installed one, corrected.
+
+    Args:
+        here: This computer.
+        options: What the lab is to be.
+        cache: Directory for the corrected copy.
+
+    Raises:
+        InputError: The cache cannot be written.
+    """
+    program = options.qemu or PROGRAM
+    answer = await here.run([program, "--version"], timeout_s=_ASK_S)
+    # One of a user's own may have been built without.
+    filtered = await here.run([program, "-sandbox", SANDBOX, "--version"], timeout_s=_ASK_S)
+    found = emulator_in(answer.stdout.decode(errors="replace"), filters=filtered.ok)
+    found = replace(found, program=program)
+    installed = None if options.qemu else shutil.which(PROGRAM)
+    copy = await corrected_qemu(here, Path(installed), cache) if installed else None
+    return replace(found, program=str(copy), corrected=True) if copy else found

@@ -21,7 +21,7 @@ from tare.hosts.programs import how_to_install
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
 from tare.lab.command import PROGRAM, Places, command
-from tare.lab.emulator import Emulator, emulator_in
+from tare.lab.emulator import Emulator, emulator_of
 from tare.lab.heartbeat import STAT, stopped_cpus
 from tare.lab.image import LabImage, build_lab_image, make_file_system
 from tare.lab.memory import require_memory
@@ -30,7 +30,6 @@ from tare.lab.outer import Outer
 from tare.lab.own_xen import with_own_xen
 from tare.lab.seed import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
-from tare.platforms.qemu.command import SANDBOX
 from tare.platforms.qemu.confined import Confinement, prove_confined
 from tare.programs import QEMU
 
@@ -254,7 +253,7 @@ async def _up(
 
     try:
         keys = await _furnish(here, options, image, places, context.agent)
-        emulator = await emulator_of(here, options)
+        emulator = await emulator_of(here, options, context.cache)
         argv = command(options, image, places, workdir.name, emulator)
         name = f"the lab ({options.hypervisor})"
         outer = await Outer.start(here, context.ledger, argv, places, name)
@@ -348,15 +347,6 @@ async def check_room(here: Host, options: LabOptions, folder: Path) -> None:
             f"{free // MIB} MiB",
             "make room there, or set TMPDIR to another directory",
         )
-
-
-async def emulator_of(here: Host, options: LabOptions) -> Emulator:
-    """Return the QEMU that emulates a lab."""
-    program = options.qemu or PROGRAM
-    said = await here.run([program, "--version"], timeout_s=30)
-    # One of a user's own may have been built without.
-    filtered = await here.run([program, "-sandbox", SANDBOX, "--version"], timeout_s=30)
-    return emulator_in(said.stdout.decode(errors="replace"), filters=filtered.ok)
 
 
 async def _require_emulator(here: Host, own: str) -> None:

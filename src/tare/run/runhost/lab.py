@@ -252,7 +252,7 @@ class LabRunHost:
         self._lab = lab
         self._booted = (boot, block)
         grown = lab_grown(self.facts["lab"], release, lab.image)
-        grown["emulator"] = lab.emulator.version
+        grown["emulator"] = lab.emulator.description
         if kind == "xen":
             # With KVM, and for the bare machine, nothing is worked around.
             grown["workarounds"] = " ".join(lab.emulator.workarounds) or "none"

@@ -1,0 +1,122 @@
+"""A copy of this computer's QEMU whose VMRUN delivers an injected interrupt once, and not twice.
+
+QEMU emulates VMRUN in ``helper_vmrun`` (target/i386/tcg/system/svm_helper.c, in 7.2
+target/i386/tcg/sysemu). For an event of the type INTR, it stores the vector in
+``cs->exception_index`` and then delivers the interrupt itself, but does not clear the index. If
+something asks the CPU to leave its loop before the next #VMEXIT and no interrupt is pending
+(``cpu_handle_interrupt`` in accel/tcg/cpu-exec.c), the loop takes the index for an exception that
+is still to be delivered. The vector then arrives a second time, whatever IF and GIF say: in the
+guest, or behind #VMEXIT in the hypervisor while it still has the guest's registers. Versions 7.2,
+10.0 and 11.1 have the fault. docs/lab.md has the counts with and without it.
+
+Nothing reads the stored index before the next event but a log line. So the copy has a NOP in place
+of that one store. The instruction is found by those around it. A QEMU that does not match in
+exactly one place, for example one in which the fault is fixed, is used as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import struct
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.hosts import Host
+from tare.images import cache as store
+
+_STORE = rb"\x89[\x80-\x83\x85-\x8b\x8d-\x93\x95-\x9b\x9d-\xa3\xa5-\xab\xad-\xb3\xb5-\xbb\xbd-\xbf]"
+"""MOV to memory of a 32-bit register: base register (no SIB byte) and 32-bit displacement."""
+_INJECTED = re.compile(
+    # cs->exception_index = vector; before the CPU's registers in memory, so the offset is negative.
+    rb"(?P<store>" + _STORE + rb"..\xff\xff)"
+    # env->exception_is_int = 0
+    rb"\xc7[\x80-\x83\x85-\x87](?P<is_int>.{4})\0\0\0\0"
+    # env->exception_next_eip = -1
+    rb"\x48\xc7[\x80-\x83\x85-\x87](?P<next_eip>.{4})\xff\xff\xff\xff"
+    # Is CPU_LOG_TB_IN_ASM logged?
+    rb"\xf6\x05.{4}\x02\x0f\x85.{4}"
+    # do_interrupt_x86_hardirq(env, vector, 1)
+    rb"\xba\x01\0\0\0\x48\x89[\xc7\xcf\xd7\xdf\xe7\xef\xf7\xff]\xe8",
+    re.DOTALL,
+)
+"""The case INTR as GCC compiled it for Debian 12 and its backports. Source: AMD64 Architecture
+Programmer's Manual, volume 3, MOV and CALL; QEMU's source as above. In ``CPUX86State``,
+``exception_next_eip`` follows ``exception_is_int``."""
+_NOP = bytes.fromhex("660f1f440000")
+"""A NOP of six bytes (Intel 64 and IA-32 Architectures Software Developer's Manual, NOP)."""
+_FORMAT = 1
+_ASK_S = 30.0
+_SIBLINGS = ("share", "lib", "lib64", "libexec")
+"""Folders in which QEMU looks for firmware and modules, relative to its own program's folder."""
+
+
+def corrected(program: bytes) -> bytes | None:
+    """Return a QEMU's program without the faulty store; None if it is not found exactly once.
+
+    Args:
+        program: The content of ``qemu-system-x86_64``.
+    """
+    found = [each for each in _INJECTED.finditer(program) if _adjacent(each)]
+    if len(found) != 1:
+        return None
+    begin, end = found[0].span("store")
+    return program[:begin] + _NOP + program[end:]
+
+
+def _adjacent(found: re.Match[bytes]) -> bool:
+    (is_int,), (next_eip,) = (struct.unpack("<i", found[name]) for name in ("is_int", "next_eip"))
+    return bool(next_eip - is_int == 4)
+
+
+async def corrected_qemu(host: Host, program: Path, cache: Path) -> Path | None:
+    """Return the corrected copy of a QEMU in the cache, which is made if it is not there.
+
+    Args:
+        host: This computer.
+        program: The installed program.
+        cache: Directory to keep things in.
+
+    Returns:
+        The copy; None if this QEMU needs none, is not known well enough, or no copy of it runs here
+        (for example because the cache is on a file system mounted noexec).
+
+    Raises:
+        InputError: The cache cannot be written.
+    """
+    original = await asyncio.to_thread(program.resolve)
+    digest = await asyncio.to_thread(store.file_digest, original)
+    folder = cache / "qemus" / store.key_of({"format": _FORMAT, "original": digest})
+    copy = folder / original.parent.name / original.name
+    facts = await asyncio.to_thread(store.load, folder)
+    if facts is None:
+        async with store.exclusive(cache) as draft:
+            # Another process may have been first.
+            facts = await asyncio.to_thread(store.load, folder)
+            if facts is None:
+                facts = await asyncio.to_thread(_publish, original, draft / "kept", folder)
+    if not facts["corrected"]:
+        return None
+    try:
+        answer = await host.run([str(copy), "--version"], timeout_s=_ASK_S)
+    except InputError:
+        return None
+    return copy if answer.ok else None
+
+
+def _publish(original: Path, draft: Path, folder: Path) -> dict[str, bool]:
+    """Put the copy into the cache, or the note that there is none."""
+    content = corrected(original.read_bytes())
+    programs = draft / original.parent.name
+    programs.mkdir(parents=True)
+    if content is not None:
+        copy = programs / original.name
+        copy.write_bytes(content)
+        shutil.copymode(original, copy)
+        for name in _SIBLINGS:
+            if (sibling := original.parent.parent / name).is_dir():
+                (draft / name).symlink_to(sibling)
+    facts = {"corrected": content is not None}
+    store.publish(draft, folder, facts)
+    return facts
