@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tare.hosts.local import LocalHost
 from tare.images import cache as store
-from tare.lab import emulator
 from tare.lab.corrected_qemu import corrected, corrected_qemu
 from tare.lab.emulator import emulator_of
 from tare.lab.options import LabOptions
@@ -96,7 +95,7 @@ async def test_a_qemu_without_the_fault_is_not_copied(tmp_path: Path) -> None:
 
 
 async def test_a_copy_that_cannot_run_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     broken = tmp_path / "bin" / "qemu-system-x86_64"
     broken.parent.mkdir()
@@ -108,7 +107,7 @@ async def test_a_copy_that_cannot_run_is_not_used(
 async def test_a_lab_runs_the_corrected_copy_and_records_it(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(emulator.shutil, "which", lambda name: str(installed))
+    monkeypatch.setenv("PATH", str(installed.parent))
     found = await emulator_of(LocalHost(), LabOptions(), tmp_path)
     assert found.corrected and Path(found.program).is_relative_to(tmp_path)
     assert found.description == f"{found.version}, VMRUN corrected"

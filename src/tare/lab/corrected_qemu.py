@@ -94,8 +94,7 @@ async def corrected_qemu(host: Host, program: Path, cache: Path) -> Path | None:
         async with store.exclusive(cache) as draft:
             # Another process may have been first.
             facts = await asyncio.to_thread(store.load, folder)
-            if facts is None:
-                facts = await asyncio.to_thread(_publish, original, draft / "kept", folder)
+            facts = facts or await asyncio.to_thread(_publish, original, draft / "kept", folder)
     if not facts["corrected"]:
         return None
     try:
