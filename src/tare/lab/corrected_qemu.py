@@ -20,7 +20,9 @@ import asyncio
 import re
 import shutil
 import struct
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tare.errors import InputError
 from tare.hosts import Host
@@ -89,19 +91,23 @@ async def corrected_qemu(host: Host, program: Path, cache: Path) -> Path | None:
     digest = await asyncio.to_thread(store.file_digest, original)
     folder = cache / "qemus" / store.key_of({"format": _FORMAT, "original": digest})
     copy = folder / original.parent.name / original.name
-    facts = await asyncio.to_thread(store.load, folder)
-    if facts is None:
-        async with store.exclusive(cache) as draft:
-            # Another process may have been first.
-            facts = await asyncio.to_thread(store.load, folder)
-            facts = facts or await asyncio.to_thread(_publish, original, draft / "kept", folder)
-    if not facts["corrected"]:
+    if not (await _facts_of(original, folder, cache))["corrected"]:
         return None
     try:
         answer = await host.run([str(copy), "--version"], timeout_s=_ASK_S)
     except InputError:
         return None
     return copy if answer.ok else None
+
+
+async def _facts_of(original: Path, folder: Path, cache: Path) -> Mapping[str, Any]:
+    if (facts := await asyncio.to_thread(store.load, folder)) is not None:
+        return facts
+    async with store.exclusive(cache) as draft:
+        # Another process may have been first.
+        if (facts := await asyncio.to_thread(store.load, folder)) is not None:
+            return facts
+        return await asyncio.to_thread(_publish, original, draft / "kept", folder)
 
 
 def _publish(original: Path, draft: Path, folder: Path) -> dict[str, bool]:
