@@ -1,12 +1,12 @@
-//! The least Rust that can build the agent is stated once, in Cargo.toml, and no dependency asks
-//! for a newer one. `scripts/least-rust` builds with it for real.
+//! The oldest Rust that can build the agent is stated in Cargo.toml. No dependency needs a newer one.
+//! `scripts/least-rust` builds the agent with it.
 
 use serde_json::Value;
 use std::process::Command;
 
 const OURS: &str = env!("CARGO_PKG_RUST_VERSION");
 
-/// A version's parts as numbers; what is left out counts as zero.
+/// A version's parts as numbers; a missing part counts as zero.
 fn version(text: &str) -> [u64; 3] {
     let mut parts = text.split('.').map(|part| part.parse().unwrap());
     std::array::from_fn(|_| parts.next().unwrap_or(0))
@@ -20,8 +20,8 @@ fn metadata() -> Value {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -42,8 +42,8 @@ fn no_dependency_asks_for_a_newer_rust() {
 }
 
 #[test]
-fn the_readme_states_the_least_rust() {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    assert!(readme.contains(&format!("Rust {OURS} or newer")), "{OURS}");
+fn the_setup_page_states_the_least_rust() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/setup.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(&format!("Rust {OURS} or newer")), "{OURS}");
 }

@@ -4,7 +4,7 @@
 use super::drivers::Drivers;
 use super::{blank, dhcp, medium};
 use crate::channel::dial::{self, Blank, Configuration, Dialled, Host, Stated, Way};
-use crate::measure::{proof, scratch};
+use crate::measure::{proof, scratch, sysfs};
 use crate::sys;
 use crate::tools::toolbox;
 use rustix::mount::MountFlags;
@@ -120,7 +120,7 @@ fn lockdown() -> Value {
         quiet,
         "",
     );
-    proof::chosen_in("/sys/kernel/security/lockdown").into()
+    sysfs::chosen_in("/sys/kernel/security/lockdown").into()
 }
 
 struct Machine<'a> {
@@ -243,7 +243,7 @@ fn set_up(name: &str, stated: Option<&Stated>, number: u32) -> Result<(), String
     let said = |error: std::io::Error| format!("{name}: {error}");
     sys::raise_interface(name).map_err(said)?;
     let since = Instant::now();
-    while proof::number(format!("/sys/class/net/{name}/carrier")) != Some(1) {
+    while sysfs::number(format!("/sys/class/net/{name}/carrier")) != Some(1) {
         if since.elapsed() > LINK_WAIT {
             return Err(format!("{name} has no link"));
         }

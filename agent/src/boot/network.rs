@@ -1,7 +1,7 @@
 //! The machine's one network interface: set up by init as the kernel command line says, or, where
 //! the host has set it up, looked at; and told of with the proof.
 
-use crate::measure::proof;
+use crate::measure::{proof, sysfs};
 use crate::sys;
 use serde_json::{json, Value};
 use std::net::{IpAddr, Ipv4Addr};
@@ -102,7 +102,7 @@ fn told(text: &str, prepare: impl FnOnce(&Wanted) -> Result<String, String>) -> 
         Err(reason) => return json!({ "error": reason }),
     };
     let since = Instant::now();
-    let has_link = || proof::number(format!("/sys/class/net/{name}/carrier")) == Some(1);
+    let has_link = || sysfs::number(format!("/sys/class/net/{name}/carrier")) == Some(1);
     while !has_link() && since.elapsed() < LINK_WAIT {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -132,7 +132,7 @@ fn problem(wanted: &Wanted, name: &str, link: bool) -> Option<String> {
         }
         Err(error) => return Some(format!("{name} has no address: {error}")),
     }
-    let mtu = proof::number(format!("/sys/class/net/{name}/mtu"));
+    let mtu = sysfs::number(format!("/sys/class/net/{name}/mtu"));
     match wanted.mtu {
         Some(wanted) if mtu != Some(wanted.into()) => Some(format!(
             "{name} has an MTU of {}, not {wanted}",

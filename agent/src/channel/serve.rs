@@ -7,7 +7,7 @@ use super::outbox::Outbox;
 use super::protocol::{self, CountersAction, Request};
 use super::runs::{Runs, RESULT_ATTEMPTS, RESULT_INTERVAL};
 use crate::measure::counters::Sampler;
-use crate::measure::{clock, proof};
+use crate::measure::{clock, proof, tsc};
 use crate::sys;
 use serde_json::{json, Value};
 use std::collections::VecDeque;
@@ -198,7 +198,7 @@ impl Server {
             }
             Request::Clock { id } => {
                 // Not remembered: a clock that is asked twice must be read twice.
-                self.outbox.send(&protocol::result(id, clock::reading()));
+                self.outbox.send(&protocol::result(id, tsc::reading()));
             }
             Request::Run {
                 id,

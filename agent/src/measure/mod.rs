@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod columns;
 pub mod counters;
+pub mod cpuid;
 pub mod disk;
 pub mod hardware;
 pub mod histogram;
@@ -14,9 +15,9 @@ pub mod prefault;
 pub mod proof;
 pub mod random;
 pub mod realtime;
-pub mod sched;
 pub mod scheduling;
 pub mod scratch;
 pub mod steal;
+pub mod sysfs;
 pub mod tsc;
 pub mod witness;

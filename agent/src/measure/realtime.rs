@@ -1,15 +1,17 @@
 //! Make the calling thread as undisturbed as this machine allows, and say what was not allowed.
 
-use super::sched;
-use super::scheduling;
+use super::{scheduling, sysfs};
 use crate::contract::Failure;
+use crate::sys;
+use rustix::mm::{mlockall, munlockall, MlockAllFlags};
 use serde_json::{json, Map, Value};
-use std::fs;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 
 /// Held while the process measures; memory is unlocked and idle states return on drop.
 pub struct Quiet {
-    _memory: Option<sched::LockedMemory>,
-    _idle: Option<sched::ShallowIdle>,
+    _memory: Option<LockedMemory>,
+    _idle: Option<ShallowIdle>,
     pub warnings: Vec<String>,
     pub facts: Map<String, Value>,
 }
@@ -17,10 +19,10 @@ pub struct Quiet {
 /// Lock the process's memory and keep CPUs out of deep idle; what is refused becomes a warning.
 pub fn quiet() -> Quiet {
     let mut warnings = Vec::new();
-    let memory = sched::LockedMemory::lock()
+    let memory = LockedMemory::lock()
         .map_err(|error| warnings.push(format!("memory is not locked (mlockall: {error})")))
         .ok();
-    let idle = sched::ShallowIdle::hold()
+    let idle = ShallowIdle::hold()
         .map_err(|error| {
             warnings.push(format!(
                 "deep idle states stay on (/dev/cpu_dma_latency: {error})"
@@ -39,10 +41,51 @@ pub fn quiet() -> Quiet {
     }
 }
 
+/// More than a measurement takes, in bytes.
+const ENOUGH: u64 = 1 << 30;
+
+/// Keeps all present and future memory resident while it lives.
+struct LockedMemory(());
+
+impl LockedMemory {
+    /// Refuses where future memory could not all be locked: the kernel would then give none, and
+    /// whoever asks for some would fall.
+    fn lock() -> io::Result<Self> {
+        if let Some(most) = sys::lockable().filter(|most| *most < ENOUGH) {
+            return Err(io::Error::other(format!(
+                "this user may lock {} KiB (`ulimit -l`)",
+                most >> 10
+            )));
+        }
+        mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for LockedMemory {
+    fn drop(&mut self) {
+        let _ = munlockall();
+    }
+}
+
+/// Keeps every CPU out of deep idle states while it lives.
+struct ShallowIdle {
+    _held: File,
+}
+
+impl ShallowIdle {
+    fn hold() -> io::Result<Self> {
+        let mut held = OpenOptions::new()
+            .write(true)
+            .open("/dev/cpu_dma_latency")?;
+        held.write_all(&0i32.to_ne_bytes())?;
+        Ok(Self { _held: held })
+    }
+}
+
 fn throttling(warnings: &mut Vec<String>, facts: &mut Map<String, Value>) {
-    let number = |path: &str| -> Option<i64> { fs::read_to_string(path).ok()?.trim().parse().ok() };
-    let runtime = number("/proc/sys/kernel/sched_rt_runtime_us");
-    let period = number("/proc/sys/kernel/sched_rt_period_us");
+    let runtime = sysfs::number("/proc/sys/kernel/sched_rt_runtime_us");
+    let period = sysfs::number("/proc/sys/kernel/sched_rt_period_us");
     facts.insert("rt_runtime_us".into(), json!(runtime));
     if let (Some(runtime), Some(period)) = (runtime, period) {
         if (0..period).contains(&runtime) {
@@ -52,7 +95,7 @@ fn throttling(warnings: &mut Vec<String>, facts: &mut Map<String, Value>) {
             ));
         }
     }
-    let server = number("/sys/kernel/debug/sched/fair_server/cpu0/runtime");
+    let server = sysfs::number("/sys/kernel/debug/sched/fair_server/cpu0/runtime");
     facts.insert("fair_server_runtime_ns".into(), json!(server));
 }
 
@@ -73,7 +116,7 @@ pub fn given() -> Option<scheduling::Found> {
 /// priority, from ever hearing of the host again.
 pub fn follow(given: Option<scheduling::Found>, above: i32) {
     if let Some(given) = given.filter(|it| it.policy == libc::SCHED_FIFO) {
-        let _ = sched::fifo((given.priority + above).min(sched::HIGHEST_PRIORITY));
+        let _ = sys::set_fifo((given.priority + above).min(scheduling::HIGHEST_PRIORITY));
     }
 }
 
@@ -89,10 +132,10 @@ pub fn settle(
     warnings: &mut Vec<String>,
 ) -> Result<&'static str, Failure> {
     if !cpus.is_empty() {
-        sched::pin(cpus)
+        scheduling::pin(cpus)
             .map_err(|error| Failure(format!("cannot run on CPUs {cpus:?}: {error}")))?;
     }
-    sched::block_signals();
+    scheduling::block_signals();
     if std::env::var_os(SCHEDULING_GIVEN).is_some() {
         let found = scheduling::read(0)?;
         return Ok(scheduling::policy_name(found.policy));
@@ -100,7 +143,7 @@ pub fn settle(
     if priority == 0 {
         return Ok("SCHED_OTHER");
     }
-    match sched::fifo(priority) {
+    match sys::set_fifo(priority) {
         Ok(()) => Ok("SCHED_FIFO"),
         Err(error) => {
             warnings.push(format!(
@@ -119,14 +162,14 @@ pub struct Aside {
 
 impl Aside {
     pub fn step(measured: &[usize]) -> Self {
-        let before = sched::affinity().unwrap_or_default();
+        let before = scheduling::affinity().unwrap_or_default();
         let others: Vec<usize> = before
             .iter()
             .copied()
             .filter(|cpu| !measured.contains(cpu))
             .collect();
         if !others.is_empty() && !measured.is_empty() {
-            let _ = sched::pin(&others);
+            let _ = scheduling::pin(&others);
         }
         Self { before }
     }
@@ -139,6 +182,6 @@ impl Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        let _ = sched::pin(&self.before);
+        let _ = scheduling::pin(&self.before);
     }
 }

@@ -3,7 +3,21 @@
 //! know a value ignores it without an error (sched_setattr(2)).
 
 use crate::sys::{self, scheduling_of, Attributes};
+pub use crate::sys::{block_signals, current_cpu, involuntary_switches, yield_now};
 use std::io;
+
+/// The highest priority of SCHED_FIFO on Linux (sched(7)).
+pub const HIGHEST_PRIORITY: i32 = 99;
+
+/// Let the calling thread run on `cpus` only.
+pub fn pin(cpus: &[usize]) -> io::Result<()> {
+    sys::set_affinity(0, cpus)
+}
+
+/// The CPUs the calling thread may run on.
+pub fn affinity() -> io::Result<Vec<usize>> {
+    sys::affinity(0)
+}
 
 /// Scheduling policies by the names that arguments use, those of the C library, and numbers.
 const POLICIES: [(&str, &str, i32); 6] = [
@@ -159,6 +173,23 @@ mod tests {
 
     fn in_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().unwrap()
+    }
+
+    #[test]
+    fn pins_and_reads_back() {
+        std::thread::spawn(|| {
+            let cpu = *affinity().unwrap().last().unwrap();
+            pin(&[cpu]).unwrap();
+            assert_eq!(affinity().unwrap(), vec![cpu]);
+            assert_eq!(current_cpu(), cpu);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn refuses_cpus_that_cannot_be() {
+        assert!(pin(&[100_000]).is_err());
     }
 
     #[test]

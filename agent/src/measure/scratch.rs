@@ -2,6 +2,7 @@
 //!
 //! A machine of its own has it at `/scratch`; a process of the host is told by a variable where it is.
 
+use super::sysfs;
 use crate::sys;
 use serde_json::{json, Value};
 use std::fs;
@@ -58,16 +59,9 @@ pub fn proof() -> Value {
         let folder = folder.as_ref()?;
         // The queue of a partition is its disk's.
         let places = [folder.join(name), folder.parent()?.join(name)];
-        let found = places
-            .iter()
-            .find_map(|place| fs::read_to_string(place).ok())?;
-        Some(found.trim().to_string())
+        places.iter().find_map(sysfs::read)
     };
-    let scheduler = read("queue/scheduler").map(|text| {
-        text.split_once('[')
-            .and_then(|(_, rest)| rest.split_once(']'))
-            .map_or(text.clone(), |(word, _)| word.to_string())
-    });
+    let scheduler = read("queue/scheduler").map(|text| sysfs::chosen(&text).to_string());
     json!({
         "file_system": kind,
         "options": options,

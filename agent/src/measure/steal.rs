@@ -3,7 +3,7 @@
 //! Not every hypervisor tells: Hyper-V and QEMU's emulation do not, and the kernel shows a zero then
 //! that nobody counted. So what is not known to be told is left out, and never a zero.
 
-use super::proof;
+use super::cpuid;
 use crate::sys;
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
@@ -40,7 +40,7 @@ pub fn known(stat: &str) -> bool {
 /// Whether a hypervisor tells this kernel of steal; `None` where none announces itself.
 pub fn tells() -> Option<bool> {
     static TELLS: OnceLock<Option<bool>> = OnceLock::new();
-    *TELLS.get_or_init(|| told_by(&proof::hypervisor(), stealclock))
+    *TELLS.get_or_init(|| told_by(&cpuid::hypervisor(), stealclock))
 }
 
 fn told_by(hypervisor: &Value, stealclock: impl Fn() -> bool) -> Option<bool> {
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn the_log_of_a_kernel_that_is_no_guest_of_vmware_s_says_nothing_of_it() {
         // Whether it may be read or not, nothing is waited for.
-        let names = proof::hypervisor()["signatures"].clone();
+        let names = cpuid::hypervisor()["signatures"].clone();
         if !names.as_array().unwrap().contains(&json!(VMWARE)) {
             assert!(!stealclock());
         }

@@ -5,8 +5,10 @@
     reason = "instructions that the language has no words for"
 )]
 
+use super::clock;
 pub use super::clock::monotonic_raw_ns;
 use crate::contract::Failure;
+use serde_json::{json, Value};
 
 /// Two calibrations must agree within this share (MEASUREMENT.md).
 const AGREEMENT: f64 = 1e-3;
@@ -57,6 +59,15 @@ pub fn read_unordered() -> u64 {
         }
         ticks
     }
+}
+
+/// All clocks at one moment, as the answer to the `clock` request.
+pub fn reading() -> Value {
+    json!({
+        "monotonic_raw_ns": monotonic_raw_ns(),
+        "realtime_ns": clock::realtime_ns(),
+        "tsc": read(),
+    })
 }
 
 /// The counter and the kernel's raw clock at one moment.

@@ -1,6 +1,6 @@
 //! What the kernel counted on the measured CPU, before and after: interrupts, steal, preemption.
 
-use super::{sched, steal};
+use super::{scheduling, steal};
 use crate::sys;
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ impl Witness {
             cpu,
             interrupts: interrupts(&read("/proc/interrupts"), cpu),
             steal_ticks: steal_ticks(&read("/proc/stat"), cpu),
-            nonvoluntary: sched::involuntary_switches(),
+            nonvoluntary: scheduling::involuntary_switches(),
             run_delay_ns: run_delay(&read("/proc/thread-self/schedstat")),
         }
     }

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "rustix has no call for it")]
 
+use super::library::check;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -82,7 +83,7 @@ impl Counter {
                 CLOSE_ON_EXEC,
             )
         };
-        let number = super::check(opened as libc::c_int)?;
+        let number = check(opened as libc::c_int)?;
         // SAFETY: the kernel has just given this descriptor to nobody else.
         let owned = unsafe { OwnedFd::from_raw_fd(number) };
         Ok(Self { file: owned.into() })

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "rustix cannot receive many at once")]
 
-use super::check;
+use super::library::check;
 use super::sockets::uninterrupted;
 use rustix::net::sockopt::{set_ip_mtu_discover, Ipv4PathMtuDiscovery};
 use std::io;

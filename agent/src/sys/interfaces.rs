@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "rustix has no call for interfaces")]
 
-use super::check;
+use super::library::check;
 use rustix::net::{socket_with, AddressFamily, SocketFlags, SocketType};
 use std::fs::File;
 use std::io;

@@ -5,6 +5,17 @@
 
 #![expect(unsafe_code, reason = "rustix cannot do it in init, as said above")]
 
+use std::io;
+
+/// Turn the result of a call of the C library into an error where it is negative.
+pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
 /// What a clock shows, in nanoseconds.
 #[inline]
 pub fn clock_ns(clock: libc::clockid_t) -> u64 {

@@ -1,5 +1,5 @@
 //! What the agent asks of the kernel, in its own words: by rustix, and where that has no call for it
-//! (`library`, `interfaces`, `datagrams`, `scheduling`, `counters`, and parts of `processes`) by the C library.
+//! (`library`, `interfaces`, `datagrams`, `counters`, and parts of `threads` and `processes`) by the C library.
 
 mod counters;
 pub mod datagrams;
@@ -9,7 +9,6 @@ mod interfaces;
 mod library;
 mod machine;
 mod processes;
-mod scheduling;
 pub mod sockets;
 mod threads;
 
@@ -30,19 +29,7 @@ pub use processes::{
     own_mounts, parent_id, signal, tell, wait_child, wait_ended, wait_with_usage, Ended, Room,
     Side, Usage,
 };
-pub use scheduling::{
-    block_signals, involuntary_switches, scheduling_of, set_fifo, set_scheduling, yield_now,
-    Attributes,
+pub use threads::{
+    affinity, block_signals, current_cpu, involuntary_switches, scheduling_of, set_affinity,
+    set_fifo, set_scheduling, thread_id, yield_now, Attributes, MOST_CPUS,
 };
-pub use threads::{affinity, current_cpu, set_affinity, thread_id, MOST_CPUS};
-
-use std::io;
-
-/// The result of a call to the C library.
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
-}

@@ -5,7 +5,7 @@
     reason = "rustix has no fork, no wait4, and only an unsafe unshare"
 )]
 
-use super::check;
+use super::library::check;
 use rustix::io::Errno;
 use rustix::mount::{mount_change, MountPropagationFlags};
 use rustix::net::{self, SendFlags};

@@ -5,9 +5,9 @@
 //! is told of each program, and kills what is left of their sessions once the agent is gone. It
 //! sleeps until then. A machine's first process needs none: the kernel ends all others with it.
 
-use super::program;
 use crate::sys;
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -51,7 +51,7 @@ pub fn forget(session: i32) {
 /// Be the guard: hear of programs until the agent is gone, and end theirs.
 pub fn stand() {
     for session in left_by(io::stdin().lock()) {
-        program::end_session(session);
+        end_session(session);
     }
 }
 
@@ -66,6 +66,28 @@ fn left_by(mut said: impl Read) -> BTreeSet<i32> {
         };
     }
     left
+}
+
+/// Kill all processes of a session.
+pub fn end_session(session: i32) {
+    for member in session_members(session) {
+        let _ = sys::signal(member, libc::SIGKILL);
+    }
+}
+
+/// The processes of a session (field 6 of `/proc/PID/stat`, proc(5)).
+fn session_members(session: i32) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let ids = entries.flatten().filter_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let rest = stat.rsplit_once(')')?.1;
+        let found: i32 = rest.split_whitespace().nth(3)?.parse().ok()?;
+        (found == session).then_some(pid)
+    });
+    ids.collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::contract::Failure;
 use crate::measure::memory_group;
 use crate::sys::{self, Ended, Usage};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -206,7 +206,7 @@ impl Running {
         self.over = true;
         // Children that it left hold its pipes, and would disturb what is measured next.
         let _ = sys::signal(-self.pid, libc::SIGKILL);
-        end_session(self.pid);
+        guard::end_session(self.pid);
         guard::forget(self.pid);
         let taken = |thread: Option<JoinHandle<Vec<u8>>>| {
             thread.and_then(|it| it.join().ok()).unwrap_or_default()
@@ -221,28 +221,6 @@ impl Drop for Running {
             self.end();
         }
     }
-}
-
-/// Kill all processes of a session.
-pub fn end_session(session: i32) {
-    for member in session_members(session) {
-        let _ = sys::signal(member, libc::SIGKILL);
-    }
-}
-
-/// The processes of a session (field 6 of `/proc/PID/stat`, proc(5)).
-fn session_members(session: i32) -> Vec<i32> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let ids = entries.flatten().filter_map(|entry| {
-        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let rest = stat.rsplit_once(')')?.1;
-        let found: i32 = rest.split_whitespace().nth(3)?.parse().ok()?;
-        (found == session).then_some(pid)
-    });
-    ids.collect()
 }
 
 /// Read to the end, keeping the last bytes.

@@ -8,9 +8,9 @@
 //! to the hog and back either. So that thread also reads what the kernel charged the hog for each run.
 
 use crate::contract::{Context, Failure};
-use crate::measure::clock::monotonic_ns;
+use crate::measure::clock::{monotonic_ns, sleep_until};
 use crate::measure::columns::Table;
-use crate::measure::{params, prefault, realtime, sched, tsc, witness};
+use crate::measure::{params, prefault, realtime, tsc, witness};
 use crate::sys;
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -172,7 +172,7 @@ fn command(
     realtime::settle(&[], params.priority, &mut Vec::new())?;
     let settling = monotonic_ns() + SETTLING_NS;
     while !order.settled.load(Ordering::SeqCst) && monotonic_ns() < settling {
-        sched::sleep_until(monotonic_ns() + 1_000_000);
+        sleep_until(monotonic_ns() + 1_000_000);
     }
     context.sink.barrier()?;
     let start = tsc::Anchor::take();
@@ -184,7 +184,7 @@ fn command(
     let mut between_runs = true;
     let mut next = monotonic_ns() + params.period_ns;
     for asked in 1..=params.count {
-        sched::sleep_until(next);
+        sleep_until(next);
         if context.stop.load(Ordering::Relaxed) {
             break;
         }
@@ -201,7 +201,7 @@ fn command(
     }
     for _ in 0..QUIET_PERIODS {
         if !context.stop.load(Ordering::Relaxed) {
-            sched::sleep_until(next);
+            sleep_until(next);
             next += params.period_ns;
         }
     }

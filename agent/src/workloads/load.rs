@@ -1,7 +1,7 @@
 //! What the endless loads share: threads that work in batches until the host says stop.
 
 use crate::contract::{Context, Failure};
-use crate::measure::{sched, tsc};
+use crate::measure::{scheduling, tsc};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ pub fn until_stopped<S>(
     let work = |number: usize| -> std::io::Result<u64> {
         let pinned = match context.cpus {
             [] => Ok(()),
-            cpus => sched::pin(&[cpus[number % cpus.len()]]),
+            cpus => scheduling::pin(&[cpus[number % cpus.len()]]),
         };
         abandoned.fetch_or(pinned.is_err(), Ordering::SeqCst);
         let mut state = prepare(number);

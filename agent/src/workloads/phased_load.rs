@@ -3,8 +3,8 @@
 
 use crate::contract::{Context, Failure, Run, Sink};
 use crate::measure::params;
-use crate::workloads;
 use crate::workloads::net::{Meeting, Partner};
+use crate::workloads::{cpu_load, disk_load, memory_load};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,12 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The loads that may take turns; each works until it is stopped.
-const LOADS: [&str; 4] = ["cpu-load", "memory-load", "disk-load", NETWORK];
+const LOADS: [(&str, Load); 4] = [
+    ("cpu-load", Load::Alone(cpu_load::run)),
+    ("memory-load", Load::Alone(memory_load::run)),
+    ("disk-load", Load::Alone(disk_load::run)),
+    (NETWORK, Load::WithPartner),
+];
 const NETWORK: &str = "net-load";
 /// How soon a stop from outside is noticed.
 const LOOK: Duration = Duration::from_millis(5);
@@ -37,6 +42,7 @@ struct Params {
 }
 
 /// What one phase does.
+#[derive(Clone, Copy)]
 enum Load {
     Alone(Run),
     /// With the partner that was met before the start.
@@ -76,14 +82,11 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     }
     let mut chosen: Vec<(&str, Load)> = Vec::new();
     for name in &params.phases {
-        match workloads::find(name) {
-            Some(_) if name == NETWORK => chosen.push((name, Load::WithPartner)),
-            Some(run) if LOADS.contains(&name.as_str()) => chosen.push((name, Load::Alone(run))),
-            _ => {
-                let known = LOADS.join(", ");
-                return Err(Failure(format!("phases: '{name}' is none of {known}")));
-            }
-        }
+        let found = LOADS.iter().find(|(known, _)| known == name);
+        chosen.push(*found.ok_or_else(|| {
+            let known = LOADS.map(|(known, _)| known).join(", ");
+            format!("phases: '{name}' is none of {known}")
+        })?);
     }
     let partner = partner(&params, context.stop)?;
     context.sink.barrier()?;
@@ -239,7 +242,7 @@ mod tests {
         });
         let partner = Collected::default();
         let result = std::thread::scope(|scope| {
-            scope.spawn(|| partner.carry_out(workloads::net::run_echo, &echo, &[]));
+            scope.spawn(|| partner.carry_out(crate::workloads::net::run_echo, &echo, &[]));
             carried_out(&phases, 1500)
         });
         let told = result["phases"].as_array().unwrap();

@@ -3,7 +3,7 @@
 
 use super::tick::chain::{bare, Recorder};
 use crate::contract::{Context, Failure};
-use crate::measure::{params, prefault, realtime, sched, tsc};
+use crate::measure::{params, prefault, realtime, scheduling, tsc};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::atomic::Ordering;
@@ -59,7 +59,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
 
 fn measure(context: &Context, params: &Params) -> Result<(Value, Vec<String>), Failure> {
     let mut warnings = Vec::new();
-    let policy = realtime::settle(context.cpus, sched::HIGHEST_PRIORITY, &mut warnings)?;
+    let policy = realtime::settle(context.cpus, scheduling::HIGHEST_PRIORITY, &mut warnings)?;
     let hz = tsc::calibrate()?;
     let mut recorder = Recorder::new(1, 1000);
     recorder.restart((params.threshold_ns * 1e-9 * hz) as u64);

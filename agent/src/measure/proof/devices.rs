@@ -1,6 +1,6 @@
 //! Network interfaces with their offloads, disks with their caches, and the machine's own name.
 
-use super::{chosen, names, number, read};
+use crate::measure::sysfs::{chosen, names, number, read};
 use crate::sys;
 use serde_json::{json, Map, Value};
 use std::fs;

@@ -1,6 +1,6 @@
 //! The kernel, its scheduler, memory, mitigations, clocks, and what confines this process.
 
-use super::{chosen, field, names, number, read};
+use crate::measure::sysfs::{chosen, field, names, number, read};
 use crate::measure::{memory_group, scheduling};
 use crate::sys;
 use rustix::process::Resource;

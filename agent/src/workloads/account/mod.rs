@@ -4,7 +4,6 @@
 //! and at the end, and what they say is compared by whoever asked.
 
 mod cycles;
-mod printed;
 mod tasks;
 
 use crate::contract::{Context, Failure};
@@ -12,15 +11,17 @@ use crate::measure::clock::monotonic_ns;
 use crate::measure::params;
 use crate::sys;
 use crate::tools::toolbox;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{json, Map, Value};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 use tasks::Tasks;
 
 const LOOK: Duration = Duration::from_millis(5);
@@ -112,7 +113,7 @@ struct Look {
     tasks: Tasks,
     /// How long it took to read all threads.
     tasks_s: f64,
-    printed: Option<printed::Printed>,
+    printed: Option<Printed>,
     /// How long it all took.
     took_ns: u64,
 }
@@ -126,7 +127,7 @@ impl Look {
         // Behind the threads, of which the busy ones are new and so are read last: what it tells
         // and what they did is then of about the same stretch.
         let wanted = !params.command.is_empty();
-        let printed = wanted.then(|| printed::by(&params.command)).transpose()?;
+        let printed = wanted.then(|| Printed::by(&params.command)).transpose()?;
         Ok(Self {
             at_ns,
             texts,
@@ -148,7 +149,7 @@ fn rest(until_ns: u64, stop: &AtomicBool) {
         if left.is_zero() {
             return;
         }
-        std::thread::sleep(left.min(LOOK));
+        thread::sleep(left.min(LOOK));
     }
 }
 
@@ -190,11 +191,80 @@ fn answer(socket: &Path, words: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
+/// Longer than a command that answers takes, also in an emulated host.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What a command of the host printed at one end of the stretch.
+#[derive(Debug, PartialEq, Serialize)]
+struct Printed {
+    /// When it ran, on average, in seconds of the monotonic clock.
+    at_s: f64,
+    text: String,
+}
+
+impl Printed {
+    /// Run a command to its end, and return what it printed.
+    fn by(argv: &[String]) -> Result<Self, Failure> {
+        let (name, arguments) = argv.split_first().ok_or("no command is named")?;
+        let began_ns = monotonic_ns();
+        let mut child = Command::new(name)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{name}: {error}"))?;
+        let said = collect(child.stdout.take());
+        let errors = collect(child.stderr.take());
+        let ended = end(&mut child).map_err(|error| format!("{name}: {error}"))?;
+        let (said, errors) = (taken(said), taken(errors));
+        if !ended {
+            return Err(Failure(format!("{}: {}", argv.join(" "), errors.trim())));
+        }
+        let middle_ns = began_ns + (monotonic_ns() - began_ns) / 2;
+        Ok(Self {
+            at_s: middle_ns as f64 * 1e-9,
+            text: said,
+        })
+    }
+}
+
+/// Wait for its end, and return whether it was a good one.
+fn end(child: &mut Child) -> std::io::Result<bool> {
+    let deadline = Instant::now() + LONGEST;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            let told = format!("did not end within {LONGEST:?}");
+            return Err(std::io::Error::other(told));
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        if let Some(pipe) = pipe {
+            // What was read before a fault is kept: whoever reads it sees whether it is whole.
+            let _ = pipe.take(MOST_TEXT as u64).read_to_end(&mut kept);
+        }
+        kept
+    })
+}
+
+fn taken(reading: JoinHandle<Vec<u8>>) -> String {
+    String::from_utf8_lossy(&reading.join().unwrap_or_default()).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::workloads::testing::{run_with, Collected};
-    use std::time::Instant;
 
     #[test]
     fn a_thread_that_works_is_told_with_what_it_used() {
@@ -289,5 +359,33 @@ mod tests {
         let told = Collected::stopped().carry_out(run, &json!({"seconds": 3600.0}), &[]);
         assert!(told["seconds"].as_f64().unwrap() < 60.0);
         assert!(since.elapsed() < Duration::from_secs(60));
+    }
+
+    fn shell(script: &str) -> Vec<String> {
+        ["sh", "-c", script].map(String::from).to_vec()
+    }
+
+    #[test]
+    fn it_is_told_as_of_the_middle_of_the_commands_time() {
+        let before_s = monotonic_ns() as f64 * 1e-9;
+        let printed = Printed::by(&shell("echo first; sleep 0.2; echo last")).unwrap();
+        let after_s = monotonic_ns() as f64 * 1e-9;
+        assert_eq!(printed.text, "first\nlast\n");
+        assert!(before_s + 0.1 <= printed.at_s && printed.at_s <= after_s - 0.1);
+    }
+
+    #[test]
+    fn a_command_that_fails_is_told_in_its_words() {
+        let fault = Printed::by(&shell("echo no privileges >&2; exit 1")).unwrap_err();
+        assert!(fault.0.ends_with("exit 1: no privileges"), "{}", fault.0);
+        let fault = Printed::by(&["tare-has-no-such".to_string()]).unwrap_err();
+        assert!(fault.0.starts_with("tare-has-no-such: "), "{}", fault.0);
+        assert_eq!(Printed::by(&[]).unwrap_err().0, "no command is named");
+    }
+
+    #[test]
+    fn as_much_as_is_kept_is_read_whole() {
+        let much = Printed::by(&shell("yes | head -c 65536")).unwrap();
+        assert_eq!(much.text.len(), MOST_TEXT);
     }
 }

@@ -1,7 +1,7 @@
 //! Assignment: give each of 101 machines one of 101 tasks so that the sum of costs is least, by
 //! the Hungarian method (Kuhn 1955) in Munkres' form (1957): reduce, star, prime and cover zeros.
 
-use super::{wrong, Kernel, SEED};
+use super::harness::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
 
 const SIZE: usize = 101;

@@ -1,6 +1,6 @@
 //! Bitfield: set, clear and complement runs of bits, bit by bit, in a map of 32768 words.
 
-use super::{wrong, Kernel, SEED};
+use super::harness::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
 use std::hint::black_box;
 

@@ -1,7 +1,7 @@
 //! Fourier: the first 100 pairs of coefficients of (x+1)^x on the interval [0, 2], each integral
 //! by the trapezoid rule with 200 steps.
 
-use super::{wrong, Kernel};
+use super::harness::{wrong, Kernel};
 use std::f64::consts::PI;
 use std::hint::black_box;
 

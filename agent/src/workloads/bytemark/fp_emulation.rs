@@ -1,7 +1,7 @@
 //! FP emulation: add, subtract, multiply and divide 3000 numbers by integer arithmetic alone.
 
+use super::harness::{wrong, Kernel, SEED};
 use super::soft_float::{add, divide, multiply, subtract};
-use super::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
 use std::hint::black_box;
 

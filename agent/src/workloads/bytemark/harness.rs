@@ -1,14 +1,33 @@
 //! Repeat a kernel on 1 to N threads for a least time, in batches that are timed and verified.
 
-use super::Kernel;
 use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
-use crate::measure::{params, sched, tsc};
+use crate::measure::{params, scheduling, tsc};
 use crate::workloads::load;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::atomic::Ordering;
 use std::sync::Barrier;
+
+/// All threads of all machines work on the same data, so that their work is the same.
+pub const SEED: u64 = 1;
+
+/// One kernel: prepares its work, does it, and checks what came out.
+pub trait Kernel: Sized {
+    /// Iterations that can be prepared at once, at most.
+    const MOST_AT_ONCE: usize;
+
+    fn new() -> Self;
+
+    /// Make the data of `iterations` ready; not timed.
+    fn prepare(&mut self, iterations: usize);
+
+    /// Do the work that was prepared; timed.
+    fn work(&mut self, iterations: usize);
+
+    /// Check the output of the last `work`.
+    fn verify(&self, iterations: usize) -> Result<(), String>;
+}
 
 /// A batch of iterations lasts about this long, so that reading the clock does not matter.
 const BATCH_S: f64 = 5e-3;
@@ -144,7 +163,7 @@ fn one_thread<K: Kernel>(
     let context = crew.context;
     let pinned = match context.cpus {
         [] => Ok(()),
-        cpus => sched::pin(&[cpus[number % cpus.len()]]),
+        cpus => scheduling::pin(&[cpus[number % cpus.len()]]),
     };
     let mut kernel = K::new();
     let first = batch(&mut kernel, 1);
@@ -186,9 +205,13 @@ fn batch<K: Kernel>(kernel: &mut K, iterations: usize) -> Batch {
     }
 }
 
+/// The failure of a kernel whose result is wrong.
+pub fn wrong(kernel: &str) -> String {
+    format!("{kernel} computed a wrong result: this machine's CPU or memory cannot be trusted")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::wrong;
     use super::*;
     use crate::workloads::testing::run_with;
 

@@ -1,7 +1,7 @@
 //! Huffman: compress 5000 bytes of text with the least redundant prefix code (Huffman 1952), and
 //! expand them again: count, build the tree, write bits one by one, walk the tree bit by bit.
 
-use super::{wrong, Kernel, SEED};
+use super::harness::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
 use std::hint::black_box;
 

@@ -4,7 +4,7 @@
 //! 16-bit words, mixing addition mod 2^16, exclusive-or, and multiplication mod 2^16 + 1 (in which
 //! the word 0 stands for 2^16).
 
-use super::{wrong, Kernel, SEED};
+use super::harness::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
 use std::hint::black_box;
 

@@ -1,7 +1,7 @@
 //! LU: solve 101 linear equations by decomposition into a lower and an upper triangle, with
 //! partial pivoting (Crout's method).
 
-use super::{wrong, Kernel, SEED};
+use super::harness::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
 
 const SIZE: usize = 101;

@@ -19,26 +19,6 @@ use crate::measure::columns::Table;
 use harness::{alone, batches, Batch, Crew};
 use serde_json::{json, Map, Value};
 
-/// All threads of all machines work on the same data, so that their work is the same.
-const SEED: u64 = 1;
-
-/// One kernel: prepares its work, does it, and checks what came out.
-trait Kernel: Sized {
-    /// Iterations that can be prepared at once, at most.
-    const MOST_AT_ONCE: usize;
-
-    fn new() -> Self;
-
-    /// Make the data of `iterations` ready; not timed.
-    fn prepare(&mut self, iterations: usize);
-
-    /// Do the work that was prepared; timed.
-    fn work(&mut self, iterations: usize);
-
-    /// Check the output of the last `work`.
-    fn verify(&self, iterations: usize) -> Result<(), String>;
-}
-
 /// Heap-sort 8111 32-bit integers.
 pub const NUMERIC_SORT: Run = alone::<numeric_sort::NumericSort>;
 /// Heap-sort strings of 8111 bytes together.
@@ -106,10 +86,6 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         "verified": true,
         "warnings": [],
     }))
-}
-
-fn wrong(kernel: &str) -> String {
-    format!("{kernel} computed a wrong result: this machine's CPU or memory cannot be trusted")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Neural net: teach a network of 35 inputs, 8 hidden and 8 output neurons the letters A to Z by
 //! back-propagation (Rumelhart, Hinton & Williams 1986): 5×7 dots in, the letter's code out.
 
-use super::{wrong, Kernel, SEED};
+use super::harness::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
 use std::hint::black_box;
 

@@ -1,6 +1,6 @@
 //! Numeric sort: heap-sort an array of 8111 32-bit integers.
 
-use super::{wrong, Kernel, SEED};
+use super::harness::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
 
 const LENGTH: usize = 8111;

@@ -4,7 +4,7 @@
 //! two strings of unequal length can only change places when all that lies between them moves:
 //! the sort is one of memory more than of comparisons.
 
-use super::{wrong, Kernel, SEED};
+use super::harness::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
 
 const BYTES: usize = 8111;

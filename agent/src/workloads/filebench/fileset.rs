@@ -1,6 +1,6 @@
 //! A tree of files: where each lies, which exist, and which are in use.
 
-use super::{over, End, Limit};
+use super::limit::{over, End, Limit};
 use crate::measure::random::Random;
 use std::fs;
 use std::io;

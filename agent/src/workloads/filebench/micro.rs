@@ -1,7 +1,7 @@
 //! The microbenchmarks: one kind of I/O on large files, again and again.
 
+use super::limit::{over, End};
 use super::worker::{open_with, Worker};
-use super::{over, End};
 use std::fs::File;
 use std::path::PathBuf;
 

@@ -4,6 +4,7 @@
 mod account;
 mod fileset;
 mod gamma;
+mod limit;
 mod micro;
 mod params;
 mod personality;
@@ -15,6 +16,8 @@ use crate::measure::disk::Witness;
 use crate::measure::scratch;
 use crate::sys;
 use account::Account;
+pub(super) use limit::room;
+use limit::{End, Limit};
 use params::{Plan, Work};
 use serde_json::{json, Value};
 use stage::Stage;
@@ -28,51 +31,6 @@ use worker::Worker;
 
 const FOLDER: &str = "tare-filebench";
 const PROGRESS: Duration = Duration::from_millis(500);
-
-/// When a thread is to end.
-pub struct Limit<'a> {
-    pub stop: &'a AtomicBool,
-    pub until: Instant,
-}
-
-/// Why a thread ended.
-#[derive(Debug)]
-pub enum End {
-    /// The time is over, or the host asked for the end.
-    Over,
-    Failed(String),
-}
-
-impl End {
-    /// An operation on a file failed: in words, the disk's own condition first.
-    pub fn io(operation: &str, path: &Path, error: &std::io::Error) -> Self {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let said = format!("{operation} {name}: {error}");
-        Self::Failed(match error.raw_os_error() {
-            Some(libc::ENOSPC) => format!("the machine's disk is full{}: {said}", room(path)),
-            Some(libc::EIO) => {
-                format!("the machine's disk failed: {said} (see whether the host's disk is full)")
-            }
-            _ => said,
-        })
-    }
-}
-
-pub(super) fn room(path: &Path) -> String {
-    let found = path.ancestors().find_map(|folder| sys::space(folder).ok());
-    found.map_or(String::new(), |space| {
-        format!(" ({} of {} MiB free)", space.free >> 20, space.total >> 20)
-    })
-}
-
-/// An error once the time is over.
-pub fn over(limit: &Limit) -> Result<(), End> {
-    if limit.stop.load(Ordering::Relaxed) || Instant::now() >= limit.until {
-        Err(End::Over)
-    } else {
-        Ok(())
-    }
-}
 
 pub fn run(context: &Context) -> Result<Value, Failure> {
     let plan = params::plan(context.params)?;

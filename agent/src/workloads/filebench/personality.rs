@@ -2,8 +2,8 @@
 
 use super::fileset::FileSet;
 use super::gamma::Gamma;
+use super::limit::End;
 use super::worker::Worker;
-use super::End;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

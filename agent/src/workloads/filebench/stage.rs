@@ -2,11 +2,11 @@
 
 use super::fileset::{FileSet, Layout};
 use super::gamma::Gamma;
+use super::limit::{over, End, Limit};
 use super::micro::Course;
 use super::params::{Plan, Work};
 use super::personality::{Log, Personality, Yard};
 use super::worker::{forget_caches, write_out, Aligned, Worker};
-use super::{over, End, Limit};
 use crate::contract::Failure;
 use crate::measure::random::Random;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! One thread's operations on files: each is timed and counted once it has succeeded.
 
 use super::account::{Account, Op};
-use super::{over, End, Limit};
+use super::limit::{over, End, Limit};
 use crate::measure::random::Random;
 use crate::sys;
 use std::fs::{self, File, OpenOptions};

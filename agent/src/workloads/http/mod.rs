@@ -17,7 +17,7 @@ use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;
 use crate::measure::columns::Table;
 use crate::measure::params as given;
-use crate::measure::sched;
+use crate::measure::scheduling;
 use crate::sys;
 use engine::{Engine, Plan, Span};
 use params::Params;
@@ -134,7 +134,7 @@ fn drive(
     let end = counted + ns(params.seconds);
     let work = |number: usize| -> std::io::Result<Tally> {
         if let [_, ..] = context.cpus {
-            sched::pin(&[context.cpus[number % context.cpus.len()]])?;
+            scheduling::pin(&[context.cpus[number % context.cpus.len()]])?;
         }
         let share =
             params.connections / threads + usize::from(number < params.connections % threads);

@@ -7,7 +7,7 @@ use super::load;
 use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
 use crate::measure::hardware::Hardware;
-use crate::measure::{machine, params, sched, tsc};
+use crate::measure::{machine, params, scheduling, tsc};
 use kernels::{Element, Kernel, Part};
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
@@ -223,7 +223,7 @@ impl Crew<'_> {
     fn member<T: Element>(&self, number: usize, range: std::ops::Range<usize>) -> Vec<Timed> {
         let cpus = self.context.cpus;
         if !cpus.is_empty() {
-            if let Err(error) = sched::pin(&[cpus[number % cpus.len()]]) {
+            if let Err(error) = scheduling::pin(&[cpus[number % cpus.len()]]) {
                 self.fail(format!("cannot run on CPUs {cpus:?}: {error}"));
             }
         }

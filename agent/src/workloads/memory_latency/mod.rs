@@ -6,7 +6,7 @@ mod chain;
 use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
 use crate::measure::pages::{PageSize, Pages};
-use crate::measure::{machine, params, sched, tsc};
+use crate::measure::{machine, params, scheduling, tsc};
 use chain::Chain;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
@@ -160,7 +160,8 @@ fn measure(
     sizes: &[u64],
 ) -> Result<Measured, Failure> {
     if let Some(&cpu) = context.cpus.first() {
-        sched::pin(&[cpu]).map_err(|error| Failure(format!("cannot run on CPU {cpu}: {error}")))?;
+        scheduling::pin(&[cpu])
+            .map_err(|error| Failure(format!("cannot run on CPU {cpu}: {error}")))?;
     }
     let mut pages = Pages::map(largest as usize, page_size).map_err(Failure)?;
     context.sink.barrier()?;

@@ -1,10 +1,11 @@
 //! `request-response` and `connect-request-response`: how many exchanges one end gets from the
 //! other, one after the other on each of some connections, or each over a connection of its own.
 
-use super::{reach, MOST_BYTES};
+use super::reach;
+use super::serve::MOST_BYTES;
 use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;
-use crate::measure::{params, sched};
+use crate::measure::{params, scheduling};
 use crate::sys::sockets::uninterrupted;
 use crate::workloads::http::{count, durations, summary};
 use hdrhistogram::Histogram;
@@ -112,7 +113,7 @@ fn run(context: &Context, kept: bool) -> Result<Value, Failure> {
     );
     let work = |number: usize| -> io::Result<Done> {
         if let [_, ..] = context.cpus {
-            sched::pin(&[context.cpus[number % context.cpus.len()]])?;
+            scheduling::pin(&[context.cpus[number % context.cpus.len()]])?;
         }
         let own = streams.lock().ok().and_then(|mut left| left.pop());
         gate.wait();

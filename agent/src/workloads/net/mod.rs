@@ -13,11 +13,5 @@ pub use packets::run as run_packets;
 pub use program::run as run_program;
 pub use serve::run as run_server;
 
-/// How a datagram begins that is to be sent back as it is.
-const PROBE: &[u8] = b"tare: send this back";
-
-/// What may be sent at once, in either direction.
-const MOST_BYTES: usize = 16 << 20;
-
 #[cfg(test)]
 mod tests;

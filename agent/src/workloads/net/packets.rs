@@ -3,7 +3,7 @@
 use super::reach;
 use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;
-use crate::measure::{params, sched};
+use crate::measure::{params, scheduling};
 use crate::sys::datagrams::{self, BATCH};
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -63,7 +63,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let end = started + (params.seconds * 1e9) as u64;
     let work = |number: usize| {
         if let [_, ..] = context.cpus {
-            sched::pin(&[context.cpus[number % context.cpus.len()]])?;
+            scheduling::pin(&[context.cpus[number % context.cpus.len()]])?;
         }
         send(to, params.bytes, end, context.stop)
     };

@@ -1,6 +1,5 @@
 //! Whether the other end is there, and whether whole packets get through to it.
 
-use super::PROBE;
 use crate::contract::Failure;
 use crate::sys::datagrams;
 use crate::sys::sockets::uninterrupted;
@@ -9,6 +8,8 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// How a datagram begins that is to be sent back as it is.
+pub const PROBE: &[u8] = b"tare: send this back";
 /// The headers of IPv4 and UDP, without options.
 const HEADERS: usize = 28;
 const PAUSE: Duration = Duration::from_millis(20);

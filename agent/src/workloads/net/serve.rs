@@ -1,6 +1,6 @@
 //! `net-server`: answers requests over TCP, counts datagrams, and sends probes back, until stopped.
 
-use super::{MOST_BYTES, PROBE};
+use super::reach::PROBE;
 use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;
 use crate::measure::params;
@@ -13,6 +13,8 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// What may be sent at once, in either direction.
+pub const MOST_BYTES: usize = 16 << 20;
 /// How long a wait lasts until the stop flag is looked at again.
 const WAIT: Duration = Duration::from_millis(50);
 /// Room for datagrams that wait: what the kernel allows at most without further settings.

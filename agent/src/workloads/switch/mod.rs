@@ -3,7 +3,7 @@
 
 use crate::contract::{Context, Failure};
 use crate::measure::witness::Witness;
-use crate::measure::{params, realtime, sched, tsc};
+use crate::measure::{machine, params, realtime, scheduling, tsc};
 use course::Course;
 use ring::Ring;
 use serde::Deserialize;
@@ -15,12 +15,17 @@ use std::time::Duration;
 
 mod course;
 mod ring;
-mod room;
 
 /// Enough for a thread that only counts; a thousand of them stay small when memory is locked.
 const STACK: usize = 64 << 10;
 /// Fine bins reach this far.
 const REACH_S: f64 = 100e-6;
+/// What one thread takes: its stack with what the C library and Rust add to it (a second stack for
+/// signals, thread-local storage), and in the kernel another stack, its descriptor, its mappings
+/// and their page tables. Found as the fall of MemAvailable with 1000 threads, and rounded up.
+const THREAD: u64 = 128 << 10;
+/// What else the workload takes: the histogram, its copy, and the result in the agent's hands.
+const FIXED: u64 = 12 << 20;
 /// Switches before the measured ones, per thread.
 const WARM_UP_ROUNDS: u64 = 3;
 
@@ -60,7 +65,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         (1..=1_000_000).contains(&params.intervals),
         "intervals: 1 to a million",
     )?;
-    room::require(
+    require_memory(
         params.threads,
         Course::bytes(params.samples, params.intervals, params.raw),
     )?;
@@ -71,7 +76,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         .cpus
         .first()
         .copied()
-        .unwrap_or_else(sched::current_cpu);
+        .unwrap_or_else(scheduling::current_cpu);
     let played = {
         let _aside = realtime::Aside::step(&[cpu]);
         std::thread::scope(|scope| {
@@ -114,7 +119,7 @@ impl Gate {
         }
         self.arrived.fetch_add(1, SeqCst);
         while self.arrived.load(SeqCst) < threads && !self.abandoned.load(SeqCst) {
-            sched::yield_now();
+            scheduling::yield_now();
         }
         !self.abandoned.load(SeqCst)
     }
@@ -131,14 +136,14 @@ impl Gate {
 /// it lets all threads go before it can be starved by the first of them.
 fn conduct(context: &Context, params: &Params, cpu: usize) -> Result<Played, Failure> {
     let mut warnings = Vec::new();
-    let policy = realtime::settle(&[], sched::HIGHEST_PRIORITY, &mut warnings)?;
+    let policy = realtime::settle(&[], scheduling::HIGHEST_PRIORITY, &mut warnings)?;
     let hz = tsc::calibrate()?;
     let warm_up = WARM_UP_ROUNDS * params.threads as u64 + 100;
     let course = Course::new(params.samples, params.intervals, params.raw);
     let ring = Ring::new((REACH_S * hz) as u64, warm_up, params.samples, course);
     let gate = Gate::default();
     let live = || -> Result<(), Failure> {
-        let settled = realtime::settle(&[cpu], sched::HIGHEST_PRIORITY - 1, &mut Vec::new());
+        let settled = realtime::settle(&[cpu], scheduling::HIGHEST_PRIORITY - 1, &mut Vec::new());
         gate.abandoned.fetch_or(settled.is_err(), SeqCst);
         if gate.pass(params.threads) {
             ring.turn(params.threads, context.stop);
@@ -251,5 +256,110 @@ fn result(
     Ok(result)
 }
 
+/// Refuse a ring of `threads` threads, and `series` bytes of what it records over time, that the
+/// machine's memory cannot hold: all of it is locked, so what does not fit would end the machine and not
+/// the workload alone.
+fn require_memory(threads: usize, series: u64) -> Result<(), Failure> {
+    fits(threads, series, machine::memory_available())
+}
+
+fn fits(threads: usize, series: u64, available: u64) -> Result<(), Failure> {
+    // Twice, for the series is copied into columns before it is sent.
+    let needed = FIXED + THREAD * threads as u64 + 2 * series;
+    if needed <= available {
+        return Ok(());
+    }
+    Err(Failure(format!(
+        "{threads} threads need about {} MiB of locked memory, and this machine has {} MiB to \
+         spare: give it more memory, or ask for fewer threads or samples",
+        needed.div_ceil(1 << 20),
+        available >> 20
+    )))
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::workloads::testing::{run_with, Collected};
+
+    fn switch(threads: usize, samples: u64) -> (Value, Collected) {
+        let params = json!({
+            "threads": threads, "samples": samples, "allow_untrusted_tsc": true
+        });
+        run_with(run, &params, &[])
+    }
+
+    #[test]
+    fn measures_the_switches_asked_for_and_orders_them() {
+        for threads in [1, 2, 50] {
+            let (result, collected) = switch(threads, 2000);
+            let number = |name: &str| result[name].as_f64().unwrap();
+            let left_out = number("not_switched") + number("tsc_backwards");
+            assert!(number("samples") + left_out >= 2000.0, "{result}");
+            let tails = ["median_s", "p99_s", "p999_s", "p9999_s"]
+                .map(|name| result["switch"][name].as_f64().unwrap());
+            assert!(tails.windows(2).all(|pair| pair[0] <= pair[1]), "{result}");
+            assert!(number("switch_min_s") > 0.0 && number("switch_min_s") <= tails[0] * 1.01);
+            assert_eq!(collected.barriers(), 1);
+            assert_eq!(collected.names(), ["histogram", "scatter"]);
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused() {
+        let params = json!({"threads": 3, "allow_untrusted_tsc": true});
+        let (result, _) = run_with(run, &params, &[1000]);
+        assert!(
+            result["error"].as_str().unwrap().contains("1000"),
+            "{result}"
+        );
+    }
+
+    #[test]
+    fn ends_when_stopped() {
+        let collected = Collected::stopped();
+        let params = json!({"samples": 1_000_000_000, "allow_untrusted_tsc": true});
+        let result = collected.carry_out(run, &params, &[]);
+        assert!(
+            result["error"].as_str().unwrap().contains("no switch"),
+            "{result}"
+        );
+    }
+
+    #[test]
+    fn its_course_holds_every_switch_that_counts() {
+        let params = json!({
+            "samples": 3000, "intervals": 7, "raw": true, "allow_untrusted_tsc": true
+        });
+        let (result, collected) = run_with(run, &params, &[]);
+        let series = collected.series.lock().unwrap();
+        let named = |name: &str| series.iter().find(|taken| taken.name == name).unwrap();
+        let measured = result["samples"].as_u64().unwrap();
+        assert_eq!(
+            named("scatter").words("samples").iter().sum::<u64>(),
+            measured
+        );
+        assert!(named("scatter").rows <= 7);
+        assert_eq!(named("raw").rows as u64, measured);
+        assert!(result["switch_max_s"].as_f64().unwrap() > 0.0);
+    }
+
+    #[test]
+    fn intervals_have_bounds() {
+        let params = json!({"intervals": 0, "allow_untrusted_tsc": true});
+        let (result, _) = run_with(run, &params, &[]);
+        assert!(result["error"].as_str().unwrap().contains("intervals"));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_sizes() {
+        assert!(fits(2, 0, 32 << 20).is_ok());
+        assert!(fits(2, 16 << 20, 32 << 20).is_err());
+        assert!(fits(1000, 0, 256 << 20).is_ok());
+        let reason = fits(1000, 0, 70 << 20).unwrap_err().0;
+        assert!(
+            reason.contains("137 MiB") && reason.contains("70 MiB"),
+            "{reason}"
+        );
+    }
+}

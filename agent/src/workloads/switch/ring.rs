@@ -2,7 +2,7 @@
 
 use super::course::Course;
 use crate::measure::histogram::{Histogram, BINS};
-use crate::measure::{sched, tsc};
+use crate::measure::{scheduling, tsc};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, PoisonError};
@@ -76,7 +76,7 @@ impl Ring {
             self.take(me, threads, now);
             self.owner.store(me, Relaxed);
             self.stamp.store(tsc::read(), Relaxed);
-            sched::yield_now();
+            scheduling::yield_now();
         }
     }
 

@@ -2,6 +2,7 @@
 //! by an interrupt or by the hypervisor ("clock tick processing duration", seed 000, 6.2.1).
 
 pub mod chain;
+mod plan;
 mod progress;
 mod report;
 mod walk;
@@ -9,71 +10,14 @@ mod walk;
 use crate::contract::{Context, Failure};
 use crate::measure::hardware::Hardware;
 use crate::measure::witness::Witness;
-use crate::measure::{params, prefault, realtime, sched, tsc};
+use crate::measure::{params, prefault, realtime, scheduling, tsc};
 use chain::Recorder;
+use plan::{Params, Plan};
 use progress::{Board, Pace};
-use serde::Deserialize;
+use report::Measured;
 use serde_json::Value;
 use std::sync::mpsc;
-use walk::{Interval, Plan, Walk};
-
-const DEFAULT_SAMPLES: u64 = 20_000;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Params {
-    /// How many samples; or give `seconds`.
-    samples: Option<u64>,
-    seconds: Option<f64>,
-    /// Undisturbed duration of the busy loop; 0: none, a bare chain of counter reads.
-    pub loop_ns: f64,
-    /// Samples longer than the warm-up's median by this much are gaps.
-    pub threshold_ns: f64,
-    log_capacity: usize,
-    /// Keep every sample's duration.
-    raw: bool,
-    /// Rows of the scatter: extremes per interval.
-    intervals: usize,
-    /// SCHED_FIFO priority; 0: the ordinary policy. The highest one if left out.
-    priority: Option<i32>,
-    allow_untrusted_tsc: bool,
-    /// Whether the processor's counters count along, which lengthens the clock tick a little.
-    counters: bool,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            samples: None,
-            seconds: None,
-            loop_ns: 68_000.0,
-            threshold_ns: 1_000.0,
-            log_capacity: 100_000,
-            raw: false,
-            intervals: 1_000,
-            priority: None,
-            allow_untrusted_tsc: false,
-            counters: false,
-        }
-    }
-}
-
-/// What the measuring thread hands back.
-struct Measured {
-    recorder: Recorder,
-    intervals: Vec<Interval>,
-    raw: Vec<u32>,
-    first: u64,
-    last: u64,
-    anchors: (tsc::Anchor, tsc::Anchor),
-    calibrated_hz: f64,
-    iterations: u64,
-    policy: &'static str,
-    pinned: Option<usize>,
-    witness: Value,
-    hardware: Option<Value>,
-    warnings: Vec<String>,
-}
+use walk::{Interval, Walk};
 
 /// How the measuring thread lets another one tell of its progress.
 struct Speaker<'a> {
@@ -86,7 +30,7 @@ struct Speaker<'a> {
 
 pub fn run(context: &Context) -> Result<Value, Failure> {
     let params: Params = params::parse(context.params)?;
-    check(&params)?;
+    params.check()?;
     let untrusted = tsc::admit(params.allow_untrusted_tsc)?;
     let mut quiet = realtime::quiet();
     quiet.warnings.extend(untrusted);
@@ -114,42 +58,6 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     report::result(context.sink, &params, measured, &quiet)
 }
 
-fn check(params: &Params) -> Result<(), Failure> {
-    params::require(
-        params.samples.is_none() || params.seconds.is_none(),
-        "give samples or seconds, not both",
-    )?;
-    params::require(params.samples != Some(0), "samples: at least 1")?;
-    params::require(
-        params
-            .seconds
-            .is_none_or(|seconds| seconds > 0.0 && seconds <= 1e6),
-        "seconds: above 0, at most a million",
-    )?;
-    params::require(
-        params.loop_ns == 0.0 || (100.0..=1e9).contains(&params.loop_ns),
-        "loop_ns: 0, or 100 to 1e9",
-    )?;
-    params::require(
-        (1.0..=1e12).contains(&params.threshold_ns),
-        "threshold_ns: 1 to 1e12",
-    )?;
-    params::require(
-        (1..=1_000_000).contains(&params.intervals),
-        "intervals: 1 to a million",
-    )?;
-    params::require(
-        params
-            .priority
-            .is_none_or(|priority| (0..=99).contains(&priority)),
-        "priority: 0 to 99",
-    )?;
-    params::require(
-        params.log_capacity <= 100_000_000,
-        "log_capacity: at most 100 million",
-    )
-}
-
 fn measure(
     context: &Context,
     params: &Params,
@@ -165,7 +73,7 @@ fn measure(
     };
     let policy = realtime::settle(
         cpus,
-        params.priority.unwrap_or(sched::HIGHEST_PRIORITY),
+        params.priority.unwrap_or(scheduling::HIGHEST_PRIORITY),
         &mut warnings,
     )?;
     let pinned = (context.cpus.len() == 1).then(|| context.cpus[0]);

@@ -5,7 +5,7 @@
 //! without taking that CPU away, so nobody does: the host is told beforehand what to expect, and
 //! counts along by the CPU time that the machine gets.
 
-use super::walk::Plan;
+use super::plan::Plan;
 use crate::contract::Sink;
 use serde_json::{json, Map, Value};
 use std::sync::atomic::{AtomicU64, Ordering};

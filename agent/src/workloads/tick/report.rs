@@ -1,16 +1,35 @@
 //! Turn what the tick loop left behind into its result.
 
+use super::chain::{Extremes, Recorder};
+use super::plan::Params;
 use super::walk::Interval;
-use super::{Measured, Params};
 use crate::contract::{Failure, Sink};
 use crate::measure::columns::Table;
 use crate::measure::realtime::Quiet;
+use crate::measure::tsc::{self, Anchor};
 use serde_json::{json, Value};
 
 /// The calibration and the whole run must agree on the counter's rate within this share.
 const AGREEMENT: f64 = 1e-3;
 /// Anchors closer than this say less about the rate than the calibration did.
 const SHORT_NS: u64 = 20_000_000;
+
+/// What the measuring thread hands back.
+pub struct Measured {
+    pub recorder: Recorder,
+    pub intervals: Vec<Interval>,
+    pub raw: Vec<u32>,
+    pub first: u64,
+    pub last: u64,
+    pub anchors: (Anchor, Anchor),
+    pub calibrated_hz: f64,
+    pub iterations: u64,
+    pub policy: &'static str,
+    pub pinned: Option<usize>,
+    pub witness: Value,
+    pub hardware: Option<Value>,
+    pub warnings: Vec<String>,
+}
 
 pub fn result(
     sink: &dyn Sink,
@@ -26,9 +45,7 @@ pub fn result(
     let extremes = measured
         .intervals
         .iter()
-        .fold(super::chain::Extremes::NONE, |all, row| {
-            all.merge(row.extremes)
-        });
+        .fold(Extremes::NONE, |all, row| all.merge(row.extremes));
     let counted = recorder.histogram.count();
     if counted == 0 {
         return Err(Failure("no sample was taken before the stop".into()));
@@ -60,7 +77,7 @@ pub fn result(
         "interval_mean_median_s": interval_median(&measured.intervals) * tick_s,
         "tsc_hz": hz,
         "tsc_hz_calibrated": measured.calibrated_hz,
-        "tsc_trusted": crate::measure::tsc::untrusted().is_none(),
+        "tsc_trusted": tsc::untrusted().is_none(),
         "tsc_backwards": recorder.backwards,
         "tsc_backwards_max_s": recorder.backwards_most as f64 * tick_s,
         "loop_s": params.loop_ns * 1e-9,
@@ -105,7 +122,7 @@ fn slowdown(mean: f64, undisturbed: f64, known: f64, warnings: &mut Vec<String>)
 /// Where the first and the last stamp stand on the machine's `CLOCK_MONOTONIC_RAW`, and how wrong
 /// that can be: half the time that the anchors' readings took.
 fn clock(measured: &Measured, hz: f64) -> Value {
-    let place = |anchor: &crate::measure::tsc::Anchor, stamp: u64| {
+    let place = |anchor: &Anchor, stamp: u64| {
         let since_ns = stamp.wrapping_sub(anchor.ticks) as i64 as f64 / hz * 1e9;
         anchor.raw_ns as i64 + since_ns.round() as i64
     };

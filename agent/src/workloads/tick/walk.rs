@@ -1,14 +1,11 @@
 //! Walk a chain of samples from its first to its last, in intervals.
 
 use super::chain::{Extremes, Recorder};
+use super::plan::Plan;
 use super::progress::Board;
-use super::{Params, DEFAULT_SAMPLES};
-use crate::contract::Failure;
-use crate::measure::{machine, tsc};
+use crate::measure::tsc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The longest stretch between two looks at the stop flag.
-const LONGEST_STRETCH_S: f64 = 0.1;
 pub const WARM_UP_NS: f64 = 5e6;
 
 /// One row of the scatter: when the interval began, and its samples, in ticks.
@@ -27,60 +24,6 @@ impl Interval {
         samples: 0,
         extremes: Extremes::NONE,
     };
-}
-
-/// How many samples make an interval and a stretch, worked out before the loop.
-pub struct Plan {
-    pub samples: u64,
-    pub seconds: Option<f64>,
-    per_interval: u64,
-    stretch: u64,
-    /// Room for intervals; further ones are folded into the last.
-    pub rows: usize,
-}
-
-impl Plan {
-    /// Plan for samples of about `sample_s` seconds each.
-    pub fn new(params: &Params, sample_s: f64) -> Self {
-        let rows = params.intervals as u64;
-        let (samples, per_interval, rows) = match params.seconds {
-            Some(seconds) => {
-                let expected = (seconds / sample_s) as u64 + 1;
-                // Twice the room, for a loop that turns out faster than in the warm-up.
-                (u64::MAX, expected.div_ceil(rows), 2 * rows + 1)
-            }
-            None => {
-                let samples = params.samples.unwrap_or(DEFAULT_SAMPLES);
-                let per_interval = samples.div_ceil(rows);
-                (samples, per_interval, samples.div_ceil(per_interval))
-            }
-        };
-        Self {
-            samples,
-            seconds: params.seconds,
-            per_interval,
-            stretch: per_interval.clamp(1, (LONGEST_STRETCH_S / sample_s) as u64 + 1),
-            rows: rows as usize,
-        }
-    }
-
-    /// How many raw samples to make room for.
-    pub fn raw_room(&self) -> Result<usize, Failure> {
-        let wanted = match self.seconds {
-            Some(_) => self.per_interval.saturating_mul(self.rows as u64),
-            None => self.samples,
-        };
-        let most = machine::memory_available() / 2 / 4;
-        if wanted > most {
-            return Err(Failure(format!(
-                "raw: {wanted} samples need {} MiB, and only half of this machine's free memory \
-                 may be used, {} MiB; take fewer samples, or do without raw",
-                wanted / (1 << 18),
-                most / (1 << 18)
-            )));
-        }
-        Ok(wanted as usize)
-    }
 }
 
 /// One walk along the chain.
@@ -184,6 +127,7 @@ fn median<const LOOP: bool>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::Params;
     use super::*;
 
     fn plan(params: Params, sample_s: f64) -> Plan {
@@ -250,15 +194,6 @@ mod tests {
             intervals.iter().map(|row| row.samples).sum::<u64>(),
             samples
         );
-    }
-
-    #[test]
-    fn raw_samples_must_fit() {
-        let params = Params {
-            samples: Some(1 << 50),
-            ..Params::default()
-        };
-        assert!(plan(params, 1e-8).raw_room().unwrap_err().0.contains("raw"));
     }
 
     #[test]

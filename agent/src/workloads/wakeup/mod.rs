@@ -8,7 +8,7 @@ mod wake;
 
 use crate::contract::{Context, Failure, Sink};
 use crate::measure::witness::Witness;
-use crate::measure::{clock, params, realtime, sched};
+use crate::measure::{clock, params, realtime, scheduling};
 use record::Recorder;
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -131,7 +131,7 @@ fn measure(
         By::Futex => apart(cpus)?,
         By::Nanosleep | By::Timerfd => (cpus, cpus),
     };
-    let priority = params.priority.unwrap_or(sched::HIGHEST_PRIORITY);
+    let priority = params.priority.unwrap_or(scheduling::HIGHEST_PRIORITY);
     let policy = realtime::settle(own, priority, &mut warnings)?;
     let pinned = (own.len() == 1).then(|| own[0]);
     let mut recorder = Recorder::new();
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn measures_each_kind_of_wake_up_and_orders_them() {
-        let cpus = sched::affinity().unwrap();
+        let cpus = scheduling::affinity().unwrap();
         for by in ["nanosleep", "timerfd", "futex"] {
             if by == "futex" && cpus.len() < 2 {
                 continue;
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_futex_on_one_cpu_is_refused() {
-        let cpu = sched::affinity().unwrap()[0];
+        let cpu = scheduling::affinity().unwrap()[0];
         let (result, _) = run_with(run, &json!({"by": "futex"}), &[cpu]);
         let reason = result["error"].as_str().unwrap();
         assert!(reason.contains("2 vCPUs"), "{reason}");
@@ -279,7 +279,7 @@ mod tests {
         let collected = Collected::stopped();
         for by in ["nanosleep", "timerfd", "futex"] {
             let params = json!({"by": by, "seconds": 1e6});
-            let result = collected.carry_out(run, &params, &sched::affinity().unwrap());
+            let result = collected.carry_out(run, &params, &scheduling::affinity().unwrap());
             assert!(result["error"].is_string(), "{by}: {result}");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::record::Recorder;
 use crate::contract::Failure;
-use crate::measure::{clock, sched};
+use crate::measure::clock;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::{
@@ -50,7 +50,7 @@ impl Times {
 pub fn by_nanosleep(times: &Times, stop: &AtomicBool, recorder: &mut Recorder) {
     let mut due = times.first;
     while due <= times.end && !stop.load(Relaxed) {
-        sched::sleep_until(due);
+        clock::sleep_until(due);
         let now = clock::monotonic_ns();
         recorder.woken(due, now);
         let (next, missed) = times.after(due, now);
@@ -113,7 +113,7 @@ impl Bell {
     fn ring_at(&self, times: &Times, stop: &AtomicBool) {
         let mut due = times.first;
         while due <= times.end && !stop.load(Relaxed) {
-            sched::sleep_until(due);
+            clock::sleep_until(due);
             if self.taken.load(Acquire) == self.rung.load(Relaxed) {
                 self.rung_at.store(clock::monotonic_ns(), Relaxed);
                 self.ring();
@@ -126,7 +126,7 @@ impl Bell {
         }
         // Who is told of the end before the last ring is taken would lose it.
         while self.taken.load(Acquire) != self.rung.load(Relaxed) && !self.over.load(Relaxed) {
-            sched::sleep_until(clock::monotonic_ns() + times.interval);
+            clock::sleep_until(clock::monotonic_ns() + times.interval);
         }
         self.over.store(true, Relaxed);
         self.ring();
