@@ -12,7 +12,7 @@ use tare_agent::channel::serve::{Origin, Role, Server};
 use tare_agent::measure::{proof, scratch};
 use tare_agent::sys;
 use tare_agent::tools::{arguments, cont, count, guard, keep, launch, reach, sched, tap, toolbox};
-use tare_agent::workloads::by_hand;
+use tare_agent::workloads::run_command;
 
 /// Why a machine has no disk of its own that was to be formatted.
 const NOT_LIVE: &str = "its host gave it an empty one, which the live image alone formats: \
@@ -78,7 +78,7 @@ fn command(mut parser: Parser) -> Result<(), Error> {
         "dial" => dial_back(&arguments::words(parser)?)?,
         "run" => {
             toolbox::enter_named()?;
-            by_hand::run(parser)?;
+            run_command::run(parser)?;
         }
         "exec" => return Err(launch::launch(&launch::parse(parser)?).into()),
         "sched" => println!("{}", sched::command(parser)?),

@@ -2,7 +2,7 @@
 //! TARE-CFG tells it which host to reach, and with which key.
 
 use super::drivers::Drivers;
-use super::{blank, dhcp, medium};
+use super::{dhcp, empty_disk, medium};
 use crate::channel::dial::{self, Blank, Configuration, Dialled, Host, Stated, Way};
 use crate::measure::{proof, scratch, sysfs};
 use crate::sys;
@@ -185,7 +185,7 @@ impl Machine<'_> {
     fn own_disk(&mut self, wanted: &Blank, configuration: &str) -> Value {
         let mounted = self
             .empty_disk(wanted.bytes, configuration)
-            .and_then(|name| blank::format_and_mount(&name, &wanted.format).map(|()| name));
+            .and_then(|name| empty_disk::format_and_mount(&name, &wanted.format).map(|()| name));
         match mounted {
             Ok(name) => json!({"device": name}),
             Err(reason) => {
@@ -199,7 +199,7 @@ impl Machine<'_> {
     fn empty_disk(&mut self, bytes: u64, configuration: &str) -> Result<String, String> {
         let since = Instant::now();
         loop {
-            let found = blank::find(bytes, configuration);
+            let found = empty_disk::find(bytes, configuration);
             if found.is_ok() {
                 break;
             }
@@ -212,7 +212,7 @@ impl Machine<'_> {
         // A second one may appear a moment later, and nothing would tell the two apart.
         self.pause();
         self.look_for_devices();
-        blank::find(bytes, configuration)
+        empty_disk::find(bytes, configuration)
     }
 
     fn network(&mut self, stated: Option<&Stated>) -> Value {

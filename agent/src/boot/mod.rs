@@ -1,8 +1,8 @@
 //! A machine's beginning and end, where the agent is its init.
 
-mod blank;
 mod dhcp;
 mod drivers;
+mod empty_disk;
 pub mod init;
 mod live;
 mod medium;

@@ -1,7 +1,6 @@
 //! All workloads, by name.
 
 pub mod account;
-pub mod by_hand;
 pub mod bytemark;
 pub mod cpu_load;
 pub mod disk_load;
@@ -16,6 +15,7 @@ pub mod memory_load;
 pub mod net;
 pub mod phased_load;
 pub mod program;
+pub mod run_command;
 pub mod switch;
 #[cfg(test)]
 pub mod testing;

@@ -1,26 +1,25 @@
 //! `filebench`: filebench's personalities as operations on files of the machine's own disk, and its
 //! microbenchmarks of reading and writing. Written anew from their published tables and loops.
 
-mod account;
+mod counts;
 mod fileset;
 mod gamma;
 mod limit;
 mod micro;
 mod params;
 mod personality;
-mod stage;
 mod worker;
+mod workspace;
 
 use crate::contract::{Context, Failure};
 use crate::measure::disk::Witness;
 use crate::measure::scratch;
 use crate::sys;
-use account::Account;
+use counts::Account;
 pub(super) use limit::room;
 use limit::{End, Limit};
 use params::{Plan, Work};
 use serde_json::{json, Value};
-use stage::Stage;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +27,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 pub(super) use worker::forget_caches;
 use worker::Worker;
+use workspace::Stage;
 
 const FOLDER: &str = "tare-filebench";
 const PROGRESS: Duration = Duration::from_millis(500);

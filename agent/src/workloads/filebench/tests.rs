@@ -1,6 +1,6 @@
 //! The workload with each personality and each micro-benchmark, on a disk that is a folder.
 
-use super::account::Op;
+use super::counts::Op;
 use super::personality::Personality;
 use super::*;
 use crate::workloads::testing::{run_with, Collected};

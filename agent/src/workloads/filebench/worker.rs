@@ -1,6 +1,6 @@
 //! One thread's operations on files: each is timed and counted once it has succeeded.
 
-use super::account::{Account, Op};
+use super::counts::{Account, Op};
 use super::limit::{over, End, Limit};
 use crate::measure::random::Random;
 use crate::sys;

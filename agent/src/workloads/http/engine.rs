@@ -1,9 +1,9 @@
 //! One thread that keeps many requests under way, without ever waiting for a single one.
 
-use super::carrier::{Asked, Carrier, Layers};
 use super::response::{Malformed, Response};
 use super::schedule::Schedule;
 use super::tally::{Moments, Tally, Trouble};
+use super::transport::{Asked, Carrier, Layers};
 use crate::measure::clock::monotonic_ns;
 use crate::sys::sockets::{self, News, Poller, Timer, ENDED, FAILED, READABLE, WRITABLE};
 use std::collections::VecDeque;

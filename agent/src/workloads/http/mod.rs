@@ -5,13 +5,13 @@
 //! not as one slow request and a pause of the generator (Tene, "How NOT to measure latency", 2013,
 //! calls that coordinated omission).
 
-mod carrier;
 mod engine;
+mod http2;
 mod params;
 mod response;
 mod schedule;
 mod tally;
-mod two;
+mod transport;
 
 use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;

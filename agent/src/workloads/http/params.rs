@@ -1,7 +1,7 @@
 //! What a load of requests is to be.
 
-use super::carrier::{Asked, Layers};
 use super::schedule::Arrivals;
+use super::transport::{Asked, Layers};
 use crate::contract::Failure;
 use crate::measure::params;
 use crate::tools::pinned;

@@ -4,7 +4,6 @@
 use crate::contract::{Context, Failure};
 use crate::measure::witness::Witness;
 use crate::measure::{machine, params, realtime, scheduling, tsc};
-use course::Course;
 use ring::Ring;
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -12,9 +11,10 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
+use time_series::Course;
 
-mod course;
 mod ring;
+mod time_series;
 
 /// Enough for a thread that only counts; a thousand of them stay small when memory is locked.
 const STACK: usize = 64 << 10;

@@ -1,6 +1,6 @@
 //! The ring of threads: what they share, and one thread's life in it.
 
-use super::course::Course;
+use super::time_series::Course;
 use crate::measure::histogram::{Histogram, BINS};
 use crate::measure::{scheduling, tsc};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

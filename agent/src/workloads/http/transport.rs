@@ -1,8 +1,8 @@
 //! What lies between a request and its socket, where that is not nothing: TLS, HTTP/2, or both.
 
+use super::http2::Two;
 use super::response::Response;
 use super::tally::Trouble;
-use super::two::Two;
 use crate::tools::pinned;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 use std::io::{ErrorKind, Read, Write};
