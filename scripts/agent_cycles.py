@@ -97,7 +97,7 @@ def _targets(module: Module, code: str, known: Container[Module]) -> Iterator[Mo
         for path, name in leaves(TOKEN.findall(tree)):
             paths.append(path)
             target = resolve(path, module, names)
-            if target in known:
+            if target is not None and target in known:
                 names[name] = target
     paths += [tuple(path.split("::")) for path in PATH.findall(USE.sub(" ", code))]
     for path in paths:

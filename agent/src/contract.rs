@@ -1,9 +1,9 @@
-//! What every workload is to the agent: a name, a function, and a sink for what it finds.
+//! The contract of a workload: a name, a function, and a sink for its results.
 
 use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 
-/// Why a workload could not be carried out, in words for the user.
+/// Why a workload failed, for the user.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -17,18 +17,18 @@ impl<T: std::fmt::Display> From<T> for Failure {
 ///
 /// Nothing of this may be called inside a measured loop.
 pub trait Sink: Sync {
-    /// Tell how far the work is (0 to 1), with any further fields (such as a live rate).
+    /// Report how much of the work is done (0 to 1), with further fields (such as a live rate).
     fn progress(&self, done: f64, fields: Value);
 
-    /// Say that all is prepared, and wait for the common start signal where one was asked for.
+    /// Report that all is prepared, and wait for the common start signal if the host requested one.
     fn barrier(&self) -> Result<(), Failure>;
 
-    /// Hand over a binary series: `columns` name little-endian fixed-width columns
+    /// Send a binary series: `columns` name little-endian fixed-width columns
     /// (`("time_ns", "u64")`), `data` holds them one column after the other.
     fn series(&self, name: &str, rows: usize, columns: &[(&str, &str)], data: &[u8]);
 }
 
-/// What one execution of a workload is given.
+/// The input of one run of a workload.
 pub struct Context<'a> {
     pub params: &'a Value,
     /// The CPUs (as the machine numbers them) that the workload may use; empty: any.

@@ -1,7 +1,8 @@
 //! The agent: the small static program that measures inside a machine.
 //!
-//! Each room uses those below it only: `boot` starts the machine and hands it to `channel`, which
-//! carries out `workloads`; these use `tools`, `measure` and, at the bottom, `sys`.
+//! Each module uses only the ones below it: `boot` starts the machine and calls `channel`, which runs
+//! `workloads`; these use `tools`, `measure` and, at the bottom, `sys`. `contract` is shared by all
+//! above `sys`.
 
 pub mod boot;
 pub mod channel;

@@ -14,8 +14,8 @@ use tare_agent::sys;
 use tare_agent::tools::{arguments, cont, count, guard, keep, launch, reach, sched, tap, toolbox};
 use tare_agent::workloads::run_command;
 
-/// Why a machine has no disk of its own that was to be formatted.
-const NOT_LIVE: &str = "its host gave it an empty one, which the live image alone formats: \
+/// Why the disk that the host attached was not formatted.
+const NOT_LIVE: &str = "its host attached an empty one, which only the live image formats: \
                         boot that (`tare image live`)";
 
 const USAGE: &str = "\
@@ -23,21 +23,21 @@ tare-agent serve [--device PATH]        serve a host on stdin and stdout, or on 
 tare-agent dial [PATH]                  dial back to the host that a file, an image or a device names;
                                         by default the disk or CD with the label TARE-CFG
 tare-agent run WORKLOAD [JSON] [--cpus LIST] [--series DIR]
-                                        carry out one workload by hand and print its result
+                                        run one workload without a host and print its result
 tare-agent proof                        print the environment proof
 tare-agent exec [--die-with-parent] [--parent PID] [--cpus LIST] [--cgroup DIR]
                 [--policy other|batch|fifo] [--priority N] [--nice N] [--slice-ns N]
                 [--log FILE [--log-output]] [--aligned] -- PROGRAM ARGUMENTS...
 tare-agent sched --threads LIST [--policy P] [--priority N] [--nice N] [--slice-ns N]
-                                        schedule threads so, and print how the kernel then does
-tare-agent count ID,ID,... [ID,ID,...]  count what the processor does for threads, list by list, until
+                                        set the scheduling of threads, and print what the kernel then reports
+tare-agent count ID,ID,... [ID,ID,...]  count processor events of threads, for each list, until
                                         standard input ends, and print it
-tare-agent cont SOCKET                  let a guest go whose QEMU waits, by its monitor
+tare-agent cont SOCKET                  resume a paused QEMU guest through its monitor
 tare-agent keep [--resume] [--lease SECONDS] DIR
-                                        hold what Tare starts on this host, through breaks of its
-                                        connection; ends with it after a lease without a word
-tare-agent tap NAME                     carry a tap's frames to and from standard output and input
-tare-agent reach ADDRESS:PORT BYTES...  print the largest size of packets that is answered from there
+                                        keep what Tare starts on this host running while its connection
+                                        breaks; stop all after a lease without any message
+tare-agent tap NAME                     forward a tap's frames to standard output and from standard input
+tare-agent reach ADDRESS:PORT BYTES...  print the largest size of packets that is answered
 tare-agent version";
 
 fn main() -> ExitCode {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether a container's first process is to be no init: it was given a command.
+/// Whether process 1 of a container was given a command, so that it does not act as init.
 fn serves_as_pid_1() -> bool {
     let word = std::env::args().nth(1);
     matches!(
@@ -85,8 +85,8 @@ fn command(mut parser: Parser) -> Result<(), Error> {
         "count" => count::command(&arguments::words(parser)?, io::stdin(), io::stdout())?,
         "cont" => cont::command(&arguments::words(parser)?)?,
         "keep" => keep::keep(parser)?,
-        guard::WORD => guard::stand(),
-        "tap" => tap::carry(&arguments::words(parser)?)?,
+        guard::COMMAND => guard::run(),
+        "tap" => tap::forward(&arguments::words(parser)?)?,
         "reach" => println!("{}", reach::command(&arguments::words(parser)?)?),
         "proof" => println!("{:#}", proof::collect(&json!([]))),
         "version" => println!(
@@ -105,10 +105,10 @@ fn serve(mut parser: Parser) -> Result<(), Error> {
         None => sys::standard_streams().map_err(|error| error.to_string())?,
         Some(Long("device")) => {
             let path = parser.value()?.string()?;
-            let said = |error| format!("{path}: {error}");
+            let failed = |error| format!("{path}: {error}");
             let opened = OpenOptions::new().read(true).write(true).open(&path);
-            let device = opened.map_err(said)?;
-            let copy = device.try_clone().map_err(said)?;
+            let device = opened.map_err(failed)?;
+            let copy = device.try_clone().map_err(failed)?;
             (device, copy)
         }
         Some(other) => return Err(other.unexpected()),
@@ -117,7 +117,7 @@ fn serve(mut parser: Parser) -> Result<(), Error> {
         sys::set_raw(&input).map_err(|error| format!("terminal: {error}"))?;
     }
     let server = Server::new(output, Role::Process, origin());
-    server.speak_when_failing();
+    server.report_panics();
     server.serve(input);
     Ok(())
 }
@@ -128,29 +128,29 @@ fn dial_back(words: &[String]) -> Result<(), Error> {
         [path] => path.into(),
         _ => return Err(USAGE.into()),
     };
-    let told = dial::read(&path)?;
-    if told.scratch.is_some() {
-        // A process is nobody to format disks of the machine that it runs in.
-        scratch::be_absent(NOT_LIVE);
+    let configuration = dial::read(&path)?;
+    if configuration.scratch.is_some() {
+        // A process must not format disks of the machine that it runs in.
+        scratch::set_absent(NOT_LIVE);
     }
-    let dial::Way::Dial(host) = told.way else {
-        return Err("it names a serial port: `tare-agent serve --device` speaks on one".into());
+    let dial::Way::Dial(host) = configuration.way else {
+        return Err("it names a serial port: use `tare-agent serve --device` for that".into());
     };
     if std::process::id() == 1 {
-        // In a container without a network of its own nobody else brings up its loopback.
+        // In a container without a network nothing else brings up the loopback interface.
         let _ = sys::raise_interface("lo");
     }
-    let dialled = dial::dial(&host, &told.key)?;
+    let dialled = dial::dial(&host, &configuration.key)?;
     let mut origin = origin();
-    if told.given {
-        origin.network = network::given(dialled.address);
+    if configuration.given {
+        origin.network = network::describe_address(dialled.address);
     }
     let streams = dialled
         .stream()
         .and_then(|one| Ok((one, dialled.stream()?)));
     let (input, output) = streams.map_err(|error| error.to_string())?;
     let server = Server::new(output, Role::Process, origin);
-    server.speak_when_failing();
+    server.report_panics();
     server.serve(input);
     dialled.finish();
     Ok(())
@@ -159,7 +159,7 @@ fn dial_back(words: &[String]) -> Result<(), Error> {
 fn origin() -> Origin {
     let mut origin = Origin::default();
     if let Ok(wanted) = std::env::var(network::VARIABLE) {
-        origin.network = network::look(&wanted);
+        origin.network = network::check_existing(&wanted);
     }
     origin
 }

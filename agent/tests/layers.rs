@@ -1,10 +1,10 @@
-//! Each room of the agent uses those below it only, as `lib.rs` says.
+//! Each module of the agent uses only the ones below it, as `lib.rs` states.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the top to the ground.
-const ROOMS: [&str; 7] = [
+/// From top to bottom.
+const LAYERS: [&str; 7] = [
     "boot",
     "channel",
     "workloads",
@@ -25,7 +25,7 @@ fn sources(path: PathBuf) -> Vec<PathBuf> {
     }
 }
 
-/// The rooms that a file names, as `crate::ROOM` or as `crate::{ROOM, ROOM}`.
+/// The layers that a file names, as `crate::LAYER` or as `crate::{LAYER, LAYER}`.
 fn named(text: &str) -> Vec<&str> {
     let behind = text.split("crate::").skip(1);
     behind
@@ -42,22 +42,22 @@ fn named(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn no_room_uses_one_above_it() {
+fn no_layer_uses_one_above_it() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let height = |room: &str| ROOMS.iter().position(|known| *known == room);
+    let height = |layer: &str| LAYERS.iter().position(|known| *known == layer);
     let mut uses = 0;
-    for (own, room) in ROOMS.iter().enumerate() {
-        let folder = src.join(room);
+    for (own, layer) in LAYERS.iter().enumerate() {
+        let folder = src.join(layer);
         let files = if folder.is_dir() {
             sources(folder)
         } else {
-            vec![src.join(format!("{room}.rs"))]
+            vec![src.join(format!("{layer}.rs"))]
         };
         for file in files {
             let text = fs::read_to_string(&file).unwrap();
             for other in named(&text) {
                 let other = height(other).unwrap_or_else(|| panic!("{file:?} names {other}"));
-                assert!(other >= own, "{file:?} uses {}", ROOMS[other]);
+                assert!(other >= own, "{file:?} uses {}", LAYERS[other]);
                 uses += usize::from(other > own);
             }
         }

@@ -1,7 +1,7 @@
-//! A client of DHCP (RFC 2131, options of RFC 2132), as small as a machine needs that is booted for
-//! one batch: it asks for an address once, for long, and does not renew it.
+//! A minimal DHCP client (RFC 2131, options of RFC 2132): a machine is booted for one batch, so the
+//! client requests one address with a long lease and never renews it.
 
-use crate::channel::dial::Stated;
+use crate::channel::dial::StaticAddress;
 use crate::sys;
 use crate::sys::sockets::uninterrupted;
 use std::io;
@@ -32,7 +32,7 @@ const OFFER: u8 = 2;
 const REQUEST: u8 = 3;
 const ACK: u8 = 5;
 
-/// What a server has said.
+/// A server's reply.
 #[derive(Debug, PartialEq)]
 struct Reply {
     kind: u8,
@@ -43,9 +43,13 @@ struct Reply {
 }
 
 /// Ask the network of an interface for an address; the interface is up, and nothing is set yet.
-pub fn ask(interface: &str, hardware: [u8; 6], number: u32) -> Result<Stated, String> {
-    let said = |error: io::Error| format!("{interface}: DHCP: {error}");
-    let socket = sys::broadcasting(interface, CLIENT).map_err(said)?;
+pub fn request_address(
+    interface: &str,
+    hardware: [u8; 6],
+    number: u32,
+) -> Result<StaticAddress, String> {
+    let failed = |error: io::Error| format!("{interface}: DHCP: {error}");
+    let socket = sys::broadcasting(interface, CLIENT).map_err(failed)?;
     let exchange = |message: Vec<u8>, kind: u8| -> io::Result<Option<Reply>> {
         socket.send_to(&message, SERVER)?;
         let until = Instant::now() + WAIT;
@@ -63,17 +67,19 @@ pub fn ask(interface: &str, hardware: [u8; 6], number: u32) -> Result<Stated, St
         }
         Ok(None)
     };
-    let nobody = || format!("{interface}: no server of DHCP answers");
+    let no_server = || format!("{interface}: no server of DHCP answers");
     let discover = message(DISCOVER, number, hardware, None);
     let offer = exchange(discover, OFFER)
-        .map_err(said)?
-        .ok_or_else(nobody)?;
+        .map_err(failed)?
+        .ok_or_else(no_server)?;
     let request = message(REQUEST, number, hardware, Some(&offer));
-    let given = exchange(request, ACK).map_err(said)?.ok_or_else(nobody)?;
-    Ok(Stated {
-        address: given.address,
-        prefix: given.prefix,
-        gateway: given.gateway,
+    let lease = exchange(request, ACK)
+        .map_err(failed)?
+        .ok_or_else(no_server)?;
+    Ok(StaticAddress {
+        address: lease.address,
+        prefix: lease.prefix,
+        gateway: lease.gateway,
     })
 }
 
@@ -100,7 +106,7 @@ fn message(kind: u8, number: u32, hardware: [u8; 6], offer: Option<&Reply>) -> V
     bytes
 }
 
-/// What a server's message says; `None` where it is none, or for somebody else.
+/// Read a server's message; `None` if it is not DHCP, or addressed to another machine.
 fn parse(bytes: &[u8], number: u32, hardware: [u8; 6]) -> Option<Reply> {
     let answers = bytes.first() == Some(&2) && bytes.get(4..8)? == number.to_be_bytes();
     if !answers || bytes.get(28..34)? != hardware || bytes.get(FIXED..FIXED + 4)? != COOKIE {
@@ -160,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_is_read_and_asked_for() {
+    fn an_offer_is_read_and_requested() {
         let options = [
             &[53, 1, 2, 0, 1, 4, 255, 255, 252, 0][..],
             &[3, 4, 192, 0, 2, 2, 54, 4, 192, 0, 2, 1, 255],
@@ -182,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_somebody_else_is_left() {
+    fn messages_for_other_machines_are_ignored() {
         let whole = offer(&[53, 1, 2, 54, 4, 192, 0, 2, 1, 255]);
         assert!(parse(&whole, 7, HARDWARE).is_some());
         assert!(parse(&whole, 8, HARDWARE).is_none());

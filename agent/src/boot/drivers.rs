@@ -1,5 +1,5 @@
-//! The drivers of whatever machine a live image meets: a module is loaded for each device that names
-//! itself by one of the module's aliases, as udev does.
+//! The drivers of the machine that a live image boots on: like udev, load the modules whose aliases
+//! match a device.
 //!
 //! The list is made with the image. A line of it is a module: its file, the modules that it needs
 //! (with commas between, or `-`), and its aliases, with blanks between.
@@ -30,27 +30,27 @@ pub struct Drivers {
 
 impl Drivers {
     pub fn read() -> Self {
-        let told = fs::read_to_string("/proc/cmdline").unwrap_or_default();
-        Self::parse(&fs::read_to_string(LIST).unwrap_or_default(), &told)
+        let cmdline = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+        Self::parse(&fs::read_to_string(LIST).unwrap_or_default(), &cmdline)
     }
 
-    /// Read the list, and which parameters the kernel's command line has for a module of it: those
-    /// the kernel leaves to whoever loads the module (Documentation/admin-guide/kernel-parameters.rst).
-    fn parse(list: &str, told: &str) -> Self {
+    /// Read the list, and each module's parameters from the kernel's command line: the program that
+    /// loads a module has to pass them on (Documentation/admin-guide/kernel-parameters.rst).
+    fn parse(list: &str, cmdline: &str) -> Self {
         let mut all = Vec::new();
         let mut by_name = HashMap::new();
         for line in list.lines() {
-            let mut words = line.split_whitespace().map(String::from);
-            let (Some(path), Some(needs)) = (words.next(), words.next()) else {
+            let mut fields = line.split_whitespace().map(String::from);
+            let (Some(path), Some(needs)) = (fields.next(), fields.next()) else {
                 continue;
             };
             by_name.insert(name_of(&path), all.len());
             let needs = needs.split(',').filter(|name| *name != "-");
             all.push(Driver {
                 needs: needs.map(String::from).collect(),
-                parameters: parameters_of(&name_of(&path), told),
+                parameters: parameters_of(&name_of(&path), cmdline),
                 path,
-                aliases: words.collect(),
+                aliases: fields.collect(),
                 done: false,
             });
         }
@@ -114,8 +114,8 @@ fn load(path: &str, parameters: &str) -> Option<String> {
 }
 
 /// The parameters of a module on the kernel's command line: `NAME.KEY=VALUE` as `KEY=VALUE`.
-fn parameters_of(name: &str, told: &str) -> String {
-    let found = told.split_whitespace().filter_map(|word| {
+fn parameters_of(name: &str, cmdline: &str) -> String {
+    let found = cmdline.split_whitespace().filter_map(|word| {
         let (module, parameter) = word.split_once('.')?;
         // What comes before the dot may be a value, as in `a=b.c`, which is no module's name.
         (module.replace('-', "_") == name).then_some(parameter)
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_read_and_what_a_device_asks_for_is_found() {
+    fn a_list_is_read_and_a_devices_driver_is_found() {
         let drivers = Drivers::parse(
             "/lib/modules/virtio-ring.ko - \n\
              /lib/modules/virtio_net.ko virtio_ring,failover virtio:d00000001v*\n\
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_not_there_is_told_once() {
+    fn a_missing_module_is_reported_once() {
         let mut drivers = Drivers::parse("/no/such/a.ko b x:y\n/no/such/b.ko a -\n", "");
         let mut notes = Vec::new();
         drivers.load(0, &mut notes);

@@ -1,6 +1,6 @@
-//! The empty disk that a host gave a live machine for its own. A live image may boot on a computer with
-//! disks that somebody needs: so none is formatted but the only one of the size that the host told,
-//! with no partition, in nobody's use, and zeros at both ends.
+//! The empty disk that a host attached for a live machine. A live image may boot on a computer whose
+//! disks hold data. A disk is therefore formatted only if it is the only one of the size that the host
+//! stated, has no partition, is not in use, and has zeros at both ends.
 
 use super::scratch;
 use crate::contract::Failure;
@@ -16,8 +16,8 @@ const BLOCK: &str = "/sys/class/block";
 const SECTOR: u64 = 512;
 const MIB: u64 = 1 << 20;
 const PROGRAM: &str = "mkfs.ext4";
-/// Of what the program says where it fails, as much is told.
-const TOLD: usize = 300;
+/// The most characters of the program's error output that a message quotes.
+const MOST_ERROR: usize = 300;
 
 /// A disk of the machine.
 struct Disk {
@@ -29,19 +29,19 @@ struct Disk {
 
 /// The name of the one disk that is empty and has exactly this size; otherwise why there is none.
 pub fn find(bytes: u64, configuration: &str) -> Result<String, String> {
-    // Only disks of that size are read: others are none of Tare's business.
+    // Only disks of that size are read.
     let disks = disks().into_iter().map(|(name, size)| {
-        let kept = (size == bytes).then(|| why_kept(&name, size, configuration));
+        let kept = (size == bytes).then(|| reason_to_keep(&name, size, configuration));
         Disk {
             name,
             bytes: size,
             kept: kept.flatten(),
         }
     });
-    chosen(&disks.collect::<Vec<_>>(), bytes)
+    choose(&disks.collect::<Vec<_>>(), bytes)
 }
 
-fn chosen(disks: &[Disk], bytes: u64) -> Result<String, String> {
+fn choose(disks: &[Disk], bytes: u64) -> Result<String, String> {
     let fitting: Vec<&Disk> = disks.iter().filter(|disk| disk.bytes == bytes).collect();
     let empty: Vec<&str> = fitting
         .iter()
@@ -74,22 +74,24 @@ fn chosen(disks: &[Disk], bytes: u64) -> Result<String, String> {
             ))
         }
         (several, _) => Err(format!(
-            "{} are all empty and of {bytes} bytes: nothing tells which is the machine's own, so \
+            "{} are all empty and of {bytes} bytes: which one is the machine's own is unknown, so \
              none is formatted; give the shape another `disk` size",
             several.join(" and ")
         )),
     }
 }
 
-/// The whole disks of this machine, with their bytes. Neither CDs nor what is no device of its own.
+/// The whole disks of this machine and their sizes in bytes, without CDs and floppies.
 fn disks() -> Vec<(String, u64)> {
     let listed = fs::read_dir(BLOCK).into_iter().flatten().flatten();
     let mut found: Vec<(String, u64)> = listed
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| !name.starts_with("sr") && !name.starts_with("fd"))
-        .filter(|name| about(name, "device").exists() && !about(name, "partition").exists())
+        .filter(|name| {
+            attribute_path(name, "device").exists() && !attribute_path(name, "partition").exists()
+        })
         .filter_map(|name| {
-            let sectors: u64 = said(&name, "size")?.parse().ok()?;
+            let sectors: u64 = attribute(&name, "size")?.parse().ok()?;
             Some((name, sectors * SECTOR))
         })
         .collect();
@@ -97,13 +99,13 @@ fn disks() -> Vec<(String, u64)> {
     found
 }
 
-/// Why a disk is not to be formatted, in words that follow its name; `None` where it is empty.
-fn why_kept(name: &str, bytes: u64, configuration: &str) -> Option<String> {
+/// The reason not to format a disk, to go after its name; `None` if the disk is empty.
+fn reason_to_keep(name: &str, bytes: u64, configuration: &str) -> Option<String> {
     let device = Path::new("/dev").join(name);
     if device == Path::new(configuration) {
         return Some("holds the machine's configuration".into());
     }
-    if said(name, "ro").as_deref() != Some("0") {
+    if attribute(name, "ro").as_deref() != Some("0") {
         return Some("is read-only".into());
     }
     if has_partitions(name) {
@@ -145,36 +147,36 @@ fn is_empty(disk: &File, bytes: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-fn about(name: &str, what: &str) -> PathBuf {
+fn attribute_path(name: &str, what: &str) -> PathBuf {
     Path::new(BLOCK).join(name).join(what)
 }
 
-fn said(name: &str, what: &str) -> Option<String> {
-    let text = fs::read_to_string(about(name, what)).ok()?;
+fn attribute(name: &str, what: &str) -> Option<String> {
+    let text = fs::read_to_string(attribute_path(name, what)).ok()?;
     Some(text.trim().to_string())
 }
 
 /// Make a file system on an empty disk by the toolbox's own program, and mount it as the machine's own.
-pub fn format_and_mount(name: &str, words: &[String]) -> Result<(), String> {
+pub fn format_and_mount(name: &str, arguments: &[String]) -> Result<(), String> {
     let device = Path::new("/dev").join(name);
     let without = |Failure(reason)| format!("{PROGRAM}, which formats it, is missing: {reason}");
     let toolbox = toolbox::open().map_err(without)?;
     let program = toolbox.program(PROGRAM).map_err(without)?;
     let failed = |reason: String| format!("{name} cannot be formatted: {reason}");
     let root = toolbox.root().to_string_lossy();
-    let room = sys::Room::new(&root, "/").map_err(|error| failed(error.to_string()))?;
+    let setup = sys::ProcessSetup::new(&root, "/").map_err(|error| failed(error.to_string()))?;
     let mut command = Command::new(program);
     command
-        .args(words)
+        .args(arguments)
         .arg(&device)
         .env_clear()
         .stdin(Stdio::null());
-    let done = sys::in_room(&mut command, room)
+    let done = sys::with_setup(&mut command, setup)
         .output()
         .map_err(|error| failed(error.to_string()))?;
     if !done.status.success() {
         let text = String::from_utf8_lossy(&done.stderr);
-        let text: String = text.trim().chars().take(TOLD).collect();
+        let text: String = text.trim().chars().take(MOST_ERROR).collect();
         return Err(failed(format!("{PROGRAM}: {} {text}", done.status)));
     }
     scratch::mount_device(&device)?;
@@ -200,25 +202,25 @@ mod tests {
             disk("sdb", 200, Some("has partitions")),
             disk("sdc", 200, None),
         ];
-        assert_eq!(chosen(&disks, 200).as_deref(), Ok("sdc"));
+        assert_eq!(choose(&disks, 200).as_deref(), Ok("sdc"));
     }
 
     #[test]
-    fn where_it_is_not_certain_nothing_is_formatted() {
-        let reason = chosen(&[], 200).unwrap_err();
+    fn no_disk_is_formatted_in_doubt() {
+        let reason = choose(&[], 200).unwrap_err();
         assert!(reason.contains("200 bytes") && reason.contains("no disks"));
         let other = [disk("sda", 100, None)];
-        assert!(chosen(&other, 200).unwrap_err().contains("sda has 100"));
+        assert!(choose(&other, 200).unwrap_err().contains("sda has 100"));
         let full = [disk("vdb", 200, Some("has partitions"))];
-        let reason = chosen(&full, 200).unwrap_err();
+        let reason = choose(&full, 200).unwrap_err();
         assert!(reason.contains("vdb has partitions"), "{reason}");
         let two = [disk("vdb", 200, None), disk("vdc", 200, None)];
-        let reason = chosen(&two, 200).unwrap_err();
+        let reason = choose(&two, 200).unwrap_err();
         assert!(reason.contains("vdb and vdc are all empty"), "{reason}");
     }
 
     #[test]
-    fn anything_at_either_end_makes_a_disk_somebodys() {
+    fn a_disk_with_data_at_either_end_is_not_empty() {
         let path = std::env::temp_dir().join(format!("tare-blank-{}", std::process::id()));
         let file = OpenOptions::new()
             .read(true)
@@ -236,16 +238,16 @@ mod tests {
             assert!(!is_empty(&file, bytes).unwrap(), "{at}");
             file.write_all_at(&[0], at).unwrap();
         }
-        // Smaller than what it was said to be.
+        // Smaller than stated.
         assert!(is_empty(&file, bytes + 1).is_err());
         file.set_len(1000).unwrap();
         assert!(is_empty(&file, 1000).unwrap());
     }
 
     #[test]
-    fn the_disk_of_the_configuration_and_what_is_missing_are_kept() {
-        assert!(why_kept("sdx", 1, "/dev/sdx").is_some());
-        assert!(why_kept("tare-none", 1, "/dev/sdx").is_some());
+    fn the_configurations_disk_and_missing_disks_are_kept() {
+        assert!(reason_to_keep("sdx", 1, "/dev/sdx").is_some());
+        assert!(reason_to_keep("tare-none", 1, "/dev/sdx").is_some());
     }
 
     #[test]

@@ -31,21 +31,21 @@ pub fn run() -> ! {
     origin.mark("init");
     let mut notes = mount_all();
     origin.mark("mounted");
-    let words = Words::read();
-    let off = words.off();
+    let cmdline = CommandLine::read();
+    let off = cmdline.off();
     origin.settings = settle();
     origin.mark("settled");
     let events = sys::device_events().ok();
     notes.extend(load_modules());
     origin.mark("modules");
-    if let Some(label) = words.get("tare.scratch") {
+    if let Some(label) = cmdline.get("tare.scratch") {
         match scratch::mount(label) {
             Ok(()) => origin.mark("scratch"),
             Err(reason) => notes.push(reason),
         }
     }
     raise_loopback();
-    if let Some(wanted) = words.get(network::WORD) {
+    if let Some(wanted) = cmdline.get(network::WORD) {
         origin.network = network::set_up(wanted);
         if let Some(error) = origin.network["error"].as_str() {
             notes.push(format!("network: {error}"));
@@ -53,44 +53,48 @@ pub fn run() -> ! {
         origin.mark("network");
     }
     for note in &notes {
-        say(note);
+        log(note);
     }
-    if let Some(image) = words.get(live::WORD) {
+    if let Some(image) = cmdline.get(live::WORD) {
         end_with(live_machine(image, origin, events, off));
     }
-    let wanted = words.get("tare.channel").unwrap_or(DEFAULT_CHANNEL);
+    let wanted = cmdline.get("tare.channel").unwrap_or(DEFAULT_CHANNEL);
     match open_channel(wanted, events) {
         Ok(channel) => {
             origin.mark("channel");
             let reason = supervise(channel, origin);
             if let Some(reason) = reason {
-                say(&reason);
+                log(&reason);
             }
         }
-        Err(reason) => say(&reason),
+        Err(reason) => log(&reason),
     }
     end_with(off)
 }
 
 fn end_with(off: Off) -> ! {
     sys::end_machine(off);
-    // Where the kernel cannot power off, it may restart; hypervisors are told to take that for an end.
+    // If the kernel cannot power off, it may restart; hypervisors are set to stop a guest that does.
     sys::end_machine(Off::Reboot);
     panic!("the kernel refuses to end the machine");
 }
 
-/// Be what a configuration says, until the host is done with it. Returns how the machine is to end.
+/// Serve as configured until the host ends the session. Returns how the machine is to end.
 fn live_machine(image: &str, mut origin: Origin, events: Option<OwnedFd>, off: Off) -> Off {
     let ready = live::prepare(image == live::WITH_TOOLBOX, events.as_ref());
     origin.live = ready.about;
     origin.mark("live");
-    let told = ready.told;
-    let off = if told.again { Off::Reboot } else { off };
-    let served = beside(move || {
-        let reached = live::reach(&told);
+    let configuration = ready.configuration;
+    let off = if configuration.again {
+        Off::Reboot
+    } else {
+        off
+    };
+    let served = run_in_child(move || {
+        let reached = live::reach(&configuration);
         origin.mark("channel");
-        if let (true, Some(address)) = (told.given, reached.address()) {
-            origin.network = network::given(address);
+        if let (true, Some(address)) = (configuration.given, reached.address()) {
+            origin.network = network::describe_address(address);
         }
         let copies = reached.input.try_clone().and_then(|input| {
             let output = reached.output.try_clone()?;
@@ -102,17 +106,17 @@ fn live_machine(image: &str, mut origin: Origin, events: Option<OwnedFd>, off: O
         reached.finish();
     });
     if let Err(reason) = served {
-        live::say(&reason);
+        live::log(&reason);
     }
     off
 }
 
 /// Write a line to the console, where there is one.
-fn say(text: &str) {
+fn log(text: &str) {
     let _ = writeln!(std::io::stderr(), "tare: {text}");
 }
 
-/// Serve in a child, and reap until it ends. Returns why, where it was not as asked.
+/// Serve in a child, and reap until it ends. Returns the reason if it failed.
 fn supervise(channel: File, origin: Origin) -> Option<String> {
     let copies = channel
         .try_clone()
@@ -121,24 +125,24 @@ fn supervise(channel: File, origin: Origin) -> Option<String> {
         Ok(copies) => copies,
         Err(error) => return Some(format!("the channel cannot be used: {error}")),
     };
-    let served = beside(move || serve(input, output, origin));
+    let served = run_in_child(move || serve(input, output, origin));
     let reason = served.err()?;
-    last_words(&channel, &reason);
+    send_fatal(&channel, &reason);
     Some(reason)
 }
 
 fn serve(input: File, output: File, origin: Origin) {
     let server = Server::new(output, Role::Init, origin);
-    server.speak_when_failing();
+    server.report_panics();
     let (Ending::Shutdown | Ending::HostLost) = server.serve(input);
 }
 
-/// Do something in a child, and reap until it ends. Returns why, where it did not end well.
-fn beside(work: impl FnOnce()) -> Result<(), String> {
+/// Run `work` in a child, and reap until it ends. Fails with the reason if the child failed.
+fn run_in_child(work: impl FnOnce()) -> Result<(), String> {
     match sys::fork() {
         Err(error) => Err(format!("the agent cannot be started: {error}")),
         Ok(Side::Child) => {
-            // Rather the applications than the agent, when memory runs out.
+            // When memory runs out, the kernel shall kill applications rather than the agent.
             let _ = fs::write("/proc/self/oom_score_adj", "-900");
             work();
             std::process::exit(0)
@@ -160,7 +164,7 @@ fn beside(work: impl FnOnce()) -> Result<(), String> {
     }
 }
 
-fn last_words(mut channel: &File, reason: &str) {
+fn send_fatal(mut channel: &File, reason: &str) {
     // Nobody at the other end: a waiting write would wait for ever.
     if !sys::wait_writable(&channel).unwrap_or(false) || sys::set_blocking(&channel, true).is_err()
     {
@@ -199,10 +203,10 @@ fn mount_all() -> Vec<String> {
     notes
 }
 
-/// The words of the kernel's command line.
-struct Words(Vec<String>);
+/// The parameters on the kernel's command line.
+struct CommandLine(Vec<String>);
 
-impl Words {
+impl CommandLine {
     fn read() -> Self {
         let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
         Self(line.split_whitespace().map(String::from).collect())
@@ -351,20 +355,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_of_a_key_counts() {
-        let words = Words(
+    fn the_last_value_of_a_parameter_counts() {
+        let cmdline = CommandLine(
             "quiet tare.channel=/dev/ttyS1 tare.channelx=1 tare.off=reboot tare.channel=tare.agent"
                 .split(' ')
                 .map(String::from)
                 .collect(),
         );
-        assert_eq!(words.get("tare.channel"), Some("tare.agent"));
-        assert_eq!(words.get("tare"), None);
-        assert_eq!(words.off(), Off::Reboot);
+        assert_eq!(cmdline.get("tare.channel"), Some("tare.agent"));
+        assert_eq!(cmdline.get("tare"), None);
+        assert_eq!(cmdline.off(), Off::Reboot);
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_not_found() {
+    fn a_missing_device_is_not_found() {
         assert_eq!(find_channel("/dev/tare-nothing"), None);
         assert_eq!(find_channel("/dev/null"), Some(PathBuf::from("/dev/null")));
     }

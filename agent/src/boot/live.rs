@@ -1,9 +1,9 @@
-//! A live image: a machine that finds its drivers, and does nothing until a CD or disk labelled
-//! TARE-CFG tells it which host to reach, and with which key.
+//! A live image: the machine loads its drivers, then waits for a CD or disk labelled TARE-CFG that
+//! names the host to connect to, and the key.
 
 use super::drivers::Drivers;
 use super::{dhcp, empty_disk, medium};
-use crate::channel::dial::{self, Blank, Configuration, Dialled, Host, Stated, Way};
+use crate::channel::dial::{self, Configuration, Dialled, EmptyDisk, Host, StaticAddress, Way};
 use crate::measure::{proof, scratch, sysfs};
 use crate::sys;
 use crate::tools::toolbox;
@@ -17,13 +17,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The word of the kernel's command line; its value says whether the image has a toolbox.
+/// The kernel parameter whose value states whether the image has a toolbox.
 pub const WORD: &str = "tare.live";
 pub const WITH_TOOLBOX: &str = "toolbox";
 
-/// Between two looks at what devices there are, where the kernel announces none.
+/// The time between two scans for devices if the kernel announces none.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two lines on the console that say what is waited for.
+/// The time between two console lines that repeat what the machine waits for.
 const REMIND: Duration = Duration::from_secs(60);
 /// How long the disk or CD with the toolbox may take to appear.
 const MEDIUM_WAIT: Duration = Duration::from_secs(20);
@@ -32,19 +32,19 @@ const DISK_WAIT: Duration = Duration::from_secs(20);
 /// Why an image has no toolbox that was made without one.
 const WITHOUT: &str =
     "the live image was made without one: boot one of `tare image live`, which has \
-                       the toolbox `base` unless told otherwise (`--toolbox`)";
+                       the toolbox `base` by default (`--toolbox`)";
 /// How long a link may take to come up before the next interface is tried.
 const LINK_WAIT: Duration = Duration::from_secs(5);
 
 /// What a live machine knows once it is ready to reach its host.
 pub struct Ready {
-    pub told: Configuration,
+    pub configuration: Configuration,
     /// For the proof.
     pub about: Value,
 }
 
-/// Write a line to every console, where somebody may be looking.
-pub fn say(text: &str) {
+/// Write a line to every console.
+pub fn log(text: &str) {
     let active = fs::read_to_string("/sys/class/tty/console/active").unwrap_or_default();
     for name in active.split_whitespace() {
         let opened = OpenOptions::new()
@@ -57,21 +57,21 @@ pub fn say(text: &str) {
     }
 }
 
-/// Says the same thing once a minute only, and something new at once.
+/// Logs a repeated line once a minute only, and a new line at once.
 #[derive(Default)]
-struct Reminder {
-    said: Option<(String, Instant)>,
+struct ThrottledLog {
+    last: Option<(String, Instant)>,
 }
 
-impl Reminder {
-    fn say(&mut self, text: String) {
-        let again = match &self.said {
+impl ThrottledLog {
+    fn log(&mut self, text: String) {
+        let again = match &self.last {
             Some((before, when)) => *before != text || when.elapsed() >= REMIND,
             None => true,
         };
         if again {
-            say(&text);
-            self.said = Some((text, Instant::now()));
+            log(&text);
+            self.last = Some((text, Instant::now()));
         }
     }
 }
@@ -81,22 +81,22 @@ pub fn prepare(with_toolbox: bool, events: Option<&OwnedFd>) -> Ready {
     let mut machine = Machine {
         drivers: Drivers::read(),
         events,
-        reminder: Reminder::default(),
+        console: ThrottledLog::default(),
     };
-    let (told, device) = machine.configuration();
+    let (configuration, device) = machine.configuration();
     let toolbox = if with_toolbox {
         machine.toolbox()
     } else {
-        toolbox::be_absent(WITHOUT);
+        toolbox::set_absent(WITHOUT);
         json!({"on": Value::Null, "reason": WITHOUT})
     };
     // The toolbox has what formats it.
-    let scratch = match &told.scratch {
+    let scratch = match &configuration.scratch {
         Some(wanted) => machine.own_disk(wanted, &device),
         None => Value::Null,
     };
-    let network = match &told.way {
-        Way::Dial(_) => machine.network(told.network.as_ref()),
+    let network = match &configuration.way {
+        Way::Dial(_) => machine.network(configuration.network.as_ref()),
         Way::Serial(_) => Value::Null,
     };
     let about = json!({
@@ -106,10 +106,13 @@ pub fn prepare(with_toolbox: bool, events: Option<&OwnedFd>) -> Ready {
         "network": network,
         "lockdown": lockdown(),
     });
-    Ready { told, about }
+    Ready {
+        configuration,
+        about,
+    }
 }
 
-/// How far the kernel trusts root: Debian's says `integrity` where Secure Boot is on.
+/// The kernel's lockdown mode: with Secure Boot, Debian's kernel has `integrity`.
 fn lockdown() -> Value {
     let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
     // It may be mounted already, or not be there at all.
@@ -126,13 +129,13 @@ fn lockdown() -> Value {
 struct Machine<'a> {
     drivers: Drivers,
     events: Option<&'a OwnedFd>,
-    reminder: Reminder,
+    console: ThrottledLog,
 }
 
 impl Machine<'_> {
     fn look_for_devices(&mut self) {
         for note in self.drivers.load_wanted() {
-            say(&note);
+            log(&note);
         }
     }
 
@@ -154,7 +157,7 @@ impl Machine<'_> {
             self.look_for_devices();
             let waiting = match dial::find() {
                 Some(path) => match dial::read(&path) {
-                    Ok(told) => return (told, path.display().to_string()),
+                    Ok(configuration) => return (configuration, path.display().to_string()),
                     Err(reason) => format!("the configuration cannot be used: {reason}"),
                 },
                 None => "no CD or disk of this machine has the label TARE-CFG".into(),
@@ -162,7 +165,7 @@ impl Machine<'_> {
             // A disk may take some seconds to be found.
             if since.elapsed() > LINK_WAIT {
                 let text = format!("waiting for a configuration: {waiting}");
-                self.reminder.say(text);
+                self.console.log(text);
             }
             self.pause();
         }
@@ -176,21 +179,22 @@ impl Machine<'_> {
         }
         let brought = medium::bring_toolbox(&mut self.drivers);
         if let Some(reason) = brought["reason"].as_str() {
-            say(&format!("no toolbox: {reason}"));
+            log(&format!("no toolbox: {reason}"));
         }
         brought
     }
 
-    /// Format and mount the empty disk that the host gave; tells which it is, or why there is none.
-    fn own_disk(&mut self, wanted: &Blank, configuration: &str) -> Value {
+    /// Format and mount the empty disk that the host attached. Returns its name, or the reason why there
+    /// is none.
+    fn own_disk(&mut self, wanted: &EmptyDisk, configuration: &str) -> Value {
         let mounted = self
             .empty_disk(wanted.bytes, configuration)
             .and_then(|name| empty_disk::format_and_mount(&name, &wanted.format).map(|()| name));
         match mounted {
             Ok(name) => json!({"device": name}),
             Err(reason) => {
-                say(&format!("no disk of its own: {reason}"));
-                scratch::be_absent(&reason);
+                log(&format!("no disk of its own: {reason}"));
+                scratch::set_absent(&reason);
                 json!({"device": Value::Null, "reason": reason})
             }
         }
@@ -209,13 +213,13 @@ impl Machine<'_> {
             self.pause();
             self.look_for_devices();
         }
-        // A second one may appear a moment later, and nothing would tell the two apart.
+        // A second disk of that size may appear a moment later; then neither may be formatted.
         self.pause();
         self.look_for_devices();
         empty_disk::find(bytes, configuration)
     }
 
-    fn network(&mut self, stated: Option<&Stated>) -> Value {
+    fn network(&mut self, stated: Option<&StaticAddress>) -> Value {
         let mut round: u32 = 0;
         loop {
             self.look_for_devices();
@@ -232,16 +236,16 @@ impl Machine<'_> {
                     Err(reason) => waiting = reason,
                 }
             }
-            self.reminder
-                .say(format!("waiting for a network: {waiting}"));
+            self.console
+                .log(format!("waiting for a network: {waiting}"));
             self.pause();
         }
     }
 }
 
-fn set_up(name: &str, stated: Option<&Stated>, number: u32) -> Result<(), String> {
-    let said = |error: std::io::Error| format!("{name}: {error}");
-    sys::raise_interface(name).map_err(said)?;
+fn set_up(name: &str, stated: Option<&StaticAddress>, number: u32) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{name}: {error}");
+    sys::raise_interface(name).map_err(failed)?;
     let since = Instant::now();
     while sysfs::number(format!("/sys/class/net/{name}/carrier")) != Some(1) {
         if since.elapsed() > LINK_WAIT {
@@ -249,21 +253,21 @@ fn set_up(name: &str, stated: Option<&Stated>, number: u32) -> Result<(), String
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let asked;
+    let lease;
     let address = match stated {
         Some(stated) => stated,
         None => {
             let hardware = hardware(name).ok_or(format!("{name} has no Ethernet address"))?;
             // Different for two machines that were copied from one, and at each try.
             let salt = u32::from_be_bytes([hardware[2], hardware[3], hardware[4], hardware[5]]);
-            asked = dhcp::ask(name, hardware, salt.wrapping_add(number))?;
-            &asked
+            lease = dhcp::request_address(name, hardware, salt.wrapping_add(number))?;
+            &lease
         }
     };
-    sys::set_address(name, address.address, address.prefix).map_err(said)?;
+    sys::set_address(name, address.address, address.prefix).map_err(failed)?;
     if let Some(gateway) = address.gateway {
-        let said = |error| format!("{name}: the gateway {gateway} cannot be used: {error}");
-        sys::set_gateway(gateway).map_err(said)?;
+        let failed = |error| format!("{name}: the gateway {gateway} cannot be used: {error}");
+        sys::set_gateway(gateway).map_err(failed)?;
     }
     Ok(())
 }
@@ -294,7 +298,7 @@ impl Reached {
         self.dialled.as_ref().map(|dialled| dialled.address)
     }
 
-    /// Send what was said, and close the channel.
+    /// Send what is buffered, and close the channel.
     pub fn finish(self) {
         match self.dialled {
             Some(dialled) => dialled.finish(),
@@ -304,49 +308,49 @@ impl Reached {
 }
 
 /// Reach the host, however long it takes.
-pub fn reach(told: &Configuration) -> Reached {
-    let mut reminder = Reminder::default();
+pub fn reach(configuration: &Configuration) -> Reached {
+    let mut console = ThrottledLog::default();
     loop {
-        let reached = match &told.way {
-            Way::Dial(host) => by_network(host, &told.key),
-            Way::Serial(port) => by_serial(port, &told.key),
+        let reached = match &configuration.way {
+            Way::Dial(host) => reach_by_network(host, &configuration.key),
+            Way::Serial(port) => reach_by_serial(port, &configuration.key),
         };
         match reached {
             Ok(reached) => return reached,
-            Err(reason) => reminder.say(format!("waiting for the host: {reason}")),
+            Err(reason) => console.log(format!("waiting for the host: {reason}")),
         }
         std::thread::sleep(LOOK);
     }
 }
 
-fn by_network(host: &Host, key: &str) -> Result<Reached, String> {
+fn reach_by_network(host: &Host, key: &str) -> Result<Reached, String> {
     let dialled = dial::dial(host, key)?;
-    let said = |error: std::io::Error| error.to_string();
+    let failed = |error: std::io::Error| error.to_string();
     Ok(Reached {
-        input: dialled.stream().map_err(said)?,
-        output: dialled.stream().map_err(said)?,
+        input: dialled.stream().map_err(failed)?,
+        output: dialled.stream().map_err(failed)?,
         dialled: Some(dialled),
     })
 }
 
-fn by_serial(port: &Path, key: &str) -> Result<Reached, String> {
-    let said = |error: std::io::Error| format!("{}: {error}", port.display());
+fn reach_by_serial(port: &Path, key: &str) -> Result<Reached, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", port.display());
     // Without a carrier, which not every hypervisor shows, a plain open would wait for ever.
     let opened = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(port);
-    let mut input = opened.map_err(said)?;
+    let mut input = opened.map_err(failed)?;
     if sys::is_terminal(&input) {
-        sys::set_raw(&input).map_err(said)?;
+        sys::set_raw(&input).map_err(failed)?;
     }
-    sys::set_blocking(&input, true).map_err(said)?;
+    sys::set_blocking(&input, true).map_err(failed)?;
     // A line of its own, whatever the firmware has written before.
     let line = format!("\n{}", dial::greeting(key));
-    input.write_all(line.as_bytes()).map_err(said)?;
+    input.write_all(line.as_bytes()).map_err(failed)?;
     Ok(Reached {
-        output: input.try_clone().map_err(said)?,
+        output: input.try_clone().map_err(failed)?,
         input,
         dialled: None,
     })

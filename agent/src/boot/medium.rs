@@ -15,23 +15,23 @@ const SECTOR: u64 = 512;
 /// Where a master boot record has its four partitions, and how each is laid out (UEFI 2.10, 5.2.1).
 const PARTITIONS: usize = 446;
 const PARTITION: usize = 16;
-/// What a machine needs beside the toolbox in memory.
+/// The memory that a machine needs in addition to the toolbox.
 const SPARE: u64 = 96 * MIB;
 const RAM_DISK: &str = "/dev/ram0";
 
-/// Bring the toolbox where workloads find it; tells from where it is then used, or why there is none.
+/// Make the toolbox available to workloads. Returns where it is, or the reason why there is none.
 pub fn bring_toolbox(drivers: &mut Drivers) -> Value {
     if let Some(disk) = toolbox::disk() {
         return json!({"on": "disk", "device": name_of(&disk)});
     }
     let brought = match on_cd() {
-        Some(found) => into_memory(&found, drivers),
+        Some(found) => copy_to_memory(&found, drivers),
         None => Err("neither a disk nor a CD of this machine has it".into()),
     };
     match brought {
         Ok(()) => json!({"on": "memory", "device": "ram0"}),
         Err(reason) => {
-            toolbox::be_absent(&reason);
+            toolbox::set_absent(&reason);
             json!({"on": Value::Null, "reason": reason})
         }
     }
@@ -84,7 +84,7 @@ fn partitions(record: &[u8; SECTOR as usize]) -> Vec<(u64, u64)> {
         .collect()
 }
 
-fn into_memory(found: &OnCd, drivers: &mut Drivers) -> Result<(), String> {
+fn copy_to_memory(found: &OnCd, drivers: &mut Drivers) -> Result<(), String> {
     let free = available();
     if free < found.size + SPARE {
         return Err(format!(
@@ -97,11 +97,11 @@ fn into_memory(found: &OnCd, drivers: &mut Drivers) -> Result<(), String> {
     }
     let size = found.size.div_ceil(1024);
     drivers.load_named("brd", &format!("rd_nr=1 rd_size={size}"))?;
-    let said = |error: io::Error| {
+    let failed = |error: io::Error| {
         let from = found.device.display();
         format!("the toolbox cannot be copied from {from} to memory: {error}")
     };
-    copy(found).map_err(said)
+    copy(found).map_err(failed)
 }
 
 fn copy(found: &OnCd) -> io::Result<()> {
@@ -116,7 +116,7 @@ fn copy(found: &OnCd) -> io::Result<()> {
         at += length as u64;
     }
     disk.sync_all()?;
-    // Once is enough: what the kernel keeps of both beside the copy would fill the memory.
+    // Otherwise the kernel's cache of both would take up memory in addition to the copy.
     sys::forget_cached(&cd)?;
     sys::forget_cached(&disk)
 }

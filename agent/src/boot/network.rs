@@ -1,5 +1,5 @@
-//! The machine's one network interface: set up by init as the kernel command line says, or, where
-//! the host has set it up, looked at; and told of with the proof.
+//! The machine's network interface: init sets it up as the kernel's command line states, or checks it
+//! if the host has set it up. The proof describes it.
 
 use crate::measure::{proof, sysfs};
 use crate::sys;
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// The word of the kernel command line, and for a process the variable of its environment.
+/// The kernel parameter, and for a process the environment variable.
 pub const WORD: &str = "tare.net";
 pub const VARIABLE: &str = "TARE_NET";
 
@@ -34,8 +34,8 @@ impl FromStr for Wanted {
             .and_then(|first| first.split_once('/'))
             .ok_or_else(|| bad("ADDRESS/PREFIX is missing"))?;
         let mut wanted = Self {
-            address: address.parse().map_err(|_| bad("no IPv4 address"))?,
-            prefix: prefix.parse().map_err(|_| bad("no prefix length"))?,
+            address: address.parse().map_err(|_| bad("not an IPv4 address"))?,
+            prefix: prefix.parse().map_err(|_| bad("not a prefix length"))?,
             mtu: None,
         };
         if !(1..=32).contains(&wanted.prefix) {
@@ -44,7 +44,7 @@ impl FromStr for Wanted {
         for part in parts {
             match part.split_once('=') {
                 Some(("mtu", mtu)) => {
-                    let mtu = mtu.parse().map_err(|_| bad("the MTU is no number"))?;
+                    let mtu = mtu.parse().map_err(|_| bad("the MTU is not a number"))?;
                     wanted.mtu = Some(mtu);
                 }
                 _ => return Err(bad(&format!("'{part}' is not known"))),
@@ -54,9 +54,9 @@ impl FromStr for Wanted {
     }
 }
 
-/// Set the interface up, and tell what came of it.
+/// Set the interface up, and describe the result.
 pub fn set_up(text: &str) -> Value {
-    told(text, |wanted| {
+    describe(text, |wanted| {
         let name = proof::nic_names()
             .into_iter()
             .next()
@@ -72,9 +72,9 @@ pub fn set_up(text: &str) -> Value {
     })
 }
 
-/// Look whether the interface is as the host says it made it.
-pub fn look(text: &str) -> Value {
-    told(text, |wanted| {
+/// Check that the interface is set up as the host states, and describe it.
+pub fn check_existing(text: &str) -> Value {
+    describe(text, |wanted| {
         let all = proof::interface_names();
         let has = |name: &String| sys::address(name).is_ok_and(|found| found == wanted.address);
         all.into_iter()
@@ -83,17 +83,17 @@ pub fn look(text: &str) -> Value {
     })
 }
 
-/// Look at the interface that has an address by which the machine has reached its host.
-pub fn given(address: IpAddr) -> Value {
+/// Describe the interface whose address the machine used to connect to its host.
+pub fn describe_address(address: IpAddr) -> Value {
     let mut about = match address {
-        IpAddr::V4(address) => look(&format!("{address}/32")),
-        IpAddr::V6(_) => json!({ "error": format!("{address} is no IPv4 address") }),
+        IpAddr::V4(address) => check_existing(&format!("{address}/32")),
+        IpAddr::V6(_) => json!({ "error": format!("{address} is not an IPv4 address") }),
     };
     about["address"] = address.to_string().into();
     about
 }
 
-fn told(text: &str, prepare: impl FnOnce(&Wanted) -> Result<String, String>) -> Value {
+fn describe(text: &str, prepare: impl FnOnce(&Wanted) -> Result<String, String>) -> Value {
     let prepared = text
         .parse()
         .and_then(|wanted| Ok((prepare(&wanted)?, wanted)));
@@ -108,7 +108,7 @@ fn told(text: &str, prepare: impl FnOnce(&Wanted) -> Result<String, String>) -> 
     }
     let mut about = proof::nic(&name);
     about["error"] = problem(&wanted, &name, has_link()).into();
-    // A bridge that the host made for one visit has a name by chance, which would look like a
+    // A bridge that the host made for one session has a random name, which would look like a
     // difference between machines.
     if name.starts_with("tare-") {
         about["name"] = Value::Null;
@@ -148,7 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_word_says_address_prefix_and_mtu() {
+    fn the_parameter_has_address_prefix_and_mtu() {
         let wanted: Wanted = "10.1.2.3/24,mtu=1400".parse().unwrap();
         assert_eq!(wanted.address, Ipv4Addr::new(10, 1, 2, 3));
         assert_eq!((wanted.prefix, wanted.mtu), (24, Some(1400)));
@@ -165,16 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_found_and_what_is_not_is_told() {
-        let about = look("127.0.0.1/8");
+    fn an_existing_interface_is_checked() {
+        let about = check_existing("127.0.0.1/8");
         assert_eq!(about["name"], "lo", "{about}");
         assert!(about["error"].is_null(), "{about}");
-        let about = look("127.0.0.1/8,mtu=1234");
+        let about = check_existing("127.0.0.1/8,mtu=1234");
         assert!(
             about["error"].as_str().unwrap().contains("not 1234"),
             "{about}"
         );
-        let about = look("192.0.2.77/24");
+        let about = check_existing("192.0.2.77/24");
         assert!(
             about["error"].as_str().unwrap().contains("192.0.2.77"),
             "{about}"
@@ -182,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_the_machine_has_is_told_with_its_interface() {
-        let about = given(Ipv4Addr::LOCALHOST.into());
+    fn the_interface_of_an_address_is_described() {
+        let about = describe_address(Ipv4Addr::LOCALHOST.into());
         assert_eq!(about["name"], "lo", "{about}");
         assert_eq!(about["address"], "127.0.0.1", "{about}");
         assert!(
@@ -191,7 +191,7 @@ mod tests {
             "{about}"
         );
         for other in ["192.0.2.77", "::1"] {
-            let about = given(other.parse().unwrap());
+            let about = describe_address(other.parse().unwrap());
             assert_eq!(about["address"], other);
             assert!(about["error"].as_str().unwrap().contains(other), "{about}");
         }

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_not_there_is_not_found() {
+    fn a_missing_disk_is_not_found() {
         assert_eq!(labelled("tare-no-such-disk"), None);
     }
 }

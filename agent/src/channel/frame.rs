@@ -8,7 +8,7 @@ pub const HEADER: usize = 18;
 /// Bytes after the payload: its checksum.
 pub const TRAILER: usize = 4;
 pub const MAX_PAYLOAD: usize = 1 << 20;
-/// The sequence number of frames outside the order (last words of a dying agent).
+/// The sequence number of frames outside the order (the fatal error of a failing agent).
 pub const OUT_OF_BAND: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Finds frames in whatever arrives, in pieces of any size.
+/// Finds frames in the received bytes, in pieces of any size.
 #[derive(Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_not_kept() {
+    fn decoded_frames_are_not_kept() {
         let mut decoder = Decoder::new();
         let bytes = encode(Kind::Message, 0, b"{}");
         for _ in 0..3 {

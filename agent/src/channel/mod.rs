@@ -1,4 +1,4 @@
-//! The conversation with the host: frames, requests, the runs they start, and what is owed to it.
+//! The protocol with the host: frames, requests, the runs they start, and retransmission.
 
 pub mod dial;
 pub mod frame;

@@ -1,4 +1,4 @@
-//! What the agent sends: numbered, kept until the host has it, and sent again when asked.
+//! What the agent sends: numbered, kept until the host has acknowledged it, and resent on request.
 
 use super::frame::{Kind, MAX_PAYLOAD};
 use super::protocol;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A host that acknowledges nothing for this long is not waited for any more.
+/// Stop waiting for a host that has acknowledged nothing for this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The sending half of a channel, shared by all threads.
@@ -96,7 +96,7 @@ impl Outbox {
         self.moved.notify_all();
     }
 
-    /// Send frames again; says which are no longer kept.
+    /// Send frames again; report the ones that are no longer kept.
     pub fn resend(&self, seqs: &[u32]) {
         let mut state = self.lock();
         let mut missing = Vec::new();
@@ -106,7 +106,7 @@ impl Outbox {
             }
         }
         if !missing.is_empty() {
-            // In its order it would wait for the very frames that are gone.
+            // In sequence it would wait for the very frames that are gone.
             state.send_at_once(&protocol::gone(&missing));
         }
     }
@@ -135,13 +135,13 @@ impl Outbox {
         }
     }
 
-    /// The host is gone: nothing is sent any more, and nobody waits.
+    /// The host is gone: send nothing any more, and end all waits.
     pub fn close(&self) {
         self.lock().lost = true;
         self.moved.notify_all();
     }
 
-    /// Send the last message, and return when it has left the machine as far as can be told.
+    /// Send the last message, and return when it has left the machine, as far as that is known.
     pub fn send_last(&self, message: &Value) {
         let mut state = self.lock();
         // A write that waits returns when the hypervisor has taken the data.
@@ -152,7 +152,7 @@ impl Outbox {
         sys::drain(&state.stream);
     }
 
-    /// Last words, outside the order, even when another thread is in the middle of sending.
+    /// Report a fatal error outside the sequence; skipped if another thread holds the outbox.
     pub fn send_fatal(&self, reason: &str) {
         if let Ok(mut state) = self.state.try_lock() {
             state.send_at_once(&protocol::fatal(reason));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_sent_again_and_what_is_gone_is_named() {
+    fn kept_frames_are_resent_and_lost_ones_named() {
         let (outbox, mut far) = pair();
         for number in 0..3 {
             assert_eq!(outbox.send(&json!({ "n": number })), number);
@@ -270,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_at_once_waits_for_it_and_arrives_whole() {
+    fn a_message_that_does_not_fit_at_once_arrives_whole() {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         let outbox = Outbox::new(File::from(std::os::fd::OwnedFd::from(near)));
         let mut far = Far(far, Decoder::new());
-        // More than a socket takes before somebody reads.
+        // More than a socket buffers before the other end reads.
         let message = json!({"v": "x".repeat(MAX_PAYLOAD / 2)});
         let sent = message.clone();
         let thread = std::thread::spawn(move || outbox.send(&sent));

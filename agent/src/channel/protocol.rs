@@ -73,7 +73,7 @@ fn one_second() -> u64 {
     1000
 }
 
-/// A payload that is no request: the id it came with (if it can be told), and why.
+/// A payload that is not a request: its id, if it has a readable one, and what is wrong.
 #[derive(Debug, PartialEq)]
 pub struct Malformed {
     pub id: Option<u64>,
@@ -140,7 +140,7 @@ pub fn fatal(reason: &str) -> Value {
     json!({"type": "fatal", "reason": reason})
 }
 
-/// Tells the host that something of its was damaged on the way: repeat what is unanswered.
+/// Ask the host to repeat unanswered requests, because a frame arrived damaged.
 pub fn damaged() -> Value {
     json!({"type": "damaged"})
 }

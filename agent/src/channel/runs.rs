@@ -26,7 +26,7 @@ struct Task {
     stop: AtomicBool,
     open: Mutex<bool>,
     opened: Condvar,
-    /// Runs of other machines begin by the same signal.
+    /// Whether runs on other machines start on the same signal.
     together: AtomicBool,
     /// When the barrier was passed (monotonic raw), 0 before.
     started_ns: AtomicU64,
@@ -67,8 +67,8 @@ impl Sink for Task {
                 return Err(Failure::from("stopped before the start signal"));
             }
         }
-        // Each machine has a clock of its own: whoever waits for a moment of it comes too late for the
-        // others, whose work lets no idle time pass at once any more.
+        // Each machine has its own clock: a machine that waits for an aligned moment starts too late for
+        // the others, because idle time no longer passes at once while they work.
         if !self.together.load(Ordering::SeqCst) {
             clock::align();
         }
@@ -93,9 +93,9 @@ pub struct Runs {
     table: Mutex<Table>,
     ended: Condvar,
     outbox: Arc<Outbox>,
-    /// The CPUs that the agent was given when it started.
+    /// The CPUs that the agent could use when it started.
     home: Vec<usize>,
-    /// How the host wants workloads scheduled, where it said so.
+    /// How the host wants workloads to be scheduled; `None`: it did not specify that.
     given: Option<Found>,
 }
 
@@ -160,7 +160,7 @@ impl Runs {
         realtime::follow(self.given, 1);
         let runs = self.clone();
         let thread = std::thread::Builder::new().name(name.chars().take(15).collect());
-        let spawned = thread.spawn(move || runs.carry_out(&task, run, &params));
+        let spawned = thread.spawn(move || runs.execute(&task, run, &params));
         if let Err(error) = spawned {
             let reason = format!("no thread could be started: {error}");
             self.finish(id, protocol::error(Some(id), &reason));
@@ -184,13 +184,13 @@ impl Runs {
         }
     }
 
-    fn carry_out(&self, task: &Task, run: Run, params: &Value) {
-        let place = if task.cpus.is_empty() {
+    fn execute(&self, task: &Task, run: Run, params: &Value) {
+        let cpus = if task.cpus.is_empty() {
             &self.home
         } else {
             &task.cpus
         };
-        let placed = sys::set_affinity(0, place);
+        let pinned = sys::set_affinity(0, cpus);
         realtime::follow(self.given, 0);
         clock::align();
         let stolen_before = steal::stolen_ns(&task.cpus);
@@ -201,9 +201,9 @@ impl Runs {
             stop: &task.stop,
             sink: task,
         };
-        let outcome = match placed {
+        let outcome = match pinned {
             Ok(()) => run(&context),
-            Err(error) => Err(Failure(format!("cannot use CPUs {place:?}: {error}"))),
+            Err(error) => Err(Failure(format!("cannot use CPUs {cpus:?}: {error}"))),
         };
         let ended_ns = clock::monotonic_raw_ns();
         let stolen_after = steal::stolen_ns(&task.cpus);
@@ -228,7 +228,7 @@ impl Runs {
             Err(Failure(reason)) => protocol::error(Some(task.id), &reason),
         };
         let seq = self.finish(task.id, answer);
-        // Sent again at once, it would be answered again, in the middle of the next run.
+        // With aligned work, a retransmission would be answered in the middle of the next run.
         if !clock::aligned() {
             self.outbox
                 .see_arrived(seq, RESULT_INTERVAL, RESULT_ATTEMPTS);

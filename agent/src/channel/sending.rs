@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(super) const CHUNK: usize = 64 << 10;
 /// How much unacknowledged data is kept before series wait for the host.
 pub(super) const WINDOW: usize = 4 << 20;
-/// How often a port is looked at whose host has not come yet.
+/// How often to poll a port whose host has not connected yet.
 const UNCONNECTED_PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) struct Kept {
@@ -27,7 +27,7 @@ pub(super) struct State {
     pub(super) acknowledged: u32,
     pub(super) kept: VecDeque<Kept>,
     pub(super) kept_bytes: usize,
-    /// Something was sent: the host has been there.
+    /// Whether anything was sent, so the host has been connected.
     connected: bool,
     pub(super) lost: bool,
 }
@@ -66,7 +66,7 @@ impl State {
 
     pub(super) fn repeat(&mut self, seq: u32) -> bool {
         let Some(kept) = self.kept.iter().position(|kept| kept.seq == seq) else {
-            // What was acknowledged is not missed.
+            // An acknowledged frame is not missing.
             return seq < self.acknowledged;
         };
         let bytes = std::mem::take(&mut self.kept[kept].bytes);
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Wait for room. A port without a host has none ever: fatal, once there was a host.
+    /// Wait for buffer space. A port without a host never has any: the host is lost if it was connected.
     fn wait(&mut self) {
         if !sys::wait_writable(&self.stream).unwrap_or(false) {
             self.lost = self.connected;

@@ -1,4 +1,4 @@
-//! The agent's loop: reads requests, starts workloads in threads of their own, and answers.
+//! The agent's main loop: reads requests, starts each workload in its own thread, and answers.
 //!
 //! While a workload measures, this loop sleeps in a blocking read.
 
@@ -16,16 +16,16 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a frame that has begun may take to end before it is taken for damaged.
+/// How long an incomplete frame may stay incomplete before it counts as damaged.
 const PARTIAL: Duration = Duration::from_secs(1);
-/// How many answers are remembered for requests that come twice.
+/// How many answers are kept for repeated requests.
 const ANSWERS: usize = 256;
-/// Within this time a repeated request for a hello is taken for answered.
+/// A hello request that is repeated within this time is not answered again.
 const HELLO_PAUSE: Duration = Duration::from_secs(1);
 /// How long running workloads may take to stop when the host is gone.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// What the agent is to its machine.
+/// The agent's role in its machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Role {
     Init,
@@ -48,7 +48,7 @@ pub enum Ending {
     Shutdown,
 }
 
-/// What happened before serving: for the proof, and to tell where the time of a boot goes.
+/// What happened before serving: for the proof, and for the breakdown of the boot time.
 #[derive(Default)]
 pub struct Origin {
     /// Settings that init changed: objects with `name`, `before`, `after`.
@@ -94,13 +94,13 @@ impl Server {
         }
     }
 
-    /// Let a failure of the agent itself reach the host as last words.
-    pub fn speak_when_failing(&self) {
+    /// Report a panic of the agent to the host before the process ends.
+    pub fn report_panics(&self) {
         let outbox = self.outbox.clone();
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |failure| {
-            let words = failure.to_string().replace('\n', " ");
-            outbox.send_fatal(&format!("the agent failed: {words}"));
+            let text = failure.to_string().replace('\n', " ");
+            outbox.send_fatal(&format!("the agent failed: {text}"));
             usual(failure);
         }));
     }
@@ -186,7 +186,7 @@ impl Server {
         }
         match request {
             Request::Hello { id } => {
-                // Repeats pile up in the queues of a machine that boots; one answer serves them.
+                // Repeated requests queue up while a machine boots; one answer is enough.
                 let now = Instant::now();
                 let recent = self.greeted.is_some_and(|(known, when)| {
                     known == id && now.duration_since(when) < HELLO_PAUSE
@@ -197,7 +197,7 @@ impl Server {
                 }
             }
             Request::Clock { id } => {
-                // Not remembered: a clock that is asked twice must be read twice.
+                // Not kept: a repeated request needs a new reading.
                 self.outbox.send(&protocol::result(id, tsc::reading()));
             }
             Request::Run {

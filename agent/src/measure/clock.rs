@@ -6,13 +6,13 @@ use rustix::time::Timespec;
 use std::fs;
 use std::sync::OnceLock;
 
-/// Nanoseconds of CLOCK_MONOTONIC_RAW: what the machine's own oscillator says, undisciplined.
+/// Nanoseconds of CLOCK_MONOTONIC_RAW: the machine's own oscillator, not adjusted by NTP.
 #[inline]
 pub fn monotonic_raw_ns() -> u64 {
     sys::clock_ns(libc::CLOCK_MONOTONIC_RAW)
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC: what timers go by.
+/// Nanoseconds of CLOCK_MONOTONIC, the clock of timers.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     sys::clock_ns(libc::CLOCK_MONOTONIC)
@@ -32,15 +32,15 @@ pub fn sleep_until(ns: u64) {
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &time);
 }
 
-/// The word on the kernel's command line that makes work begin at multiples of so many nanoseconds.
+/// The kernel parameter that makes work start at multiples of so many nanoseconds.
 const ALIGN: &str = "tare.align";
 
-/// Wait for the next multiple of the time that the kernel's command line names; not at all where it
-/// names none.
+/// Wait for the next multiple of the period on the kernel's command line; return at once if there is
+/// none.
 ///
-/// Where time counts instructions, only the moment at which a request arrives comes from outside.
-/// Waiting for a moment that the machine's own clock names takes that out again, and costs nothing,
-/// since idle time passes at once.
+/// In a machine whose time counts instructions, only the arrival of a request depends on the outside.
+/// Waiting for a moment of the machine's own clock removes that dependency, and costs nothing because
+/// idle time passes at once.
 pub fn align() {
     if let Some(period) = period() {
         sleep_until(next_multiple(monotonic_ns(), period));
@@ -52,8 +52,8 @@ fn next_multiple(now: u64, period: u64) -> u64 {
     (now / period + 1) * period
 }
 
-/// Whether work begins at such moments. Then a machine that waits waits for no time at all, and no
-/// deadline says anything of the outside.
+/// Whether work starts at such moments. Waiting then takes no real time, so deadlines on the machine's
+/// clock are meaningless for the host.
 pub fn aligned() -> bool {
     period().is_some()
 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_the_first_multiple_to_come() {
+    fn the_wait_ends_at_the_next_multiple() {
         for (now, period, expected) in [(0, 10, 10), (9, 10, 10), (10, 10, 20), (25, 10, 30)] {
             assert_eq!(
                 super::next_multiple(now, period),

@@ -34,9 +34,9 @@ const MACHINE: [(Source, &str); 7] = [
     (Source::Interrupts, "/proc/interrupts"),
 ];
 
-/// Memory is taken and touched in pieces of this size.
+/// Memory is allocated and prefaulted in pieces of this size.
 const SEGMENT: usize = 1 << 20;
-/// More pieces than this are not taken: later samples are counted as dropped.
+/// At most this many pieces are allocated: later samples count as dropped.
 const SEGMENTS: usize = 32;
 
 /// Samples as columns of u64, one column after the other, little-endian.
@@ -106,7 +106,7 @@ impl Recording {
         self.snapshots.push(Snapshot { time_ns, pieces });
     }
 
-    /// Read one file behind what is recorded; `None` when there is no room left.
+    /// Append one file's content to the recording; `None` when there is no space left.
     fn read(&mut self, at: usize) -> Option<Piece> {
         let (source, file) = (self.files[at].0, &self.files[at].1);
         let mut length = 0;
@@ -127,7 +127,7 @@ impl Recording {
                 Ok(0) => break,
                 Ok(count) => length += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A thread or file that is gone has no more to tell.
+                // A thread that has ended has no more content.
                 Err(_) => break,
             }
         }
@@ -147,7 +147,7 @@ impl Recording {
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// Whether the steal of the last sample was counted by anybody.
+    /// Whether the steal time of the last sample was counted, and is not a constant zero.
     fn knows_of_steal(&self) -> bool {
         let pieces = self.snapshots.last().map(|last| &last.pieces);
         let stat = pieces.and_then(|all| all.iter().find(|each| each.source == Source::Stat));
@@ -207,11 +207,11 @@ impl Sampler {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let thread = Arc::new(AtomicI32::new(0));
         let (shared, id) = (stop.clone(), thread.clone());
-        let (told, known) = std::sync::mpsc::channel();
+        let (started, known) = std::sync::mpsc::channel();
         let builder = std::thread::Builder::new().name("counters".into());
         let handle = builder.spawn(move || {
             id.store(sys::thread_id(), Ordering::SeqCst);
-            let _ = told.send(());
+            let _ = started.send(());
             let (flag, wake) = &*shared;
             let mut next = Instant::now() + interval;
             let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
@@ -310,7 +310,7 @@ const NET_FIELDS: [&str; 16] = [
     "tx_carrier",
     "tx_compressed",
 ];
-/// Of the many lines of /proc/vmstat, those that tell of paging, faults, and huge pages.
+/// The lines of /proc/vmstat about paging, faults, and huge pages.
 const VMSTAT: [&str; 16] = [
     "pgpgin",
     "pgpgout",
@@ -330,7 +330,7 @@ const VMSTAT: [&str; 16] = [
     "numa_pages_migrated",
 ];
 
-/// Give every counter in a file's text, by name, to `each`. Lines of unknown form are passed over.
+/// Call `each` with the name and value of every counter in a file. Unknown lines are skipped.
 fn parse(source: Source, text: &str, mut each: impl FnMut(String, u64)) {
     match source {
         Source::Interrupts => interrupts(text, each),
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_not_there_is_refused() {
+    fn a_missing_thread_is_refused() {
         let error = Sampler::start(Duration::from_secs(1), vec![(-1, -1)])
             .err()
             .unwrap();

@@ -1,4 +1,4 @@
-//! What a block device did while something was measured, from the kernel's own counters.
+//! The activity of a block device during a measurement, from the kernel's counters.
 
 use super::scratch;
 use serde_json::{json, Value};
@@ -73,7 +73,7 @@ impl Witness {
     pub fn end(&self) -> Value {
         let seconds = self.began.elapsed().as_secs_f64().max(1e-9);
         match (self.before, self.device.as_deref().and_then(counters)) {
-            (Some(before), Some(after)) => between(before, after, seconds),
+            (Some(before), Some(after)) => rates_between(before, after, seconds),
             _ => Value::Null,
         }
     }
@@ -85,7 +85,7 @@ fn counters(folder: &Path) -> Option<Counters> {
 
 /// What collectl derives from two readings: the queue is the mean number of requests under way, the
 /// wait the mean time from a request's arrival to its end.
-fn between(before: Counters, after: Counters, seconds: f64) -> Value {
+fn rates_between(before: Counters, after: Counters, seconds: f64) -> Value {
     let delta = |field: fn(&Counters) -> u64| field(&after).saturating_sub(field(&before)) as f64;
     let (reads, writes) = (delta(|c| c.reads), delta(|c| c.writes));
     let waited = delta(|c| c.read_ms) + delta(|c| c.write_ms);
@@ -114,23 +114,23 @@ mod tests {
     #[test]
     fn two_readings_give_rates() {
         let after = "110 51 880 105 220 2 1760 310 1 1100 415 0 0 0 0 13 2";
-        let told = between(
+        let rates = rates_between(
             Counters::parse(BEFORE).unwrap(),
             Counters::parse(after).unwrap(),
             2.0,
         );
-        assert_eq!(told["read_bytes_per_s"], 800.0 * 512.0 / 2.0);
-        assert_eq!(told["write_bytes_per_s"], 1600.0 * 512.0 / 2.0);
-        assert_eq!((told["reads_per_s"].as_f64()), Some(50.0));
-        assert_eq!(told["merged_per_s"], 25.0);
-        assert_eq!(told["flushes_per_s"], 5.0);
-        assert_eq!(told["queue"], 0.2);
-        assert!((told["wait_s"].as_f64().unwrap() - 0.4 / 300.0).abs() < 1e-12);
-        assert_eq!(told["utilisation"], 0.5);
+        assert_eq!(rates["read_bytes_per_s"], 800.0 * 512.0 / 2.0);
+        assert_eq!(rates["write_bytes_per_s"], 1600.0 * 512.0 / 2.0);
+        assert_eq!((rates["reads_per_s"].as_f64()), Some(50.0));
+        assert_eq!(rates["merged_per_s"], 25.0);
+        assert_eq!(rates["flushes_per_s"], 5.0);
+        assert_eq!(rates["queue"], 0.2);
+        assert!((rates["wait_s"].as_f64().unwrap() - 0.4 / 300.0).abs() < 1e-12);
+        assert_eq!(rates["utilisation"], 0.5);
     }
 
     #[test]
-    fn a_folder_without_a_device_has_nothing_to_tell() {
+    fn a_folder_without_a_device_has_no_rates() {
         assert_eq!(Witness::begin(Path::new("/proc")).end(), Value::Null);
     }
 
@@ -144,8 +144,8 @@ mod tests {
         fn counters_that_go_back_give_no_negative_rates(fields in prop::collection::vec(any::<u32>(), 34)) {
             let text = |part: &[u32]| part.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
             let (one, two) = (Counters::parse(&text(&fields[..17])).unwrap(), Counters::parse(&text(&fields[17..])).unwrap());
-            let told = between(one, two, 1.0);
-            for value in told.as_object().unwrap().values() {
+            let rates = rates_between(one, two, 1.0);
+            for value in rates.as_object().unwrap().values() {
                 prop_assert!(value.as_f64().unwrap() >= 0.0);
             }
         }

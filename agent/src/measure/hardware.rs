@@ -1,5 +1,5 @@
-//! What the processor counted while something was measured: cycles, instructions, and accesses to
-//! the last-level cache with those that missed it, each a line from memory.
+//! The processor's counters during a measurement: cycles, instructions, and accesses and misses of the
+//! last-level cache, where each miss loads a line from memory.
 
 use crate::sys::{self, Counter};
 use serde_json::{json, Map, Value};
@@ -14,7 +14,7 @@ const EVENTS: [(&str, u64); 4] = [
     ("llc_misses", 3),
 ];
 
-/// Counters that run; none where there are none.
+/// Running counters; empty on a machine without counters.
 pub struct Hardware {
     running: Vec<(&'static str, Vec<Counter>)>,
     missing: String,
@@ -51,33 +51,33 @@ impl Hardware {
         found
     }
 
-    /// What was counted, by name, and for how long; `missing` says why what lacks could not be.
+    /// The counts by name, and their duration; `missing` is the reason why one is missing.
     pub fn end(mut self) -> Value {
-        let mut told = Map::new();
-        told.insert("seconds".into(), json!(self.began.elapsed().as_secs_f64()));
+        let mut counts = Map::new();
+        counts.insert("seconds".into(), json!(self.began.elapsed().as_secs_f64()));
         for (name, counters) in &self.running {
             match sum(counters) {
                 Ok(sum) => {
-                    told.insert((*name).into(), json!(sum));
+                    counts.insert((*name).into(), json!(sum));
                 }
                 Err(why) => self.missing = format!("{name}: {why}"),
             }
         }
         if !self.missing.is_empty() {
-            told.insert("missing".into(), json!(self.missing));
+            counts.insert("missing".into(), json!(self.missing));
         }
-        Value::Object(told)
+        Value::Object(counts)
     }
 }
 
-/// What several counters came to, had each counted all the time.
+/// The sum of several counters, each extrapolated to the whole time.
 fn sum(counters: &[Counter]) -> Result<f64, String> {
     counters
         .iter()
         .map(|counter| match counter.read() {
             Ok((value, share)) if share > 0.0 => Ok(value as f64 / share),
-            // It counted nothing, which is no zero.
-            Ok(_) => Err("it never had its turn".into()),
+            // It was never scheduled, so the count is unknown, and not zero.
+            Ok(_) => Err("it was never scheduled".into()),
             Err(error) => Err(error.to_string()),
         })
         .sum()
@@ -101,18 +101,19 @@ mod tests {
         while began.elapsed().as_millis() < 20 {
             std::hint::spin_loop();
         }
-        let told = counting.end();
+        let counts = counting.end();
         let most = 1e9 * began.elapsed().as_secs_f64() + 1e6;
-        assert!(told.get("missing").is_none(), "{told}");
-        let counted = told["nanoseconds"].as_f64().expect("a number");
+        assert!(counts.get("missing").is_none(), "{counts}");
+        let counted = counts["nanoseconds"].as_f64().expect("a number");
         assert!(counted > 0.0 && counted <= most, "{counted}");
     }
 
     #[test]
-    fn what_does_not_exist_is_told_and_no_zero() {
-        let told = Hardware::of(sys::HARDWARE, &[("nonsense", 1 << 20)], &[sys::THIS_THREAD]).end();
-        assert!(told.get("nonsense").is_none());
-        assert!(told["missing"]
+    fn a_counter_that_does_not_exist_is_missing_and_not_zero() {
+        let counts =
+            Hardware::of(sys::HARDWARE, &[("nonsense", 1 << 20)], &[sys::THIS_THREAD]).end();
+        assert!(counts.get("nonsense").is_none());
+        assert!(counts["missing"]
             .as_str()
             .expect("why")
             .starts_with("nonsense: "));

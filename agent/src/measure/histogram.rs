@@ -169,9 +169,9 @@ impl Histogram {
 
     /// The duration that nothing disturbed, and how far it is known, in ticks.
     ///
-    /// Where the counter's step is fine beside it, this is the mode. Where it is coarse the mode
+    /// If the counter's step is small compared with it, this is the mode. With a coarse step the mode
     /// would snap to a multiple of the step; but in a chain without gaps the steps' errors cancel
-    /// in the mean, so it is the mean of all values that are not far beyond the median.
+    /// in the mean, so it is the mean of all values that are not far above the median.
     pub fn undisturbed(&self) -> (f64, f64) {
         let [median] = self.quantiles([0.5]);
         let step = self.step() as f64;

@@ -1,39 +1,42 @@
-//! The control group that limits this process's memory: its limit, and what was ended for want of
-//! it.
+//! The control group that limits this process's memory: its limit, and how many processes were killed
+//! because memory ran out.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// What version 1 says where nothing is limited is a little less than 2^63.
+/// Without a limit, version 1 reports a little less than 2^63.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// The least limit, in bytes, of this process's group and of those above it.
 pub fn limit() -> Option<u64> {
-    own().iter().filter_map(|folder| limit_of(folder)).min()
+    own_folders()
+        .iter()
+        .filter_map(|folder| limit_of(folder))
+        .min()
 }
 
 /// How many processes the kernel has ended because memory ran out: of this process's group, or of
 /// the whole machine where it is in none.
 pub fn oom_kills() -> Option<u64> {
-    let told = own().into_iter().next().and_then(|folder| {
+    let text = own_folders().into_iter().next().and_then(|folder| {
         ["memory.events", "memory.oom_control"]
             .iter()
             .find_map(|file| counted(&fs::read_to_string(folder.join(file)).ok()?))
     });
-    told.or_else(|| counted(&fs::read_to_string("/proc/vmstat").ok()?))
+    text.or_else(|| counted(&fs::read_to_string("/proc/vmstat").ok()?))
 }
 
 fn limit_of(folder: &Path) -> Option<u64> {
     ["memory.max", "memory.limit_in_bytes"]
         .iter()
         .find_map(|file| fs::read_to_string(folder.join(file)).ok())
-        .and_then(|told| told.trim().parse().ok())
+        .and_then(|text| text.trim().parse().ok())
         .filter(|limit| *limit < NO_LIMIT)
 }
 
-fn counted(told: &str) -> Option<u64> {
-    let mut lines = told.lines().filter_map(|line| line.split_once(' '));
+fn counted(text: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     lines
         .find(|(name, _)| *name == "oom_kill")?
         .1
@@ -42,7 +45,7 @@ fn counted(told: &str) -> Option<u64> {
         .ok()
 }
 
-fn own() -> Vec<PathBuf> {
+fn own_folders() -> Vec<PathBuf> {
     folders(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
 }
 
@@ -107,20 +110,20 @@ mod tests {
     }
 
     #[test]
-    fn a_group_says_its_limit_and_what_it_ended() {
+    fn limit_and_kills_of_a_group_are_read() {
         let folder = std::env::temp_dir().join(format!("tare-group-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let said = |file: &str, text: &str| {
+        let limit_in = |file: &str, text: &str| {
             fs::write(folder.join(file), text).unwrap();
             let limit = limit_of(&folder);
             fs::remove_file(folder.join(file)).unwrap();
             limit
         };
         let found = [
-            said("memory.max", "67108864\n"),
-            said("memory.max", "max\n"),
-            said("memory.limit_in_bytes", "67108864\n"),
-            said("memory.limit_in_bytes", "9223372036854771712\n"),
+            limit_in("memory.max", "67108864\n"),
+            limit_in("memory.max", "max\n"),
+            limit_in("memory.limit_in_bytes", "67108864\n"),
+            limit_in("memory.limit_in_bytes", "9223372036854771712\n"),
             limit_of(&folder),
         ];
         fs::remove_dir_all(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! What measurements are made with, and what the machine says of itself.
+//! The tools of measurements: clocks, counters, memory, scheduling, and facts about the machine.
 
 pub mod clock;
 pub mod columns;

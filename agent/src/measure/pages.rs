@@ -39,7 +39,7 @@ pub struct Pages {
     /// Where the memory begins within the mapping, and its length.
     offset: usize,
     length: usize,
-    /// Whether the kernel's own words prove the size of the pages; false where it says nothing.
+    /// Whether the kernel confirmed the size of the pages; false if it does not report it.
     pub proven: bool,
 }
 
@@ -48,7 +48,7 @@ impl Pages {
     ///
     /// Huge pages come from the kernel's pool where it has enough, else transparently.
     ///
-    /// Fails where the kernel does not give all of it in such pages; says what it gave.
+    /// Fails if not all of it came in such pages; the error states how much did.
     pub fn map(length: usize, size: PageSize) -> Result<Self, String> {
         let base_page = sys::page_size();
         if base_page != PageSize::Small.bytes() as u64 {
@@ -80,13 +80,13 @@ impl Pages {
             return Err(format!("this kernel gives no huge pages: {error}"));
         }
         pages.touch();
-        let told = fs::read_to_string("/proc/self/smaps")
+        let huge_bytes = fs::read_to_string("/proc/self/smaps")
             .ok()
             .and_then(|text| transparent(&text, pages.start() as usize));
-        pages.proven = told.is_some();
-        match (size, told) {
+        pages.proven = huge_bytes.is_some();
+        match (size, huge_bytes) {
             (PageSize::Huge, None) => {
-                Err("this kernel does not say how large its pages are".into())
+                Err("this kernel does not report the size of its pages".into())
             }
             (PageSize::Huge, Some(huge)) if huge < length => Err(format!(
                 "only {} of {} MiB came in pages of 2 MiB ({})",
@@ -158,7 +158,7 @@ impl Drop for Pages {
 }
 
 /// How many bytes of the mapping that holds `address` lie in transparent huge pages, by the text
-/// of `smaps`; nothing where it does not say.
+/// of `smaps`; `None` if it does not report that.
 fn transparent(smaps: &str, address: usize) -> Option<usize> {
     let mut inside = false;
     for line in smaps.lines() {
@@ -174,7 +174,7 @@ fn transparent(smaps: &str, address: usize) -> Option<usize> {
     None
 }
 
-/// What the kernel's settings say of huge pages, for the user.
+/// The kernel's settings for huge pages, for a message to the user.
 fn policy() -> String {
     let policy = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     let transparent = policy.map_or("not there".into(), |text| text.trim().to_string());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn smaps_tell_the_mapping_that_is_asked_for() {
+    fn the_requested_mapping_is_found_in_smaps() {
         let text = "\
             00400000-00500000 r-xp 00000000 08:01 12   /bin/x\n\
             AnonHugePages:      2048 kB\n\

@@ -26,7 +26,7 @@ pub fn touch<T: Copy>(memory: &mut [T], fill: T) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn holds_what_was_asked_for() {
+    fn has_the_requested_length_and_values() {
         assert_eq!(super::touched(5000, 7u32), vec![7u32; 5000]);
         assert!(super::touched(0, 0u64).is_empty());
     }

@@ -1,4 +1,4 @@
-//! Data that look random: the same on every machine for the same seed.
+//! Pseudo-random data: the same on every machine for the same seed value.
 
 /// Marsaglia's xorshift64* (Vigna 2016, "An experimental exploration of Marsaglia's xorshift
 /// generators, scrambled").

@@ -1,4 +1,5 @@
-//! Make the calling thread as undisturbed as this machine allows, and say what was not allowed.
+//! Protect the calling thread from disturbances as far as this machine allows, and report what was
+//! refused.
 
 use super::{scheduling, sysfs};
 use crate::contract::Failure;
@@ -48,8 +49,8 @@ const ENOUGH: u64 = 1 << 30;
 struct LockedMemory(());
 
 impl LockedMemory {
-    /// Refuses where future memory could not all be locked: the kernel would then give none, and
-    /// whoever asks for some would fall.
+    /// Fails if not all future memory could be locked: the kernel would then refuse allocations, and
+    /// the process would abort.
     fn lock() -> io::Result<Self> {
         if let Some(most) = sys::lockable().filter(|most| *most < ENOUGH) {
             return Err(io::Error::other(format!(
@@ -112,8 +113,8 @@ pub fn given() -> Option<scheduling::Found> {
 /// Give the calling thread SCHED_FIFO at a given one's priority, `above` steps higher; nothing
 /// happens where that is no SCHED_FIFO.
 ///
-/// A workload that never sleeps would else keep the agent, on the same CPU and of the same
-/// priority, from ever hearing of the host again.
+/// Otherwise a workload that never sleeps would keep the agent, on the same CPU and at the same
+/// priority, from ever reading from the host again.
 pub fn follow(given: Option<scheduling::Found>, above: i32) {
     if let Some(given) = given.filter(|it| it.policy == libc::SCHED_FIFO) {
         let _ = sys::set_fifo((given.priority + above).min(scheduling::HIGHEST_PRIORITY));
@@ -124,8 +125,8 @@ pub fn follow(given: Option<scheduling::Found>, above: i32) {
 /// SCHED_FIFO at `priority`; 0 leaves it under SCHED_OTHER. Where the host decides about
 /// scheduling, the policy stays as it is.
 ///
-/// Returns the policy in force. A refused policy becomes a warning; a CPU that cannot be had is a
-/// failure, because the measurement would be of something else.
+/// Returns the policy in force. A refused policy becomes a warning; an unavailable CPU is a failure,
+/// because the measurement would be of another CPU.
 pub fn settle(
     cpus: &[usize],
     priority: i32,

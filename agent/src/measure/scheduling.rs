@@ -32,7 +32,7 @@ const POLICIES: [(&str, &str, i32); 6] = [
 /// Children begin under SCHED_OTHER (linux/sched.h).
 const RESET_ON_FORK: u64 = 1;
 
-/// What is asked for; what is left out stays as it is.
+/// The requested scheduling; what is `None` stays unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scheduling {
     pub policy: Option<i32>,
@@ -41,13 +41,13 @@ pub struct Scheduling {
     pub slice_ns: Option<u64>,
 }
 
-/// What the kernel says of a thread.
+/// How the kernel schedules a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     pub policy: i32,
     pub priority: i32,
     pub nice: i32,
-    /// How long a fair thread runs at a stretch beside others; 0 where the kernel does not tell.
+    /// The time slice of a thread under a fair policy, in ns; 0 if the kernel does not report it.
     pub slice_ns: u64,
 }
 
@@ -68,13 +68,13 @@ pub fn policy_name(number: i32) -> &'static str {
 }
 
 impl Scheduling {
-    pub fn asks_nothing(&self) -> bool {
+    pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
     /// Apply to a thread (0: the calling one) and read back.
     pub fn apply(&self, thread: i32) -> Result<Found, String> {
-        let say = |error: io::Error| format!("cannot set {}: {error}", self.words());
+        let failed = |error: io::Error| format!("cannot set {}: {error}", self.describe());
         let before = scheduling_of(thread).map_err(|error| format!("cannot be read: {error}"))?;
         let policy = self.policy.unwrap_or(before.policy as i32);
         let realtime = policy == libc::SCHED_FIFO || policy == libc::SCHED_RR;
@@ -91,13 +91,13 @@ impl Scheduling {
             runtime: self.slice_ns.unwrap_or(0),
             ..Attributes::default()
         };
-        sys::set_scheduling(thread, &wanted).map_err(say)?;
-        let found = read(thread).map_err(say)?;
+        sys::set_scheduling(thread, &wanted).map_err(failed)?;
+        let found = read(thread).map_err(failed)?;
         self.check(&found)?;
         Ok(found)
     }
 
-    /// Whether a thread is as asked; what differs, in words.
+    /// Check that a thread is scheduled as requested; the error states what differs.
     pub fn check(&self, found: &Found) -> Result<(), String> {
         let differs = |what: &str, wanted: String, got: String| {
             Err(format!(
@@ -130,7 +130,7 @@ impl Scheduling {
         Ok(())
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         let mut parts = Vec::new();
         if let Some(policy) = self.policy {
             parts.push(policy_name(policy).to_string());
@@ -146,7 +146,7 @@ impl Scheduling {
     }
 }
 
-/// What the kernel says of a thread (0: the calling one).
+/// Read how the kernel schedules a thread (0: the calling one).
 pub fn read(thread: i32) -> io::Result<Found> {
     let attributes = scheduling_of(thread)?;
     let fair = matches!(
@@ -195,26 +195,26 @@ mod tests {
     #[test]
     fn a_policy_and_nice_are_set_and_read_back() {
         let (found, again) = in_a_thread(|| {
-            let asked = Scheduling {
+            let requested = Scheduling {
                 policy: Some(libc::SCHED_BATCH),
                 nice: Some(3),
                 ..Scheduling::default()
             };
-            (asked.apply(0).unwrap(), read(sys::thread_id()).unwrap())
+            (requested.apply(0).unwrap(), read(sys::thread_id()).unwrap())
         });
         assert_eq!(found, again);
         assert_eq!((found.policy, found.nice), (libc::SCHED_BATCH, 3));
     }
 
     #[test]
-    fn a_slice_is_taken_or_its_absence_told() {
+    fn a_slice_is_set_or_refused_with_an_error() {
         // Before Linux 6.12 the kernel ignores it: then this is an error, and never silence.
         let applied = in_a_thread(|| {
-            let asked = Scheduling {
+            let requested = Scheduling {
                 slice_ns: Some(5_000_000),
                 ..Scheduling::default()
             };
-            asked.apply(0)
+            requested.apply(0)
         });
         match applied {
             Ok(found) => assert_eq!(found.slice_ns, 5_000_000),
@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_changes_is_told() {
+    fn a_value_that_the_kernel_changes_is_an_error() {
         // The kernel keeps slices to 0.1 to 100 ms (kernel/sched/syscalls.c).
         let reason = in_a_thread(|| {
-            let asked = Scheduling {
+            let requested = Scheduling {
                 slice_ns: Some(3_000_000_000),
                 ..Scheduling::default()
             };
-            asked.apply(0).unwrap_err()
+            requested.apply(0).unwrap_err()
         });
         assert!(reason.contains("3000000000"), "{reason}");
     }

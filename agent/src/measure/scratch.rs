@@ -1,6 +1,6 @@
-//! The machine's own disk: where it is, and what it is.
+//! The machine's own disk: its path, and its properties.
 //!
-//! A machine of its own has it at `/scratch`; a process of the host is told by a variable where it is.
+//! A guest has it at `/scratch`; for a process on the host a variable names its folder.
 
 use super::sysfs;
 use crate::sys;
@@ -10,16 +10,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Where a machine of its own has its disk.
+/// Where a guest has its disk.
 pub const PLACE: &str = "/scratch";
-/// What tells a process of the host where the disk is.
+/// The environment variable with the disk's folder, for a process on the host.
 pub const VARIABLE: &str = "TARE_SCRATCH";
 
-/// Why this machine has none, where it was to have one.
+/// Why this machine has none, although its host attached one.
 static ABSENT: OnceLock<String> = OnceLock::new();
 
-/// Say why this machine has no disk of its own, though it was to have one.
-pub fn be_absent(reason: &str) {
+/// Record why this machine has no disk, although its host attached one.
+pub fn set_absent(reason: &str) {
     let _ = ABSENT.set(reason.into());
 }
 
@@ -33,8 +33,8 @@ pub fn required() -> Result<PathBuf, String> {
 
 /// Where the machine's own disk is; `None` where it has none.
 pub fn path() -> Option<PathBuf> {
-    if let Some(told) = std::env::var_os(VARIABLE).filter(|told| !told.is_empty()) {
-        return Some(told.into());
+    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        return Some(path.into());
     }
     let (place, root) = (fs::metadata(PLACE).ok()?, fs::metadata("/").ok()?);
     (place.dev() != root.dev()).then(|| PLACE.into())
@@ -76,7 +76,7 @@ pub fn proof() -> Value {
 }
 
 /// The drivers that carry a block device, the nearest to it first: `["sd", "ahci"]`. One name, such
-/// as `sda`, stands for disks on many buses.
+/// as `sda`, is used for disks on many buses.
 fn drivers(folder: &Path) -> Vec<String> {
     folder
         .ancestors()
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_carried_by_the_drivers_of_all_that_it_hangs_on() {
+    fn a_disks_drivers_include_those_of_its_bus() {
         let root = std::env::temp_dir().join(format!("tare-drivers-{}", std::process::id()));
         let disk = root.join("devices/0000:00:1f.2/ata1/0:0:0:0/block/sda");
         fs::create_dir_all(disk.join("mq/0")).unwrap();

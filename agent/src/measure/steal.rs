@@ -1,7 +1,7 @@
-//! CPU time that others had while this machine wanted it, as its kernel learned from the hypervisor.
+//! Steal time: CPU time that the hypervisor gave to others while this machine was ready to run.
 //!
-//! Not every hypervisor tells: Hyper-V and QEMU's emulation do not, and the kernel shows a zero then
-//! that nobody counted. So what is not known to be told is left out, and never a zero.
+//! Not every hypervisor reports it: Hyper-V and QEMU's emulation do not, and the kernel then shows a
+//! constant zero. Unless steal time is known to be reported, it is left out, and never given as zero.
 
 use super::cpuid;
 use crate::sys;
@@ -21,34 +21,34 @@ const STEALCLOCK: &[u8] = b"vmware-stealtime: cpu";
 const MOST_RECORDS: usize = 100_000;
 
 /// Nanoseconds stolen from these CPUs since the machine's start; from all of them where none is
-/// named (proc(5), `/proc/stat`). `None` where nobody is known to tell.
+/// named (proc(5), `/proc/stat`). `None` unless it is known to be reported.
 pub fn stolen_ns(cpus: &[usize]) -> Option<u64> {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     known(&text).then(|| stolen_ticks(&text, cpus) * (1_000_000_000 / sys::clock_ticks_per_s()))
 }
 
-/// Whether the steal in this text of `/proc/stat` is a count, and not a zero that nobody counted.
+/// Whether the steal time in this text of `/proc/stat` is counted, and not a constant zero.
 pub fn known(stat: &str) -> bool {
     match stolen_ticks(stat, &[]) {
-        // Without a hypervisor nobody can take anything; but a kernel that counts no time at all,
-        // as that of a sandbox, knows nothing of it either.
-        0 => tells().unwrap_or(true) && counts(stat),
+        // Without a hypervisor there is no steal time; but a kernel that counts no time at all, such as
+        // a sandbox's, does not count steal time either.
+        0 => is_reported().unwrap_or(true) && counts(stat),
         _ => true,
     }
 }
 
-/// Whether a hypervisor tells this kernel of steal; `None` where none announces itself.
-pub fn tells() -> Option<bool> {
-    static TELLS: OnceLock<Option<bool>> = OnceLock::new();
-    *TELLS.get_or_init(|| told_by(&cpuid::hypervisor(), stealclock))
+/// Whether the hypervisor reports steal time to this kernel; `None` if no hypervisor announces itself.
+pub fn is_reported() -> Option<bool> {
+    static REPORTED: OnceLock<Option<bool>> = OnceLock::new();
+    *REPORTED.get_or_init(|| reports_steal(&cpuid::hypervisor(), stealclock))
 }
 
-fn told_by(hypervisor: &Value, stealclock: impl Fn() -> bool) -> Option<bool> {
+fn reports_steal(hypervisor: &Value, stealclock: impl Fn() -> bool) -> Option<bool> {
     if hypervisor["type"] == "xen" {
         return Some(true);
     }
     if hypervisor["announced"] == false {
-        // Of a processor without CPUID nobody can say whether one is below.
+        // Without CPUID it is unknown whether there is a hypervisor.
         return cfg!(not(target_arch = "x86_64")).then_some(false);
     }
     let names: Vec<&str> = hypervisor["signatures"]
@@ -65,7 +65,7 @@ fn told_by(hypervisor: &Value, stealclock: impl Fn() -> bool) -> Option<bool> {
     Some(names.contains(&VMWARE) && stealclock())
 }
 
-/// Whether the kernel's log says that it has VMware's stealclock; false where it may not be read.
+/// Whether the kernel logged that it uses VMware's stealclock; false if the log cannot be read.
 fn stealclock() -> bool {
     let opened = OpenOptions::new()
         .read(true)
@@ -86,8 +86,8 @@ fn stealclock() -> bool {
     false
 }
 
-fn holds(text: &[u8], words: &[u8]) -> bool {
-    text.windows(words.len()).any(|part| part == words)
+fn holds(text: &[u8], wanted: &[u8]) -> bool {
+    text.windows(wanted.len()).any(|part| part == wanted)
 }
 
 fn counts(stat: &str) -> bool {
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(stolen_ticks("", &[]), 0);
     }
 
-    /// What the proof says of a machine under hypervisors of these names and features.
+    /// The proof of a machine under hypervisors of these names and features.
     fn under(seen: &[(&str, u32)]) -> Value {
         let leaves: serde_json::Map<String, Value> = seen
             .iter()
@@ -145,18 +145,18 @@ mod tests {
     }
 
     #[test]
-    fn kvm_tells_by_its_own_feature_wherever_its_leaves_are() {
+    fn kvm_reports_steal_by_a_feature_at_any_leaf() {
         let no = || false;
-        assert_eq!(told_by(&under(&[(KVM, 0x21)]), no), Some(true));
-        assert_eq!(told_by(&under(&[(KVM, 0x1)]), no), Some(false));
+        assert_eq!(reports_steal(&under(&[(KVM, 0x21)]), no), Some(true));
+        assert_eq!(reports_steal(&under(&[(KVM, 0x1)]), no), Some(false));
         let behind = under(&[("Microsoft Hv", 0xffff), (KVM, 0x20)]);
-        assert_eq!(told_by(&behind, no), Some(true));
+        assert_eq!(reports_steal(&behind, no), Some(true));
         let behind = under(&[("Microsoft Hv", 0xffff), (KVM, 0x1)]);
-        assert_eq!(told_by(&behind, no), Some(false));
+        assert_eq!(reports_steal(&behind, no), Some(false));
     }
 
     #[test]
-    fn hyper_v_and_emulation_tell_nothing() {
+    fn hyper_v_and_emulation_do_not_report_steal() {
         for name in [
             "Microsoft Hv",
             "TCGTCGTCGTCG",
@@ -164,21 +164,21 @@ mod tests {
             " lrpepyh  vr",
         ] {
             let all = under(&[(name, 0xffff_ffff)]);
-            assert_eq!(told_by(&all, || true), Some(false), "{name}");
+            assert_eq!(reports_steal(&all, || true), Some(false), "{name}");
         }
         let nameless = json!({"announced": true, "signatures": [], "leaves": {}, "type": null});
-        assert_eq!(told_by(&nameless, || true), Some(false));
+        assert_eq!(reports_steal(&nameless, || true), Some(false));
     }
 
     #[test]
-    fn xen_tells_its_guests_and_vmware_those_with_its_stealclock() {
+    fn xen_reports_steal_and_vmware_with_its_stealclock() {
         let xen = json!({"announced": false, "signatures": [], "leaves": {}, "type": "xen"});
-        assert_eq!(told_by(&xen, || false), Some(true));
-        assert_eq!(told_by(&under(&[(VMWARE, 0)]), || true), Some(true));
-        assert_eq!(told_by(&under(&[(VMWARE, 0)]), || false), Some(false));
-        // One that the kernel does not run as a guest of: without its interface nobody tells.
+        assert_eq!(reports_steal(&xen, || false), Some(true));
+        assert_eq!(reports_steal(&under(&[(VMWARE, 0)]), || true), Some(true));
+        assert_eq!(reports_steal(&under(&[(VMWARE, 0)]), || false), Some(false));
+        // The kernel does not run as Xen's guest here, so nothing reports steal time.
         assert_eq!(
-            told_by(&under(&[("XenVMMXenVMM", 0)]), || true),
+            reports_steal(&under(&[("XenVMMXenVMM", 0)]), || true),
             Some(false)
         );
         let record = b"6,1,2,-;vmware: vmware-stealtime: cpu 0, pa 7ff00000\n";
@@ -191,22 +191,22 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn on_a_bare_machine_nobody_is_there_to_tell() {
-        assert_eq!(told_by(&under(&[]), || true), None);
+    fn on_a_bare_machine_reporting_is_unknown() {
+        assert_eq!(reports_steal(&under(&[]), || true), None);
     }
 
     #[test]
-    fn what_was_counted_was_told_and_a_kernel_that_counts_nothing_knows_nothing() {
+    fn nonzero_steal_is_known_and_a_kernel_without_counts_does_not_know_it() {
         assert!(known(STAT));
         assert!(!known("cpu  0 0 0 0 0 0 0 0 0 0\n"));
         assert!(!known(""));
         let zero = known("cpu  1 2 3 4 5 6 7 0 0 0\n");
-        assert_eq!(zero, tells().unwrap_or(true));
+        assert_eq!(zero, is_reported().unwrap_or(true));
     }
 
     #[test]
-    fn the_log_of_a_kernel_that_is_no_guest_of_vmware_s_says_nothing_of_it() {
-        // Whether it may be read or not, nothing is waited for.
+    fn the_log_of_other_kernels_has_no_stealclock() {
+        // The log is not waited for, whether it can be read or not.
         let names = cpuid::hypervisor()["signatures"].clone();
         if !names.as_array().unwrap().contains(&json!(VMWARE)) {
             assert!(!stealclock());

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chosen_words_and_fields_are_found() {
+    fn chosen_values_and_fields_are_found() {
         assert_eq!(chosen("always [madvise] never"), "madvise");
         assert_eq!(chosen("none"), "none");
         assert_eq!(

@@ -1,9 +1,6 @@
 //! The processor's cycle counter, read in order, and tied to `CLOCK_MONOTONIC_RAW`.
 
-#![expect(
-    unsafe_code,
-    reason = "instructions that the language has no words for"
-)]
+#![expect(unsafe_code, reason = "instructions without a Rust intrinsic")]
 
 use super::clock;
 pub use super::clock::monotonic_raw_ns;
@@ -36,7 +33,7 @@ pub fn await_completion() {
     }
 }
 
-/// Read the counter; what stands since the last `await_completion` may still be under way.
+/// Read the counter; instructions since the last `await_completion` may not have completed yet.
 #[inline(always)]
 pub fn read_unordered() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -75,7 +72,7 @@ pub fn reading() -> Value {
 pub struct Anchor {
     pub ticks: u64,
     pub raw_ns: u64,
-    /// Ticks that the two readings around the raw clock lay apart.
+    /// Ticks between the two readings around the raw clock.
     pub width: u64,
 }
 
@@ -181,7 +178,7 @@ pub fn admit(allowed: bool) -> Result<Option<String>, Failure> {
         ))),
         Some(why) => Err(Failure(format!(
             "the cycle counter is not trusted: {why}; \
-             allow_untrusted_tsc measures all the same, and says so"
+             set allow_untrusted_tsc to measure anyway, with a warning"
         ))),
     }
 }

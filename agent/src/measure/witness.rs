@@ -49,9 +49,9 @@ impl Witness {
         })
     }
 
-    /// Seconds that others had meanwhile; `None` where no hypervisor is known to tell.
+    /// Seconds of steal time since `before`; `None` unless a hypervisor is known to report it.
     fn steal_s(&self, before: &Self) -> Option<f64> {
-        // The first that was counted told that they are.
+        // A first non-zero value shows that steal time is counted; it was 0 before.
         let now = self.steal_ticks?;
         let ticks = now.saturating_sub(before.steal_ticks.unwrap_or(0));
         Some(ticks as f64 / sys::clock_ticks_per_s() as f64)
@@ -113,10 +113,10 @@ fn field(schedstat: &str, number: usize) -> Option<u64> {
     schedstat.split_whitespace().nth(number)?.parse().ok()
 }
 
-/// What the kernel says of the CPU time of a thread of this process, in nanoseconds.
+/// The CPU time of a thread of this process, in nanoseconds, as the kernel accounts it.
 ///
-/// Exact while the thread sleeps: the kernel closes its account when it leaves the CPU. `None` where
-/// the kernel keeps no account (Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`).
+/// Exact while the thread sleeps: the kernel updates it when the thread leaves the CPU. `None` if the
+/// kernel does not account it (Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`).
 pub fn cpu_time_ns(thread: i32) -> Option<u64> {
     let path = format!("/proc/self/task/{thread}/schedstat");
     field(&fs::read_to_string(path).ok()?, 0)
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_that_nobody_tells_is_no_zero() {
+    fn unreported_steal_is_not_zero() {
         let mut before = Witness::take(None);
         let mut after = Witness::take(None);
         (before.steal_ticks, after.steal_ticks) = (None, None);
@@ -160,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn tells_only_what_occurred() {
+    fn lists_only_interrupts_that_occurred() {
         let before = Witness::take(None);
         let mut after = Witness::take(None);
         after.interrupts = before.interrupts.clone();
         *after.interrupts.entry("LOC".into()).or_default() += 4;
-        let told = after.since(&before);
-        assert_eq!(told["interrupts"], json!({"LOC": 4}));
+        let counted = after.since(&before);
+        assert_eq!(counted["interrupts"], json!({"LOC": 4}));
     }
 }

@@ -10,9 +10,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// Counted by the processor (`PERF_TYPE_HARDWARE`) or by the kernel (`PERF_TYPE_SOFTWARE`).
 pub const HARDWARE: u32 = 0;
 pub const SOFTWARE: u32 = 1;
-/// Of the processor's: cycles in which a CPU did not rest (`PERF_COUNT_HW_CPU_CYCLES`).
+/// The processor's event for cycles in which a CPU was not idle (`PERF_COUNT_HW_CPU_CYCLES`).
 pub const CYCLES: u64 = 0;
-/// For a thread's id: whichever calls.
+/// As a thread's id: the calling thread.
 pub const THIS_THREAD: i32 = 0;
 const TIMES: u64 = 0b11;
 const INHERIT: u64 = 1 << 1;
@@ -48,7 +48,7 @@ impl Counter {
         Self::opened(kind, config, INHERIT, thread, ANYWHERE)
     }
 
-    /// Begin to count on one CPU, whoever runs there.
+    /// Begin to count on one CPU, for all threads that run there.
     pub fn on_cpu(kind: u32, config: u64, cpu: usize) -> io::Result<Self> {
         Self::opened(kind, config, 0, ANYBODY, cpu as libc::c_int)
     }
@@ -57,7 +57,7 @@ impl Counter {
         kind: u32,
         config: u64,
         flags: u64,
-        who: libc::pid_t,
+        pid: libc::pid_t,
         cpu: libc::c_int,
     ) -> io::Result<Self> {
         let attributes = Attributes {
@@ -77,14 +77,14 @@ impl Counter {
             libc::syscall(
                 libc::SYS_perf_event_open,
                 &raw const attributes,
-                who,
+                pid,
                 cpu,
                 -1 as libc::c_int,
                 CLOSE_ON_EXEC,
             )
         };
         let number = check(opened as libc::c_int)?;
-        // SAFETY: the kernel has just given this descriptor to nobody else.
+        // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
         let owned = unsafe { OwnedFd::from_raw_fd(number) };
         Ok(Self { file: owned.into() })
     }
@@ -96,7 +96,7 @@ impl Counter {
         (&self.file).read_exact(&mut bytes)?;
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let (value, enabled, running) = (word(0), word(8), word(16));
-        // A thread that never ran meanwhile, as a vCPU that was idle, did nothing: that is known.
+        // A thread that never ran, such as an idle vCPU, did nothing: the count of zero is right.
         let share = match enabled {
             0 => 1.0,
             _ => running as f64 / enabled as f64,
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_every_computer_has_counts_on() {
-        // Where it is not allowed, there is nothing to see.
+        // Not allowed on this computer: nothing to test.
         let Ok(counter) = Counter::on_cpu(SOFTWARE, CPU_CLOCK, 0) else {
             return;
         };
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_has_none() {
+    fn a_missing_cpu_has_no_counter() {
         assert!(Counter::on_cpu(HARDWARE, CYCLES, 1 << 20).is_err());
     }
 }

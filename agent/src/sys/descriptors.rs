@@ -45,7 +45,7 @@ pub fn wait_readable(fd: &impl AsFd, within: Option<Duration>) -> io::Result<boo
     Ok(!entries[0].revents().is_empty())
 }
 
-/// Wait until a descriptor can be written to. Returns false where nobody is at the other end.
+/// Wait until a descriptor can be written to. Returns false if the other end is closed.
 pub fn wait_writable(fd: &impl AsFd) -> io::Result<bool> {
     let mut entries = [PollFd::new(fd, PollFlags::OUT)];
     await_any(&mut entries, None)?;
@@ -70,7 +70,7 @@ pub struct Interest {
 }
 
 /// Wait until something of what is wanted can be done on one of two descriptors. An end or an error
-/// counts as readable, for reading tells of it; what was not wanted is never told.
+/// counts as readable, because reading reports it; events that were not wanted are not returned.
 pub fn wait_both(
     one: (&impl AsFd, Interest),
     other: (&impl AsFd, Interest),
@@ -86,7 +86,7 @@ pub fn wait_both(
         PollFd::new(other.0, flags(other.1)),
     ];
     await_any(&mut entries, None)?;
-    let told = |entry: &PollFd, wanted: Interest| {
+    let ready = |entry: &PollFd, wanted: Interest| {
         let now = entry.revents();
         let over = now.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
         Interest {
@@ -94,7 +94,7 @@ pub fn wait_both(
             write: wanted.write && (over || now.contains(PollFlags::OUT)),
         }
     };
-    Ok([told(&entries[0], one.1), told(&entries[1], other.1)])
+    Ok([ready(&entries[0], one.1), ready(&entries[1], other.1)])
 }
 
 /// Let reads and writes return at once instead of waiting, or wait again.

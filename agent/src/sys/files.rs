@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn space_is_told_and_a_file_system_can_be_synced() {
+    fn space_is_read_and_a_file_system_can_be_synced() {
         let folder = std::env::temp_dir();
         let space = space(&folder).unwrap();
         assert!(space.total > 0 && space.free <= space.total);

@@ -15,7 +15,7 @@ const NAME: usize = 16;
 const ADDRESS: std::ops::Range<usize> = 4..8;
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
-/// `struct ifreq` of linux/if.h: the name of an interface, and what is asked or told of it.
+/// `struct ifreq` of linux/if.h: the name of an interface, and a value to read or set.
 #[repr(C, align(8))]
 struct Request {
     name: [u8; NAME],
@@ -45,7 +45,7 @@ impl Request {
         request
     }
 
-    fn carry_out(&mut self, what: libc::Ioctl) -> io::Result<()> {
+    fn call(&mut self, what: libc::Ioctl) -> io::Result<()> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
         // SAFETY: what is asked here reads and writes one `struct ifreq`; where that points on, as
@@ -57,17 +57,17 @@ impl Request {
 /// Bring a network interface up.
 pub fn raise_interface(name: &str) -> io::Result<()> {
     let up = libc::IFF_UP as libc::c_short;
-    Request::with(name, &up.to_ne_bytes()).carry_out(libc::SIOCSIFFLAGS)
+    Request::with(name, &up.to_ne_bytes()).call(libc::SIOCSIFFLAGS)
 }
 
 /// Give an interface an IPv4 address and the length of its network's prefix.
 pub fn set_address(name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
     let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-    Request::with_address(name, address).carry_out(libc::SIOCSIFADDR)?;
-    Request::with_address(name, Ipv4Addr::from(mask)).carry_out(libc::SIOCSIFNETMASK)
+    Request::with_address(name, address).call(libc::SIOCSIFADDR)?;
+    Request::with_address(name, Ipv4Addr::from(mask)).call(libc::SIOCSIFNETMASK)
 }
 
-/// Send whatever has no way of its own to a gateway (route(8), `SIOCADDRT`).
+/// Set the default route to a gateway (route(8), `SIOCADDRT`).
 pub fn set_gateway(gateway: Ipv4Addr) -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
@@ -90,7 +90,7 @@ pub fn set_gateway(gateway: Ipv4Addr) -> io::Result<()> {
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &route) }).map(|_| ())
 }
 
-/// A socket that speaks with everybody on an interface's network, also before that has an address
+/// A socket for broadcasts on an interface's network, also before that has an address
 /// (socket(7), `SO_BINDTODEVICE`).
 pub fn broadcasting(interface: &str, port: u16) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
@@ -112,7 +112,7 @@ pub fn broadcasting(interface: &str, port: u16) -> io::Result<UdpSocket> {
 /// The first IPv4 address of an interface.
 pub fn address(name: &str) -> io::Result<Ipv4Addr> {
     let mut request = Request::of(name);
-    request.carry_out(libc::SIOCGIFADDR)?;
+    request.call(libc::SIOCGIFADDR)?;
     let [a, b, c, d] = std::array::from_fn(|at| request.value[ADDRESS.start + at]);
     Ok(Ipv4Addr::new(a, b, c, d))
 }
@@ -121,10 +121,10 @@ pub fn address(name: &str) -> io::Result<Ipv4Addr> {
 pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
     let mtu = libc::c_int::try_from(mtu)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "beyond any MTU"))?;
-    Request::with(name, &mtu.to_ne_bytes()).carry_out(libc::SIOCSIFMTU)
+    Request::with(name, &mtu.to_ne_bytes()).call(libc::SIOCSIFMTU)
 }
 
-/// Carry the frames of a tap that is there already: one frame a read, and one a write
+/// Open an existing tap: each read returns one frame, and each write sends one
 /// (Documentation/networking/tuntap.rst).
 pub fn open_tap(name: &str) -> io::Result<File> {
     // _IOW('T', 202, int) of linux/if_tun.h.
@@ -157,16 +157,16 @@ pub fn driver(name: &str) -> io::Result<String> {
 
 /// Ask ethtool for one on/off value of an interface.
 pub fn ethtool(name: &str, query: u32) -> io::Result<bool> {
-    // struct ethtool_value of linux/ethtool.h: the query, then room for the answer.
+    // struct ethtool_value of linux/ethtool.h: the query, then space for the answer.
     let mut value = [query, 0];
     ask_ethtool(name, &mut value)?;
     Ok(value[1] != 0)
 }
 
-/// Ask what `words` begins with; it has room for all of the answer.
+/// Send the query that `words` begins with; `words` has space for the whole answer.
 fn ask_ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     let place = words.as_mut_ptr().expose_provenance();
-    Request::with(name, &place.to_ne_bytes()).carry_out(SIOCETHTOOL)
+    Request::with(name, &place.to_ne_bytes()).call(SIOCETHTOOL)
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Clocks and constants that the C library reads without entering the kernel.
 //!
-//! Not by rustix: it finds the kernel's own code for clocks in the auxiliary vector, which kernels
-//! before 6.4 show in `/proc` alone, and init reads clocks before there is a `/proc`.
+//! rustix cannot be used: it finds the vDSO in the auxiliary vector, which kernels before 6.4 show only
+//! in `/proc`, and init reads clocks before `/proc` is mounted.
 
-#![expect(unsafe_code, reason = "rustix cannot do it in init, as said above")]
+#![expect(
+    unsafe_code,
+    reason = "rustix cannot do it in init, as explained above"
+)]
 
 use std::io;
 

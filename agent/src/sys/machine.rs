@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// The group of sockets that the kernel itself announces devices to (not udev, which is another).
+/// The multicast group on which the kernel announces devices (udev uses another group).
 const KERNEL_GROUP: u32 = 1;
 
 fn text(value: &str) -> io::Result<CString> {
@@ -34,7 +34,7 @@ pub fn mount(
     )?)
 }
 
-/// Remove what is mounted at a place, as soon as nobody uses it.
+/// Unmount a file system as soon as it is no longer in use.
 pub fn unmount(target: &str) -> io::Result<()> {
     Ok(rustix::mount::unmount(target, UnmountFlags::DETACH)?)
 }

@@ -1,4 +1,4 @@
-//! What the agent asks of the kernel, in its own words: by rustix, and where that has no call for it
+//! System calls behind safe functions: by rustix, and if that has no call
 //! (`library`, `interfaces`, `datagrams`, `counters`, and parts of `threads` and `processes`) by the C library.
 
 mod counters;
@@ -25,9 +25,9 @@ pub use interfaces::{
 pub use library::{clock_ns, clock_step_ns, clock_ticks_per_s, page_size};
 pub use machine::{device_events, end_machine, load_module, mount, uname, unmount, Off, Uname};
 pub use processes::{
-    allow_descriptors, die_with_parent, exists, fork, in_own_session, in_room, limit, lockable,
-    own_mounts, parent_id, signal, tell, wait_child, wait_ended, wait_with_usage, Ended, Room,
-    Side, Usage,
+    allow_descriptors, die_with_parent, exists, fork, in_own_session, limit, lockable, notify,
+    own_mounts, parent_id, signal, wait_child, wait_ended, wait_with_usage, with_setup, Ended,
+    ProcessSetup, Side, Usage,
 };
 pub use threads::{
     affinity, block_signals, current_cpu, involuntary_switches, scheduling_of, set_affinity,

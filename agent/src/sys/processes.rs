@@ -1,4 +1,4 @@
-//! Processes: how they begin, in which rooms, and how they end.
+//! Processes: how they start, in which environment, and how they end.
 
 #![expect(
     unsafe_code,
@@ -97,9 +97,8 @@ pub fn fork() -> io::Result<Side> {
     }
 }
 
-/// Give the process mounts of its own, that only it and its children see. Only to be called while
-/// it has one thread. Without the right to do so, the process becomes root of a user name space of
-/// its own.
+/// Give the process a private mount name space. Call this only while it has one thread. Without the
+/// privilege, the process becomes root of a new user name space.
 pub fn own_mounts() -> io::Result<()> {
     let apart = |what: UnshareFlags| {
         // SAFETY: neither name space changes what descriptors or memory mean.
@@ -115,43 +114,43 @@ pub fn own_mounts() -> io::Result<()> {
         }
         other => other?,
     }
-    // What the host mounts from now on shows here too, and nothing of here shows there.
+    // Later mounts of the host appear here too; mounts made here do not appear on the host.
     let below = MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM;
     Ok(mount_change("/", below)?)
 }
 
-/// Write to a socket; whether anybody reads it changes nothing for who writes.
-pub fn tell(ear: BorrowedFd, word: &[u8]) {
-    let _ = net::send(ear, word, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+/// Send a message on a socket without waiting; errors are ignored.
+pub fn notify(socket: BorrowedFd, message: &[u8]) {
+    let _ = net::send(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Where a new process is to begin; made before it is forked, since nothing may be allocated then.
-pub struct Room {
+/// The environment of a new process; built before the fork, because the child must not allocate.
+pub struct ProcessSetup {
     root: Option<CString>,
     folder: CString,
-    ear: Option<BorrowedFd<'static>>,
+    socket: Option<BorrowedFd<'static>>,
 }
 
-impl Room {
+impl ProcessSetup {
     /// `root` is the new root (`/`: the present one), `folder` the working directory within it.
     pub fn new(root: &str, folder: &str) -> io::Result<Self> {
         Ok(Self {
             root: (root != "/").then(|| CString::new(root)).transpose()?,
             folder: CString::new(folder)?,
-            ear: None,
+            socket: None,
         })
     }
 
-    /// Who enters writes the number of its session there first, as an `i32`.
-    pub fn told_to(self, ear: Option<BorrowedFd<'static>>) -> Self {
-        Self { ear, ..self }
+    /// Let the new process first send the number of its session on this socket, as an `i32`.
+    pub fn notifying(self, socket: Option<BorrowedFd<'static>>) -> Self {
+        Self { socket, ..self }
     }
 
-    /// Enter, as the leader of a new session, to be killed when the parent's thread ends.
-    fn enter(&self) -> io::Result<()> {
+    /// Become the leader of a new session that is killed when the parent's thread ends.
+    fn apply(&self) -> io::Result<()> {
         let session = kernel::setsid()?;
-        if let Some(ear) = self.ear {
-            tell(ear, &session.as_raw_pid().to_ne_bytes());
+        if let Some(socket) = self.socket {
+            notify(socket, &session.as_raw_pid().to_ne_bytes());
         }
         die_with_parent()?;
         if let Some(root) = &self.root {
@@ -161,13 +160,13 @@ impl Room {
     }
 }
 
-/// Let a program begin in a room.
-pub fn in_room(command: &mut Command, room: Room) -> &mut Command {
-    // SAFETY: entering makes system calls alone, and only reads what `room` holds already.
-    unsafe { command.pre_exec(move || room.enter()) }
+/// Let a command start in this environment.
+pub fn with_setup(command: &mut Command, setup: ProcessSetup) -> &mut Command {
+    // SAFETY: `apply` only makes system calls, and only reads what `setup` holds already.
+    unsafe { command.pre_exec(move || setup.apply()) }
 }
 
-/// Let a program begin in a session of its own, as its leader, so that the kernel groups it by itself
+/// Let a command start as the leader of a new session, so that the kernel schedules it as a group
 /// (sched(7), "The autogroup feature") and no terminal's signal reaches it.
 pub fn in_own_session(command: &mut Command) -> &mut Command {
     // SAFETY: one system call, which takes nothing and touches no memory.
@@ -190,7 +189,7 @@ impl Ended {
     }
 }
 
-/// Wait for any child; its process id and how it ended, in words.
+/// Wait for any child; returns its process id, and its exit code or a description of its end.
 pub fn wait_child() -> io::Result<(i32, Result<i32, String>)> {
     let (child, status) = kernel::wait(WaitOptions::empty())?.ok_or(Errno::CHILD)?;
     let ended = match Ended::of(status) {
@@ -262,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_may_have_more_files_open_once_it_has_asked() {
+    fn the_limit_of_open_files_is_raised_on_request() {
         let Some(before) = limit(Resource::Nofile) else {
             return;
         };
@@ -272,7 +271,7 @@ mod tests {
         allow_descriptors(before + 1);
         let least = hard.map_or(before + 1, |hard| hard.min(before + 1));
         assert!(limit(Resource::Nofile).is_none_or(|now| now >= least));
-        // Nobody may have as many, and what there is stays.
+        // So many are never allowed; the limit stays unchanged.
         allow_descriptors(u64::MAX);
         assert!(limit(Resource::Nofile).is_none_or(|now| now >= least));
     }

@@ -12,16 +12,16 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What is new on a socket.
-pub type News = EventFlags;
+/// The events of a socket.
+pub type Events = EventFlags;
 
-pub const READABLE: News = News::IN;
-pub const WRITABLE: News = News::OUT;
-/// The other end sends no more; with what is waiting, that is all there will be.
-pub const ENDED: News = News::RDHUP.union(News::HUP);
-pub const FAILED: News = News::ERR;
+pub const READABLE: Events = Events::IN;
+pub const WRITABLE: Events = Events::OUT;
+/// The other end has closed its sending side.
+pub const ENDED: Events = Events::RDHUP.union(Events::HUP);
+pub const FAILED: Events = Events::ERR;
 
-/// Begin to connect. Returns the socket, and whether the connection stands already.
+/// Begin to connect. Returns the socket, and whether it is connected already.
 pub fn connect(to: SocketAddrV4) -> io::Result<(OwnedFd, bool)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -32,8 +32,8 @@ pub fn connect(to: SocketAddrV4) -> io::Result<(OwnedFd, bool)> {
     }
 }
 
-/// Call again what a stop signal interrupted: of a socket with a time limit, and of epoll, the
-/// kernel does not (signal(7)). That a machine stood still is seen elsewhere.
+/// Repeat a call that a stop signal interrupted: the kernel does not restart calls on sockets with a
+/// timeout, nor epoll (signal(7)). Standstills of a machine are detected elsewhere.
 pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -53,7 +53,7 @@ pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     uninterrupted(|| Ok(net::recv(socket, &mut *buffer, RecvFlags::empty())?.0))
 }
 
-/// Take what went wrong on a socket since it was last asked.
+/// Take and clear a socket's pending error.
 pub fn take_error(socket: &OwnedFd) -> Option<io::Error> {
     match sockopt::socket_error(socket) {
         Ok(Ok(())) => None,
@@ -61,14 +61,14 @@ pub fn take_error(socket: &OwnedFd) -> Option<io::Error> {
     }
 }
 
-/// Tells which of many descriptors have something new.
+/// Waits for events on many descriptors.
 pub struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
 }
 
 impl Poller {
-    /// One that tells of at most `most` descriptors at once.
+    /// Create one that returns at most `most` events at once.
     pub fn new(most: usize) -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -76,22 +76,22 @@ impl Poller {
         })
     }
 
-    /// Tell of `fd` under `key` whenever something of `interest` is new; closing it ends that.
-    pub fn add(&self, fd: &impl AsFd, interest: News, key: u64) -> io::Result<()> {
+    /// Watch `fd` for the events of `interest`, under `key`, until it is closed.
+    pub fn add(&self, fd: &impl AsFd, interest: Events, key: u64) -> io::Result<()> {
         let (data, flags) = (EventData::new_u64(key), Self::flags(interest));
         Ok(epoll::add(&self.epoll, fd, data, flags)?)
     }
 
-    pub fn change(&self, fd: &impl AsFd, interest: News, key: u64) -> io::Result<()> {
+    pub fn change(&self, fd: &impl AsFd, interest: Events, key: u64) -> io::Result<()> {
         let (data, flags) = (EventData::new_u64(key), Self::flags(interest));
         Ok(epoll::modify(&self.epoll, fd, data, flags)?)
     }
 
-    fn flags(interest: News) -> EventFlags {
+    fn flags(interest: Events) -> EventFlags {
         interest | EventFlags::ET | EventFlags::RDHUP
     }
 
-    /// Wait until something is new; returns how many descriptors [`Poller::news`] tells of.
+    /// Wait for events; returns how many [`Poller::event`] can return.
     pub fn wait(&mut self) -> io::Result<usize> {
         loop {
             self.events.clear();
@@ -103,8 +103,8 @@ impl Poller {
         }
     }
 
-    /// The key of a descriptor, and what was new of it at the last wait.
-    pub fn news(&self, at: usize) -> (u64, News) {
+    /// The key of a descriptor, and its events at the last wait.
+    pub fn event(&self, at: usize) -> (u64, Events) {
         // Copied, for the kernel's structure is packed.
         let event = self.events[at];
         (event.data.u64(), event.flags)
@@ -143,8 +143,8 @@ impl Timer {
         Ok(())
     }
 
-    /// Say that the moment has come, so that the same one can be set again.
-    pub fn rang(&mut self) {
+    /// Note that it has expired, so that the same moment can be set again.
+    pub fn expired(&mut self) {
         self.set = 0;
     }
 }

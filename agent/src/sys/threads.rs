@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_bound_to_what_it_may_use_already() {
+    fn a_thread_is_bound_to_some_of_its_cpus() {
         let before = affinity(0).unwrap();
         set_affinity(0, &before[..1]).unwrap();
         assert_eq!(affinity(0).unwrap(), &before[..1]);

@@ -1,10 +1,10 @@
-//! What commands that start or schedule programs read from the command line.
+//! Command-line parsing for the commands that start or schedule programs.
 
 use crate::measure::scheduling::{policy_number, Scheduling};
 use lexopt::{Arg, Error, Parser, ValueExt};
 use std::str::FromStr;
 
-/// All words of a command that has no options.
+/// All arguments of a command that has no options.
 pub fn words(mut parser: Parser) -> Result<Vec<String>, Error> {
     let mut words = Vec::new();
     while let Some(word) = parser.next()? {
@@ -28,7 +28,7 @@ pub fn number<T: FromStr>(parser: &mut Parser, option: &str) -> Result<T, Error>
     text.parse().map_err(wrong)
 }
 
-/// Read an option that says how to schedule; false if it is none of these.
+/// Read a scheduling option; false if the option is not one.
 pub fn scheduling(
     parser: &mut Parser,
     option: &str,
@@ -69,7 +69,7 @@ pub fn cpu_list(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// A command line for tests, of words between spaces.
+/// A command line for tests, split at spaces.
 #[cfg(test)]
 pub fn line(text: &str) -> Parser {
     Parser::from_args(text.split_whitespace())

@@ -1,4 +1,4 @@
-//! `tare-agent count`: what the processor counts for other threads, such as a virtual machine's
+//! `tare-agent count`: reads the processor's counters for other threads, such as a virtual machine's
 //! vCPUs, until standard input ends.
 
 use super::arguments;
@@ -6,11 +6,11 @@ use crate::measure::hardware::Hardware;
 use serde_json::{json, Value};
 use std::io::{self, Read, Write};
 
-/// Told when all is counted.
+/// Printed once all counters run.
 const COUNTING: &str = "counting";
 
-/// Count for each list of threads, and tell at the end of `input` what each came to.
-pub fn command(lists: &[String], input: impl Read, mut told: impl Write) -> Result<(), String> {
+/// Count for each list of threads, and print the counts at the end of `input`.
+pub fn command(lists: &[String], input: impl Read, mut output: impl Write) -> Result<(), String> {
     if lists.is_empty() {
         return Err("which threads? give a list for each machine: ID,ID,...".into());
     }
@@ -20,12 +20,12 @@ pub fn command(lists: &[String], input: impl Read, mut told: impl Write) -> Resu
         .iter()
         .map(|threads| Hardware::of_threads(threads))
         .collect();
-    let result = writeln!(told, "{COUNTING}")
-        .and_then(|()| told.flush())
+    let result = writeln!(output, "{COUNTING}")
+        .and_then(|()| output.flush())
         .and_then(|()| until_the_end(input))
         .and_then(|()| {
             let counted: Vec<Value> = counting.into_iter().map(Hardware::end).collect();
-            writeln!(told, "{}", json!(counted))
+            writeln!(output, "{}", json!(counted))
         });
     result.map_err(|error| error.to_string())
 }
@@ -40,26 +40,26 @@ mod tests {
 
     fn counted(lists: &[&str]) -> Result<String, String> {
         let lists: Vec<String> = lists.iter().map(ToString::to_string).collect();
-        let mut told = Vec::new();
-        command(&lists, io::empty(), &mut told)?;
-        Ok(String::from_utf8(told).unwrap())
+        let mut output = Vec::new();
+        command(&lists, io::empty(), &mut output)?;
+        Ok(String::from_utf8(output).unwrap())
     }
 
     #[test]
-    fn each_list_is_told_of_in_its_place() {
+    fn counts_have_the_order_of_the_lists() {
         let own = std::process::id().to_string();
-        let told = counted(&[&own, "999999999"]).unwrap();
-        let (first, second) = told.split_once('\n').unwrap();
+        let output = counted(&[&own, "999999999"]).unwrap();
+        let (first, second) = output.split_once('\n').unwrap();
         assert_eq!(first, COUNTING);
         let each: Vec<Value> = serde_json::from_str(second).unwrap();
         assert_eq!(each.len(), 2);
-        // Where there are no counters at all, that is the reason.
-        assert!(each[1]["missing"].is_string(), "{told}");
-        assert!(each[1].get("cycles").is_none(), "{told}");
+        // On a computer without counters, that is the reason.
+        assert!(each[1]["missing"].is_string(), "{output}");
+        assert!(each[1].get("cycles").is_none(), "{output}");
     }
 
     #[test]
-    fn what_is_no_list_is_named() {
+    fn an_invalid_list_is_named() {
         assert!(counted(&["1,x"]).unwrap_err().contains("'x'"));
         assert!(counted(&[]).unwrap_err().contains("which threads"));
     }

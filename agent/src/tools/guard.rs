@@ -1,9 +1,9 @@
-//! What ends all processes of the programs of an agent that was killed.
+//! The guard kills the processes that are left when an agent is killed.
 //!
 //! The kernel kills a program with the agent that started it (PR_SET_PDEATHSIG), but not what that
-//! program started itself, such as the workers of a server. So a process in a session of its own
-//! is told of each program, and kills what is left of their sessions once the agent is gone. It
-//! sleeps until then. A machine's first process needs none: the kernel ends all others with it.
+//! program started, such as the workers of a server. The agent therefore reports each program's session
+//! to the guard, a process in its own session. The guard sleeps until the agent is gone, and then kills
+//! what is left of these sessions. Process 1 needs no guard: the kernel ends all others with it.
 
 use crate::sys;
 use std::collections::BTreeSet;
@@ -14,14 +14,14 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The word by which the agent starts it.
-pub const WORD: &str = "guard";
+/// The command with which the agent starts it.
+pub const COMMAND: &str = "guard";
 
 static OURS: OnceLock<Option<UnixStream>> = OnceLock::new();
 
-/// Where the guard hears of programs; it is started at the first call. None where there is none.
-pub fn ear() -> Option<BorrowedFd<'static>> {
-    // The program under test is not the agent, so it cannot be told to be its guard.
+/// The socket on which the guard reads sessions; the first call starts it. `None` without a guard.
+pub fn socket() -> Option<BorrowedFd<'static>> {
+    // In tests this program is not the agent, so it cannot run as the guard.
     let needed = std::process::id() != 1 && !cfg!(test);
     let ours = OURS.get_or_init(|| needed.then(|| begin().ok()).flatten());
     ours.as_ref().map(AsFd::as_fd)
@@ -31,7 +31,7 @@ fn begin() -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new("/proc/self/exe");
     command
-        .arg(WORD)
+        .arg(COMMAND)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -41,26 +41,26 @@ fn begin() -> io::Result<UnixStream> {
     Ok(ours)
 }
 
-/// Say that nothing is left of a program's session, so that its number may be another's.
+/// Report that a program's session has ended, because its number may be reused.
 pub fn forget(session: i32) {
     if let Some(Some(ours)) = OURS.get().map(Option::as_ref) {
-        sys::tell(ours.as_fd(), &(-session).to_ne_bytes());
+        sys::notify(ours.as_fd(), &(-session).to_ne_bytes());
     }
 }
 
-/// Be the guard: hear of programs until the agent is gone, and end theirs.
-pub fn stand() {
-    for session in left_by(io::stdin().lock()) {
+/// Run the guard: read sessions until the agent is gone, and kill the ones that are left.
+pub fn run() {
+    for session in remaining_sessions(io::stdin().lock()) {
         end_session(session);
     }
 }
 
-/// The sessions that were begun (told by their number) and not forgotten (by its negative).
-fn left_by(mut said: impl Read) -> BTreeSet<i32> {
+/// The sessions that were reported (by their number) and not forgotten (by its negative).
+fn remaining_sessions(mut input: impl Read) -> BTreeSet<i32> {
     let mut left = BTreeSet::new();
-    let mut word = [0; 4];
-    while said.read_exact(&mut word).is_ok() {
-        match i32::from_ne_bytes(word) {
+    let mut message = [0; 4];
+    while input.read_exact(&mut message).is_ok() {
+        match i32::from_ne_bytes(message) {
             begun @ 2.. => left.insert(begun),
             over => left.remove(&over.saturating_neg()),
         };
@@ -95,12 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_begun_and_not_forgotten_is_left() {
-        let said: Vec<u8> = [7, 8, -7, 9, -5, 1, 0, i32::MIN]
+    fn sessions_that_were_not_forgotten_remain() {
+        let input: Vec<u8> = [7, 8, -7, 9, -5, 1, 0, i32::MIN]
             .iter()
             .flat_map(|number: &i32| number.to_ne_bytes())
             .chain([1, 2])
             .collect();
-        assert_eq!(left_by(&said[..]), BTreeSet::from([8, 9]));
+        assert_eq!(remaining_sessions(&input[..]), BTreeSet::from([8, 9]));
     }
 }

@@ -19,19 +19,19 @@ pub struct Launch {
     /// The process id the parent must still have, so that its death before this start is seen.
     pub parent: Option<i32>,
     pub cpus: Option<Vec<usize>>,
-    /// A control group's directory; the program is in it before any of this is asked for.
+    /// A control group's directory, which the process joins before it is scheduled.
     pub cgroup: Option<String>,
     pub scheduling: Scheduling,
     /// A file that standard error is appended to.
     pub log: Option<String>,
     /// Let standard output go to the log too.
     pub log_output: bool,
-    /// Wait for the moment at which work begins where time counts instructions.
+    /// Wait for the aligned moment at which work starts if time counts instructions.
     pub aligned: bool,
     pub argv: Vec<String>,
 }
 
-/// Read what stands behind `exec`.
+/// Read the arguments of `exec`.
 pub fn parse(mut parser: Parser) -> Result<Launch, Error> {
     let mut launch = Launch::default();
     while let Some(argument) = parser.next()? {
@@ -78,9 +78,9 @@ pub fn launch(launch: &Launch) -> String {
 }
 
 fn prepare(launch: &Launch) -> Result<(), String> {
-    let say = |what: &str, error: io::Error| format!("{what}: {error}");
+    let failed = |what: &str, error: io::Error| format!("{what}: {error}");
     if launch.die_with_parent {
-        sys::die_with_parent().map_err(|error| say("cannot be bound to the parent", error))?;
+        sys::die_with_parent().map_err(|error| failed("cannot be bound to the parent", error))?;
     }
     if launch
         .parent
@@ -93,22 +93,22 @@ fn prepare(launch: &Launch) -> Result<(), String> {
             .create(true)
             .append(true)
             .open(path)
-            .map_err(|error| say(path, error))?;
-        dup2_stderr(&file).map_err(|error| say(path, error.into()))?;
+            .map_err(|error| failed(path, error))?;
+        dup2_stderr(&file).map_err(|error| failed(path, error.into()))?;
         if launch.log_output {
-            dup2_stdout(&file).map_err(|error| say(path, error.into()))?;
+            dup2_stdout(&file).map_err(|error| failed(path, error.into()))?;
         }
     }
     if let Some(cpus) = &launch.cpus {
         sys::set_affinity(0, cpus)
-            .map_err(|error| say(&format!("cannot use CPUs {cpus:?}"), error))?;
+            .map_err(|error| failed(&format!("cannot use CPUs {cpus:?}"), error))?;
     }
     if let Some(folder) = &launch.cgroup {
         let members = format!("{folder}/cgroup.procs");
         // 0 is the process that writes (cgroups(7)).
-        std::fs::write(&members, "0").map_err(|error| say(&members, error))?;
+        std::fs::write(&members, "0").map_err(|error| failed(&members, error))?;
     }
-    if !launch.scheduling.asks_nothing() {
+    if !launch.scheduling.is_default() {
         launch.scheduling.apply(0)?;
     }
     if launch.aligned {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn wrong_arguments_are_named() {
         for (text, word) in [
             ("--cpus x -- a", "x"),
             ("--fifo", "--fifo"),

@@ -1,4 +1,4 @@
-//! TLS 1.3 to a server that is known by the hash of its certificate.
+//! TLS 1.3 to a server that is identified by the hash of its certificate.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{verify_tls13_signature, CryptoProvider, WebPkiSupportedAlgorithms};
@@ -7,7 +7,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, Signa
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// The name in every certificate of Tare's, which is known by its hash and not by that.
+/// The name in all of Tare's certificates; only their hash identifies them.
 const NAME: &str = "tare";
 
 /// The name that a server is asked for.
@@ -15,7 +15,7 @@ pub fn name() -> ServerName<'static> {
     ServerName::try_from(NAME).expect("it is a name")
 }
 
-/// How a server is spoken with that has the certificate of this SHA-256.
+/// The client configuration for a server whose certificate has this SHA-256.
 pub fn config(provider: CryptoProvider, certificate: [u8; 32]) -> Result<ClientConfig, Error> {
     let pinned = Pinned {
         certificate,
@@ -40,7 +40,7 @@ pub fn digest(text: &str) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-/// Takes one certificate, and proof that the server has its key; neither names nor times count.
+/// Accepts one certificate if the server proves that it has the key; ignores names and dates.
 #[derive(Debug)]
 struct Pinned {
     certificate: [u8; 32],
@@ -69,7 +69,7 @@ impl ServerCertVerifier for Pinned {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("only TLS 1.3 is spoken".into()))
+        Err(Error::General("only TLS 1.3 is supported".into()))
     }
 
     fn verify_tls13_signature(

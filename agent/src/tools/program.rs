@@ -1,4 +1,4 @@
-//! Run a program of the toolbox: in its own root and session, with what it used and what it said.
+//! Run a program of the toolbox in its own root and session, and collect its usage and output.
 
 use super::guard;
 use super::toolbox::Toolbox;
@@ -14,12 +14,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a waiting run looks whether it is to end.
+/// How often a waiting run checks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 /// What is kept of standard error.
 const ERRORS_KEPT: usize = 16 << 10;
-/// Lines of a failed program that are told.
-const LINES_TOLD: usize = 8;
+/// Lines of a failed program's output that a message shows.
+const LINES_SHOWN: usize = 8;
 
 /// A program to run. Paths are as the program sees them.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ pub struct Outcome {
     pub usage: Usage,
     pub output: Vec<u8>,
     pub errors: Vec<u8>,
-    /// Whether memory ran out meanwhile, so that the kernel ended a process; nothing: nobody counts.
+    /// Whether the kernel killed a process because memory ran out; `None`: it does not count that.
     pub out_of_memory: Option<bool>,
 }
 
@@ -72,7 +72,7 @@ impl Program {
     pub fn start(&self, toolbox: &Toolbox) -> Result<Running, Failure> {
         let name = self.argv.first().ok_or("no program is named")?;
         let path = toolbox.program(name)?;
-        let say = |what: &str, error: std::io::Error| Failure(format!("{what}: {error}"));
+        let failed = |what: &str, error: std::io::Error| Failure(format!("{what}: {error}"));
         let mut command = Command::new(&path);
         command.args(&self.argv[1..]).env_clear();
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin:/usr/games");
@@ -84,25 +84,25 @@ impl Program {
         command.stdin(match &self.stdin {
             Some(file) => {
                 let open = File::open(toolbox.outside(file));
-                Stdio::from(open.map_err(|error| say(file, error))?)
+                Stdio::from(open.map_err(|error| failed(file, error))?)
             }
             None => Stdio::null(),
         });
         command.stdout(match &self.stdout {
             Some(file) => {
                 let made = File::create(toolbox.outside(file));
-                Stdio::from(made.map_err(|error| say(file, error))?)
+                Stdio::from(made.map_err(|error| failed(file, error))?)
             }
             None => Stdio::piped(),
         });
         command.stderr(Stdio::piped());
         let root = toolbox.root().display().to_string();
-        let room = sys::Room::new(&root, self.cwd.as_deref().unwrap_or("/tmp"));
-        let room = room.map_err(|error| say(name, error))?;
-        sys::in_room(&mut command, room.told_to(guard::ear()));
+        let setup = sys::ProcessSetup::new(&root, self.cwd.as_deref().unwrap_or("/tmp"));
+        let setup = setup.map_err(|error| failed(name, error))?;
+        sys::with_setup(&mut command, setup.notifying(guard::socket()));
         let begun = Instant::now();
         let child = command.spawn();
-        let child = child.map_err(|error| say(&format!("{name} cannot be started"), error))?;
+        let child = child.map_err(|error| failed(&format!("{name} cannot be started"), error))?;
         Ok(Running::watch(child, name, begun, self.keep.max(1)))
     }
 
@@ -180,16 +180,16 @@ impl Running {
                 let waited = since.elapsed().as_secs_f64();
                 let name = self.name.clone();
                 let (_, errors) = self.end();
-                let said = last_lines(&errors);
+                let output_text = last_lines(&errors);
                 return Err(Failure(format!(
-                    "{name} did not end within {waited:.1} s and was killed{said}"
+                    "{name} did not end within {waited:.1} s and was killed{output_text}"
                 )));
             }
         }
     }
 
     /// Whether it has not ended yet.
-    pub fn lives(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         // Its process is reaped by the thread that waits for it, so its id may be gone.
         sys::exists(self.pid)
     }
@@ -246,9 +246,9 @@ fn collect(mut pipe: impl Read + Send + 'static, keep: usize) -> JoinHandle<Vec<
     })
 }
 
-/// The last lines a program said, to go behind a sentence; empty where it said nothing.
-pub fn last_lines(said: &[u8]) -> String {
-    let text = String::from_utf8_lossy(said);
+/// The last lines of a program's output, to go after a sentence; empty without output.
+pub fn last_lines(output_text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output_text);
     let lines: Vec<&str> = text
         .lines()
         .map(str::trim)
@@ -257,11 +257,11 @@ pub fn last_lines(said: &[u8]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let last = &lines[lines.len().saturating_sub(LINES_TOLD)..];
+    let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
     format!("; it said last: {}", last.join(" / "))
 }
 
-/// Say why a program was killed, where the agent did not do it.
+/// Describe why a program was killed by something else than the agent.
 fn killed(out_of_memory: Option<bool>, limit: Option<u64>) -> String {
     let kept = limit.map(|limit| format!(", which is kept to {} MiB", limit >> 20));
     match out_of_memory {
@@ -275,7 +275,7 @@ fn killed(out_of_memory: Option<bool>, limit: Option<u64>) -> String {
 }
 
 impl Outcome {
-    /// Refuse any end but these exit codes.
+    /// Fail unless it ended with one of these exit codes.
     pub fn require(&self, name: &str, codes: &[i32]) -> Result<(), Failure> {
         let how = match self.ended {
             Ended::Exit(code) if codes.contains(&code) => return Ok(()),
@@ -283,11 +283,11 @@ impl Outcome {
             Ended::Signal(libc::SIGKILL) => killed(self.out_of_memory, memory_group::limit()),
             Ended::Signal(signal) => format!("was ended by signal {signal}"),
         };
-        let said = match last_lines(&self.errors) {
-            said if said.is_empty() => last_lines(&self.output),
-            said => said,
+        let output_text = match last_lines(&self.errors) {
+            output_text if output_text.is_empty() => last_lines(&self.output),
+            output_text => output_text,
         };
-        Err(Failure(format!("{name} {how}{said}")))
+        Err(Failure(format!("{name} {how}{output_text}")))
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_killed_program_is_told_with_what_is_known_of_memory() {
+    fn the_message_for_a_killed_program_states_what_is_known_of_memory() {
         assert_eq!(
             killed(Some(true), Some(64 << 20)),
             "was killed: the machine, which is kept to 64 MiB, ran out of memory"

@@ -1,7 +1,7 @@
-//! `tare-agent reach`: how large packets may be that get to an address, and are answered from there.
+//! `tare-agent reach`: finds the largest packets that reach an address and are answered.
 //!
-//! Nobody need serve there: a kernel answers a datagram to a port that nobody has with *port
-//! unreachable* (RFC 1122, 4.1.3.1), which a connected socket is told of.
+//! No server is needed: a kernel answers a datagram to a closed port with *port unreachable* (RFC 1122,
+//! 4.1.3.1), which a connected socket reports as an error.
 
 use crate::sys::datagrams;
 use std::io::{self, ErrorKind};
@@ -30,7 +30,7 @@ pub fn command(arguments: &[String]) -> Result<usize, String> {
 
 /// The largest of `sizes` that `answers`; an error where not even the smallest does.
 ///
-/// Kernels answer few times a second, so as few as possible are asked for.
+/// Kernels limit the rate of these answers, so as few as possible are requested.
 fn largest(mut sizes: Vec<usize>, answers: impl Fn(usize) -> io::Result<()>) -> io::Result<usize> {
     sizes.sort_unstable();
     let (smallest, larger) = (sizes[0], &sizes[1..]);
@@ -39,7 +39,7 @@ fn largest(mut sizes: Vec<usize>, answers: impl Fn(usize) -> io::Result<()>) -> 
     Ok(found.copied().unwrap_or(smallest))
 }
 
-/// See that a packet of `bytes`, which may not be broken up on the way, is answered.
+/// Check that a packet of `bytes`, which must not be fragmented, is answered.
 fn answers(to: SocketAddrV4, bytes: usize) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(to)?;
@@ -48,19 +48,19 @@ fn answers(to: SocketAddrV4, bytes: usize) -> io::Result<()> {
     let datagram = vec![0x5a; bytes - HEADERS];
     let since = Instant::now();
     loop {
-        let heard = socket.send(&datagram).and_then(|_| socket.recv(&mut [0]));
-        match heard {
+        let answer = socket.send(&datagram).and_then(|_| socket.recv(&mut [0]));
+        match answer {
             Ok(_) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => return Err(error),
-            Err(error) if since.elapsed() > PATIENCE => return Err(as_told(error)),
+            Err(error) if since.elapsed() > PATIENCE => return Err(describe(error)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => thread::sleep(ANSWER),
         }
     }
 }
 
-fn as_told(error: io::Error) -> io::Error {
+fn describe(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "no answer"),
         _ => error,
@@ -73,24 +73,24 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_kernel_answers_for_a_port_that_nobody_has() {
+    fn a_kernel_answers_for_a_closed_port() {
         let port = {
             let taken = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             taken.local_addr().unwrap().port()
         };
-        let words = [format!("127.0.0.1:{port}"), "1500".into(), "100".into()];
-        assert_eq!(command(&words), Ok(1500));
+        let arguments = [format!("127.0.0.1:{port}"), "1500".into(), "100".into()];
+        assert_eq!(command(&arguments), Ok(1500));
     }
 
     #[test]
-    fn silence_is_told() {
+    fn silence_is_an_error() {
         let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let words = [deaf.local_addr().unwrap().to_string(), "100".into()];
-        assert!(command(&words).unwrap_err().ends_with("no answer"));
+        let arguments = [deaf.local_addr().unwrap().to_string(), "100".into()];
+        assert!(command(&arguments).unwrap_err().ends_with("no answer"));
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn wrong_arguments_are_errors() {
         for line in [
             "",
             "127.0.0.1:9",
@@ -98,8 +98,8 @@ mod tests {
             "127.0.0.1:9 27",
             "127.0.0.1:9 x",
         ] {
-            let words: Vec<String> = line.split_whitespace().map(String::from).collect();
-            assert!(command(&words).is_err(), "{line}");
+            let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
+            assert!(command(&arguments).is_err(), "{line}");
         }
     }
 

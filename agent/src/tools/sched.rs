@@ -1,4 +1,4 @@
-//! `tare-agent sched`: schedules threads, and tells what the kernel then says of each.
+//! `tare-agent sched`: sets the scheduling of threads, and prints what the kernel then reports.
 
 use super::arguments::{self, text};
 use crate::measure::scheduling::{policy_name, read, Scheduling};
@@ -7,7 +7,7 @@ use lexopt::prelude::*;
 use lexopt::{Error, Parser};
 use serde_json::{json, Value as Json};
 
-/// Apply what is asked to the threads that are named, and tell how each then is, as JSON.
+/// Apply the scheduling to the named threads, and return how each is then scheduled, as JSON.
 pub fn command(mut parser: Parser) -> Result<Json, Error> {
     let mut scheduling = Scheduling::default();
     let mut threads = Vec::new();
@@ -26,15 +26,15 @@ pub fn command(mut parser: Parser) -> Result<Json, Error> {
     if threads.is_empty() {
         return Err("which threads? give --threads ID,ID,...".into());
     }
-    let told: Result<Vec<Json>, String> = threads
+    let found: Result<Vec<Json>, String> = threads
         .into_iter()
         .map(|thread| schedule(thread, &scheduling))
         .collect();
-    Ok(json!(told?))
+    Ok(json!(found?))
 }
 
 fn schedule(thread: i32, scheduling: &Scheduling) -> Result<Json, String> {
-    let found = if scheduling.asks_nothing() {
+    let found = if scheduling.is_default() {
         read(thread).map_err(|error| format!("cannot be read: {error}"))
     } else {
         scheduling.apply(thread)
@@ -57,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_kernels_words_are_told() {
+    fn the_kernels_errors_are_reported() {
         for (text, word) in [
             (
                 "--threads 0 --policy fifo --priority 1000",
@@ -78,11 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_only_read_where_nothing_is_asked() {
-        let told = command(line("--threads 0,0")).unwrap();
-        assert_eq!(told.as_array().unwrap().len(), 2);
-        assert!(told[0]["policy"].as_str().unwrap().starts_with("SCHED_"));
-        assert!(!told[0]["cpus"].as_array().unwrap().is_empty());
+    fn threads_are_only_read_without_options() {
+        let found = command(line("--threads 0,0")).unwrap();
+        assert_eq!(found.as_array().unwrap().len(), 2);
+        assert!(found[0]["policy"].as_str().unwrap().starts_with("SCHED_"));
+        assert!(!found[0]["cpus"].as_array().unwrap().is_empty());
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! `tare-agent tap`: one end of a tunnel. What leaves through a tap goes to standard output, and what
-//! comes on standard input comes in through the tap.
+//! `tare-agent tap`: one end of a tunnel. It forwards frames from a tap to standard output, and from
+//! standard input to the tap.
 //!
 //! Each frame has its length before it, two bytes, the low one first.
 
@@ -11,21 +11,21 @@ const LENGTH: usize = 2;
 const MOST: usize = u16::MAX as usize;
 
 /// Carry frames until standard input ends, or the tap is gone.
-pub fn carry(arguments: &[String]) -> Result<(), String> {
+pub fn forward(arguments: &[String]) -> Result<(), String> {
     let [name] = arguments else {
         return Err("tap takes the name of a tap that is there".into());
     };
-    let told = |error: io::Error| format!("{name}: {error}");
-    let tap = sys::open_tap(name).map_err(told)?;
-    let leaving = tap.try_clone().map_err(told)?;
-    let said = name.clone();
+    let failed = |error: io::Error| format!("{name}: {error}");
+    let tap = sys::open_tap(name).map_err(failed)?;
+    let leaving = tap.try_clone().map_err(failed)?;
+    let label = name.clone();
     thread::spawn(move || {
         let ended = send(leaving, io::stdout());
-        eprintln!("tare-agent: {said}: {ended}");
-        // The other direction waits for frames that nobody would answer.
+        eprintln!("tare-agent: {label}: {ended}");
+        // The other direction would wait for frames whose answers cannot be sent.
         std::process::exit(1);
     });
-    receive(io::stdin().lock(), tap).map_err(told)
+    receive(io::stdin().lock(), tap).map_err(failed)
 }
 
 /// Write each frame that `tap` gives, until one of both fails.
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_within_a_frame_is_an_error() {
+    fn an_end_within_a_frame_is_an_error() {
         assert!(receive([9, 0, 1].as_slice(), &mut Frames::default()).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! The toolbox: found, mounted, and known by what it says of itself.
+//! The toolbox: find it, mount it, and read its description.
 //!
-//! A machine of its own has it as a disk, which is mounted at the first use; a container has it as
-//! its root; a process of the host is told where the tree is, and enters mounts of its own.
+//! A guest has it as a disk, which is mounted at the first use; a container has it as its root; for a
+//! process on the host a variable names the tree, and the process gets private mounts.
 
 use super::guard;
 use crate::contract::Failure;
@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Where a machine of its own has the toolbox.
+/// Where a guest has the toolbox.
 pub const PLACE: &str = "/toolbox";
-/// What tells a process of the host where the toolbox's tree is.
+/// The environment variable with the toolbox's tree, for a process on the host.
 pub const VARIABLE: &str = "TARE_TOOLBOX";
-/// What the toolbox says of itself.
+/// The toolbox's description of itself.
 const ABOUT: &str = "etc/tare/toolbox.json";
-/// The list that only a machine of its own holds.
+/// The list that only a guest's image holds.
 const OWN_MACHINE: &str = "/etc/tare/modules";
 /// The list that only a live image holds, whose toolbox is what it was made with.
 pub const OWN_LIVE: &str = "/etc/tare/drivers";
@@ -60,8 +60,8 @@ static FOUND: OnceLock<Result<Toolbox, String>> = OnceLock::new();
 /// Why this machine has none, where that is known.
 static ABSENT: OnceLock<String> = OnceLock::new();
 
-/// Say why this machine has no toolbox, instead of waiting for one.
-pub fn be_absent(reason: &str) {
+/// Record why this machine has no toolbox, so that it does not wait for one.
+pub fn set_absent(reason: &str) {
     let _ = ABSENT.set(reason.into());
 }
 
@@ -69,8 +69,8 @@ pub fn be_absent(reason: &str) {
 pub fn open() -> Result<&'static Toolbox, Failure> {
     let found = FOUND.get_or_init(|| {
         let toolbox = Toolbox::new(find()?)?;
-        // Begun with the first program, the guard would take its time from what is measured.
-        guard::ear();
+        // Start the guard now: starting it with the first program would add to the measured time.
+        guard::socket();
         Ok(toolbox)
     });
     found.as_ref().map_err(|reason| Failure(reason.clone()))
@@ -86,8 +86,8 @@ pub fn enter_named() -> Result<(), String> {
         return Err(format!("there is no toolbox at {}", tree.display()));
     }
     let place = tree.display();
-    let say = |error: io::Error| format!("the toolbox at {place} cannot be entered: {error}");
-    enter(&tree).map_err(say)
+    let failed = |error: io::Error| format!("the toolbox at {place} cannot be entered: {error}");
+    enter(&tree).map_err(failed)
 }
 
 fn enter(tree: &Path) -> io::Result<()> {
@@ -95,14 +95,14 @@ fn enter(tree: &Path) -> io::Result<()> {
     mount_bind(tree, tree)?;
     let read_only = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
     mount_remount(tree, read_only, "")?;
-    // Not the host's own: there programs would find, and leave, other people's files.
+    // Not the host's folders: programs would find and leave other users' files there.
     let temporary = |name| {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         sys::mount("tmpfs", tree.join(name), "tmpfs", flags, "mode=1777")
     };
     temporary("tmp")?;
     temporary("run")?;
-    furnish(tree, &["proc", "sys", "dev"])?;
+    bind_host_folders(tree, &["proc", "sys", "dev"])?;
     temporary("dev/shm")?;
     if let Some(disk) = scratch::path() {
         mount_bind(disk, tree.join("scratch"))?;
@@ -111,7 +111,7 @@ fn enter(tree: &Path) -> io::Result<()> {
 }
 
 /// Let the programs in `root` see what the machine has at these places.
-fn furnish(root: &Path, names: &[&str]) -> io::Result<()> {
+fn bind_host_folders(root: &Path, names: &[&str]) -> io::Result<()> {
     for name in names {
         mount_bind_recursive(format!("/{name}"), root.join(name))?;
     }
@@ -120,7 +120,7 @@ fn furnish(root: &Path, names: &[&str]) -> io::Result<()> {
 
 /// Let the programs see the machine's own disk, where that was mounted after the toolbox.
 pub fn show_scratch() -> io::Result<()> {
-    furnish(Path::new(PLACE), &["scratch"])
+    bind_host_folders(Path::new(PLACE), &["scratch"])
 }
 
 fn find() -> Result<PathBuf, String> {
@@ -155,15 +155,15 @@ fn mount() -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(5));
     };
     let source = device.display().to_string();
-    let say = |error: io::Error| format!("the toolbox on {source} cannot be mounted: {error}");
-    fs::create_dir_all(PLACE).map_err(say)?;
+    let failed = |error: io::Error| format!("the toolbox on {source} cannot be mounted: {error}");
+    fs::create_dir_all(PLACE).map_err(failed)?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    sys::mount(&source, PLACE, "erofs", flags, "").map_err(say)?;
+    sys::mount(&source, PLACE, "erofs", flags, "").map_err(failed)?;
     let mut names = vec!["proc", "sys", "dev", "tmp", "run"];
     if scratch::path().is_some() {
         names.push("scratch");
     }
-    furnish(Path::new(PLACE), &names).map_err(say)
+    bind_host_folders(Path::new(PLACE), &names).map_err(failed)
 }
 
 /// The first disk, or partition of one, that holds the toolbox.
@@ -254,9 +254,9 @@ impl Toolbox {
              `tare image live --toolbox` makes one with another toolbox"
                 .into()
         } else if of.is_empty() {
-            instead_of(name)
+            hint_for(name)
         } else {
-            "`tare image verify` looks through it".into()
+            "`tare image verify` checks it".into()
         };
         Failure(format!(
             "the toolbox ({kind}) has no program {name}{of}: {instead}"
@@ -277,7 +277,7 @@ impl Toolbox {
 }
 
 /// What to write in a study so that a program is there.
-fn instead_of(name: &str) -> String {
+fn hint_for(name: &str) -> String {
     if let Some((_, program, package)) = ALTERNATIVES.iter().find(|known| known.0 == name) {
         return format!(
             "write `{program}` for it in `argv`, and add it by `toolbox: {{packages: [{package}]}}`"
@@ -289,7 +289,7 @@ fn instead_of(name: &str) -> String {
     let ends = name.rsplit('/').next().unwrap_or(name);
     format!(
         "add the package that has it by `toolbox: {{packages: [PACKAGE]}}` of `workload: command`; \
-         `dpkg -S bin/{ends}` tells which, where it is installed"
+         `dpkg -S bin/{ends}` prints its name on a system that has it"
     )
 }
 
@@ -321,9 +321,9 @@ mod tests {
             reason.contains("fio of the package fio-package: `tare image verify`"),
             "{reason}"
         );
-        for (name, said) in [
-            ("nothing-such", "`dpkg -S bin/nothing-such` tells which"),
-            ("/usr/bin/nothing", "`dpkg -S bin/nothing` tells which"),
+        for (name, hint) in [
+            ("nothing-such", "`dpkg -S bin/nothing-such` prints its name"),
+            ("/usr/bin/nothing", "`dpkg -S bin/nothing` prints its name"),
             (
                 "awk",
                 "write `mawk` for it in `argv`, and add it by `toolbox: {packages: [mawk]}`",
@@ -331,7 +331,7 @@ mod tests {
             ("/opt/mine/run", "`toolbox: {files: {/opt/mine/run: FILE}}`"),
         ] {
             let Failure(reason) = toolbox.program(name).unwrap_err();
-            assert!(reason.contains(said), "{reason}");
+            assert!(reason.contains(hint), "{reason}");
         }
         assert_eq!(toolbox.program("/status").unwrap(), "/status");
     }

@@ -12,9 +12,9 @@ const OPERATIONS: u64 = 1 << 20;
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Params {
-    /// One per CPU given, unless told.
+    /// Default: one per CPU given.
     threads: Option<usize>,
-    /// End by itself after so long; else only when stopped.
+    /// Stop after this time; default: only when stopped.
     seconds: Option<f64>,
 }
 
@@ -70,7 +70,7 @@ mod tests {
     fn runs_until_stopped() {
         let collected = Collected::default();
         let result = std::thread::scope(|scope| {
-            let load = scope.spawn(|| collected.carry_out(run, &json!({}), &[]));
+            let load = scope.spawn(|| collected.run(run, &json!({}), &[]));
             std::thread::sleep(std::time::Duration::from_millis(50));
             assert!(!load.is_finished());
             collected.stop();

@@ -20,9 +20,9 @@ const SHARE: u64 = 4;
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Params {
-    /// Each has a file of its own; one unless told.
+    /// Each has its own file. Default: 1.
     threads: Option<usize>,
-    /// End by itself after so long; else only when stopped.
+    /// Stop after this time; default: only when stopped.
     seconds: Option<f64>,
     /// The size of each file; 0 or nothing: 64 MiB.
     file_bytes: u64,
@@ -121,7 +121,7 @@ mod tests {
     use crate::workloads::testing::run_with;
 
     #[test]
-    fn without_a_disk_it_says_what_is_missing() {
+    fn without_a_disk_the_error_names_what_is_missing() {
         if scratch::path().is_none() {
             let (result, _) = run_with(run, &json!({"seconds": 0.05}), &[]);
             let reason = result["error"].as_str().unwrap_or_default();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_can_be_read_again() {
+    fn written_pieces_can_be_read() {
         let folder =
             std::env::temp_dir().join(format!("tare-disk-load-test-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

@@ -3,7 +3,7 @@
 //! The agent makes a folder for them, lets the kernel forget its caches before it measures, watches
 //! the disk meanwhile, and hands over what they wrote.
 
-use super::filebench::{forget_caches, room, Folder};
+use super::filebench::{forget_caches, free_space, Folder};
 use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
 use crate::measure::disk::Witness;
@@ -23,7 +23,7 @@ const FOLDER: &str = "tare-files";
 /// fio's histograms are long, and are read here.
 const KEPT: usize = 16 << 20;
 /// A message must hold what is left.
-const TOLD: usize = 128 << 10;
+const MOST_OUTPUT: usize = 128 << 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,36 +46,36 @@ struct Params {
     times_memory: f64,
 }
 
-/// What a program did, and what the disk did meanwhile.
+/// The outcome of a program, and the result with the disk's activity.
 struct Done {
     outcome: Outcome,
-    told: Value,
+    result: Value,
 }
 
 pub fn fio(context: &Context) -> Result<Value, Failure> {
     let done = run(context)?;
     let text = String::from_utf8_lossy(&done.outcome.output);
-    // Warnings may stand before it.
+    // Warnings may precede it.
     let start = text.find('{').unwrap_or(0);
-    let mut said: Value = serde_json::from_str(&text[start..])
+    let mut report: Value = serde_json::from_str(&text[start..])
         .map_err(|error| format!("what fio wrote is not JSON: {error}"))?;
-    let bins = take_bins(&mut said);
+    let bins = take_bins(&mut report);
     Table::new()
         .u64s("direction", bins.iter().map(|bin| bin.0))
         .u64s("latency_ns", bins.iter().map(|bin| bin.1))
         .u64s("count", bins.iter().map(|bin| bin.2))
         .send(context.sink, "operations");
-    let mut told = done.told;
-    told["fio"] = said;
-    Ok(told)
+    let mut result = done.result;
+    result["fio"] = report;
+    Ok(result)
 }
 
 pub fn bonnie(context: &Context) -> Result<Value, Failure> {
     let done = run(context)?;
     let text = String::from_utf8_lossy(&done.outcome.output);
-    let mut told = done.told;
-    told["output"] = text[text.len().saturating_sub(TOLD)..].into();
-    Ok(told)
+    let mut result = done.result;
+    result["output"] = text[text.len().saturating_sub(MOST_OUTPUT)..].into();
+    Ok(result)
 }
 
 fn run(context: &Context) -> Result<Done, Failure> {
@@ -99,14 +99,14 @@ fn run(context: &Context) -> Result<Done, Failure> {
         )));
     }
     for argv in &params.prepare {
-        carry_out(context, toolbox, argv, &params, &scratch)?;
+        run_program(context, toolbox, argv, &params, &scratch)?;
     }
     let dropped = forget_caches(folder.path(), files(folder.path()))
         .map_err(|error| format!("the files cannot be brought to the disk: {error}"))?;
     context.sink.barrier()?;
     let witness = Witness::begin(&scratch);
-    let outcome = carry_out(context, toolbox, &params.argv, &params, &scratch)?;
-    let told = json!({
+    let outcome = run_program(context, toolbox, &params.argv, &params, &scratch)?;
+    let result = json!({
         "disk": witness.end(),
         "wall_s": outcome.wall_s,
         "file_set_bytes": params.bytes,
@@ -116,11 +116,11 @@ fn run(context: &Context) -> Result<Done, Failure> {
         "toolbox": toolbox.identity(),
         "warnings": warnings(&params),
     });
-    Ok(Done { outcome, told })
+    Ok(Done { outcome, result })
 }
 
-/// Run a program to its end; when it fails for want of room, say so first.
-fn carry_out(
+/// Run a program to its end; if it fails because the disk is full, the error starts with that.
+fn run_program(
     context: &Context,
     toolbox: &Toolbox,
     argv: &[String],
@@ -137,7 +137,7 @@ fn carry_out(
         match reason.contains("No space left") {
             true => Failure(format!(
                 "the machine's disk is full{}: {reason}",
-                room(scratch)
+                free_space(scratch)
             )),
             false => Failure(reason),
         }
@@ -169,9 +169,9 @@ fn warnings(params: &Params) -> Vec<String> {
 }
 
 /// Take the histograms of fio's `json+` out of its report: (0 read, 1 write, 2 sync; ns; count).
-fn take_bins(said: &mut Value) -> Vec<(u64, u64, u64)> {
+fn take_bins(report: &mut Value) -> Vec<(u64, u64, u64)> {
     let mut taken = Vec::new();
-    let Some(jobs) = said.get_mut("jobs").and_then(Value::as_array_mut) else {
+    let Some(jobs) = report.get_mut("jobs").and_then(Value::as_array_mut) else {
         return taken;
     };
     for job in jobs {
@@ -207,13 +207,13 @@ mod tests {
 
     #[test]
     fn histograms_are_taken_out_of_the_report() {
-        let mut said = json!({"jobs": [{
+        let mut report = json!({"jobs": [{
             "read": {"clat_ns": {"mean": 5, "bins": {"100": 2, "20": 1}}, "lat_ns": {"bins": {"9": 9}}},
             "sync": {"lat_ns": {"bins": {"7": 3}}},
         }]});
-        assert_eq!(take_bins(&mut said), [(0, 20, 1), (0, 100, 2), (2, 7, 3)]);
+        assert_eq!(take_bins(&mut report), [(0, 20, 1), (0, 100, 2), (2, 7, 3)]);
         assert_eq!(
-            said["jobs"][0]["read"],
+            report["jobs"][0]["read"],
             json!({"clat_ns": {"mean": 5}, "lat_ns": {}})
         );
     }
@@ -237,13 +237,13 @@ mod tests {
     proptest! {
         #[test]
         fn no_report_makes_the_reader_fail(key in "jobs|read|bins", value in -5i64..5, text in "\\PC{0,8}") {
-            for mut said in [
+            for mut report in [
                 json!({"jobs": [{&key: {"clat_ns": {"bins": {&text: value}}}}]}),
                 json!({"jobs": {&key: value}}),
                 json!([value]),
                 json!({"jobs": [value, {"read": [value]}, {"read": {"clat_ns": text}}]}),
             ] {
-                let _ = take_bins(&mut said);
+                let _ = take_bins(&mut report);
             }
         }
     }

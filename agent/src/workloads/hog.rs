@@ -1,11 +1,11 @@
-//! `hog`: take a CPU away for a known time again and again, and log when: the known disturbance that
-//! the host's side is validated with.
+//! `hog`: take a CPU away for a known time, periodically, and log when. The host's measurements are
+//! validated with this known disturbance.
 //!
-//! The hog itself sets no timer: a thread elsewhere wakes it. Setting a timer lets whatever the CPU
-//! itself runs on take it at just that moment, which no log of the hog's could tell.
+//! The hog itself sets no timer: a thread on another CPU, the clock, wakes it. Setting a timer would let
+//! the hypervisor take the CPU at that very moment, which the hog's log could not show.
 //!
-//! The hog's stamps lie within what it takes: the CPU is not the subject's while the kernel switches
-//! to the hog and back either. So that thread also reads what the kernel charged the hog for each run.
+//! The hog takes the CPU for longer than its timestamps show: the kernel also needs time to switch to it
+//! and back. The clock therefore also reads the CPU time that the kernel charged for each run.
 
 use crate::contract::{Context, Failure};
 use crate::measure::clock::{monotonic_ns, sleep_until};
@@ -20,15 +20,15 @@ use std::thread::Thread;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Params {
-    /// From one beginning to the next.
+    /// The time between the starts of two runs.
     period_ns: u64,
-    /// How long it runs each time.
+    /// The length of a run.
     length_ns: u64,
-    /// How often; it may be stopped before.
+    /// The number of runs, if it is not stopped before.
     count: u64,
     /// SCHED_FIFO priority.
     priority: i32,
-    /// The CPU that is taken away, where only the hog is to run there and not its clock too.
+    /// The CPU to take away, if only the hog and not its clock shall run there.
     cpu: Option<usize>,
 }
 
@@ -44,49 +44,49 @@ impl Default for Params {
     }
 }
 
-/// First and last stamp of one run.
+/// First and last timestamp of one run.
 #[derive(Clone, Copy, Default)]
 struct Run {
     begin: u64,
     end: u64,
 }
 
-/// What the clock asks of the hog.
+/// What the clock and the hog share.
 #[derive(Default)]
-struct Order {
-    /// Runs asked for so far.
+struct Control {
+    /// Runs requested so far.
     runs: AtomicU64,
     /// Runs that have ended so far.
     ended: AtomicU64,
     /// The hog's thread.
     thread: AtomicI32,
-    /// The hog waits, on its CPU and with its priority.
+    /// Whether the hog waits on its CPU, with its priority.
     settled: AtomicBool,
     over: AtomicBool,
 }
 
 /// What the hog did.
-struct Obeyed {
+struct HogResult {
     runs: Vec<Run>,
     policy: &'static str,
     warnings: Vec<String>,
 }
 
-/// What the clock saw: stamps around everything, and beginnings that had passed before their time.
-struct Commanded {
+/// What the clock recorded: anchors around all runs, and start times that had passed already.
+struct ClockResult {
     anchors: (tsc::Anchor, tsc::Anchor),
     missed: u64,
     /// What the kernel had charged the hog before the first run, and after each.
     charged_ns: Vec<u64>,
-    /// Each of these was read when the hog had ended all the runs asked for before.
+    /// Whether the hog had ended all requested runs at each of these readings.
     between_runs: bool,
 }
 
-/// Periods that the hog stays asleep after its last run, so that its end disturbs nobody who
-/// measures a little longer than it runs.
+/// Periods for which the hog sleeps after its last run, so that its end does not disturb a measurement
+/// that takes a little longer.
 const QUIET_PERIODS: u64 = 4;
 
-/// How long the hog may take to get its CPU; what is wrong with it shows in its own error then.
+/// How long the hog may take to get its CPU; after that its own error shows what is wrong.
 const SETTLING_NS: u64 = 2_000_000_000;
 
 pub fn run(context: &Context) -> Result<Value, Failure> {
@@ -105,45 +105,45 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         "period_ns: at most 1000 s",
     )?;
     let quiet = realtime::quiet();
-    let order = Order::default();
-    let (commanded, obeyed) = std::thread::scope(|scope| {
-        let (params, order) = (&params, &order);
+    let control = Control::default();
+    let (clock_result, hog_result) = std::thread::scope(|scope| {
+        let (params, control) = (&params, &control);
         let hog = std::thread::Builder::new()
             .name("tare-hog".into())
             .spawn_scoped(scope, move || {
                 let cpus = params.cpu.map_or(context.cpus.to_vec(), |cpu| vec![cpu]);
-                obey(&cpus, params, order)
+                run_hog(&cpus, params, control)
             })?;
         let awake = hog.thread().clone();
         let clock = std::thread::Builder::new()
             .name("tare-hog-clock".into())
-            .spawn_scoped(scope, move || command(context, params, order, &awake))?;
-        let commanded = clock
+            .spawn_scoped(scope, move || run_clock(context, params, control, &awake))?;
+        let clock_result = clock
             .join()
             .map_err(|_| Failure("the hog's clock panicked".into()))?;
-        order.over.store(true, Ordering::SeqCst);
+        control.over.store(true, Ordering::SeqCst);
         hog.thread().unpark();
-        let obeyed = hog
+        let hog_result = hog
             .join()
             .map_err(|_| Failure("the hog panicked".into()))??;
-        Ok::<_, Failure>((commanded?, obeyed))
+        Ok::<_, Failure>((clock_result?, hog_result))
     })?;
-    report(context, &params, commanded, obeyed, quiet.warnings)
+    report(context, &params, clock_result, hog_result, quiet.warnings)
 }
 
-/// The hog: run whenever a run is asked for.
-fn obey(cpus: &[usize], params: &Params, order: &Order) -> Result<Obeyed, Failure> {
+/// The hog: run whenever a run is requested.
+fn run_hog(cpus: &[usize], params: &Params, control: &Control) -> Result<HogResult, Failure> {
     let mut warnings = Vec::new();
     let policy = realtime::settle(cpus, params.priority, &mut warnings)?;
     let length = (params.length_ns as f64 * 1e-9 * tsc::calibrate()?) as u64;
     let mut runs = prefault::touched(params.count as usize, Run::default());
     runs.clear();
-    order.thread.store(sys::thread_id(), Ordering::SeqCst);
-    order.settled.store(true, Ordering::SeqCst);
+    control.thread.store(sys::thread_id(), Ordering::SeqCst);
+    control.settled.store(true, Ordering::SeqCst);
     loop {
-        while order.runs.load(Ordering::SeqCst) <= runs.len() as u64 {
-            if order.over.load(Ordering::SeqCst) {
-                return Ok(Obeyed {
+        while control.runs.load(Ordering::SeqCst) <= runs.len() as u64 {
+            if control.over.load(Ordering::SeqCst) {
+                return Ok(HogResult {
                     runs,
                     policy,
                     warnings,
@@ -157,21 +157,21 @@ fn obey(cpus: &[usize], params: &Params, order: &Order) -> Result<Obeyed, Failur
             end = tsc::read();
         }
         runs.push(Run { begin, end });
-        order.ended.store(runs.len() as u64, Ordering::SeqCst);
+        control.ended.store(runs.len() as u64, Ordering::SeqCst);
     }
 }
 
-/// The clock: ask for a run at every period, from another CPU where there is one.
-fn command(
+/// The clock: request a run every period, from another CPU if there is one.
+fn run_clock(
     context: &Context,
     params: &Params,
-    order: &Order,
+    control: &Control,
     hog: &Thread,
-) -> Result<Commanded, Failure> {
+) -> Result<ClockResult, Failure> {
     let _aside = realtime::Aside::step(params.cpu.as_slice());
     realtime::settle(&[], params.priority, &mut Vec::new())?;
     let settling = monotonic_ns() + SETTLING_NS;
-    while !order.settled.load(Ordering::SeqCst) && monotonic_ns() < settling {
+    while !control.settled.load(Ordering::SeqCst) && monotonic_ns() < settling {
         sleep_until(monotonic_ns() + 1_000_000);
     }
     context.sink.barrier()?;
@@ -179,8 +179,8 @@ fn command(
     let mut missed = 0;
     let mut charged = prefault::touched(params.count as usize + 1, 0u64);
     charged.clear();
-    let account = || witness::cpu_time_ns(order.thread.load(Ordering::SeqCst));
-    let idle = || order.ended.load(Ordering::SeqCst) == order.runs.load(Ordering::SeqCst);
+    let account = || witness::cpu_time_ns(control.thread.load(Ordering::SeqCst));
+    let idle = || control.ended.load(Ordering::SeqCst) == control.runs.load(Ordering::SeqCst);
     let mut between_runs = true;
     let mut next = monotonic_ns() + params.period_ns;
     for asked in 1..=params.count {
@@ -190,7 +190,7 @@ fn command(
         }
         between_runs &= idle();
         charged.extend(account());
-        order.runs.store(asked, Ordering::SeqCst);
+        control.runs.store(asked, Ordering::SeqCst);
         hog.unpark();
         next += params.period_ns;
         let now = monotonic_ns();
@@ -207,7 +207,7 @@ fn command(
     }
     between_runs &= idle();
     charged.extend(account());
-    Ok(Commanded {
+    Ok(ClockResult {
         anchors: (start, tsc::Anchor::take()),
         missed,
         charged_ns: charged,
@@ -218,12 +218,12 @@ fn command(
 fn report(
     context: &Context,
     params: &Params,
-    commanded: Commanded,
-    obeyed: Obeyed,
+    clock_result: ClockResult,
+    hog_result: HogResult,
     mut warnings: Vec<String>,
 ) -> Result<Value, Failure> {
-    warnings.extend(obeyed.warnings);
-    let (start, end) = &commanded.anchors;
+    warnings.extend(hog_result.warnings);
+    let (start, end) = &clock_result.anchors;
     let hz = start.hz_until(end);
     if !(hz.is_finite() && hz > 0.0) {
         return Err(Failure(
@@ -232,18 +232,21 @@ fn report(
     }
     let ns = |ticks: u64| ticks as f64 / hz * 1e9;
     let raw = |stamp: u64| start.raw_ns + ns(stamp.wrapping_sub(start.ticks)).round() as u64;
-    let total: f64 = obeyed
+    let total: f64 = hog_result
         .runs
         .iter()
         .map(|run| ns(run.end.wrapping_sub(run.begin)))
         .sum();
     let mut table = Table::new()
-        .u64s("begin_ns", obeyed.runs.iter().map(|run| raw(run.begin)))
-        .u64s("end_ns", obeyed.runs.iter().map(|run| raw(run.end)));
-    // A run that was asked for before the last had ended, or an account that is not kept, leaves
-    // nothing to tell one run's charge from another's.
-    let charged = &commanded.charged_ns;
-    if charged.len() == obeyed.runs.len() + 1 && commanded.missed == 0 && commanded.between_runs {
+        .u64s("begin_ns", hog_result.runs.iter().map(|run| raw(run.begin)))
+        .u64s("end_ns", hog_result.runs.iter().map(|run| raw(run.end)));
+    // If a run was requested before the previous one had ended, or the kernel does not account CPU
+    // time, the charges of the runs cannot be separated.
+    let charged = &clock_result.charged_ns;
+    if charged.len() == hog_result.runs.len() + 1
+        && clock_result.missed == 0
+        && clock_result.between_runs
+    {
         table = table.u64s(
             "charged_ns",
             charged.windows(2).map(|pair| pair[1] - pair[0]),
@@ -251,13 +254,13 @@ fn report(
     }
     table.send(context.sink, "runs");
     Ok(json!({
-        "runs": obeyed.runs.len(),
-        "missed": commanded.missed,
+        "runs": hog_result.runs.len(),
+        "missed": clock_result.missed,
         "total_s": total * 1e-9,
         "period_s": params.period_ns as f64 * 1e-9,
         "length_s": params.length_ns as f64 * 1e-9,
         "clock_error_ns": ns(start.width.max(end.width)) / 2.0,
-        "policy": obeyed.policy,
+        "policy": hog_result.policy,
         "warnings": warnings,
     }))
 }
@@ -268,7 +271,7 @@ mod tests {
     use crate::workloads::testing::run_with;
 
     #[test]
-    fn runs_as_often_and_as_long_as_told() {
+    fn runs_as_often_and_as_long_as_requested() {
         let (result, collected) = run_with(
             run,
             &json!({"period_ns": 4_000_000, "length_ns": 500_000, "count": 5}),
@@ -281,7 +284,7 @@ mod tests {
             assert!(end - begin >= 499_000, "{begin} {end}");
         }
         assert!(begins.windows(2).all(|pair| pair[1] > pair[0]));
-        // On a busy computer the hog may start a run after the next was due; there is no column then.
+        // On a busy computer a run may start after the next one was due; then there is no such column.
         if series[0]
             .columns
             .iter()

@@ -1,4 +1,4 @@
-//! What the endless loads share: threads that work in batches until the host says stop.
+//! What the endless loads share: threads that work in batches until the host stops them.
 
 use crate::contract::{Context, Failure};
 use crate::measure::{scheduling, tsc};

@@ -1,5 +1,5 @@
 //! `memory-load`: endless copying of a block larger than all caches together (a neighbour that
-//! fills the memory bus; the seeds copied 9 MB on a machine with 8 MB of cache).
+//! fills the memory bus; fayyad2013 copied 9 MB on a machine with 8 MB of cache).
 
 use super::load;
 use crate::contract::{Context, Failure};
@@ -7,7 +7,7 @@ use crate::measure::{machine, params, prefault};
 use serde::Deserialize;
 use serde_json::{json, Value};
 
-/// The seeds' 9 MB against 8 MB.
+/// The ratio of fayyad2013: 9 MB to 8 MB of cache.
 const BEYOND_CACHES: f64 = 9.0 / 8.0;
 /// Where the machine does not show its caches.
 const UNKNOWN_CACHES: u64 = 32 << 20;
@@ -64,7 +64,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     }))
 }
 
-/// The block each thread copies, in bytes, and what to say when it is not what it should be.
+/// The block each thread copies, in bytes, and warnings if it differs from the default.
 fn block(params: &Params, caches: Option<u64>, memory: u64, threads: u64) -> (u64, Vec<String>) {
     let mut warnings = Vec::new();
     let wanted = if params.block_bytes > 0 {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn stays_within_its_share_and_says_so() {
+    fn stays_within_its_share_with_a_warning() {
         let (size, warnings) = block(&Params::default(), Some(480 << 20), 256 << 20, 2);
         assert!(size * 4 <= (256 << 20) * 2 / 5 && size > 20 << 20, "{size}");
         assert!(warnings[0].contains("KiB"));

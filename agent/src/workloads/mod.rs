@@ -25,7 +25,7 @@ pub mod wakeup;
 
 use crate::contract::Run;
 
-/// The workloads this agent can carry out.
+/// The workloads that this agent can run.
 pub const ALL: &[(&str, Run)] = &[
     ("account", account::run),
     ("assignment", bytemark::ASSIGNMENT),

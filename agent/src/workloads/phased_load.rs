@@ -1,9 +1,9 @@
-//! `phased-load`: several loads one after another, with quiet gaps between, so that a subject's
-//! answer to each can be seen in one course (figure 9 of seed 002).
+//! `phased-load`: several loads one after another, with quiet gaps between, so that one time series
+//! shows a subject's response to each (figure 9 of hwang2013).
 
 use crate::contract::{Context, Failure, Run, Sink};
 use crate::measure::params;
-use crate::workloads::net::{Meeting, Partner};
+use crate::workloads::net::{Partner, Rendezvous};
 use crate::workloads::{cpu_load, disk_load, memory_load};
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -38,18 +38,18 @@ struct Params {
     caches_bytes: Option<u64>,
     /// Where a network load meets its partner.
     #[serde(default)]
-    at: Option<Meeting>,
+    at: Option<Rendezvous>,
 }
 
 /// What one phase does.
 #[derive(Clone, Copy)]
 enum Load {
     Alone(Run),
-    /// With the partner that was met before the start.
+    /// With the partner that connected before the start.
     WithPartner,
 }
 
-/// A sink for the loads within: they neither wait nor report, but say when they are prepared.
+/// A sink for the inner loads: they neither wait nor report, but it notes when they are prepared.
 #[derive(Default)]
 struct Within {
     prepared: OnceLock<Instant>,
@@ -91,7 +91,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let partner = partner(&params, context.stop)?;
     context.sink.barrier()?;
     let start = Instant::now();
-    let mut told = Vec::new();
+    let mut phases = Vec::new();
     for (number, (name, load)) in chosen.iter().enumerate() {
         let begin = params.gap_s + number as f64 * (params.phase_s + params.gap_s);
         if !sleep_until(start, begin, context.stop) {
@@ -99,39 +99,41 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         }
         let began = start.elapsed().as_secs_f64();
         let result = match (load, &partner) {
-            (Load::Alone(run), _) => phase(context, *run, &given(name, &params), params.phase_s),
+            (Load::Alone(run), _) => {
+                phase(context, *run, &params_of(name, &params), params.phase_s)
+            }
             (Load::WithPartner, Some(partner)) => partner.load(context.stop, Some(params.phase_s)),
             (Load::WithPartner, None) => Err(Failure("there is no partner".into())),
         }
         .map_err(|failure| Failure(format!("{name}: {}", failure.0)))?;
-        told.push(json!({
+        phases.push(json!({
             "name": name,
             "begin_s": began,
             "end_s": start.elapsed().as_secs_f64(),
             "result": result,
         }));
     }
-    // The last one's quiet lasts until whoever is measured has ended.
+    // The gap after the last phase lasts until the subject's measurement has ended.
     while !context.stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
     }
     let mut warnings = Vec::new();
-    if told.len() < chosen.len() {
+    if phases.len() < chosen.len() {
         warnings.push(format!(
             "only {} of {} phases had begun when it was stopped",
-            told.len(),
+            phases.len(),
             chosen.len()
         ));
     }
     Ok(json!({
         "seconds": start.elapsed().as_secs_f64(),
-        "phases": told,
+        "phases": phases,
         "asked": chosen.len(),
         "warnings": warnings,
     }))
 }
 
-/// Meet the partner, where any phase needs one, before anybody's start.
+/// Wait for the partner before the start, if any phase needs one.
 fn partner(params: &Params, stop: &AtomicBool) -> Result<Option<Partner>, Failure> {
     if !params.phases.iter().any(|name| name == NETWORK) {
         return Ok(None);
@@ -140,10 +142,10 @@ fn partner(params: &Params, stop: &AtomicBool) -> Result<Option<Partner>, Failur
         .at
         .as_ref()
         .ok_or("net-load: at: where is its partner to be met?")?;
-    at.meet(&at.listen()?, stop).map(Some)
+    at.accept_partner(&at.listen()?, stop).map(Some)
 }
 
-fn given(name: &str, params: &Params) -> Value {
+fn params_of(name: &str, params: &Params) -> Value {
     if name != "memory-load" {
         return json!({});
     }
@@ -191,10 +193,10 @@ mod tests {
     use super::*;
     use crate::workloads::testing::{run_with, Collected};
 
-    fn carried_out(params: &Value, for_ms: u64) -> Value {
+    fn run_for(params: &Value, for_ms: u64) -> Value {
         let collected = Collected::default();
         std::thread::scope(|scope| {
-            let load = scope.spawn(|| collected.carry_out(run, params, &[]));
+            let load = scope.spawn(|| collected.run(run, params, &[]));
             std::thread::sleep(Duration::from_millis(for_ms));
             collected.stop();
             load.join().unwrap()
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn loads_take_turns_with_quiet_between() {
-        let result = carried_out(
+        let result = run_for(
             &json!({"phases": ["cpu-load", "cpu-load"], "phase_s": 0.2, "gap_s": 0.05}),
             2000,
         );
@@ -218,8 +220,8 @@ mod tests {
     }
 
     #[test]
-    fn an_early_end_tells_only_what_was_done() {
-        let result = carried_out(
+    fn an_early_end_reports_only_the_phases_that_ran() {
+        let result = run_for(
             &json!({"phases": ["cpu-load", "cpu-load"], "phase_s": 30, "gap_s": 0}),
             200,
         );
@@ -242,12 +244,12 @@ mod tests {
         });
         let partner = Collected::default();
         let result = std::thread::scope(|scope| {
-            scope.spawn(|| partner.carry_out(crate::workloads::net::run_echo, &echo, &[]));
-            carried_out(&phases, 1500)
+            scope.spawn(|| partner.run(crate::workloads::net::run_echo, &echo, &[]));
+            run_for(&phases, 1500)
         });
-        let told = result["phases"].as_array().unwrap();
-        assert_eq!(told.len(), 3, "{result}");
-        for phase in [&told[0], &told[2]] {
+        let phases = result["phases"].as_array().unwrap();
+        assert_eq!(phases.len(), 3, "{result}");
+        for phase in [&phases[0], &phases[2]] {
             assert!(phase["result"]["bytes"].as_u64().unwrap() > 0, "{result}");
         }
     }

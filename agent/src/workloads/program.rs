@@ -103,7 +103,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     };
     job.require_programs()?;
     for step in &params.prepare {
-        job.carry_out(step)?;
+        job.run_step(step)?;
     }
     job.make_ready()?;
     context.sink.barrier()?;
@@ -169,7 +169,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn carry_out(&self, step: &Step) -> Result<Outcome, Failure> {
+    fn run_step(&self, step: &Step) -> Result<Outcome, Failure> {
         let program = Program {
             argv: step.argv.clone(),
             env: step.env.clone(),
@@ -192,7 +192,7 @@ impl Job<'_> {
     fn make_ready(&self) -> Result<(), Failure> {
         self.clean()?;
         for step in &self.params.before {
-            self.carry_out(step)?;
+            self.run_step(step)?;
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Job<'_> {
         let mut times = Times::default();
         let mut last = None;
         for step in &self.params.steps {
-            let outcome = self.carry_out(step)?;
+            let outcome = self.run_step(step)?;
             times.wall_s += outcome.wall_s;
             times.user_s += outcome.usage.user_s;
             times.system_s += outcome.usage.system_s;
@@ -229,7 +229,7 @@ impl Job<'_> {
 
     /// Check every file; what does not fit fails the workload.
     fn check(&self) -> Result<Value, Failure> {
-        let mut told = Vec::new();
+        let mut checked = Vec::new();
         for check in &self.params.checks {
             let (bytes, digest) = self.digest(&check.path)?;
             if bytes < check.least_bytes as u64 {
@@ -249,22 +249,22 @@ impl Job<'_> {
                     check.path
                 )));
             }
-            told.push(json!({
+            checked.push(json!({
                 "path": check.path, "bytes": bytes, "sha256": digest,
                 "verified": wanted.is_some(),
             }));
         }
-        Ok(Value::Array(told))
+        Ok(Value::Array(checked))
     }
 
     fn digest(&self, path: &str) -> Result<(u64, String), Failure> {
-        let say = |error: std::io::Error| Failure(format!("{path} was not written: {error}"));
-        let mut file = File::open(self.toolbox.outside(path)).map_err(say)?;
+        let failed = |error: std::io::Error| Failure(format!("{path} was not written: {error}"));
+        let mut file = File::open(self.toolbox.outside(path)).map_err(failed)?;
         let mut digest = Sha256::new();
         let mut buffer = vec![0; 256 << 10];
         let mut bytes = 0;
         loop {
-            let count = file.read(&mut buffer).map_err(say)?;
+            let count = file.read(&mut buffer).map_err(failed)?;
             if count == 0 {
                 break;
             }

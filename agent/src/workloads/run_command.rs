@@ -1,4 +1,4 @@
-//! A workload carried out by hand, without a host.
+//! `tare-agent run`: run one workload without a host.
 
 use super::{find, ALL};
 use crate::contract::{Context, Failure, Sink};
@@ -37,15 +37,15 @@ impl Sink for Collector {
     }
 }
 
-/// What `run` is to do.
-struct Orders {
+/// The arguments of `run`.
+struct Arguments {
     name: String,
     params: Json,
     cpus: Vec<usize>,
     directory: Option<String>,
 }
 
-fn parse(mut parser: Parser) -> Result<Orders, Error> {
+fn parse(mut parser: Parser) -> Result<Arguments, Error> {
     let mut params = json!({});
     let (mut name, mut cpus, mut directory) = (None, Vec::new(), None);
     while let Some(argument) = parser.next()? {
@@ -60,7 +60,7 @@ fn parse(mut parser: Parser) -> Result<Orders, Error> {
             Short(_) | Long(_) => return Err(argument.unexpected()),
         }
     }
-    Ok(Orders {
+    Ok(Arguments {
         name: name.ok_or("which workload? name it after run")?,
         params,
         cpus,
@@ -68,24 +68,24 @@ fn parse(mut parser: Parser) -> Result<Orders, Error> {
     })
 }
 
-/// Carry out `run`, and print the result.
+/// Run the workload, and print the result.
 pub fn run(parser: Parser) -> Result<(), Error> {
-    let orders = parse(parser)?;
-    let run = find(&orders.name).ok_or_else(|| {
+    let arguments = parse(parser)?;
+    let run = find(&arguments.name).ok_or_else(|| {
         let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
-        let (name, known) = (&orders.name, known.join(", "));
+        let (name, known) = (&arguments.name, known.join(", "));
         format!("no workload '{name}'; there are: {known}")
     })?;
-    let cpus = &orders.cpus;
+    let cpus = &arguments.cpus;
     if !cpus.is_empty() {
         sys::set_affinity(0, cpus).map_err(|error| format!("CPUs {cpus:?}: {error}"))?;
     }
     let collector = Collector {
-        directory: orders.directory,
+        directory: arguments.directory,
         series: Mutex::new(Vec::new()),
     };
     let context = Context {
-        params: &orders.params,
+        params: &arguments.params,
         cpus,
         stop: &AtomicBool::new(false),
         sink: &collector,

@@ -74,7 +74,7 @@ impl Collected {
     }
 
     /// Carry the workload out; a failure becomes `{"error": reason}`.
-    pub fn carry_out(&self, run: Run, params: &Value, cpus: &[usize]) -> Value {
+    pub fn run(&self, run: Run, params: &Value, cpus: &[usize]) -> Value {
         let context = Context {
             params,
             cpus,
@@ -107,6 +107,6 @@ impl Sink for Collected {
 /// Carry a workload out with a fresh sink.
 pub fn run_with(run: Run, params: &Value, cpus: &[usize]) -> (Value, Collected) {
     let collected = Collected::default();
-    let result = collected.carry_out(run, params, cpus);
+    let result = collected.run(run, params, cpus);
     (result, collected)
 }

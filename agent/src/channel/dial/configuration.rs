@@ -1,5 +1,5 @@
-//! The configuration that says where to dial, or on which serial port to speak: JSON, by itself or on
-//! an ISO 9660 image with the label TARE-CFG, which may be a CD or a disk.
+//! The configuration that names the host to dial, or the serial port to serve on: JSON in a file or on
+//! an ISO 9660 image with the label TARE-CFG, on a CD or a disk.
 
 use crate::tools::pinned::digest;
 use serde_json::Value;
@@ -16,27 +16,27 @@ const SECTOR: u64 = 2048;
 const DESCRIPTOR: u64 = 16;
 const MOST: u64 = 1 << 16;
 
-/// The way to the host, and what opens the door.
+/// How to reach the host, and the key that authenticates the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
     pub way: Way,
     pub key: String,
-    /// What the network interface is to be; `None`: what DHCP says.
-    pub network: Option<Stated>,
-    /// Whether the machine starts anew when the host is done with it, and does not switch itself off.
+    /// The network interface's address; `None`: use DHCP.
+    pub network: Option<StaticAddress>,
+    /// Whether the machine reboots when the host ends the session, instead of powering off.
     pub again: bool,
-    /// The empty disk that the host has given it, which is to be formatted.
-    pub scratch: Option<Blank>,
-    /// Whether workloads go over the network that it dials over, of which the proof is to tell then.
+    /// The empty disk that the host has attached, which is to be formatted.
+    pub scratch: Option<EmptyDisk>,
+    /// Whether workloads use the network of the connection to the host; the proof describes it then.
     pub given: bool,
 }
 
 /// A disk that a host made for this machine alone, with nothing on it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Blank {
-    /// Its size, by which it is known.
+pub struct EmptyDisk {
+    /// Its size, which identifies it.
     pub bytes: u64,
-    /// What `mkfs.ext4` is told beside the device.
+    /// The arguments of `mkfs.ext4`, without the device.
     pub format: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ pub enum Way {
     Serial(PathBuf),
 }
 
-/// Where the host listens, and how it is known.
+/// Where the host listens, and how it is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Host {
     pub callback: SocketAddr,
@@ -59,40 +59,43 @@ pub struct Host {
 
 /// An interface's address as the configuration states it, in place of DHCP.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stated {
+pub struct StaticAddress {
     pub address: Ipv4Addr,
     pub prefix: u8,
     pub gateway: Option<Ipv4Addr>,
 }
 
 impl Configuration {
-    /// Read it from JSON. No error quotes what was read, for the key is in it.
+    /// Read it from JSON. No error quotes the text, because it contains the key.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(text).map_err(|_| "it is no JSON")?;
-        let word = |name: &str| value[name].as_str().ok_or(format!("'{name}' is missing"));
+        let value: Value = serde_json::from_slice(text).map_err(|_| "it is not JSON")?;
+        let string = |name: &str| value[name].as_str().ok_or(format!("'{name}' is missing"));
         if value["version"] != 1 {
-            return Err("it is of another version".into());
+            return Err("it has another version".into());
         }
-        let key = word("key")?.to_string();
+        let key = string("key")?.to_string();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err("'key' is no hexadecimal number".into());
+            return Err("'key' is not a hexadecimal number".into());
         }
         let way = match value["serial"].as_str() {
             Some(port) => Way::Serial(serial(port)?),
             None => Way::Dial(Host {
-                callback: word("callback")?
+                callback: string("callback")?
                     .parse()
                     .map_err(|_| "'callback' is not ADDRESS:PORT")?,
-                certificate: digest(word("certificate")?).ok_or("'certificate' is no SHA-256")?,
+                certificate: digest(string("certificate")?)
+                    .ok_or("'certificate' is not a SHA-256")?,
             }),
         };
         let network = match &value["network"] {
             Value::Null => None,
-            stated => Some(Stated::parse(stated).ok_or("'network' has no ADDRESS/PREFIX")?),
+            stated => Some(StaticAddress::parse(stated).ok_or("'network' has no ADDRESS/PREFIX")?),
         };
         let scratch = match &value["scratch"] {
             Value::Null => None,
-            told => Some(Blank::parse(told).ok_or("'scratch' has no size and format of a disk")?),
+            disk => {
+                Some(EmptyDisk::parse(disk).ok_or("'scratch' has no size and format of a disk")?)
+            }
         };
         Ok(Self {
             way,
@@ -105,19 +108,19 @@ impl Configuration {
     }
 }
 
-impl Blank {
+impl EmptyDisk {
     fn parse(value: &Value) -> Option<Self> {
-        let words = value["format"].as_array()?.iter();
+        let format = value["format"].as_array()?.iter();
         Some(Self {
             bytes: value["bytes"].as_u64().filter(|bytes| *bytes > 0)?,
-            format: words
-                .map(|word| word.as_str().map(String::from))
+            format: format
+                .map(|string| string.as_str().map(String::from))
                 .collect::<Option<_>>()?,
         })
     }
 }
 
-impl Stated {
+impl StaticAddress {
     fn parse(value: &Value) -> Option<Self> {
         let (address, prefix) = value["address"].as_str()?.split_once('/')?;
         let prefix = prefix
@@ -136,30 +139,30 @@ impl Stated {
     }
 }
 
-/// The device of a serial port by its name: whatever else a configuration names is no port.
+/// The device of a serial port, by its name. Any other name is refused.
 fn serial(name: &str) -> Result<PathBuf, String> {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if !plain || !(name.starts_with("tty") || name.starts_with("hvc")) {
-        return Err("'serial' is no name of a serial port, such as ttyS1".into());
+        return Err("'serial' is not the name of a serial port, such as ttyS1".into());
     }
     Ok(Path::new("/dev").join(name))
 }
 
 /// Read the configuration from a file, an image or a device.
 pub fn read(path: &Path) -> Result<Configuration, String> {
-    let said = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let file = File::open(path).map_err(|error| said(&error))?;
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| failed(&error))?;
     let text = match on_image(&file) {
         Some(text) => text,
         None => {
             let mut text = Vec::new();
             file.take(MOST)
                 .read_to_end(&mut text)
-                .map_err(|error| said(&error))?;
+                .map_err(|error| failed(&error))?;
             text
         }
     };
-    Configuration::parse(&text).map_err(|reason| said(&reason))
+    Configuration::parse(&text).map_err(|reason| failed(&reason))
 }
 
 /// The first disk or CD of this machine with the label; `None` if there is none.
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_formatted_only_where_its_size_and_format_are_told() {
+    fn a_disk_is_formatted_only_if_its_size_and_format_are_given() {
         let of = |scratch: &str| {
             let whole = text("00ff").replace('}', &format!(r#","scratch":{scratch}}}"#));
             Configuration::parse(whole.as_bytes())
@@ -287,9 +290,9 @@ mod tests {
     }
 
     #[test]
-    fn the_network_is_told_of_only_where_that_is_asked_for() {
-        let of = |word: &str| {
-            let whole = text("00ff").replace('}', &format!(r#","given":{word}}}"#));
+    fn the_network_is_described_only_on_request() {
+        let of = |string: &str| {
+            let whole = text("00ff").replace('}', &format!(r#","given":{string}}}"#));
             Configuration::parse(whole.as_bytes()).unwrap().given
         };
         assert!(of("true"));

@@ -1,10 +1,10 @@
-//! Dialling back to the host: TLS 1.3 to a server that is known by its certificate's hash, and one
-//! line with this machine's key. What follows is the same conversation as on any other channel.
+//! Dialling back to the host: TLS 1.3 to a server that is identified by its certificate's hash, and one
+//! line with this machine's key. The protocol that follows is the same as on any other channel.
 
 mod configuration;
 mod relay;
 
-pub use configuration::{find, read, Blank, Configuration, Host, Stated, Way};
+pub use configuration::{find, read, Configuration, EmptyDisk, Host, StaticAddress, Way};
 
 use crate::tools::pinned;
 use rustls::crypto::ring;
@@ -32,19 +32,19 @@ pub struct Dialled {
 }
 
 impl Dialled {
-    /// The stream that the agent speaks on.
+    /// The agent's end of the channel.
     pub fn stream(&self) -> io::Result<File> {
         Ok(OwnedFd::from(self.own.try_clone()?).into())
     }
 
-    /// Send what was said, and close the channel.
+    /// Send what is buffered, and close the channel.
     pub fn finish(self) {
         let _ = self.own.shutdown(Shutdown::Write);
         let _ = self.relay.join();
     }
 }
 
-/// The line by which a host knows the machine.
+/// The line that authenticates the machine to the host.
 pub fn greeting(key: &str) -> String {
     format!("tare-callback 1 {key}\n")
 }
@@ -58,7 +58,7 @@ pub fn dial(host: &Host, key: &str) -> Result<Dialled, String> {
             Err(error) if since.elapsed() > PATIENCE => {
                 return Err(format!("{} cannot be reached: {error}", host.callback));
             }
-            // A certificate of somebody else's does not become the host's by waiting.
+            // A wrong certificate stays wrong: do not retry.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 return Err(format!("{} is not the host: {error}", host.callback));
             }
@@ -85,7 +85,7 @@ fn attempt(host: &Host, key: &str) -> io::Result<Dialled> {
     let relay = std::thread::Builder::new()
         .name("dial-back".into())
         .spawn(move || {
-            // Whatever ends it ends the channel, which the agent sees.
+            // Any error ends the channel, which the agent notices.
             let _ = relay::relay(tls, tcp, inner);
         })?;
     Ok(Dialled {

@@ -1,4 +1,4 @@
-//! Carries bytes between the agent's own stream and a TLS connection, until either ends.
+//! Relays bytes between the agent's stream and a TLS connection, until either ends.
 
 use crate::sys::{self, Interest};
 use rustls::ClientConnection;
@@ -10,46 +10,50 @@ use std::os::unix::net::UnixStream;
 const MOST: usize = 1 << 18;
 const CHUNK: usize = 16 << 10;
 
-/// Carry bytes both ways; returns when everything that was said before the end has been carried.
-pub fn relay(mut tls: ClientConnection, mut tcp: TcpStream, mut own: UnixStream) -> io::Result<()> {
+/// Relay bytes both ways; returns when everything that was sent before the end has been relayed.
+pub fn relay(
+    mut tls: ClientConnection,
+    mut tcp: TcpStream,
+    mut agent: UnixStream,
+) -> io::Result<()> {
     tcp.set_nonblocking(true)?;
-    own.set_nonblocking(true)?;
+    agent.set_nonblocking(true)?;
     let mut buffer = [0; CHUNK];
     let mut arrived = Vec::new();
-    let (mut said_all, mut heard_all) = (false, false);
+    let (mut sent_all, mut received_all) = (false, false);
     loop {
         let sending = tls.wants_write();
-        if (said_all && !sending) || (heard_all && arrived.is_empty()) {
+        if (sent_all && !sending) || (received_all && arrived.is_empty()) {
             return Ok(());
         }
         let outside = Interest {
-            read: !heard_all && arrived.len() < MOST,
+            read: !received_all && arrived.len() < MOST,
             write: sending,
         };
         let inside = Interest {
             // One chunk is encrypted at a time, so that what waits to be sent is bounded.
-            read: !said_all && !sending,
+            read: !sent_all && !sending,
             write: !arrived.is_empty(),
         };
-        let [outside, inside] = sys::wait_both((&tcp, outside), (&own, inside))?;
+        let [outside, inside] = sys::wait_both((&tcp, outside), (&agent, inside))?;
         if outside.write {
             ready(tls.write_tls(&mut tcp))?;
         }
         if outside.read {
-            heard_all = ready(tls.read_tls(&mut tcp))? == Some(0);
+            received_all = ready(tls.read_tls(&mut tcp))? == Some(0);
             tls.process_new_packets().map_err(io::Error::other)?;
             while let Some(count) = ready(tls.reader().read(&mut buffer))? {
                 if count == 0 {
-                    heard_all = true;
+                    received_all = true;
                     break;
                 }
                 arrived.extend_from_slice(&buffer[..count]);
             }
         }
         if inside.read {
-            match ready(own.read(&mut buffer))? {
+            match ready(agent.read(&mut buffer))? {
                 Some(0) => {
-                    said_all = true;
+                    sent_all = true;
                     tls.send_close_notify();
                 }
                 Some(count) => tls.writer().write_all(&buffer[..count])?,
@@ -57,7 +61,7 @@ pub fn relay(mut tls: ClientConnection, mut tcp: TcpStream, mut own: UnixStream)
             }
         }
         if inside.write {
-            if let Some(count) = ready(own.write(&arrived))? {
+            if let Some(count) = ready(agent.write(&arrived))? {
                 arrived.drain(..count);
             }
         }
@@ -70,7 +74,7 @@ fn ready(moved: io::Result<usize>) -> io::Result<Option<usize>> {
         Ok(count) => Ok(Some(count)),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
         Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
-        // Without a goodbye, but an end all the same.
+        // The end of the stream, although TLS was not closed properly.
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(Some(0)),
         Err(error) => Err(error),
     }

@@ -19,13 +19,13 @@ pub fn kernel() -> Value {
     })
 }
 
-/// The command line without what it hands to init: that tells nothing of the kernel, and may hold
-/// secrets of whoever runs the machine.
+/// The command line without init's arguments: they do not affect the kernel, and may contain the
+/// machine owner's secrets.
 fn kernel_words(line: &str) -> &str {
     line.split_once(" -- ").map_or(line, |(kernel, _)| kernel)
 }
 
-/// The kernel's `HZ`: its coarse clock goes on with every tick, and says by how much.
+/// The kernel's `HZ`: its coarse clock advances with every tick, and reports its step.
 ///
 /// Source: kernel/time/posix-timers.c, `posix_get_coarse_res`, which returns `KTIME_LOW_RES`.
 fn tick_hz() -> Option<u64> {

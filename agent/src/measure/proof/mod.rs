@@ -22,7 +22,7 @@ pub fn collect(settings: &Value) -> Value {
         "confinement": kernel::confinement(),
         "clocksource": kernel::clocksource(),
         "cpu": cpu::cpu(),
-        "hypervisor": told_of_hypervisor(),
+        "hypervisor": hypervisor(),
         "tsc": cpu::tsc(),
         "topology": cpu::topology(),
         "power": cpu::power(),
@@ -34,11 +34,11 @@ pub fn collect(settings: &Value) -> Value {
     })
 }
 
-/// What the hypervisors say that announce themselves, and whether this kernel hears of steal.
-fn told_of_hypervisor() -> Value {
-    let mut told = cpuid::hypervisor();
-    told["tells_steal"] = json!(super::steal::tells());
-    told
+/// The hypervisors that announce themselves, and whether steal time is reported to this kernel.
+fn hypervisor() -> Value {
+    let mut facts = cpuid::hypervisor();
+    facts["tells_steal"] = json!(super::steal::is_reported());
+    facts
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the keeper does with files, and where it finds programs.
+//! The keeper's operations on files, and its search for programs.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -49,7 +49,7 @@ pub fn open_terminal(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Variables that programs get to see; as `tare.hosts.environment` has them for this computer.
+/// Variables that programs inherit; the same as in `tare.hosts.environment`.
 const PASSED: [&str; 18] = [
     "PATH",
     "HOME",
@@ -64,7 +64,7 @@ const PASSED: [&str; 18] = [
     "LANGUAGE",
     "LD_LIBRARY_PATH",
     "XDG_RUNTIME_DIR",
-    // Where locks are: what takes one has to find the same.
+    // The folder of locks must be the same for all programs.
     "TARE_LOCKS",
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",

@@ -1,7 +1,7 @@
 //! A stream of frames that outlives the connections it travels over.
 //!
-//! Each frame that matters has a number. The sender keeps it until the other end has said that it
-//! arrived, and sends it again over the next connection; the receiver leaves out what it has had.
+//! Each message or data frame has a number. The sender keeps it until the other end has acknowledged it,
+//! and resends it over the next connection; the receiver drops duplicates.
 
 use serde_json::{json, Value};
 use std::collections::VecDeque;
@@ -18,8 +18,8 @@ pub const DATA: u8 = 2;
 
 const HEAD: usize = 9;
 const LONGEST: usize = 4 << 20;
-/// Bytes after which the other end is told what has arrived.
-const TELL_AFTER: usize = 256 << 10;
+/// Received bytes after which an acknowledgement is sent.
+const ACKNOWLEDGE_AFTER: usize = 256 << 10;
 
 #[derive(Debug, PartialEq)]
 pub struct Frame {
@@ -65,13 +65,13 @@ pub fn read_frame(from: &mut impl Read) -> io::Result<Option<Frame>> {
 
 #[derive(Default)]
 struct State {
-    /// The connection, once its other end has said what it has.
+    /// The connection, once its other end has stated what it has received.
     connection: Option<UnixStream>,
     /// What was sent and is not known to have arrived.
     kept: VecDeque<(u64, Vec<u8>)>,
     sent: u64,
     received: u64,
-    untold: usize,
+    unacknowledged: usize,
 }
 
 impl State {
@@ -83,10 +83,10 @@ impl State {
         }
     }
 
-    fn tell(&mut self) {
-        self.untold = 0;
-        let told = json!({"received": self.received}).to_string();
-        self.write(&encode(CONTROL, 0, told.as_bytes()));
+    fn acknowledge(&mut self) {
+        self.unacknowledged = 0;
+        let acknowledgement = json!({"received": self.received}).to_string();
+        self.write(&encode(CONTROL, 0, acknowledgement.as_bytes()));
     }
 }
 
@@ -127,31 +127,31 @@ impl Link {
         }
     }
 
-    /// Note what the other end has; tell it what is here if it asks.
-    pub fn arrived(&self, theirs: u64, asks: bool) {
+    /// Note what the other end has received; acknowledge in turn if it requests that.
+    pub fn arrived(&self, theirs: u64, wants_reply: bool) {
         let mut state = self.state.lock().unwrap();
         state.kept.retain(|(number, _)| *number > theirs);
-        if asks {
-            state.tell();
+        if wants_reply {
+            state.acknowledge();
         }
     }
 
     /// Whether a frame is the next one, which counts as received then, or came before.
     ///
-    /// One behind a gap is an error: what is missing comes again over the next connection alone.
+    /// A frame after a gap is an error: missing frames are resent only over the next connection.
     pub fn is_new(&self, frame: &Frame) -> io::Result<bool> {
         let mut state = self.state.lock().unwrap();
         let next = state.received + 1;
         if frame.number > next {
-            let words = format!("frame {} came where {next} was due", frame.number);
-            return Err(io::Error::other(words));
+            let reason = format!("frame {} came where {next} was due", frame.number);
+            return Err(io::Error::other(reason));
         }
         let new = frame.number == next;
         if new {
             state.received = frame.number;
-            state.untold += frame.payload.len();
-            if state.untold >= TELL_AFTER {
-                state.tell();
+            state.unacknowledged += frame.payload.len();
+            if state.unacknowledged >= ACKNOWLEDGE_AFTER {
+                state.acknowledge();
             }
         }
         Ok(new)
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_arrive_is_sent_again() {
+    fn unacknowledged_frames_are_resent() {
         let link = Link::default();
         for text in ["a", "b", "c"] {
             link.message(&json!(text));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_twice_counts_once() {
+    fn a_duplicate_frame_counts_once() {
         let link = Link::default();
         let frame = |number| Frame {
             kind: DATA,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_gap_is_an_error() {
+    fn a_frame_after_a_gap_is_an_error() {
         let link = Link::default();
         let frame = |number| Frame {
             kind: DATA,
@@ -212,8 +212,8 @@ mod tests {
             payload: vec![],
         };
         assert!(link.is_new(&frame(1)).unwrap());
-        let told = link.is_new(&frame(3)).unwrap_err().to_string();
-        assert_eq!(told, "frame 3 came where 2 was due");
+        let acknowledgement = link.is_new(&frame(3)).unwrap_err().to_string();
+        assert_eq!(acknowledgement, "frame 3 came where 2 was due");
         assert!(link.is_new(&frame(2)).unwrap());
     }
 }

@@ -1,9 +1,9 @@
-//! `tare-agent keep`: holds what Tare started on a host, while the connection to Tare may break.
+//! `tare-agent keep`: keeps what Tare started on a host running while the connection to Tare breaks.
 //!
-//! Two processes make it up. The *front* lives as long as one SSH session and only passes bytes on.
-//! The *keeper* behind it owns all processes, files and sockets; it lives on when the session breaks,
-//! and takes the next front for the same Tare. What it has not heard of for the length of the lease
-//! it takes for dead: it kills all it started, removes its directory, and ends.
+//! It consists of two processes. The *front* lives as long as one SSH session and only relays bytes.
+//! The *keeper* owns all processes, files and sockets; it survives a broken session and accepts the next
+//! front. If it receives nothing for the length of the lease, it kills all that it started, removes its
+//! directory, and ends.
 
 mod files;
 mod link;
@@ -34,53 +34,53 @@ const START_PAUSE: Duration = Duration::from_millis(5);
 
 /// What `keep` is to do.
 #[derive(Debug, Default, PartialEq)]
-struct Orders {
+struct Arguments {
     directory: PathBuf,
     lease_s: u64,
-    /// Only go on with a keeper that is there.
+    /// Only connect to an existing keeper.
     resume: bool,
     /// Be the keeper, not its front.
     serve: bool,
 }
 
-fn parse(mut parser: Parser) -> Result<Orders, Error> {
-    let mut orders = Orders {
+fn parse(mut parser: Parser) -> Result<Arguments, Error> {
+    let mut arguments = Arguments {
         lease_s: 30,
-        ..Orders::default()
+        ..Arguments::default()
     };
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("resume") => orders.resume = true,
-            Long("serve") => orders.serve = true,
+            Long("resume") => arguments.resume = true,
+            Long("serve") => arguments.serve = true,
             Long("lease") => {
                 let text = parser.value()?.string()?;
-                orders.lease_s = text
+                arguments.lease_s = text
                     .parse()
                     .ok()
                     .filter(|seconds| *seconds > 0)
                     .ok_or_else(|| format!("--lease: '{text}' is not a number of seconds"))?;
             }
-            Value(path) if Path::new(&path).is_absolute() => orders.directory = path.into(),
+            Value(path) if Path::new(&path).is_absolute() => arguments.directory = path.into(),
             _ => return Err(argument.unexpected()),
         }
     }
-    if orders.directory.as_os_str().is_empty() {
+    if arguments.directory.as_os_str().is_empty() {
         return Err("keep needs the absolute path of its directory".into());
     }
-    Ok(orders)
+    Ok(arguments)
 }
 
 /// Carry out `keep`.
 pub fn keep(parser: Parser) -> Result<(), Error> {
-    let orders = parse(parser)?;
-    let named = |error: io::Error| format!("{}: {error}", orders.directory.display());
-    if orders.serve {
-        return Ok(serve(&orders).map_err(named)?);
+    let arguments = parse(parser)?;
+    let named = |error: io::Error| format!("{}: {error}", arguments.directory.display());
+    if arguments.serve {
+        return Ok(serve(&arguments).map_err(named)?);
     }
-    if !orders.resume {
-        begin(&orders).map_err(named)?;
+    if !arguments.resume {
+        begin(&arguments).map_err(named)?;
     }
-    let keeper = connect(&orders).map_err(|error| format!("there is no keeper: {error}"))?;
+    let keeper = connect(&arguments).map_err(|error| format!("there is no keeper: {error}"))?;
     Ok(front(keeper).map_err(named)?)
 }
 
@@ -88,26 +88,28 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("socket")
 }
 
-fn begin(orders: &Orders) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(&orders.directory)?;
-    let said = File::create(orders.directory.join("log"))?;
+fn begin(arguments: &Arguments) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(&arguments.directory)?;
+    let log = File::create(arguments.directory.join("log"))?;
     Command::new("/proc/self/exe")
-        .args(["keep", "--serve", "--lease", &orders.lease_s.to_string()])
-        .arg(&orders.directory)
+        .args(["keep", "--serve", "--lease", &arguments.lease_s.to_string()])
+        .arg(&arguments.directory)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(said)
+        .stderr(log)
         .process_group(0)
         .spawn()?;
     Ok(())
 }
 
-fn connect(orders: &Orders) -> io::Result<UnixStream> {
+fn connect(arguments: &Arguments) -> io::Result<UnixStream> {
     let began = Instant::now();
     loop {
-        match UnixStream::connect(socket(&orders.directory)) {
-            Err(_) if !orders.resume && began.elapsed() < START_LIMIT => thread::sleep(START_PAUSE),
+        match UnixStream::connect(socket(&arguments.directory)) {
+            Err(_) if !arguments.resume && began.elapsed() < START_LIMIT => {
+                thread::sleep(START_PAUSE)
+            }
             other => return other,
         }
     }
@@ -132,18 +134,18 @@ fn front(keeper: UnixStream) -> io::Result<()> {
 /// The connection in use, to be cut when the next one comes.
 type Current = Arc<Mutex<Option<UnixStream>>>;
 
-fn serve(orders: &Orders) -> io::Result<()> {
-    let listener = UnixListener::bind(socket(&orders.directory))?;
-    let session = Arc::new(Session::new(orders.directory.clone()));
-    let heard = Arc::new(Mutex::new(Instant::now()));
+fn serve(arguments: &Arguments) -> io::Result<()> {
+    let listener = UnixListener::bind(socket(&arguments.directory))?;
+    let session = Arc::new(Session::new(arguments.directory.clone()));
+    let last_frame = Arc::new(Mutex::new(Instant::now()));
     let (sender, connections) = channel();
     let current = Current::default();
     thread::spawn(move || accept(&listener, &current, &sender));
-    let lease = Duration::from_secs(orders.lease_s);
+    let lease = Duration::from_secs(arguments.lease_s);
     {
-        let (session, heard) = (session.clone(), heard.clone());
+        let (session, last_frame) = (session.clone(), last_frame.clone());
         thread::spawn(move || loop {
-            let silent = heard.lock().unwrap().elapsed();
+            let silent = last_frame.lock().unwrap().elapsed();
             if silent >= lease {
                 session.finish();
             }
@@ -153,7 +155,7 @@ fn serve(orders: &Orders) -> io::Result<()> {
     // All processes start on this thread, which lives as long as the keeper: the kernel ties them
     // to the thread that started them.
     for connection in connections {
-        if let Err(error) = converse(&connection, &session, &heard) {
+        if let Err(error) = converse(&connection, &session, &last_frame) {
             eprintln!("tare-agent: {error}");
         }
         // Others hold it too, and the front waits for its end before it tries another.
@@ -178,24 +180,24 @@ fn accept(listener: &UnixListener, current: &Current, connections: &Sender<UnixS
 fn converse(
     connection: &UnixStream,
     session: &Arc<Session>,
-    heard: &Mutex<Instant>,
+    last_frame: &Mutex<Instant>,
 ) -> io::Result<()> {
     let mut from = io::BufReader::new(connection.try_clone()?);
     let link: &Link = session.link();
     while let Some(frame) = read_frame(&mut from)? {
-        *heard.lock().unwrap() = Instant::now();
+        *last_frame.lock().unwrap() = Instant::now();
         if frame.kind != CONTROL {
             if link.is_new(&frame)? {
                 session.take(frame);
             }
             continue;
         }
-        let said: Json = serde_json::from_slice(&frame.payload)?;
-        let theirs = said["received"].as_u64().unwrap_or(0);
-        if said["hello"].as_bool() == Some(true) {
+        let message: Json = serde_json::from_slice(&frame.payload)?;
+        let theirs = message["received"].as_u64().unwrap_or(0);
+        if message["hello"].as_bool() == Some(true) {
             link.resume(connection.try_clone()?, theirs, &hello());
         } else {
-            link.arrived(theirs, said["asks"].as_bool() == Some(true));
+            link.arrived(theirs, message["asks"].as_bool() == Some(true));
         }
     }
     Ok(())
@@ -216,8 +218,8 @@ mod tests {
     use crate::tools::arguments::line;
 
     #[test]
-    fn orders_are_read() {
-        let expected = Orders {
+    fn arguments_are_read() {
+        let expected = Arguments {
             directory: "/tmp/tare-x".into(),
             lease_s: 5,
             resume: true,
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn wrong_arguments_are_named() {
         for (text, word) in [
             ("", "directory"),
             ("--lease 0 /x", "'0'"),

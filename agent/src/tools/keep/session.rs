@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A file that is to be written once all of it is here.
+/// A file that is written once all of it has arrived.
 struct Arriving {
     id: u32,
     path: PathBuf,
@@ -82,7 +82,7 @@ impl Session {
             return;
         }
         let Ok(request) = serde_json::from_slice::<Value>(&frame.payload) else {
-            eprintln!("tare-agent: a message that is no JSON");
+            eprintln!("tare-agent: a message that is not JSON");
             return;
         };
         let id = number(&request["id"]);
@@ -274,7 +274,7 @@ impl Session {
             command.args(["--cpus", &cpus.join(",")]);
         }
         command.arg("--").arg(program).args(&argv[1..]);
-        // What a login shell sets may be secret, and no program of Tare's needs it.
+        // Variables of a login shell may be secret, and Tare's programs do not need them.
         command.env_clear().envs(
             std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(files::is_passed)),
         );

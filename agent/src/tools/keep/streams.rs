@@ -1,4 +1,4 @@
-//! Bytes between descriptors and a link, no faster than either end takes them.
+//! Flow control between descriptors and a link.
 
 use super::link::Link;
 use crate::sys;
@@ -75,7 +75,7 @@ impl Read for Terminal {
             return Ok(0);
         }
         match self.file.read(buffer) {
-            // So Linux says that the terminal's other end was closed.
+            // Linux reports EIO if the terminal's other end was closed.
             Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(0),
             other => other,
         }
@@ -138,7 +138,7 @@ impl Sink {
         queue.chunks.pop_front()
     }
 
-    /// Write what comes, until the other end ends it. What nobody reads any more is thrown away.
+    /// Write what arrives until the other end ends the stream. If the target is closed, discard it.
     pub fn drain(&self, stream: u32, mut target: Target, link: &Link) {
         let mut broken = false;
         while let Some(bytes) = self.next() {

@@ -20,14 +20,14 @@ impl Count {
     /// Cycles by CPU; or under `absent` why they are not known.
     pub fn end(self) -> Value {
         let counted = self.0.and_then(|counters| {
-            let told = counters.iter().map(|(cpu, counter)| match counter.read() {
+            let cycles = counters.iter().map(|(cpu, counter)| match counter.read() {
                 Ok((count, share)) if share > 0.0 => {
                     Ok((cpu.to_string(), ((count as f64 / share) as u64).into()))
                 }
-                Ok(_) => Err("the counter never had its turn".to_owned()),
+                Ok(_) => Err("the counter was never scheduled".to_owned()),
                 Err(error) => Err(error.to_string()),
             });
-            told.collect::<Result<Map<String, Value>, String>>()
+            cycles.collect::<Result<Map<String, Value>, String>>()
         });
         match counted {
             Ok(cpus) => json!({"cpus": cpus}),
@@ -38,7 +38,7 @@ impl Count {
 
 fn begun() -> io::Result<Vec<(usize, Counter)>> {
     let text = fs::read_to_string(ONLINE)?;
-    let cpus = listed(&text).ok_or_else(|| io::Error::other(format!("{ONLINE} is no list")))?;
+    let cpus = listed(&text).ok_or_else(|| io::Error::other(format!("{ONLINE} is not a list")))?;
     cpus.into_iter()
         .map(|cpu| Ok((cpu, Counter::on_cpu(HARDWARE, CYCLES, cpu)?)))
         .collect()
@@ -64,11 +64,11 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn cycles_are_told_or_why_not() {
-        let told = Count::begin().end();
-        match told["absent"].as_str() {
+    fn cycles_are_counted_or_absent_with_a_reason() {
+        let cycles = Count::begin().end();
+        match cycles["absent"].as_str() {
             Some(reason) => assert!(!reason.is_empty()),
-            None => assert!(!told["cpus"].as_object().unwrap().is_empty(), "{told}"),
+            None => assert!(!cycles["cpus"].as_object().unwrap().is_empty(), "{cycles}"),
         }
     }
 

@@ -1,7 +1,7 @@
-//! `account`: who ran on the CPUs over a stretch of time, and what the kernel counted meanwhile.
+//! `account`: which threads ran on the CPUs during an interval, and what the kernel counted.
 //!
-//! It works beside a load, which it does not disturb: the kernel's files are read at the beginning
-//! and at the end, and what they say is compared by whoever asked.
+//! It runs next to a load without disturbing it: it reads the kernel's files at the start and at the
+//! end, and the host compares them.
 
 mod cycles;
 mod tasks;
@@ -28,36 +28,36 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Of a file; the kernel's tables of counters are shorter.
 const MOST_TEXT: usize = 64 << 10;
 const ANSWER_S: Duration = Duration::from_secs(5);
-/// Counts of each interrupt there can be, of which most are none: kilobytes that nobody reads.
+/// A line with a count for every possible interrupt, mostly zero: kilobytes that are not used.
 const LEFT_OUT: &str = "intr ";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Before the first look, so that a load beside it has come under way.
+    /// The delay before the first look, so that the load is running.
     #[serde(default)]
     after_s: f64,
-    /// Between the two looks; less if stopped.
+    /// The time between the two looks; less if stopped.
     seconds: f64,
-    /// Whether threads are told of, all there are.
+    /// Whether to list all threads.
     #[serde(default = "yes")]
     tasks: bool,
     /// Whether the CPUs' cycles are counted.
     #[serde(default)]
     cycles: bool,
-    /// Files of the kernel's that are kept as they are at both looks.
+    /// Kernel files whose content is kept at both looks.
     #[serde(default)]
     files: Vec<String>,
     /// A server's own account.
-    ask: Option<Ask>,
-    /// A command whose output is kept at both looks, within the stretch; none: empty.
+    ask: Option<Query>,
+    /// A command whose output is kept at both looks; empty: no command.
     #[serde(default)]
     command: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Ask {
+struct Query {
     /// A Unix socket, by the path that the toolbox's programs know it by.
     socket: String,
     /// What is asked, each on a connection of its own.
@@ -80,15 +80,15 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     context.sink.barrier()?;
     let began = monotonic_ns();
     let first_ns = began + (params.after_s * 1e9) as u64;
-    rest(first_ns, context.stop);
+    sleep_until(first_ns, context.stop);
     let cycles = params.cycles.then(cycles::Count::begin);
     let first = Look::now(&params)?;
     let last_ns = first.at_ns + (params.seconds * 1e9) as u64;
     // As early as a look takes, so that the last ends within the stretch as well.
-    rest(last_ns.saturating_sub(first.took_ns), context.stop);
+    sleep_until(last_ns.saturating_sub(first.took_ns), context.stop);
     let counted = cycles.map(cycles::Count::end);
     let last = Look::now(&params)?;
-    let said = params.ask.map(answers).transpose()?;
+    let output = params.ask.map(query_server).transpose()?;
     let hertz = sys::clock_ticks_per_s();
     let seconds = (last.at_ns - first.at_ns) as f64 * 1e-9;
     Ok(json!({
@@ -100,13 +100,13 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         "tasks": last.tasks.since(&first.tasks, hertz, seconds),
         "cycles": counted,
         "parents": last.tasks.parents(),
-        "said": said.unwrap_or_default(),
+        "said": output.unwrap_or_default(),
         "printed": first.printed.into_iter().chain(last.printed).collect::<Vec<_>>(),
         "warnings": [],
     }))
 }
 
-/// What is seen at one end of the stretch.
+/// The state at one end of the interval.
 struct Look {
     at_ns: u64,
     texts: Value,
@@ -124,8 +124,8 @@ impl Look {
         let texts = texts(&params.files);
         let tasks = params.tasks.then(Tasks::now).unwrap_or_default();
         let tasks_s = (monotonic_ns() - at_ns) as f64 * 1e-9;
-        // Behind the threads, of which the busy ones are new and so are read last: what it tells
-        // and what they did is then of about the same stretch.
+        // After the threads: busy ones are new, and so are read last. The command's output and their
+        // usage then belong to about the same interval.
         let wanted = !params.command.is_empty();
         let printed = wanted.then(|| Printed::by(&params.command)).transpose()?;
         Ok(Self {
@@ -143,7 +143,7 @@ fn is_kernels(path: &str) -> bool {
     (path.starts_with("/proc/") || path.starts_with("/sys/")) && !path.contains("/..")
 }
 
-fn rest(until_ns: u64, stop: &AtomicBool) {
+fn sleep_until(until_ns: u64, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
         if left.is_zero() {
@@ -153,9 +153,9 @@ fn rest(until_ns: u64, stop: &AtomicBool) {
     }
 }
 
-/// What the files say; a kernel without one of them has nothing to tell there.
+/// The content of the files; a file that the kernel lacks is left out.
 fn texts(paths: &[String]) -> Value {
-    let told = paths.iter().filter_map(|path| {
+    let result = paths.iter().filter_map(|path| {
         let mut text = String::new();
         let file = fs::File::open(Path::new(path)).ok()?;
         file.take(MOST_TEXT as u64).read_to_string(&mut text).ok()?;
@@ -165,18 +165,18 @@ fn texts(paths: &[String]) -> Value {
             .collect();
         Some((path.clone(), Value::from(lines.join("\n"))))
     });
-    Value::Object(told.collect::<Map<_, _>>())
+    Value::Object(result.collect::<Map<_, _>>())
 }
 
-fn answers(ask: Ask) -> Result<Map<String, Value>, Failure> {
+fn query_server(ask: Query) -> Result<Map<String, Value>, Failure> {
     let path = toolbox::open()?.outside(&ask.socket);
-    let mut said = Map::new();
+    let mut output = Map::new();
     for words in ask.words {
         let answer = answer(&path, &words)
             .map_err(|error| Failure(format!("{}: {words}: {error}", ask.socket)))?;
-        said.insert(words, answer.into());
+        output.insert(words, answer.into());
     }
-    Ok(said)
+    Ok(output)
 }
 
 fn answer(socket: &Path, words: &str) -> std::io::Result<String> {
@@ -186,15 +186,15 @@ fn answer(socket: &Path, words: &str) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(near.join(socket.file_name().unwrap_or_default()))?;
     stream.set_read_timeout(Some(ANSWER_S))?;
     stream.write_all(format!("{words}\n").as_bytes())?;
-    let mut said = Vec::new();
-    stream.take(MOST_TEXT as u64).read_to_end(&mut said)?;
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    let mut output = Vec::new();
+    stream.take(MOST_TEXT as u64).read_to_end(&mut output)?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
 /// Longer than a command that answers takes, also in an emulated host.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What a command of the host printed at one end of the stretch.
+/// What a command of the host printed at one end of the interval.
 #[derive(Debug, PartialEq, Serialize)]
 struct Printed {
     /// When it ran, on average, in seconds of the monotonic clock.
@@ -214,17 +214,17 @@ impl Printed {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("{name}: {error}"))?;
-        let said = collect(child.stdout.take());
+        let output = collect(child.stdout.take());
         let errors = collect(child.stderr.take());
         let ended = end(&mut child).map_err(|error| format!("{name}: {error}"))?;
-        let (said, errors) = (taken(said), taken(errors));
+        let (output, errors) = (taken(output), taken(errors));
         if !ended {
             return Err(Failure(format!("{}: {}", argv.join(" "), errors.trim())));
         }
         let middle_ns = began_ns + (monotonic_ns() - began_ns) / 2;
         Ok(Self {
             at_s: middle_ns as f64 * 1e-9,
-            text: said,
+            text: output,
         })
     }
 }
@@ -239,8 +239,8 @@ fn end(child: &mut Child) -> std::io::Result<bool> {
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
-            let told = format!("did not end within {LONGEST:?}");
-            return Err(std::io::Error::other(told));
+            let result = format!("did not end within {LONGEST:?}");
+            return Err(std::io::Error::other(result));
         }
         thread::sleep(LOOK);
     }
@@ -250,7 +250,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut kept = Vec::new();
         if let Some(pipe) = pipe {
-            // What was read before a fault is kept: whoever reads it sees whether it is whole.
+            // What was read before an error is kept: the host checks whether it is complete.
             let _ = pipe.take(MOST_TEXT as u64).read_to_end(&mut kept);
         }
         kept
@@ -267,7 +267,7 @@ mod tests {
     use crate::workloads::testing::{run_with, Collected};
 
     #[test]
-    fn a_thread_that_works_is_told_with_what_it_used() {
+    fn a_busy_thread_is_listed_with_its_usage() {
         let stop = AtomicBool::new(false);
         let (result, _) = std::thread::scope(|scope| {
             let busy = std::thread::Builder::new().name("busy-bee".into());
@@ -276,11 +276,11 @@ mod tests {
                     std::hint::spin_loop();
                 }
             });
-            let asked = json!({"seconds": 0.3, "files": ["/proc/stat", "/proc/nothing-such"]});
-            let told = run_with(run, &asked, &[]);
+            let params = json!({"seconds": 0.3, "files": ["/proc/stat", "/proc/nothing-such"]});
+            let result = run_with(run, &params, &[]);
             stop.store(true, Ordering::Relaxed);
             working.unwrap().join().unwrap();
-            told
+            result
         });
         let tasks = result["tasks"].as_array().unwrap();
         let found = tasks.iter().find(|task| task[3] == "busy-bee").unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_asked_over_its_socket() {
+    fn a_server_is_queried_over_its_socket() {
         let folder = std::env::temp_dir()
             .join(format!("tare-account-{}", std::process::id()))
             .join("x".repeat(120));
@@ -331,20 +331,20 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_heard_at_both_ends_of_the_stretch_and_within_it() {
+    fn a_command_runs_at_both_ends_of_the_interval_and_within_it() {
         let uptime = ["cut", "-d", " ", "-f", "1", "/proc/uptime"];
-        let asked = json!({"seconds": 1.0, "tasks": false, "command": uptime});
-        let (result, _) = run_with(run, &asked, &[]);
-        let heard = result["printed"].as_array().unwrap();
-        assert_eq!(heard.len(), 2);
-        let apart = heard[1]["at_s"].as_f64().unwrap() - heard[0]["at_s"].as_f64().unwrap();
+        let params = json!({"seconds": 1.0, "tasks": false, "command": uptime});
+        let (result, _) = run_with(run, &params, &[]);
+        let printed = result["printed"].as_array().unwrap();
+        assert_eq!(printed.len(), 2);
+        let apart = printed[1]["at_s"].as_f64().unwrap() - printed[0]["at_s"].as_f64().unwrap();
         let at = |index: usize| -> f64 {
-            let text = heard[index]["text"].as_str().unwrap();
+            let text = printed[index]["text"].as_str().unwrap();
             text.trim().parse().unwrap()
         };
         assert!(
             apart > 0.5 && (at(1) - at(0) - apart).abs() < 0.4,
-            "{heard:?}"
+            "{printed:?}"
         );
         let nothing = json!({"seconds": 0.0, "tasks": false});
         assert_eq!(run_with(run, &nothing, &[]).0["printed"], json!([]));
@@ -356,8 +356,8 @@ mod tests {
     #[test]
     fn stopping_ends_it_early() {
         let since = Instant::now();
-        let told = Collected::stopped().carry_out(run, &json!({"seconds": 3600.0}), &[]);
-        assert!(told["seconds"].as_f64().unwrap() < 60.0);
+        let result = Collected::stopped().run(run, &json!({"seconds": 3600.0}), &[]);
+        assert!(result["seconds"].as_f64().unwrap() < 60.0);
         assert!(since.elapsed() < Duration::from_secs(60));
     }
 
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_as_of_the_middle_of_the_commands_time() {
+    fn the_time_of_a_command_is_the_middle_of_its_run() {
         let before_s = monotonic_ns() as f64 * 1e-9;
         let printed = Printed::by(&shell("echo first; sleep 0.2; echo last")).unwrap();
         let after_s = monotonic_ns() as f64 * 1e-9;
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_is_told_in_its_words() {
+    fn a_failed_command_is_reported_with_its_error_output() {
         let fault = Printed::by(&shell("echo no privileges >&2; exit 1")).unwrap_err();
         assert!(fault.0.ends_with("exit 1: no privileges"), "{}", fault.0);
         let fault = Printed::by(&["tare-has-no-such".to_string()]).unwrap_err();

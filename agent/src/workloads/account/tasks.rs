@@ -13,7 +13,7 @@ struct Task {
     parent: i32,
     process: String,
     name: String,
-    /// When it was begun, by which it is told from another that got its number later.
+    /// Its start time, which distinguishes it from a later thread with the same id.
     begun: u64,
     user: u64,
     system: u64,
@@ -25,7 +25,7 @@ struct Task {
 
 /// The parent of the kernel's own threads, each of which is a process of one thread for ever.
 const KTHREADD: i32 = 2;
-/// The number under which a process stands as a whole, with the children that it has buried.
+/// The thread id for a process as a whole, including the children that it has reaped.
 const WHOLE: i32 = 0;
 /// The times of threads are cut to ticks, so that less than this is no ended one's.
 const LEAST_TICKS: u64 = 2;
@@ -41,7 +41,7 @@ impl Tasks {
         for pid in numbered(Path::new("/proc")) {
             let folder = format!("/proc/{pid}");
             let stat = text(&format!("{folder}/stat"));
-            // What has ended meanwhile has nothing to tell.
+            // The process has ended meanwhile.
             let Some(whole) = read_whole(&stat) else {
                 continue;
             };
@@ -54,13 +54,13 @@ impl Tasks {
                 continue;
             }
             for tid in numbered(Path::new(&format!("{folder}/task"))) {
-                let place = format!("{folder}/task/{tid}");
-                let told = read(
+                let task_folder = format!("{folder}/task/{tid}");
+                let task = read(
                     &process,
-                    &text(&format!("{place}/stat")),
-                    &text(&format!("{place}/schedstat")),
+                    &text(&format!("{task_folder}/stat")),
+                    &text(&format!("{task_folder}/schedstat")),
                 );
-                found.extend(told.map(|task| ((pid, tid), task)));
+                found.extend(task.map(|task| ((pid, tid), task)));
             }
         }
         Self(found)
@@ -74,12 +74,12 @@ impl Tasks {
             .collect()
     }
 
-    /// Who ran since then: process, thread, their names, ticks in user and kernel mode and of these
-    /// in a guest, and nanoseconds on a CPU. Threads and children that have ended meanwhile have a
-    /// row together, as thread 0 of their process.
+    /// The threads that ran since then: process, thread, their names, ticks in user and kernel mode and
+    /// of these in a guest, and nanoseconds on a CPU. Threads and children that have ended meanwhile
+    /// share one row, as thread 0 of their process.
     ///
-    /// Each is told for `seconds` at the rate at which it ran between its own two readings, which
-    /// are as far apart only where both looks took equally long.
+    /// Each is scaled to `seconds` by the rate at which it ran between its own two readings, because
+    /// their distance differs from `seconds` if the two looks took different times.
     pub fn since(&self, before: &Self, hertz: u64, seconds: f64) -> Value {
         let mut rows = Vec::new();
         for ((pid, tid), task) in &self.0 {
@@ -129,8 +129,8 @@ impl Tasks {
         }
     }
 
-    /// What a process used, less what its living threads did, and less what all that it buried had
-    /// used before.
+    /// What a process used, minus what its living threads used, and minus what the children that it
+    /// reaped had used before.
     fn ended(&self, before: &Self, pid: i32, whole: Task) -> Task {
         let living = self
             .0
@@ -148,8 +148,8 @@ impl Tasks {
         })
     }
 
-    /// Who has buried a process by `after`: the nearest of those above it that still lives, since a
-    /// buried one's children are its own; nobody, where it lives itself.
+    /// The process that has reaped another one by `after`: its nearest living ancestor, which inherits
+    /// the usage of reaped children; `None` if it still lives.
     fn heir(&self, gone: i32, after: &Self) -> Option<i32> {
         let mut number = gone;
         // No chain of parents is as long; one that is closed is no chain.
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_run_meanwhile_counts() {
+    fn only_time_run_between_the_looks_counts() {
         let task = |begun, run_ns| Task {
             begun,
             run_ns,
@@ -273,13 +273,18 @@ mod tests {
             ((1, 2), task(6, 30)),
             ((2, 2), task(7, 40)),
         ]));
-        let told = after.since(&before, 100, 1.0);
-        let ran: Vec<_> = told.as_array().unwrap().iter().map(|row| &row[7]).collect();
+        let changes = after.since(&before, 100, 1.0);
+        let ran: Vec<_> = changes
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row[7])
+            .collect();
         assert_eq!(ran, [30, 40]);
     }
 
     #[test]
-    fn each_is_told_at_the_rate_between_its_own_two_readings() {
+    fn each_thread_is_scaled_by_the_rate_between_its_own_two_readings() {
         let task = |run_ns, read_ns| Task {
             user: run_ns / 10,
             run_ns,
@@ -297,15 +302,15 @@ mod tests {
             // Of a new one nothing was read before.
             ((3, 3), task(30, 1_000_000_000)),
         ]));
-        let told = after.since(&before, 100, 1.0);
-        let rows = told.as_array().unwrap();
+        let changes = after.since(&before, 100, 1.0);
+        let rows = changes.as_array().unwrap();
         let ran: Vec<_> = rows.iter().map(|row| (&row[4], &row[7])).collect();
         let expected = [(8, 80), (8, 80), (3, 30)].map(|(user, ran)| (json!(user), json!(ran)));
         assert_eq!(ran, expected.each_ref().map(|(user, ran)| (user, ran)));
     }
 
     #[test]
-    fn what_has_ended_is_told_with_its_process() {
+    fn ended_threads_and_children_count_for_their_process() {
         let task = |parent, user, run_ns| Task {
             parent,
             user,
@@ -326,8 +331,8 @@ mod tests {
             ((7, 0), task(1, 108, 0)),
             ((7, 7), task(1, 30, 300)),
         ]));
-        let told = after.since(&before, 100, 1.0);
-        let rows = told.as_array().unwrap();
+        let changes = after.since(&before, 100, 1.0);
+        let rows = changes.as_array().unwrap();
         assert_eq!(
             (&rows[0][1], &rows[0][4], &rows[0][7]),
             (&json!(0), &json!(8), &json!(80_000_000))

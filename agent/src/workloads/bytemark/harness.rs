@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 use std::sync::atomic::Ordering;
 use std::sync::Barrier;
 
-/// All threads of all machines work on the same data, so that their work is the same.
+/// All threads of all machines use the same data, so that their work is the same.
 pub const SEED: u64 = 1;
 
 /// One kernel: prepares its work, does it, and checks what came out.
@@ -37,7 +37,7 @@ const BATCH_S: f64 = 5e-3;
 struct Params {
     /// The least time of work, per thread.
     seconds: f64,
-    /// One per CPU given, unless told.
+    /// Default: one per CPU given.
     threads: Option<usize>,
 }
 
@@ -50,14 +50,14 @@ impl Default for Params {
     }
 }
 
-/// Who does the work, and for how long.
-pub struct Crew<'a> {
+/// The threads that do the work, and for how long.
+pub struct Team<'a> {
     context: &'a Context<'a>,
     pub threads: usize,
     pub seconds: f64,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> Team<'a> {
     pub fn new(context: &'a Context<'a>) -> Result<Self, Failure> {
         let params: Params = params::parse(context.params)?;
         let threads = load::threads(context, params.threads);
@@ -89,8 +89,8 @@ impl Batch {
 
 /// A workload that is one kernel.
 pub fn alone<K: Kernel>(context: &Context) -> Result<Value, Failure> {
-    let crew = Crew::new(context)?;
-    let per_thread = batches::<K>(&crew, true)?;
+    let team = Team::new(context)?;
+    let per_thread = batches::<K>(&team, true)?;
     let begin = begin(&per_thread);
     Table::new()
         .u64s("thread", numbered(&per_thread).map(|(thread, _)| thread))
@@ -104,8 +104,8 @@ pub fn alone<K: Kernel>(context: &Context) -> Result<Value, Failure> {
         )
         .send(context.sink, "iterations");
     let mut result = summary(&per_thread);
-    result["threads"] = json!(crew.threads);
-    result["seconds"] = json!(crew.seconds);
+    result["threads"] = json!(team.threads);
+    result["seconds"] = json!(team.seconds);
     result["verified"] = json!(true);
     result["warnings"] = json!([]);
     Ok(result)
@@ -140,12 +140,12 @@ fn rate(batches: &[Batch]) -> f64 {
 /// Let all threads of `crew` repeat a kernel together; each thread's batches.
 ///
 /// `barrier`: whether to wait for the host's start signal first.
-pub fn batches<K: Kernel>(crew: &Crew, barrier: bool) -> Result<Vec<Vec<Batch>>, Failure> {
-    let gate = Barrier::new(crew.threads);
+pub fn batches<K: Kernel>(team: &Team, barrier: bool) -> Result<Vec<Vec<Batch>>, Failure> {
+    let gate = Barrier::new(team.threads);
     std::thread::scope(|scope| {
         let gate = &gate;
-        let running: Vec<_> = (0..crew.threads)
-            .map(|number| scope.spawn(move || one_thread::<K>(crew, number, gate, barrier)))
+        let running: Vec<_> = (0..team.threads)
+            .map(|number| scope.spawn(move || one_thread::<K>(team, number, gate, barrier)))
             .collect();
         let joined = running.into_iter().map(|thread| thread.join());
         joined
@@ -155,12 +155,12 @@ pub fn batches<K: Kernel>(crew: &Crew, barrier: bool) -> Result<Vec<Vec<Batch>>,
 }
 
 fn one_thread<K: Kernel>(
-    crew: &Crew,
+    team: &Team,
     number: usize,
     gate: &Barrier,
     barrier: bool,
 ) -> Result<Vec<Batch>, Failure> {
-    let context = crew.context;
+    let context = team.context;
     let pinned = match context.cpus {
         [] => Ok(()),
         cpus => scheduling::pin(&[cpus[number % cpus.len()]]),
@@ -181,8 +181,8 @@ fn one_thread<K: Kernel>(
     pinned.map_err(|error| Failure(format!("cannot run on CPUs {:?}: {error}", context.cpus)))?;
     verified.map_err(Failure)?;
     ready?;
-    let least_ns = (crew.seconds * 1e9) as u64;
-    let expected = (crew.seconds / one_s) as usize / at_once * 2;
+    let least_ns = (team.seconds * 1e9) as u64;
+    let expected = (team.seconds / one_s) as usize / at_once * 2;
     let mut batches = Vec::with_capacity(expected.clamp(16, 1 << 20));
     let mut worked_ns = 0;
     while worked_ns < least_ns && !(context.stop.load(Ordering::Relaxed) && worked_ns > 0) {

@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn solves_what_can_be_solved(
+        fn solves_regular_systems(
             (size, numbers) in (1..12usize).prop_flat_map(|size| {
                 (Just(size), prop::collection::vec(-1e3..1e3f64, size * (size + 1)))
             })
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn by_hand_with_a_zero_on_the_diagonal() {
+    fn a_small_system_with_a_zero_on_the_diagonal() {
         let mut system = System::new(&[0.0, 2.0, 4.0, 6.0], &[6.0, 26.0]);
         system.solve();
         assert_eq!(system.values, [2.0, 3.0]);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_singular_matrix_is_told() {
+    fn a_singular_matrix_is_detected() {
         let mut system = System::new(&[1.0, 2.0, 2.0, 4.0], &[1.0, 2.0]);
         system.solve();
         assert!(system.singular);

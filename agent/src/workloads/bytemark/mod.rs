@@ -1,5 +1,5 @@
-//! Bytemark's CPU kernels, written anew from their description: how often per second a fixed,
-//! verified piece of work is done, by 1 to N threads.
+//! Bytemark's CPU kernels, rewritten from their description: how often per second 1 to N threads
+//! complete a fixed, verified piece of work.
 
 mod assignment;
 mod bitfield;
@@ -16,7 +16,7 @@ mod string_sort;
 
 use crate::contract::{Context, Failure, Run};
 use crate::measure::columns::Table;
-use harness::{alone, batches, Batch, Crew};
+use harness::{alone, batches, Batch, Team};
 use serde_json::{json, Map, Value};
 
 /// Heap-sort 8111 32-bit integers.
@@ -40,7 +40,7 @@ pub const NEURAL_NET: Run = alone::<neural_net::NeuralNet>;
 /// Solve 101 linear equations.
 pub const LU: Run = alone::<lu::Lu>;
 
-type Batches = fn(&Crew, bool) -> Result<Vec<Vec<Batch>>, Failure>;
+type Batches = fn(&Team, bool) -> Result<Vec<Vec<Batch>>, Failure>;
 
 /// The ten, in the order in which `bytemark` runs them.
 const TEN: [(&str, Batches); 10] = [
@@ -58,11 +58,11 @@ const TEN: [(&str, Batches); 10] = [
 
 /// All ten kernels, one after the other, each for the least time.
 pub fn run(context: &Context) -> Result<Value, Failure> {
-    let crew = Crew::new(context)?;
+    let team = Team::new(context)?;
     let (mut kernels, mut rows) = (Map::new(), Vec::new());
     let mut origin = None;
     for (number, (name, batches)) in TEN.iter().enumerate() {
-        let per_thread = batches(&crew, number == 0)?;
+        let per_thread = batches(&team, number == 0)?;
         kernels.insert((*name).into(), harness::summary(&per_thread));
         let begin = *origin.get_or_insert(harness::begin(&per_thread));
         for (thread, batch) in harness::numbered(&per_thread) {
@@ -79,8 +79,8 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         .f64s("iteration_ns", rows.iter().map(|row| row.3))
         .send(context.sink, "iterations");
     Ok(json!({
-        "threads": crew.threads,
-        "seconds": crew.seconds,
+        "threads": team.threads,
+        "seconds": team.seconds,
         "kernels": kernels,
         "order": TEN.map(|(name, _)| name),
         "verified": true,

@@ -13,7 +13,7 @@ const RATE: f64 = 0.5;
 const MOMENTUM: f64 = 0.5;
 /// Learned, once every output is this near to what it should be.
 const TOLERANCE: f64 = 0.1;
-/// What a neuron should say for a bit that is 0, and for one that is 1.
+/// A neuron's target output for a bit that is 0, and for one that is 1.
 const TARGETS: [f64; 2] = [0.1, 0.9];
 /// Far more than it takes; only a machine that computes wrongly comes so far.
 const MOST_PASSES: u32 = 10_000;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn learns_every_letter_and_verification_sees_what_was_forgotten() {
+    fn learns_every_letter_and_verification_sees_an_error() {
         let mut kernel = NeuralNet::new();
         kernel.prepare(1);
         assert!(kernel.verify(1).is_err(), "knows nothing yet");

@@ -52,14 +52,14 @@ fn empty() -> Histogram<u64> {
 
 /// The operations of one thread, or of several together.
 #[derive(Default)]
-pub struct Account {
+pub struct Counts {
     latency: [Option<Histogram<u64>>; Op::ALL.len()],
     nanoseconds: [u64; Op::ALL.len()],
     pub read_bytes: u64,
     pub written_bytes: u64,
 }
 
-impl Account {
+impl Counts {
     /// One operation of this kind took so long.
     pub fn count(&mut self, op: Op, nanoseconds: u64) {
         let histogram = self.latency[op as usize].get_or_insert_with(empty);
@@ -96,11 +96,11 @@ impl Account {
         let mut found = Map::new();
         for op in Op::ALL {
             if let Some(histogram) = &self.latency[op as usize] {
-                let mut told = tails(histogram);
-                told["count"] = histogram.len().into();
-                told["per_s"] = (histogram.len() as f64 / seconds).into();
-                told["time_share"] = (self.nanoseconds[op as usize] as f64 / whole).into();
-                found.insert(op.name().into(), told);
+                let mut entry = tails(histogram);
+                entry["count"] = histogram.len().into();
+                entry["per_s"] = (histogram.len() as f64 / seconds).into();
+                entry["time_share"] = (self.nanoseconds[op as usize] as f64 / whole).into();
+                found.insert(op.name().into(), entry);
             }
         }
         Value::Object(found)
@@ -154,7 +154,7 @@ mod tests {
         fn nothing_is_lost_when_threads_are_added(
             counted in prop::collection::vec((0usize..9, 1u64..1 << 50), 0..200), split in 0usize..200,
         ) {
-            let (mut one, mut two, mut all) = (Account::default(), Account::default(), Account::default());
+            let (mut one, mut two, mut all) = (Counts::default(), Counts::default(), Counts::default());
             for (at, (op, took)) in counted.iter().enumerate() {
                 let part = if at < split { &mut one } else { &mut two };
                 part.count(Op::ALL[*op], *took);
@@ -172,12 +172,12 @@ mod tests {
 
         #[test]
         fn tails_are_within_a_percent(values in prop::collection::vec(1u64..1 << 40, 1..300)) {
-            let mut account = Account::default();
-            values.iter().for_each(|value| account.count(Op::Read, *value));
+            let mut counts = Counts::default();
+            values.iter().for_each(|value| counts.count(Op::Read, *value));
             let mut sorted = values.clone();
             sorted.sort_unstable();
             let exact = sorted[(values.len() as f64 * 0.5).ceil() as usize - 1] as f64;
-            let found = account.latency()["median_s"].as_f64().unwrap() * 1e9;
+            let found = counts.latency()["median_s"].as_f64().unwrap() * 1e9;
             prop_assert!((found / exact - 1.0).abs() < 0.01 + 1.0 / exact, "{found} for {exact}");
         }
     }

@@ -151,7 +151,7 @@ impl FileSet {
         }
     }
 
-    /// A file that exists and that nobody uses, to be deleted: it exists no more from now on.
+    /// An existing file that is not in use, to be deleted: from now on it does not exist.
     pub fn pick_to_delete(&self, random: &mut Random, limit: &Limit) -> Result<usize, End> {
         self.wait(limit, |states| {
             let count = states.existing.len();
@@ -227,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_directory_is_wider_than_asked(files in 1usize..3000, width in 2usize..60) {
+        fn no_directory_is_wider_than_requested(files in 1usize..3000, width in 2usize..60) {
             let layout = Layout::new(Path::new("/r"), files, width);
             let mut entries: HashMap<PathBuf, HashSet<PathBuf>> = HashMap::new();
             for file in 0..files {

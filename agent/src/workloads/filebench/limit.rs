@@ -20,22 +20,22 @@ pub enum End {
 }
 
 impl End {
-    /// An operation on a file failed: in words, the disk's own condition first.
+    /// An operation on a file failed: describe it, starting with the state of the disk.
     pub fn io(operation: &str, path: &Path, error: &std::io::Error) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let said = format!("{operation} {name}: {error}");
+        let text = format!("{operation} {name}: {error}");
         Self::Failed(match error.raw_os_error() {
-            Some(libc::ENOSPC) => format!("the machine's disk is full{}: {said}", room(path)),
+            Some(libc::ENOSPC) => format!("the machine's disk is full{}: {text}", free_space(path)),
             Some(libc::EIO) => {
-                format!("the machine's disk failed: {said} (see whether the host's disk is full)")
+                format!("the machine's disk failed: {text} (see whether the host's disk is full)")
             }
-            _ => said,
+            _ => text,
         })
     }
 }
 
 /// The free space of the disk that holds a path, in parentheses; empty where it is not known.
-pub fn room(path: &Path) -> String {
+pub fn free_space(path: &Path) -> String {
     let found = path.ancestors().find_map(|folder| sys::space(folder).ok());
     found.map_or(String::new(), |space| {
         format!(" ({} of {} MiB free)", space.free >> 20, space.total >> 20)

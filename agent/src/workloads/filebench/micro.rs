@@ -34,8 +34,8 @@ impl Micro {
     }
 }
 
-/// One thread's file and how it goes through it.
-pub struct Course {
+/// One thread of a microbenchmark: its file, and how it reads or writes it.
+pub struct MicroThread {
     pub micro: Micro,
     pub path: PathBuf,
     /// How many I/Os the file holds.
@@ -46,7 +46,7 @@ pub struct Course {
     pub flushed: bool,
 }
 
-impl Course {
+impl MicroThread {
     /// Open the file; done before the measuring begins.
     pub fn open(&self) -> Result<File, End> {
         open_with(&self.path, self.direct).map_err(|error| End::io("open", &self.path, &error))

@@ -1,5 +1,5 @@
 //! `filebench`: filebench's personalities as operations on files of the machine's own disk, and its
-//! microbenchmarks of reading and writing. Written anew from their published tables and loops.
+//! microbenchmarks of reading and writing. Rewritten from their published tables and loops.
 
 mod counts;
 mod fileset;
@@ -15,8 +15,8 @@ use crate::contract::{Context, Failure};
 use crate::measure::disk::Witness;
 use crate::measure::scratch;
 use crate::sys;
-use counts::Account;
-pub(super) use limit::room;
+use counts::Counts;
+pub(super) use limit::free_space;
 use limit::{End, Limit};
 use params::{Plan, Work};
 use serde_json::{json, Value};
@@ -27,7 +27,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 pub(super) use worker::forget_caches;
 use worker::Worker;
-use workspace::Stage;
+use workspace::Workspace;
 
 const FOLDER: &str = "tare-filebench";
 const PROGRESS: Duration = Duration::from_millis(500);
@@ -47,23 +47,23 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
             space.total >> 20
         )));
     }
-    let stage = Stage::prepare(&plan, &folder.0, space.free, context.stop)
-        .map_err(|end| Failure(words(end)))?;
-    let caches = stage.forget_caches(&folder.0)?;
+    let workspace = Workspace::prepare(&plan, &folder.0, space.free, context.stop)
+        .map_err(|end| Failure(reason_of(end)))?;
+    let caches = workspace.forget_caches(&folder.0)?;
     let prepared_s = began.elapsed().as_secs_f64();
-    let measured = measure(context, &plan, &stage, &scratch)?;
+    let measured = measure(context, &plan, &workspace, &scratch)?;
     measured.send(context);
-    Ok(result(&plan, &stage, &measured, prepared_s, caches))
+    Ok(result(&plan, &workspace, &measured, prepared_s, caches))
 }
 
-fn words(end: End) -> String {
+fn reason_of(end: End) -> String {
     match end {
         End::Over => "stopped before the files were there".into(),
         End::Failed(reason) => reason,
     }
 }
 
-/// A folder of the run's own, gone in the end however that comes.
+/// The run's folder, which is removed on drop.
 pub(super) struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -73,9 +73,9 @@ impl Folder {
 
     pub(super) fn make(scratch: &Path, name: &str) -> Result<Self, Failure> {
         let path = scratch.join(name);
-        // A run that was broken off may have left one.
+        // An aborted run may have left one.
         let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).map_err(|error| words(End::io("create", &path, &error)))?;
+        fs::create_dir(&path).map_err(|error| reason_of(End::io("create", &path, &error)))?;
         Ok(Self(path))
     }
 }
@@ -88,14 +88,14 @@ impl Drop for Folder {
 
 /// What all threads did together.
 struct Measured {
-    account: Account,
+    counts: Counts,
     seconds: f64,
     disk: Value,
 }
 
 impl Measured {
     fn send(&self, context: &Context) {
-        let bins = self.account.bins();
+        let bins = self.counts.bins();
         crate::measure::columns::Table::new()
             .u64s("operation", bins.iter().map(|bin| bin.0))
             .u64s("up_to_ns", bins.iter().map(|bin| bin.1))
@@ -107,7 +107,7 @@ impl Measured {
 fn measure(
     context: &Context,
     plan: &Plan,
-    stage: &Stage,
+    workspace: &Workspace,
     scratch: &Path,
 ) -> Result<Measured, Failure> {
     let (ready, go) = (
@@ -116,28 +116,28 @@ fn measure(
     );
     let limit: Mutex<Option<Instant>> = Mutex::new(None);
     let abandoned = AtomicBool::new(false);
-    let all = Mutex::new((Account::default(), None::<String>, 0usize));
+    let all = Mutex::new((Counts::default(), None::<String>, 0usize));
     let work = |number: usize| {
-        let opened = stage.open(number);
+        let opened = workspace.open(number);
         ready.wait();
         go.wait();
         let until = limit.lock().ok().and_then(|limit| *limit);
-        let (until, account, end) = match (until, opened) {
+        let (until, counts, end) = match (until, opened) {
             (Some(until), Ok(opened)) => {
                 let limit = Limit {
                     stop: context.stop,
                     until,
                 };
                 let seed = plan.seed ^ ((number as u64 + 1) << 32);
-                let mut worker = Worker::new(seed, &limit, stage.data());
-                let end = stage.work(&mut worker, number, opened, &abandoned);
-                (true, worker.account, end)
+                let mut worker = Worker::new(seed, &limit, workspace.data());
+                let end = workspace.work(&mut worker, number, opened, &abandoned);
+                (true, worker.counts, end)
             }
-            (_, Err(end)) => (true, Account::default(), end),
-            (None, Ok(_)) => (false, Account::default(), End::Over),
+            (_, Err(end)) => (true, Counts::default(), end),
+            (None, Ok(_)) => (false, Counts::default(), End::Over),
         };
         let mut all = all.lock().unwrap_or_else(|broken| broken.into_inner());
-        all.0.add(&account);
+        all.0.add(&counts);
         all.2 += usize::from(until);
         if let End::Failed(reason) = end {
             abandoned.store(true, Ordering::Relaxed);
@@ -165,7 +165,7 @@ fn measure(
             }
         }
         go.wait();
-        let done = |threads: &Mutex<(Account, Option<String>, usize)>| {
+        let done = |threads: &Mutex<(Counts, Option<String>, usize)>| {
             threads.lock().map_or(true, |all| all.2 == plan.threads)
         };
         while started.is_ok() && !done(&all) {
@@ -178,8 +178,8 @@ fn measure(
     })?;
     match all.into_inner() {
         Ok((_, Some(reason), _)) => Err(Failure(reason)),
-        Ok((account, None, _)) => Ok(Measured {
-            account,
+        Ok((counts, None, _)) => Ok(Measured {
+            counts,
             seconds,
             disk,
         }),
@@ -187,17 +187,23 @@ fn measure(
     }
 }
 
-fn result(plan: &Plan, stage: &Stage, measured: &Measured, prepared_s: f64, caches: &str) -> Value {
-    let (account, seconds) = (&measured.account, measured.seconds);
+fn result(
+    plan: &Plan,
+    workspace: &Workspace,
+    measured: &Measured,
+    prepared_s: f64,
+    caches: &str,
+) -> Value {
+    let (counts, seconds) = (&measured.counts, measured.seconds);
     let rate = |count: u64| count as f64 / seconds;
-    let bytes = account.read_bytes + account.written_bytes;
+    let bytes = counts.read_bytes + counts.written_bytes;
     json!({
         "work": plan.work.name(),
         "seconds": seconds,
         "prepared_s": prepared_s,
         "threads": plan.threads,
         "files": plan.files,
-        "file_set_bytes": stage.bytes,
+        "file_set_bytes": workspace.bytes,
         "width": plan.width,
         "io_bytes": plan.io_bytes,
         "direct": plan.direct,
@@ -205,36 +211,36 @@ fn result(plan: &Plan, stage: &Stage, measured: &Measured, prepared_s: f64, cach
         "caches_dropped": caches,
         "memory_bytes": plan.memory_bytes,
         "scaled": plan.scaled(),
-        "log_turns": stage.log_turns(),
-        "operations": account.all_operations(),
-        "operations_per_s": rate(account.all_operations()),
-        "read_bytes_per_s": rate(account.read_bytes),
-        "written_bytes_per_s": rate(account.written_bytes),
+        "log_turns": workspace.log_turns(),
+        "operations": counts.all_operations(),
+        "operations_per_s": rate(counts.all_operations()),
+        "read_bytes_per_s": rate(counts.read_bytes),
+        "written_bytes_per_s": rate(counts.written_bytes),
         "bytes_per_s": rate(bytes),
-        "latency": account.latency(),
-        "by_operation": account.by_operation(seconds),
+        "latency": counts.latency(),
+        "by_operation": counts.by_operation(seconds),
         "disk": measured.disk,
-        "warnings": warnings(plan, stage),
+        "warnings": warnings(plan, workspace),
     })
 }
 
-fn warnings(plan: &Plan, stage: &Stage) -> Vec<String> {
-    let mut told = Vec::new();
+fn warnings(plan: &Plan, workspace: &Workspace) -> Vec<String> {
+    let mut warnings = Vec::new();
     if let Some(memory) = plan.memory_bytes {
-        if !plan.direct && stage.bytes < memory {
-            told.push(format!(
+        if !plan.direct && workspace.bytes < memory {
+            warnings.push(format!(
                 "the files take {} MiB and the machine's memory {} MiB: once read, they come from \
                  the page cache",
-                stage.bytes >> 20,
+                workspace.bytes >> 20,
                 memory >> 20
             ));
         }
     }
     let scaled = plan.scaled();
     if !scaled.is_empty() && matches!(plan.work, Work::Personality(_)) {
-        told.push(format!("not as published: {}", scaled.join(", ")));
+        warnings.push(format!("not as published: {}", scaled.join(", ")));
     }
-    told
+    warnings
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is asked for, made whole by the published tables.
+//! The parameters, with defaults from the published tables.
 
 use super::micro::Micro;
 use super::personality::{Personality, Table};
@@ -87,7 +87,7 @@ impl Work {
     }
 }
 
-/// What is to be done, every number known.
+/// The work, with every number filled in.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub work: Work,
@@ -114,7 +114,7 @@ impl Plan {
         (self.files as f64 * self.preallocated).round() as usize
     }
 
-    /// The bytes that all files need at most, as far as that can be told before.
+    /// An estimate of the most bytes that all files need.
     pub fn bytes(&self) -> u64 {
         match self.work {
             Work::Personality(_) => {
@@ -125,16 +125,16 @@ impl Plan {
         }
     }
 
-    /// What differs from the published numbers, each in words.
+    /// Descriptions of what differs from the published numbers.
     pub fn scaled(&self) -> Vec<String> {
         let Work::Personality(personality) = self.work else {
             return Vec::new();
         };
         let published = personality.table();
-        let mut told = Vec::new();
+        let mut differences = Vec::new();
         let mut compare = |name: &str, own: f64, its: f64, unit: &str| {
             if own != its {
-                told.push(format!("{name} {own}{unit} instead of {its}{unit}"));
+                differences.push(format!("{name} {own}{unit} instead of {its}{unit}"));
             }
         };
         compare("files", self.files as f64, published.files as f64, "");
@@ -154,18 +154,18 @@ impl Plan {
         );
         compare("I/O size", self.io_bytes as f64, IO_BYTES as f64, " B");
         compare("duration", self.seconds, PUBLISHED_S, " s");
-        told
+        differences
     }
 }
 
-/// Read the parameters, or say what is wrong with them.
+/// Read and check the parameters.
 pub fn plan(given: &Value) -> Result<Plan, Failure> {
-    let asked: Params = params::parse(given)?;
-    let work = Work::find(&asked.work)
-        .ok_or_else(|| Failure(format!("parameters: no such work '{}'", asked.work)))?;
+    let params: Params = params::parse(given)?;
+    let work = Work::find(&params.work)
+        .ok_or_else(|| Failure(format!("parameters: no such work '{}'", params.work)))?;
     let plan = match work {
-        Work::Personality(personality) => of_personality(&asked, personality),
-        Work::Micro(micro) => of_micro(&asked, micro)?,
+        Work::Personality(personality) => of_personality(&params, personality),
+        Work::Micro(micro) => of_micro(&params, micro)?,
     };
     params::require(
         plan.seconds > 0.0 && plan.seconds <= 86_400.0,
@@ -212,7 +212,7 @@ pub fn plan(given: &Value) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-fn of_personality(asked: &Params, personality: Personality) -> Plan {
+fn of_personality(params: &Params, personality: Personality) -> Plan {
     let Table {
         files,
         mean_bytes,
@@ -222,39 +222,39 @@ fn of_personality(asked: &Params, personality: Personality) -> Plan {
     } = personality.table();
     Plan {
         work: Work::Personality(personality),
-        seconds: asked.seconds,
-        threads: asked.threads.unwrap_or(threads),
-        files: asked.files.unwrap_or(files),
-        mean_bytes: asked.mean_bytes.unwrap_or(mean_bytes),
+        seconds: params.seconds,
+        threads: params.threads.unwrap_or(threads),
+        files: params.files.unwrap_or(files),
+        mean_bytes: params.mean_bytes.unwrap_or(mean_bytes),
         shape: SHAPE,
-        width: asked.width.unwrap_or(width),
-        preallocated: asked.preallocated.unwrap_or(preallocated),
-        io_bytes: asked.io_bytes.unwrap_or(IO_BYTES),
+        width: params.width.unwrap_or(width),
+        preallocated: params.preallocated.unwrap_or(preallocated),
+        io_bytes: params.io_bytes.unwrap_or(IO_BYTES),
         append_bytes: APPEND_BYTES,
-        direct: asked.direct,
+        direct: params.direct,
         flushed: false,
-        seed: asked.seed,
-        memory_bytes: asked.memory_bytes,
+        seed: params.seed,
+        memory_bytes: params.memory_bytes,
     }
 }
 
-fn of_micro(asked: &Params, micro: Micro) -> Result<Plan, Failure> {
-    let threads = asked.threads.unwrap_or(1);
+fn of_micro(params: &Params, micro: Micro) -> Result<Plan, Failure> {
+    let threads = params.threads.unwrap_or(1);
     params::require((1..=1000).contains(&threads), "threads: 1 to 1000")?;
     let usual = if micro.random {
         RANDOM_IO_BYTES
     } else {
         IO_BYTES
     };
-    let io_bytes = asked.io_bytes.unwrap_or(usual);
+    let io_bytes = params.io_bytes.unwrap_or(usual);
     params::require(io_bytes > 0, "io_bytes: at least 1 B")?;
     params::require(
-        !asked.direct || io_bytes % ALIGN as u64 == 0,
+        !params.direct || io_bytes % ALIGN as u64 == 0,
         "io_bytes: direct I/O needs a multiple of 4 KiB",
     )?;
     let files = micro.files(threads);
     // Whole I/Os only.
-    let each = asked.total_bytes / files as u64 / io_bytes * io_bytes;
+    let each = params.total_bytes / files as u64 / io_bytes * io_bytes;
     params::require(
         each > 0,
         "total_bytes: each thread's file must hold at least one I/O",
@@ -265,7 +265,7 @@ fn of_micro(asked: &Params, micro: Micro) -> Result<Plan, Failure> {
     )?;
     Ok(Plan {
         work: Work::Micro(micro),
-        seconds: asked.seconds,
+        seconds: params.seconds,
         threads,
         files,
         mean_bytes: each,
@@ -274,9 +274,9 @@ fn of_micro(asked: &Params, micro: Micro) -> Result<Plan, Failure> {
         preallocated: 1.0,
         io_bytes,
         append_bytes: APPEND_BYTES,
-        direct: asked.direct,
-        flushed: micro.write && !asked.direct && !asked.cached,
-        seed: asked.seed,
-        memory_bytes: asked.memory_bytes,
+        direct: params.direct,
+        flushed: micro.write && !params.direct && !params.cached,
+        seed: params.seed,
+        memory_bytes: params.memory_bytes,
     })
 }

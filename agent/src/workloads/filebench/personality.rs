@@ -1,4 +1,4 @@
-//! What each personality does again and again, by the table and loops of filebench's own.
+//! The loop of each personality, with filebench's published tables.
 
 use super::fileset::FileSet;
 use super::gamma::Gamma;
@@ -69,54 +69,54 @@ impl Personality {
     }
 
     /// One turn of the loop.
-    pub fn turn(self, worker: &mut Worker, yard: &Yard) -> Result<(), End> {
+    pub fn turn(self, worker: &mut Worker, shared: &Shared) -> Result<(), End> {
         match self {
             Self::Fileserver => {
-                create_whole(worker, yard)?;
-                with_file(worker, yard, |worker, path, file| {
-                    let size = yard.append_size(worker);
+                create_whole(worker, shared)?;
+                with_file(worker, shared, |worker, path, file| {
+                    let size = shared.append_size(worker);
                     worker.append(path, file, size)
                 })?;
-                with_file(worker, yard, |worker, path, file| {
+                with_file(worker, shared, |worker, path, file| {
                     worker.read_whole(path, file)
                 })?;
-                delete(worker, yard)?;
-                stat(worker, yard)
+                delete(worker, shared)?;
+                stat(worker, shared)
             }
             Self::Varmail => {
-                delete(worker, yard)?;
-                create_appended(worker, yard)?;
-                with_file(worker, yard, |worker, path, file| {
+                delete(worker, shared)?;
+                create_appended(worker, shared)?;
+                with_file(worker, shared, |worker, path, file| {
                     worker.read_whole(path, file)?;
-                    let size = yard.append_size(worker);
+                    let size = shared.append_size(worker);
                     worker.append(path, file, size)?;
                     worker.sync(path, file)
                 })?;
-                with_file(worker, yard, |worker, path, file| {
+                with_file(worker, shared, |worker, path, file| {
                     worker.read_whole(path, file)
                 })
             }
             Self::Webserver => {
                 for _ in 0..10 {
-                    with_file(worker, yard, |worker, path, file| {
+                    with_file(worker, shared, |worker, path, file| {
                         worker.read_whole(path, file)
                     })?;
                 }
-                yard.log(worker)
+                shared.log(worker)
             }
         }
     }
 }
 
 /// What the threads of a personality share.
-pub struct Yard {
+pub struct Shared {
     pub set: FileSet,
     pub sizes: Gamma,
     pub append_bytes: u64,
     pub log: Option<Log>,
 }
 
-impl Yard {
+impl Shared {
     /// From one byte to the largest that may be appended.
     fn append_size(&self, worker: &mut Worker) -> u64 {
         1 + worker.random.below(self.append_bytes as usize) as u64
@@ -133,7 +133,7 @@ impl Yard {
     }
 }
 
-/// A log that all threads append to, each through one open file; begun anew before it fills the disk.
+/// A log that all threads append to through one open file; truncated before it fills the disk.
 pub struct Log {
     pub path: PathBuf,
     most: u64,
@@ -150,7 +150,7 @@ impl Log {
     pub fn new(path: PathBuf, most: u64) -> std::io::Result<Self> {
         Ok(Self {
             state: Mutex::new(LogState {
-                // Each write goes to the end by itself, whoever else writes.
+                // O_APPEND: concurrent writes each go to the end.
                 file: OpenOptions::new().create(true).append(true).open(&path)?,
                 size: 0,
                 turns: 0,
@@ -160,7 +160,7 @@ impl Log {
         })
     }
 
-    /// How often it was begun anew.
+    /// How often it was truncated.
     pub fn turns(&self) -> u64 {
         self.state.lock().map_or(0, |state| state.turns)
     }
@@ -186,16 +186,16 @@ impl Log {
     }
 }
 
-fn create_whole(worker: &mut Worker, yard: &Yard) -> Result<(), End> {
-    let size = yard.sizes.size(&mut worker.random);
-    create(worker, yard, |worker, path, file| {
+fn create_whole(worker: &mut Worker, shared: &Shared) -> Result<(), End> {
+    let size = shared.sizes.size(&mut worker.random);
+    create(worker, shared, |worker, path, file| {
         worker.write_whole(path, file, size)
     })
 }
 
-fn create_appended(worker: &mut Worker, yard: &Yard) -> Result<(), End> {
-    create(worker, yard, |worker, path, file| {
-        let size = yard.append_size(worker);
+fn create_appended(worker: &mut Worker, shared: &Shared) -> Result<(), End> {
+    create(worker, shared, |worker, path, file| {
+        let size = shared.append_size(worker);
         worker.append(path, file, size)?;
         worker.sync(path, file)
     })
@@ -203,44 +203,48 @@ fn create_appended(worker: &mut Worker, yard: &Yard) -> Result<(), End> {
 
 fn create(
     worker: &mut Worker,
-    yard: &Yard,
+    shared: &Shared,
     fill: impl FnOnce(&mut Worker, &Path, &mut File) -> Result<(), End>,
 ) -> Result<(), End> {
-    let number = yard.set.pick_to_create(&mut worker.random, worker.limit)?;
-    let path = yard.set.layout.path(number);
+    let number = shared
+        .set
+        .pick_to_create(&mut worker.random, worker.limit)?;
+    let path = shared.set.layout.path(number);
     let mut file = worker.create(&path)?;
-    yard.set.created(number);
+    shared.set.created(number);
     let done = fill(worker, &path, &mut file).and_then(|()| worker.close(&path, file));
-    yard.set.release(number);
+    shared.set.release(number);
     done
 }
 
 /// Open a file that exists, work on it, and close it.
 fn with_file(
     worker: &mut Worker,
-    yard: &Yard,
+    shared: &Shared,
     work: impl FnOnce(&mut Worker, &Path, &mut File) -> Result<(), End>,
 ) -> Result<(), End> {
-    let number = yard.set.pick(&mut worker.random, worker.limit)?;
-    let path = yard.set.layout.path(number);
+    let number = shared.set.pick(&mut worker.random, worker.limit)?;
+    let path = shared.set.layout.path(number);
     let done = worker.open(&path).and_then(|mut file| {
         work(worker, &path, &mut file)?;
         worker.close(&path, file)
     });
-    yard.set.release(number);
+    shared.set.release(number);
     done
 }
 
-fn delete(worker: &mut Worker, yard: &Yard) -> Result<(), End> {
-    let number = yard.set.pick_to_delete(&mut worker.random, worker.limit)?;
-    worker.delete(&yard.set.layout.path(number))?;
-    yard.set.deleted(number);
+fn delete(worker: &mut Worker, shared: &Shared) -> Result<(), End> {
+    let number = shared
+        .set
+        .pick_to_delete(&mut worker.random, worker.limit)?;
+    worker.delete(&shared.set.layout.path(number))?;
+    shared.set.deleted(number);
     Ok(())
 }
 
-fn stat(worker: &mut Worker, yard: &Yard) -> Result<(), End> {
-    let number = yard.set.pick(&mut worker.random, worker.limit)?;
-    let done = worker.stat(&yard.set.layout.path(number));
-    yard.set.release(number);
+fn stat(worker: &mut Worker, shared: &Shared) -> Result<(), End> {
+    let number = shared.set.pick(&mut worker.random, worker.limit)?;
+    let done = worker.stat(&shared.set.layout.path(number));
+    shared.set.release(number);
     done
 }

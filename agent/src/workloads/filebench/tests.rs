@@ -117,7 +117,7 @@ fn every_microbenchmark_moves_whole_ios_one_way() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_the_reason() {
+fn impossible_work_is_refused_with_the_reason() {
     let _scratch = Scratch::make();
     for (change, reason) in [
         (json!({"work": "mailserver"}), "no such work"),
@@ -147,13 +147,13 @@ fn what_cannot_be_done_is_refused_with_the_reason() {
 #[test]
 fn a_run_that_is_stopped_leaves_nothing() {
     let scratch = Scratch::make();
-    let result = Collected::stopped().carry_out(run, &small("varmail"), &[]);
+    let result = Collected::stopped().run(run, &small("varmail"), &[]);
     assert!(result["error"].as_str().unwrap().contains("stopped"));
     assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
 }
 
 #[test]
-fn full_and_broken_disks_are_told_in_plain_words() {
+fn full_and_broken_disks_are_named_in_the_error() {
     let path = std::env::temp_dir().join("f00000001");
     let words = |code| match End::io("write", &path, &std::io::Error::from_raw_os_error(code)) {
         End::Failed(reason) => reason,
@@ -165,7 +165,7 @@ fn full_and_broken_disks_are_told_in_plain_words() {
 }
 
 #[test]
-fn what_is_written_through_the_page_cache_is_flushed_unless_that_is_what_is_measured() {
+fn cached_writes_are_flushed_unless_the_cache_is_measured() {
     for (params, flushed) in [
         (json!({"work": "sequential-write"}), true),
         (json!({"work": "random-write"}), true),

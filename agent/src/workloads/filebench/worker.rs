@@ -1,6 +1,6 @@
 //! One thread's operations on files: each is timed and counted once it has succeeded.
 
-use super::counts::{Account, Op};
+use super::counts::{Counts, Op};
 use super::limit::{over, End, Limit};
 use crate::measure::random::Random;
 use crate::sys;
@@ -54,7 +54,7 @@ impl Aligned {
 /// One thread that works on files.
 pub struct Worker<'a> {
     pub random: Random,
-    pub account: Account,
+    pub counts: Counts,
     pub limit: &'a Limit<'a>,
     /// What is written, of the length of one I/O.
     data: &'a [u8],
@@ -66,7 +66,7 @@ impl<'a> Worker<'a> {
     pub fn new(seed: u64, limit: &'a Limit<'a>, data: &'a [u8]) -> Self {
         Self {
             random: Random::new(seed),
-            account: Account::default(),
+            counts: Counts::default(),
             limit,
             data,
             buffer: Aligned::zeroed(data.len()),
@@ -85,7 +85,7 @@ impl<'a> Worker<'a> {
         let done = work(self);
         let took = began.elapsed();
         let value = done.map_err(|error| End::io(op.name(), path, &error))?;
-        self.account.count(op, took.as_nanos() as u64);
+        self.counts.count(op, took.as_nanos() as u64);
         Ok(value)
     }
 
@@ -113,7 +113,7 @@ impl<'a> Worker<'a> {
     pub fn write_whole(&mut self, path: &Path, file: &mut File, size: u64) -> Result<(), End> {
         self.timed(Op::Write, path, |worker| {
             write_out(file, worker.data, size)?;
-            worker.account.written_bytes += size;
+            worker.counts.written_bytes += size;
             Ok(())
         })
     }
@@ -123,7 +123,7 @@ impl<'a> Worker<'a> {
         self.timed(Op::Append, path, |worker| {
             file.seek(SeekFrom::End(0))?;
             write_out(file, worker.data, size)?;
-            worker.account.written_bytes += size;
+            worker.counts.written_bytes += size;
             Ok(())
         })
     }
@@ -135,7 +135,7 @@ impl<'a> Worker<'a> {
             if count == 0 {
                 return Ok(());
             }
-            worker.account.read_bytes += count as u64;
+            worker.counts.read_bytes += count as u64;
         })
     }
 
@@ -143,7 +143,7 @@ impl<'a> Worker<'a> {
     pub fn read_at(&mut self, path: &Path, file: &File, offset: u64) -> Result<(), End> {
         self.timed(Op::Read, path, |worker| {
             file.read_exact_at(worker.buffer.bytes_mut(), offset)?;
-            worker.account.read_bytes += worker.data.len() as u64;
+            worker.counts.read_bytes += worker.data.len() as u64;
             Ok(())
         })
     }
@@ -152,7 +152,7 @@ impl<'a> Worker<'a> {
     pub fn write_at(&mut self, path: &Path, file: &File, offset: u64) -> Result<(), End> {
         self.timed(Op::Write, path, |worker| {
             file.write_all_at(worker.data, offset)?;
-            worker.account.written_bytes += worker.data.len() as u64;
+            worker.counts.written_bytes += worker.data.len() as u64;
             Ok(())
         })
     }

@@ -1,11 +1,11 @@
-//! The files as they are before the measuring begins, and what each thread does with them.
+//! The prepared files, and what each thread does with them.
 
 use super::fileset::{FileSet, Layout};
 use super::gamma::Gamma;
 use super::limit::{over, End, Limit};
-use super::micro::Course;
+use super::micro::MicroThread;
 use super::params::{Plan, Work};
-use super::personality::{Log, Personality, Yard};
+use super::personality::{Log, Personality, Shared};
 use super::worker::{forget_caches, write_out, Aligned, Worker};
 use crate::contract::Failure;
 use crate::measure::random::Random;
@@ -14,11 +14,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A log is begun anew when it has this share of what was free.
+/// The log is truncated when it has taken this share of the free space.
 const LOG_SHARE: u64 = 4;
 const PREPARATION: Duration = Duration::from_secs(24 * 3600);
 
-pub struct Stage {
+pub struct Workspace {
     layout: Layout,
     existing: usize,
     /// The bytes of all files that exist.
@@ -28,11 +28,11 @@ pub struct Stage {
 }
 
 enum Kind {
-    Personality(Personality, Box<Yard>),
-    Micro(Vec<Course>),
+    Personality(Personality, Box<Shared>),
+    Micro(Vec<MicroThread>),
 }
 
-impl Stage {
+impl Workspace {
     /// Make the files in `folder`, and bring them to the disk.
     pub fn prepare(plan: &Plan, folder: &Path, free: u64, stop: &AtomicBool) -> Result<Self, End> {
         let layout = Layout::new(folder, plan.files, plan.width);
@@ -70,17 +70,17 @@ impl Stage {
                     .then(|| Log::new(folder.join("log"), most))
                     .transpose()
                     .map_err(|error| failed(&error))?;
-                let yard = Yard {
+                let shared = Shared {
                     set: FileSet::new(layout.clone(), plan.files, existing),
                     sizes,
                     append_bytes: plan.append_bytes,
                     log,
                 };
-                Kind::Personality(personality, Box::new(yard))
+                Kind::Personality(personality, Box::new(shared))
             }
             Work::Micro(micro) => Kind::Micro(
                 (0..plan.threads)
-                    .map(|number| Course {
+                    .map(|number| MicroThread {
                         micro,
                         path: layout.path(number % plan.files),
                         pieces: plan.mean_bytes / plan.io_bytes,
@@ -113,7 +113,7 @@ impl Stage {
 
     pub fn log_turns(&self) -> u64 {
         match &self.kind {
-            Kind::Personality(_, yard) => yard.log.as_ref().map_or(0, Log::turns),
+            Kind::Personality(_, shared) => shared.log.as_ref().map_or(0, Log::turns),
             Kind::Micro(_) => 0,
         }
     }
@@ -122,7 +122,7 @@ impl Stage {
     pub fn open(&self, thread: usize) -> Result<Option<File>, End> {
         match &self.kind {
             Kind::Personality(..) => Ok(None),
-            Kind::Micro(courses) => courses[thread].open().map(Some),
+            Kind::Micro(threads) => threads[thread].open().map(Some),
         }
     }
 
@@ -135,20 +135,20 @@ impl Stage {
         abandoned: &AtomicBool,
     ) -> End {
         let done = match (&self.kind, opened) {
-            (Kind::Personality(personality, yard), _) => loop {
-                let turn = personality.turn(worker, yard);
+            (Kind::Personality(personality, shared), _) => loop {
+                let turn = personality.turn(worker, shared);
                 if turn.is_err() || abandoned.load(Ordering::Relaxed) {
                     break turn;
                 }
             },
-            (Kind::Micro(courses), Some(file)) => {
-                let course = &courses[thread];
-                let followed = course.follow(worker, &file);
+            (Kind::Micro(threads), Some(file)) => {
+                let micro_thread = &threads[thread];
+                let followed = micro_thread.follow(worker, &file);
                 // What is written counts only once it is on the disk: the time goes on till then.
-                match (&followed, course.micro.write) {
+                match (&followed, micro_thread.micro.write) {
                     (Err(End::Over), true) => file
                         .sync_all()
-                        .map_err(|error| End::io("sync", &course.path, &error))
+                        .map_err(|error| End::io("sync", &micro_thread.path, &error))
                         .and(followed),
                     _ => followed,
                 }

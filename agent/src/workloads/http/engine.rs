@@ -1,11 +1,11 @@
-//! One thread that keeps many requests under way, without ever waiting for a single one.
+//! One thread that keeps many requests in flight, without ever waiting for a single one.
 
 use super::response::{Malformed, Response};
 use super::schedule::Schedule;
-use super::tally::{Moments, Tally, Trouble};
-use super::transport::{Asked, Carrier, Layers};
+use super::tally::{RequestError, Tally, Timestamps};
+use super::transport::{Layers, Request, Transport};
 use crate::measure::clock::monotonic_ns;
-use crate::sys::sockets::{self, News, Poller, Timer, ENDED, FAILED, READABLE, WRITABLE};
+use crate::sys::sockets::{self, Events, Poller, Timer, ENDED, FAILED, READABLE, WRITABLE};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddrV4;
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Plan {
     pub target: SocketAddrV4,
     /// The requests as they are sent, in turn.
-    pub requests: Vec<Asked>,
-    /// What lies between them and their sockets.
+    pub requests: Vec<Request>,
+    /// The layers between requests and sockets.
     pub layers: Layers,
     pub keep_alive: bool,
     pub expected_status: u16,
@@ -25,12 +25,12 @@ pub struct Plan {
     pub timeout_ns: u64,
 }
 
-/// When no new request is begun any more, and how many may be under way.
+/// When requests start, and how many may be in flight.
 pub struct Span {
     pub start_ns: u64,
     pub end_ns: u64,
     pub connections: usize,
-    /// None: the next one as soon as one has ended.
+    /// `None`: start the next request as soon as one has ended.
     pub schedule: Option<Schedule>,
 }
 
@@ -42,35 +42,35 @@ const BUFFER: usize = 256 << 10;
 /// What a record of TLS holds at most (RFC 8446, 5.1).
 const RECORD: usize = 16 << 10;
 
-/// Without a rate, a connection that failed rests so long, lest the errors be the only load.
+/// Without a rate, a failed connection pauses for this long, so that errors do not become the load.
 const REST_NS: u64 = 10_000_000;
-/// A server that was told to close has so long before this end does.
+/// How long a server may take to close a finished connection before this end closes it.
 const LINGER_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
-    /// Nothing under way; with a connection where requests share them.
+    /// No request in flight; a kept connection may be open.
     Idle,
     Connecting,
     Sending(usize),
     Receiving,
-    /// The response is whole: the server's end is waited for, so that the port is free again.
+    /// The response is complete: wait for the server to close, so that the port is free again.
     Closing,
 }
 
 struct Slot {
     socket: Option<OwnedFd>,
-    /// What lies between the request and the socket, where that is something.
-    carrier: Option<Box<Carrier>>,
-    /// Told apart in events from sockets that this slot had before.
+    /// The layers between request and socket, if there are any.
+    transport: Option<Box<Transport>>,
+    /// Distinguishes events of this socket from those of the slot's earlier sockets.
     generation: u32,
     state: State,
-    moments: Moments,
+    timestamps: Timestamps,
     /// The connection has carried a response before.
     used: bool,
     request: usize,
     response: Response,
-    /// The last moment for what is under way.
+    /// The deadline of the request in flight.
     limit_ns: u64,
 }
 
@@ -83,7 +83,7 @@ pub struct Engine<'a> {
     timer: Timer,
     slots: Vec<Slot>,
     free: VecDeque<usize>,
-    /// Slots that rest after an error, with when they may go on.
+    /// Slots that pause after an error, and until when.
     resting: VecDeque<(u64, usize)>,
     under_way: usize,
     next_request: usize,
@@ -97,10 +97,10 @@ impl<'a> Engine<'a> {
     pub fn new(plan: &'a Plan, span: Span, tally: Tally, stop: &'a AtomicBool) -> io::Result<Self> {
         let slot = |_| Slot {
             socket: None,
-            carrier: None,
+            transport: None,
             generation: 0,
             state: State::Idle,
-            moments: Moments::default(),
+            timestamps: Timestamps::default(),
             used: false,
             request: 0,
             response: Response::default(),
@@ -131,8 +131,8 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Carry the span out. At its end, what is still under way has its time limit to end in, and
-    /// whatever was due but could not begin is counted as given up.
+    /// Run for the span. After its end, requests in flight may still end within their time limit, and
+    /// requests that were due but could not start count as timed out.
     pub fn run(mut self) -> io::Result<Tally> {
         let mut sweep_ns = self.span.start_ns;
         loop {
@@ -150,9 +150,9 @@ impl<'a> Engine<'a> {
             }
             self.timer.set(self.next_moment(sweep_ns))?;
             for at in 0..self.poller.wait()? {
-                let (key, what) = self.poller.news(at);
+                let (key, what) = self.poller.event(at);
                 if key == TIMER {
-                    self.timer.rang();
+                    self.timer.expired();
                 } else {
                     self.handle(key, what);
                 }
@@ -197,10 +197,10 @@ impl<'a> Engine<'a> {
             self.free.pop_front();
             self.under_way += 1;
             let slot = &mut self.slots[index];
-            slot.moments = Moments {
+            slot.timestamps = Timestamps {
                 due,
                 begun,
-                ..Moments::default()
+                ..Timestamps::default()
             };
             slot.limit_ns = begun.max(due) + self.plan.timeout_ns;
             slot.request = self.next_request;
@@ -217,17 +217,17 @@ impl<'a> Engine<'a> {
                 && schedule.due_ns() + self.plan.timeout_ns <= now
             {
                 let due = schedule.take();
-                let moments = Moments {
+                let timestamps = Timestamps {
                     due,
                     begun: due,
-                    ..Moments::default()
+                    ..Timestamps::default()
                 };
-                self.tally.failed(moments, now, Trouble::TimedOut);
+                self.tally.failed(timestamps, now, RequestError::TimedOut);
             }
         }
     }
 
-    /// Give up what has taken longer than it may.
+    /// Time out the requests that have taken too long.
     fn sweep(&mut self, now: u64) {
         for index in 0..self.slots.len() {
             if self.slots[index].limit_ns > now {
@@ -236,78 +236,78 @@ impl<'a> Engine<'a> {
             match self.slots[index].state {
                 State::Idle => {}
                 State::Closing => self.close(index),
-                _ => self.fail(index, Trouble::TimedOut),
+                _ => self.fail(index, RequestError::TimedOut),
             }
         }
     }
 }
 
-/// One request on its connection: sent, answered, begun again on another one, or failed.
+/// One request on its connection: sent, answered, retried on another one, or failed.
 impl Engine<'_> {
     /// Send the slot's request, over its connection or a new one.
     fn start(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         if slot.socket.is_some() {
             slot.state = State::Sending(0);
-            if self.asked(index) {
+            if self.hand_to_transport(index) {
                 self.send(index, false);
             }
             return;
         }
-        let (socket, stands) = match sockets::connect(self.plan.target) {
+        let (socket, connected) = match sockets::connect(self.plan.target) {
             Ok(begun) => begun,
-            Err(error) => return self.fail(index, Trouble::of(&error)),
+            Err(error) => return self.fail(index, RequestError::of(&error)),
         };
         slot.generation = slot.generation.wrapping_add(1);
         slot.used = false;
         let key = key(index, slot.generation);
         slot.socket = Some(socket);
         slot.state = State::Connecting;
-        if !self.asked(index) {
+        if !self.hand_to_transport(index) {
             return;
         }
-        if stands {
+        if connected {
             let slot = &mut self.slots[index];
             slot.state = State::Sending(0);
-            slot.moments.connected = monotonic_ns();
+            slot.timestamps.connected = monotonic_ns();
             self.send(index, true);
         }
         let slot = &self.slots[index];
         if let Some(socket) = &slot.socket {
             let interest = match slot.state {
-                State::Receiving if slot.carrier.is_none() => READABLE,
+                State::Receiving if slot.transport.is_none() => READABLE,
                 _ => READABLE | WRITABLE,
             };
             if let Err(error) = self.poller.add(socket, interest, key) {
-                self.fail(index, Trouble::of(&error));
+                self.fail(index, RequestError::of(&error));
             }
         }
     }
 
-    /// Give the slot's request to the layers that lie between it and the socket, if any do. Whether
-    /// it is still under way on this connection.
-    fn asked(&mut self, index: usize) -> bool {
+    /// Pass the slot's request to the layers between it and the socket, if there are any. Returns
+    /// whether it is still in flight on this connection.
+    fn hand_to_transport(&mut self, index: usize) -> bool {
         if self.plan.layers.none() {
             return true;
         }
         let slot = &mut self.slots[index];
-        let ready = match slot.carrier.take() {
+        let ready = match slot.transport.take() {
             Some(known) => Ok(known),
-            None => Carrier::new(&self.plan.layers).map(Box::new),
+            None => Transport::new(&self.plan.layers).map(Box::new),
         };
         let request = &self.plan.requests[slot.request];
-        let told = ready.and_then(|mut carrier| {
-            carrier.ask(request, &mut slot.response)?;
-            Ok(carrier)
+        let outcome = ready.and_then(|mut transport| {
+            transport.request(request, &mut slot.response)?;
+            Ok(transport)
         });
-        match told {
-            Ok(carrier) => {
-                slot.carrier = Some(carrier);
+        match outcome {
+            Ok(transport) => {
+                slot.transport = Some(transport);
                 true
             }
-            Err(trouble) => {
-                if !self.begin_again(index) {
-                    self.fail(index, trouble);
+            Err(error) => {
+                if !self.retry(index) {
+                    self.fail(index, error);
                 }
                 false
             }
@@ -317,10 +317,10 @@ impl Engine<'_> {
     /// Send what is left of the request. `fresh`: the poller does not know the socket yet.
     fn send(&mut self, index: usize, fresh: bool) {
         let slot = &mut self.slots[index];
-        let Asked::One(request) = &self.plan.requests[slot.request] else {
+        let Request::Http1(request) = &self.plan.requests[slot.request] else {
             return self.flush(index);
         };
-        if slot.carrier.is_some() {
+        if slot.transport.is_some() {
             return self.flush(index);
         }
         while let (State::Sending(sent), Some(socket)) = (slot.state, &slot.socket) {
@@ -334,19 +334,19 @@ impl Engine<'_> {
                     // Rare: a request fits into an empty socket's buffer.
                     let all = READABLE | WRITABLE;
                     let key = key(index, slot.generation);
-                    let told = if fresh {
+                    let outcome = if fresh {
                         Ok(())
                     } else {
                         self.poller.change(socket, all, key)
                     };
-                    if let Err(error) = told {
-                        self.fail(index, Trouble::of(&error));
+                    if let Err(error) = outcome {
+                        self.fail(index, RequestError::of(&error));
                     }
                     return;
                 }
                 Err(error) => {
-                    if !self.begin_again(index) {
-                        self.fail(index, Trouble::of(&error));
+                    if !self.retry(index) {
+                        self.fail(index, RequestError::of(&error));
                     }
                     return;
                 }
@@ -354,26 +354,26 @@ impl Engine<'_> {
         }
     }
 
-    /// Send what the layers have to say. What does not fit waits until the socket is writable, of
-    /// which the poller always tells where there are layers.
+    /// Send what the layers have produced. What does not fit waits until the socket is writable; with
+    /// layers, the poller always watches for that.
     fn flush(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        while let (Some(carrier), Some(socket)) = (&mut slot.carrier, &slot.socket) {
-            if carrier.leaving().is_empty() {
+        while let (Some(transport), Some(socket)) = (&mut slot.transport, &slot.socket) {
+            if transport.leaving().is_empty() {
                 if let State::Sending(_) = slot.state {
                     slot.state = State::Receiving;
                 }
                 return;
             }
-            match sockets::send(socket, carrier.leaving()) {
-                Ok(count) => carrier.sent(count),
+            match sockets::send(socket, transport.leaving()) {
+                Ok(count) => transport.sent(count),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(_) if matches!(slot.state, State::Idle | State::Closing) => {
                     return self.close(index);
                 }
                 Err(error) => {
-                    if !self.begin_again(index) {
-                        self.fail(index, Trouble::of(&error));
+                    if !self.retry(index) {
+                        self.fail(index, RequestError::of(&error));
                     }
                     return;
                 }
@@ -381,7 +381,7 @@ impl Engine<'_> {
         }
     }
 
-    fn handle(&mut self, key: u64, what: News) {
+    fn handle(&mut self, key: u64, what: Events) {
         let (index, generation) = ((key & 0xffff_ffff) as usize, (key >> 32) as u32);
         let slot = &mut self.slots[index];
         let Some(socket) = &slot.socket else { return };
@@ -390,17 +390,17 @@ impl Engine<'_> {
         }
         if slot.state == State::Connecting {
             if let Some(error) = sockets::take_error(socket) {
-                return self.fail(index, Trouble::of(&error));
+                return self.fail(index, RequestError::of(&error));
             }
             if !what.contains(WRITABLE) {
                 return;
             }
-            slot.moments.connected = monotonic_ns();
+            slot.timestamps.connected = monotonic_ns();
             slot.state = State::Sending(0);
         }
         let slot = &self.slots[index];
         if matches!(slot.state, State::Sending(_))
-            || slot.carrier.is_some() && what.contains(WRITABLE)
+            || slot.transport.is_some() && what.contains(WRITABLE)
         {
             self.send(index, false);
         }
@@ -409,7 +409,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Take what has come; `ended`: there is no more behind it.
+    /// Receive what has arrived; `ended`: the server has closed its side.
     fn receive(&mut self, index: usize, ended: bool) {
         loop {
             let slot = &mut self.slots[index];
@@ -418,11 +418,11 @@ impl Engine<'_> {
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // Where the response is whole, how the connection ends is no matter of it.
+                    // With a complete response it does not matter how the connection ends.
                     if matches!(slot.state, State::Idle | State::Closing) {
                         self.close(index);
-                    } else if !self.begin_again(index) {
-                        self.fail(index, Trouble::of(&error));
+                    } else if !self.retry(index) {
+                        self.fail(index, RequestError::of(&error));
                     }
                     return;
                 }
@@ -430,8 +430,8 @@ impl Engine<'_> {
             if count == 0 {
                 return self.ended(index);
             }
-            if slot.carrier.is_some() {
-                if !self.opened(index, count) {
+            if slot.transport.is_some() {
+                if !self.receive_by_transport(index, count) {
                     return;
                 }
                 let drained = count < self.buffer.len();
@@ -443,8 +443,8 @@ impl Engine<'_> {
                 }
                 continue;
             }
-            if slot.moments.first_byte == 0 {
-                slot.moments.first_byte = monotonic_ns();
+            if slot.timestamps.first_byte == 0 {
+                slot.timestamps.first_byte = monotonic_ns();
             }
             let taken = match slot.state {
                 State::Receiving | State::Sending(_) => slot.response.take(&self.buffer[..count]),
@@ -453,11 +453,11 @@ impl Engine<'_> {
             if taken.is_err() {
                 match slot.state {
                     State::Idle | State::Closing => self.close(index),
-                    _ => self.fail(index, Trouble::Malformed),
+                    _ => self.fail(index, RequestError::Malformed),
                 }
                 return;
             }
-            // Less than there was room for is all there was (epoll(7)).
+            // A short read means that the socket is drained (epoll(7)).
             let drained = count < self.buffer.len();
             if slot.response.is_done() && slot.state == State::Receiving {
                 self.answered(index);
@@ -471,20 +471,20 @@ impl Engine<'_> {
         }
     }
 
-    /// Have the layers take what came. Whether the connection is still there.
-    fn opened(&mut self, index: usize, count: usize) -> bool {
+    /// Pass what arrived to the layers. Returns whether the connection is still open.
+    fn receive_by_transport(&mut self, index: usize, count: usize) -> bool {
         let slot = &mut self.slots[index];
-        let Some(carrier) = &mut slot.carrier else {
+        let Some(transport) = &mut slot.transport else {
             return false;
         };
         let bytes = &self.buffer[..count];
-        let taken = carrier.arrived(bytes, &mut self.clear, &mut slot.response);
-        if let Some((resumed, suite)) = carrier.handshake() {
+        let taken = transport.arrived(bytes, &mut self.clear, &mut slot.response);
+        if let Some((resumed, suite)) = transport.handshake() {
             self.tally
-                .secured(slot.moments, monotonic_ns(), resumed, suite);
+                .secured(slot.timestamps, monotonic_ns(), resumed, suite);
         }
-        if slot.moments.first_byte == 0 && slot.response.has_begun() {
-            slot.moments.first_byte = monotonic_ns();
+        if slot.timestamps.first_byte == 0 && slot.response.has_begun() {
+            slot.timestamps.first_byte = monotonic_ns();
         }
         let resting = matches!(slot.state, State::Idle | State::Closing);
         match taken {
@@ -492,9 +492,9 @@ impl Engine<'_> {
                 self.close(index);
                 return false;
             }
-            Err(trouble) => {
-                if !self.begin_again(index) {
-                    self.fail(index, trouble);
+            Err(error) => {
+                if !self.retry(index) {
+                    self.fail(index, error);
                 }
                 return false;
             }
@@ -510,45 +510,47 @@ impl Engine<'_> {
     /// The server sends no more.
     fn ended(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        if let Some(carrier) = &mut slot.carrier {
-            // What it makes of that shows in the response.
-            let _ = carrier.ended(&mut slot.response);
+        if let Some(transport) = &mut slot.transport {
+            // The response shows the effect.
+            let _ = transport.ended(&mut slot.response);
         }
         if matches!(slot.state, State::Idle | State::Closing) {
             self.close(index);
         } else if slot.state == State::Receiving && slot.response.end() {
             self.answered(index);
             self.close(index);
-        } else if !self.begin_again(index) {
-            self.fail(index, Trouble::CutShort);
+        } else if !self.retry(index) {
+            self.fail(index, RequestError::CutShort);
         }
     }
 
-    /// A server may close a kept connection just as it is used again, which RFC 9112 (9.3.1) has
-    /// clients meet with another connection; the time that takes counts.
-    fn begin_again(&mut self, index: usize) -> bool {
+    /// Retry on another connection: a server may close a kept connection just as it is reused, and RFC
+    /// 9112 (9.3.1) lets clients retry then. The extra time counts.
+    fn retry(&mut self, index: usize) -> bool {
         let slot = &mut self.slots[index];
         if !slot.used || slot.response.has_begun() {
             return false;
         }
-        (slot.socket, slot.carrier) = (None, None);
+        (slot.socket, slot.transport) = (None, None);
         slot.used = false;
-        slot.moments.first_byte = 0;
+        slot.timestamps.first_byte = 0;
         self.start(index);
         true
     }
 
-    /// The response is whole: count it, and have the slot ready for the next one.
+    /// The response is complete: count it, and prepare the slot for the next one.
     fn answered(&mut self, index: usize) {
         let now = monotonic_ns();
         let slot = &mut self.slots[index];
         let body = slot.response.body;
         if slot.response.status != self.plan.expected_status {
-            self.tally.failed(slot.moments, now, Trouble::WrongStatus);
+            self.tally
+                .failed(slot.timestamps, now, RequestError::WrongStatus);
         } else if self.plan.expected_bytes.is_some_and(|bytes| bytes != body) {
-            self.tally.failed(slot.moments, now, Trouble::WrongLength);
+            self.tally
+                .failed(slot.timestamps, now, RequestError::WrongLength);
         } else {
-            self.tally.answered(slot.moments, now, body);
+            self.tally.answered(slot.timestamps, now, body);
         }
         if self.plan.keep_alive && !slot.response.closes {
             slot.state = State::Idle;
@@ -565,7 +567,7 @@ impl Engine<'_> {
     /// Close the connection; a slot that waited for that is free again.
     fn close(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        (slot.socket, slot.carrier) = (None, None);
+        (slot.socket, slot.transport) = (None, None);
         slot.limit_ns = u64::MAX;
         if slot.state == State::Closing {
             slot.state = State::Idle;
@@ -574,11 +576,11 @@ impl Engine<'_> {
         }
     }
 
-    fn fail(&mut self, index: usize, trouble: Trouble) {
+    fn fail(&mut self, index: usize, error: RequestError) {
         let now = monotonic_ns();
         let slot = &mut self.slots[index];
-        self.tally.failed(slot.moments, now, trouble);
-        (slot.socket, slot.carrier) = (None, None);
+        self.tally.failed(slot.timestamps, now, error);
+        (slot.socket, slot.transport) = (None, None);
         slot.state = State::Idle;
         slot.limit_ns = u64::MAX;
         self.under_way -= 1;

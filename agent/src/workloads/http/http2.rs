@@ -1,10 +1,10 @@
 //! HTTP/2 on one connection, one request at a time (RFC 9113), by the library `h2`.
 //!
-//! The library is given bytes in memory and asked at once what became of them, so that one loop
-//! carries all connections, as with HTTP/1: nothing here ever waits, and so nothing is ever woken.
+//! The library reads and writes memory and is polled after each change, so that one loop serves all
+//! connections, as with HTTP/1: nothing here ever waits, so no waker is needed.
 
 use super::response::Response;
-use super::tally::Trouble;
+use super::tally::RequestError;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use h2::{Error, RecvStream};
@@ -17,11 +17,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Room for what the server sends before it has to be told that it may go on: more than a study's
-/// objects have, so that it is the proxy that is measured, and not this end's permissions.
+/// The flow-control window: larger than a study's objects, so that the proxy is measured, and not this
+/// end's window updates.
 const WINDOW: u32 = 4 << 20;
 
-/// What has come and was not read, and what is to go out.
+/// Received bytes that were not read yet, and bytes to send.
 #[derive(Default)]
 struct Wire {
     arrived: Vec<u8>,
@@ -78,7 +78,7 @@ impl AsyncWrite for Pipe {
 }
 
 /// One connection.
-pub struct Two {
+pub struct Http2 {
     wire: Rc<RefCell<Wire>>,
     connection: Connection<Pipe, Bytes>,
     requests: SendRequest<Bytes>,
@@ -87,15 +87,15 @@ pub struct Two {
     over: bool,
 }
 
-impl Two {
-    pub fn new() -> Result<Self, Trouble> {
+impl Http2 {
+    pub fn new() -> Result<Self, RequestError> {
         let wire = Rc::new(RefCell::new(Wire::default()));
         let begun = Builder::new()
             .initial_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .enable_push(false)
             .handshake(Pipe(wire.clone()));
-        match Box::pin(begun).as_mut().poll(&mut nobody()) {
+        match Box::pin(begun).as_mut().poll(&mut no_waker()) {
             Poll::Ready(Ok((requests, connection))) => Ok(Self {
                 wire,
                 connection,
@@ -104,64 +104,68 @@ impl Two {
                 body: None,
                 over: false,
             }),
-            Poll::Ready(Err(error)) => Err(trouble(&error)),
-            // This end's first words wait for nothing.
-            Poll::Pending => Err(Trouble::Other),
+            Poll::Ready(Err(error)) => Err(error_of(&error)),
+            // The client's preface waits for nothing.
+            Poll::Pending => Err(RequestError::Other),
         }
     }
 
     /// Ask; what is to be sent for it is taken by [`Two::leaving`].
-    pub fn ask(&mut self, request: &Request<()>, response: &mut Response) -> Result<(), Trouble> {
-        match self.requests.poll_ready(&mut nobody()) {
+    pub fn request(
+        &mut self,
+        request: &Request<()>,
+        response: &mut Response,
+    ) -> Result<(), RequestError> {
+        match self.requests.poll_ready(&mut no_waker()) {
             Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(error)) => return Err(trouble(&error)),
-            Poll::Pending => return Err(Trouble::Other),
+            Poll::Ready(Err(error)) => return Err(error_of(&error)),
+            Poll::Pending => return Err(RequestError::Other),
         }
         let sent = self.requests.send_request(request.clone(), true);
-        self.head = Some(sent.map_err(|error| trouble(&error))?.0);
-        self.go_on(response)
+        self.head = Some(sent.map_err(|error| error_of(&error))?.0);
+        self.make_progress(response)
     }
 
     /// Take what came.
-    pub fn arrived(&mut self, bytes: &[u8], response: &mut Response) -> Result<(), Trouble> {
+    pub fn arrived(&mut self, bytes: &[u8], response: &mut Response) -> Result<(), RequestError> {
         self.wire.borrow_mut().arrived.extend_from_slice(bytes);
-        self.go_on(response)
+        self.make_progress(response)
     }
 
     /// Take that no more will come.
-    pub fn ended(&mut self, response: &mut Response) -> Result<(), Trouble> {
+    pub fn ended(&mut self, response: &mut Response) -> Result<(), RequestError> {
         self.wire.borrow_mut().ended = true;
-        self.go_on(response)
+        self.make_progress(response)
     }
 
-    /// Take what is to be sent.
+    /// Take the bytes to send.
     pub fn leaving(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.wire.borrow_mut().leaving)
     }
 
     /// Let the library work until nothing changes any more.
-    fn go_on(&mut self, response: &mut Response) -> Result<(), Trouble> {
+    fn make_progress(&mut self, response: &mut Response) -> Result<(), RequestError> {
         loop {
-            self.carry(response)?;
+            self.drive_connection(response)?;
             if !self.read_head(response)? && !self.read_body(response)? {
                 return Ok(());
             }
         }
     }
 
-    fn carry(&mut self, response: &mut Response) -> Result<(), Trouble> {
+    fn drive_connection(&mut self, response: &mut Response) -> Result<(), RequestError> {
         if self.over {
             return Ok(());
         }
-        match Pin::new(&mut self.connection).poll(&mut nobody()) {
+        match Pin::new(&mut self.connection).poll(&mut no_waker()) {
             Poll::Pending => Ok(()),
             Poll::Ready(result) => {
                 self.over = true;
                 response.closes = true;
                 match result {
-                    // What the request itself was told says more.
+                    // The request's own error is more precise.
                     Err(error) if self.head.is_none() && self.body.is_none() => {
-                        Err(trouble(&error))
+                        Err(error_of(&error))
                     }
                     _ => Ok(()),
                 }
@@ -169,15 +173,15 @@ impl Two {
         }
     }
 
-    fn read_head(&mut self, response: &mut Response) -> Result<bool, Trouble> {
+    fn read_head(&mut self, response: &mut Response) -> Result<bool, RequestError> {
         let Some(head) = &mut self.head else {
             return Ok(false);
         };
-        match Pin::new(head).poll(&mut nobody()) {
+        match Pin::new(head).poll(&mut no_waker()) {
             Poll::Pending => Ok(false),
             Poll::Ready(result) => {
                 self.head = None;
-                let (parts, body) = result.map_err(|error| trouble(&error))?.into_parts();
+                let (parts, body) = result.map_err(|error| error_of(&error))?.into_parts();
                 response.begin(parts.status.as_u16());
                 self.body = Some(body);
                 Ok(true)
@@ -185,18 +189,18 @@ impl Two {
         }
     }
 
-    fn read_body(&mut self, response: &mut Response) -> Result<bool, Trouble> {
+    fn read_body(&mut self, response: &mut Response) -> Result<bool, RequestError> {
         let Some(body) = &mut self.body else {
             return Ok(false);
         };
-        match body.poll_data(&mut nobody()) {
+        match body.poll_data(&mut no_waker()) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Some(piece)) => {
-                let piece = piece.map_err(|error| trouble(&error))?;
+                let piece = piece.map_err(|error| error_of(&error))?;
                 response.add(piece.len() as u64);
                 body.flow_control()
                     .release_capacity(piece.len())
-                    .map_err(|error| trouble(&error))?;
+                    .map_err(|error| error_of(&error))?;
             }
             Poll::Ready(None) => {
                 response.finish();
@@ -207,18 +211,18 @@ impl Two {
     }
 }
 
-/// Nobody is to be woken: everything is asked again as soon as anything has come.
-fn nobody() -> Context<'static> {
+/// No task has to be woken: everything is polled again as soon as bytes have arrived.
+fn no_waker() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-fn trouble(error: &Error) -> Trouble {
+fn error_of(error: &Error) -> RequestError {
     if error.is_io() {
-        Trouble::CutShort
+        RequestError::CutShort
     } else if error.is_remote() {
-        Trouble::Reset
+        RequestError::Reset
     } else {
-        Trouble::Malformed
+        RequestError::Malformed
     }
 }
 
@@ -227,11 +231,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn asked() -> (Two, Response) {
-        let (mut two, mut response) = (Two::new().unwrap(), Response::default());
+    fn requested() -> (Http2, Response) {
+        let (mut client, mut response) = (Http2::new().unwrap(), Response::default());
         let request = Request::get("http://tare/file").body(()).unwrap();
-        two.ask(&request, &mut response).unwrap();
-        (two, response)
+        client.request(&request, &mut response).unwrap();
+        (client, response)
     }
 
     /// A frame (RFC 9113, 4.1).
@@ -244,7 +248,7 @@ mod tests {
         bytes
     }
 
-    /// Settings, a head that says 200 (RFC 7541, index 8), and a body in two pieces.
+    /// Settings, a head with status 200 (RFC 7541, index 8), and a body in two pieces.
     fn answer() -> Vec<u8> {
         let mut bytes = frame(4, 0, 0, &[]);
         bytes.extend(frame(1, 4, 1, &[0x88]));
@@ -254,51 +258,55 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_sent_behind_the_first_words_of_the_protocol() {
-        let (mut two, _) = asked();
-        let sent = two.leaving();
+    fn a_request_follows_the_protocols_preface() {
+        let (mut client, _) = requested();
+        let sent = client.leaving();
         assert!(sent.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
-        assert!(two.leaving().is_empty());
+        assert!(client.leaving().is_empty());
     }
 
     #[test]
     fn a_connection_carries_one_request_after_another() {
-        let (mut two, mut response) = asked();
-        two.arrived(&answer(), &mut response).unwrap();
+        let (mut client, mut response) = requested();
+        client.arrived(&answer(), &mut response).unwrap();
         assert!(response.is_done() && !response.closes);
         assert_eq!((response.status, response.body), (200, 5));
         response.clear();
         let request = Request::get("http://tare/file").body(()).unwrap();
-        two.ask(&request, &mut response).unwrap();
+        client.request(&request, &mut response).unwrap();
         let mut again = frame(1, 4, 3, &[0x88]);
         again.extend(frame(0, 1, 3, b"x"));
-        two.arrived(&again, &mut response).unwrap();
+        client.arrived(&again, &mut response).unwrap();
         assert_eq!((response.is_done(), response.body), (true, 1));
     }
 
     #[test]
-    fn a_stream_that_is_reset_and_a_connection_that_ends_are_told_apart() {
-        let (mut two, mut response) = asked();
-        two.arrived(&frame(4, 0, 0, &[]), &mut response).unwrap();
+    fn a_reset_stream_differs_from_a_closed_connection() {
+        let (mut client, mut response) = requested();
+        client.arrived(&frame(4, 0, 0, &[]), &mut response).unwrap();
         let reset = frame(3, 0, 1, &2u32.to_be_bytes());
-        assert_eq!(two.arrived(&reset, &mut response), Err(Trouble::Reset));
-        let (mut two, mut response) = asked();
+        assert_eq!(
+            client.arrived(&reset, &mut response),
+            Err(RequestError::Reset)
+        );
+        let (mut client, mut response) = requested();
         let whole = answer();
-        two.arrived(&whole[..whole.len() - 4], &mut response)
+        client
+            .arrived(&whole[..whole.len() - 4], &mut response)
             .unwrap();
-        assert_eq!(two.ended(&mut response), Err(Trouble::CutShort));
+        assert_eq!(client.ended(&mut response), Err(RequestError::CutShort));
         assert!(!response.is_done());
     }
 
     proptest! {
         #[test]
         fn pieces_of_any_size_make_the_same_answer(sizes in prop::collection::vec(1usize..20, 1..30)) {
-            let (mut two, mut response) = asked();
+            let (mut client, mut response) = requested();
             let whole = answer();
             let mut rest = &whole[..];
             for size in sizes.iter().cycle() {
                 let (piece, after) = rest.split_at((*size).min(rest.len()));
-                two.arrived(piece, &mut response).unwrap();
+                client.arrived(piece, &mut response).unwrap();
                 rest = after;
                 if rest.is_empty() {
                     break;
@@ -309,11 +317,11 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400), cut in 0usize..60) {
-            let (mut two, mut response) = asked();
+            let (mut client, mut response) = requested();
             let whole = answer();
-            if two.arrived(&whole[..cut.min(whole.len())], &mut response).is_ok() {
-                let _ = two.arrived(&bytes, &mut response);
-                let _ = two.ended(&mut response);
+            if client.arrived(&whole[..cut.min(whole.len())], &mut response).is_ok() {
+                let _ = client.arrived(&bytes, &mut response);
+                let _ = client.ended(&mut response);
             }
         }
     }

@@ -26,16 +26,16 @@ use serde_json::{json, Value};
 use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tally::{Tally, Trouble};
+use tally::{RequestError, Tally};
 
 pub(crate) use tally::{count, durations, summary};
 
-/// Beside its connections: channel, logs, pollers.
+/// Descriptors other than its connections: channel, logs, pollers.
 const OTHER_DESCRIPTORS: u64 = 256;
 const PATIENCE_NS: u64 = 20_000_000;
-/// Between the threads' preparation and their common start.
+/// The time between the threads' preparation and their common start.
 const RUN_UP_NS: u64 = 5_000_000;
-/// A generator that begins this late more often than one time in a hundred is no good measure.
+/// If more than one request in a hundred starts this late, the generator is too slow.
 const LATE_S: f64 = 1e-3;
 
 pub fn run(context: &Context) -> Result<Value, Failure> {
@@ -46,7 +46,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         requests: params
             .paths
             .iter()
-            .map(|path| params.asked(path))
+            .map(|path| params.prepare(path))
             .collect::<Result<_, _>>()?,
         layers: params.layers()?,
         keep_alive: params.keep_alive,
@@ -64,7 +64,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         .unwrap_or(usable)
         .clamp(1, params.connections);
     sys::allow_descriptors(params.connections as u64 + OTHER_DESCRIPTORS);
-    reach(&plan, params.patience_s, context.stop)?;
+    wait_for_server(&plan, params.patience_s, context.stop)?;
     context.sink.barrier()?;
     let start = monotonic_ns() + RUN_UP_NS;
     let tally = drive(context, &params, &plan, threads, start)?;
@@ -76,7 +76,7 @@ fn ns(seconds: f64) -> u64 {
 }
 
 /// Ask the server once for each path, until it answers as expected or patience ends.
-fn reach(plan: &Plan, patience_s: f64, stop: &AtomicBool) -> Result<(), Failure> {
+fn wait_for_server(plan: &Plan, patience_s: f64, stop: &AtomicBool) -> Result<(), Failure> {
     let began = monotonic_ns();
     loop {
         let tally = ask_once(plan, stop)?;
@@ -84,12 +84,12 @@ fn reach(plan: &Plan, patience_s: f64, stop: &AtomicBool) -> Result<(), Failure>
             return Ok(());
         }
         let spent = monotonic_ns() - began >= ns(patience_s);
-        // What answers wrongly will go on doing so.
-        let final_word = tally.troubles[Trouble::WrongStatus as usize] > 0
-            || tally.troubles[Trouble::WrongLength as usize] > 0
-            || tally.troubles[Trouble::Malformed as usize] > 0
-            || tally.troubles[Trouble::Handshake as usize] > 0;
-        if spent || final_word || stop.load(Ordering::Relaxed) {
+        // A wrong answer stays wrong: do not retry.
+        let is_final = tally.errors_by_kind[RequestError::WrongStatus as usize] > 0
+            || tally.errors_by_kind[RequestError::WrongLength as usize] > 0
+            || tally.errors_by_kind[RequestError::Malformed as usize] > 0
+            || tally.errors_by_kind[RequestError::Handshake as usize] > 0;
+        if spent || is_final || stop.load(Ordering::Relaxed) {
             return Err(Failure(format!(
                 "the server at {} does not answer as expected (status {}) to the first requests: {}",
                 plan.target,
@@ -122,7 +122,7 @@ fn ask_once(plan: &Plan, stop: &AtomicBool) -> Result<Tally, Failure> {
     Ok(Engine::new(plan, span, tally, stop)?.run()?)
 }
 
-/// Run all threads, tell of progress, and add up what they counted.
+/// Run all threads, report progress, and add up their counts.
 fn drive(
     context: &Context,
     params: &Params,
@@ -273,7 +273,7 @@ fn series(context: &Context, params: &Params, tally: &Tally) {
             false => row.total.value_at_quantile(share),
         })
     };
-    // Since the common start, as all that goes on beside the requests is told.
+    // Relative to the common start, like all other series of the cell.
     let (first_ns, interval_ns) = (RUN_UP_NS + ns(params.warmup_s), ns(params.interval_s));
     Table::new()
         .u64s(

@@ -1,7 +1,7 @@
-//! What a load of requests is to be.
+//! The parameters of an HTTP load.
 
 use super::schedule::Arrivals;
-use super::transport::{Asked, Layers};
+use super::transport::{Layers, Request};
 use crate::contract::Failure;
 use crate::measure::params;
 use crate::tools::pinned;
@@ -21,12 +21,12 @@ const MOST_INTERVALS: f64 = 20_000.0;
 #[derive(Clone, Copy, Default, Deserialize, PartialEq)]
 pub enum Version {
     #[serde(rename = "1.0")]
-    Ten,
+    Http10,
     #[default]
     #[serde(rename = "1.1")]
-    Eleven,
+    Http11,
     #[serde(rename = "2")]
-    Two,
+    Http2,
 }
 
 /// The cipher suites of TLS 1.3.
@@ -139,7 +139,7 @@ impl Params {
             "paths: each begins with / and has no spaces",
         )?;
         params::require(
-            self.version != Version::Two || self.keep_alive,
+            self.version != Version::Http2 || self.keep_alive,
             "keep_alive: HTTP/2 has many requests a connection",
         )?;
         params::require(
@@ -150,15 +150,15 @@ impl Params {
 
     /// What lies between requests and their sockets.
     pub fn layers(&self) -> Result<Layers, Failure> {
-        let two = self.version == Version::Two;
-        let tls = self.tls.as_ref().map(|tls| tls.config(two)).transpose()?;
+        let http2 = self.version == Version::Http2;
+        let tls = self.tls.as_ref().map(|tls| tls.config(http2)).transpose()?;
         let tls = tls.map(Arc::new);
-        Ok(Layers { tls, two })
+        Ok(Layers { tls, http2 })
     }
 
-    pub fn asked(&self, path: &str) -> Result<Asked, Failure> {
-        if self.version != Version::Two {
-            return Ok(Asked::One(self.request(path)));
+    pub fn prepare(&self, path: &str) -> Result<Request, Failure> {
+        if self.version != Version::Http2 {
+            return Ok(Request::Http1(self.request(path)));
         }
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let uri = format!("{scheme}://{}{path}", self.authority());
@@ -166,7 +166,7 @@ impl Params {
             .header("user-agent", "tare")
             .body(());
         let request = request.map_err(|error| Failure(format!("host or paths: {error}")))?;
-        Ok(Asked::Two(request))
+        Ok(Request::Http2(request))
     }
 
     fn authority(&self) -> String {
@@ -179,10 +179,10 @@ impl Params {
     pub fn request(&self, path: &str) -> Vec<u8> {
         let host = self.authority();
         let (version, connection) = match (self.version, self.keep_alive) {
-            (Version::Ten, true) => ("1.0", "Connection: keep-alive\r\n"),
-            (Version::Ten, false) => ("1.0", ""),
-            (Version::Eleven | Version::Two, true) => ("1.1", ""),
-            (Version::Eleven | Version::Two, false) => ("1.1", "Connection: close\r\n"),
+            (Version::Http10, true) => ("1.0", "Connection: keep-alive\r\n"),
+            (Version::Http10, false) => ("1.0", ""),
+            (Version::Http11 | Version::Http2, true) => ("1.1", ""),
+            (Version::Http11 | Version::Http2, false) => ("1.1", "Connection: close\r\n"),
         };
         format!("GET {path} HTTP/{version}\r\nHost: {host}\r\nUser-Agent: tare\r\n{connection}\r\n")
             .into_bytes()
@@ -190,18 +190,18 @@ impl Params {
 }
 
 impl Tls {
-    fn config(&self, two: bool) -> Result<rustls::ClientConfig, Failure> {
+    fn config(&self, http2: bool) -> Result<rustls::ClientConfig, Failure> {
         let digest = pinned::digest(&self.certificate)
             .ok_or_else(|| Failure("tls.certificate: a SHA-256 in hexadecimal".into()))?;
         let mut provider = ring::default_provider();
         provider.cipher_suites = vec![self.suite.of_library()];
         let mut config = pinned::config(provider, digest)
-            .map_err(|error| Failure(format!("TLS cannot be spoken: {error}")))?;
+            .map_err(|error| Failure(format!("TLS cannot be set up: {error}")))?;
         config.resumption = match self.resumption {
             true => Resumption::in_memory_sessions(SESSIONS),
             false => Resumption::disabled(),
         };
-        config.alpn_protocols = vec![match two {
+        config.alpn_protocols = vec![match http2 {
             true => b"h2".to_vec(),
             false => b"http/1.1".to_vec(),
         }];

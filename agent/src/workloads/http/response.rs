@@ -1,6 +1,6 @@
 //! One response of HTTP/1.1, taken in pieces of any size (RFC 9112).
 
-/// A head longer than this is taken for nonsense.
+/// A longer head is malformed.
 const MOST_HEAD: usize = 64 << 10;
 
 /// What is wrong with a response.
@@ -20,7 +20,7 @@ enum State {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Chunk {
-    /// In the line with the chunk's size: what it says so far, and how many digits it had.
+    /// In the line with the chunk's size: the size so far, and its number of digits.
     Size(u64, u32),
     /// After the size, up to the line's end.
     Rest(u64),
@@ -39,7 +39,7 @@ pub struct Response {
     pub status: u16,
     /// Bytes of the body so far.
     pub body: u64,
-    /// Whether the server said that it will close the connection.
+    /// Whether the server will close the connection.
     pub closes: bool,
     begun: bool,
 }
@@ -58,25 +58,25 @@ impl Default for Response {
 }
 
 impl Response {
-    /// Begin anew, for the next response.
+    /// Reset, for the next response.
     pub fn clear(&mut self) {
         self.head.clear();
         self.state = State::Head;
         (self.status, self.body, self.closes, self.begun) = (0, 0, false, false);
     }
 
-    /// A head without its own text has come, of a version that tells the end apart.
+    /// Start a response whose framing another layer has parsed (HTTP/2).
     pub fn begin(&mut self, status: u16) {
         self.status = status;
         self.begun = true;
     }
 
-    /// More of the body has come, by that version.
+    /// Add bytes of the body, from that layer.
     pub fn add(&mut self, bytes: u64) {
         self.body += bytes;
     }
 
-    /// It has said that this is all.
+    /// The response is complete, according to that layer.
     pub fn finish(&mut self) {
         self.state = State::Done;
     }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_say_what_matters() {
+    fn heads_are_parsed() {
         let response = in_pieces(WHOLE[0], &[1000]).unwrap();
         assert!(response.is_done() && response.closes);
         assert_eq!((response.status, response.body), (200, 5));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_not_whole() {
+    fn a_truncated_response_is_incomplete() {
         for whole in WHOLE {
             let mut response = in_pieces(&whole[..whole.len() - 1], &[7]).unwrap();
             assert!(!response.is_done() && !response.end());

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_never_goes_back() {
+    fn due_times_never_decrease() {
         let mut schedule = Schedule::new(5, 1e6, Arrivals::Poisson, 0, 1);
         let mut last = 0;
         for _ in 0..10_000 {

@@ -1,4 +1,4 @@
-//! What became of the requests: durations, errors by kind, and both over time.
+//! The outcomes of the requests: durations, errors by kind, and both over time.
 
 use hdrhistogram::Histogram;
 use serde_json::{json, Map, Value};
@@ -11,10 +11,10 @@ const DIGITS: [u8; 2] = [3, 2];
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Trouble {
+pub enum RequestError {
     Refused,
     Reset,
-    /// No answer in time, be it of the other end or of the network.
+    /// No answer in time, by the other end or by the network.
     TimedOut,
     WrongStatus,
     /// The body is whole, and not as long as it should be.
@@ -34,8 +34,8 @@ pub enum Trouble {
     Other,
 }
 
-/// The names of all troubles, in the order of their numbers.
-pub const TROUBLES: [&str; 13] = [
+/// The names of all errors, in the order of their numbers.
+pub const ERROR_NAMES: [&str; 13] = [
     "refused",
     "reset",
     "timeout",
@@ -51,7 +51,7 @@ pub const TROUBLES: [&str; 13] = [
     "other",
 ];
 
-impl Trouble {
+impl RequestError {
     /// What the kernel's error means to a request.
     pub fn of(error: &io::Error) -> Self {
         match error.raw_os_error() {
@@ -124,7 +124,7 @@ pub struct Tally {
     end_ns: u64,
     interval_ns: u64,
     pub connect: Histogram<u64>,
-    /// From when a connection stood until its TLS did.
+    /// The time from the TCP connection to the end of the TLS handshake.
     pub handshake: Histogram<u64>,
     /// Handshakes that took an earlier one up again.
     pub resumed: u64,
@@ -138,16 +138,16 @@ pub struct Tally {
     pub completed: u64,
     pub body_bytes: u64,
     pub connections: u64,
-    pub troubles: [u64; TROUBLES.len()],
+    pub errors_by_kind: [u64; ERROR_NAMES.len()],
     pub intervals: Vec<Interval>,
 }
 
 /// The moments of one request, in nanoseconds of one clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Moments {
+pub struct Timestamps {
     pub due: u64,
     pub begun: u64,
-    /// 0: it used a connection that stood already.
+    /// 0: it used an open connection.
     pub connected: u64,
     pub first_byte: u64,
 }
@@ -170,7 +170,7 @@ impl Tally {
             completed: 0,
             body_bytes: 0,
             connections: 0,
-            troubles: [0; TROUBLES.len()],
+            errors_by_kind: [0; ERROR_NAMES.len()],
             intervals: Vec::new(),
         }
     }
@@ -188,57 +188,63 @@ impl Tally {
     }
 
     /// A request was answered as expected.
-    pub fn answered(&mut self, moments: Moments, ended: u64, body: u64) {
-        if !self.counts(moments.due) {
+    pub fn answered(&mut self, timestamps: Timestamps, ended: u64, body: u64) {
+        if !self.counts(timestamps.due) {
             return;
         }
-        let total = ended.saturating_sub(moments.due);
+        let total = ended.saturating_sub(timestamps.due);
         self.due += 1;
         self.completed += 1;
         self.body_bytes += body;
-        count(&mut self.late, moments.begun.saturating_sub(moments.due));
-        if moments.connected > 0 {
+        count(
+            &mut self.late,
+            timestamps.begun.saturating_sub(timestamps.due),
+        );
+        if timestamps.connected > 0 {
             self.connections += 1;
-            let took = moments.connected.saturating_sub(moments.begun);
+            let took = timestamps.connected.saturating_sub(timestamps.begun);
             count(&mut self.connect, took);
         }
         count(
             &mut self.first_byte,
-            moments.first_byte.saturating_sub(moments.due),
+            timestamps.first_byte.saturating_sub(timestamps.due),
         );
         count(&mut self.total, total);
-        let interval = self.interval(moments.due);
+        let interval = self.interval(timestamps.due);
         interval.due += 1;
-        interval.connections += u64::from(moments.connected > 0);
+        interval.connections += u64::from(timestamps.connected > 0);
         interval.body_bytes += body;
         interval.total.saturating_record(total.max(1));
     }
 
     /// A connection was secured for a request.
-    pub fn secured(&mut self, moments: Moments, now: u64, resumed: bool, suite: String) {
+    pub fn secured(&mut self, timestamps: Timestamps, now: u64, resumed: bool, suite: String) {
         self.suite = suite;
-        if self.counts(moments.due) {
+        if self.counts(timestamps.due) {
             self.resumed += u64::from(resumed);
-            count(&mut self.handshake, now.saturating_sub(moments.connected));
+            count(
+                &mut self.handshake,
+                now.saturating_sub(timestamps.connected),
+            );
         }
     }
 
-    /// A request came to nothing. One that was given up counts with the time it had waited, so
-    /// that percentiles do not look better for it.
-    pub fn failed(&mut self, moments: Moments, ended: u64, trouble: Trouble) {
-        if !self.counts(moments.due) {
+    /// A request failed. A timeout counts with the time that it waited, so that failures do not improve
+    /// the percentiles.
+    pub fn failed(&mut self, timestamps: Timestamps, ended: u64, error: RequestError) {
+        if !self.counts(timestamps.due) {
             return;
         }
         self.due += 1;
-        self.troubles[trouble as usize] += 1;
-        let waited = ended.saturating_sub(moments.due);
-        if trouble == Trouble::TimedOut {
+        self.errors_by_kind[error as usize] += 1;
+        let waited = ended.saturating_sub(timestamps.due);
+        if error == RequestError::TimedOut {
             count(&mut self.total, waited);
         }
-        let interval = self.interval(moments.due);
+        let interval = self.interval(timestamps.due);
         interval.due += 1;
         interval.failed += 1;
-        if trouble == Trouble::TimedOut {
+        if error == RequestError::TimedOut {
             interval.total.saturating_record(waited.max(1));
         }
     }
@@ -262,7 +268,7 @@ impl Tally {
         if self.suite.is_empty() {
             self.suite = other.suite;
         }
-        for (own, others) in self.troubles.iter_mut().zip(other.troubles) {
+        for (own, others) in self.errors_by_kind.iter_mut().zip(other.errors_by_kind) {
             *own += others;
         }
         if self.intervals.len() < other.intervals.len() {
@@ -281,21 +287,21 @@ impl Tally {
     }
 
     pub fn failures(&self) -> u64 {
-        self.troubles.iter().sum()
+        self.errors_by_kind.iter().sum()
     }
 
     /// Errors by kind; all kinds are named.
     pub fn errors(&self) -> Value {
-        let named = TROUBLES.iter().zip(self.troubles);
+        let named = ERROR_NAMES.iter().zip(self.errors_by_kind);
         let errors: Map<String, Value> = named
             .map(|(name, count)| ((*name).into(), count.into()))
             .collect();
         Value::Object(errors)
     }
 
-    /// The errors there were, in words; empty where there were none.
+    /// A description of the errors; empty if there were none.
     pub fn errors_in_words(&self) -> String {
-        let named = TROUBLES.iter().zip(self.troubles);
+        let named = ERROR_NAMES.iter().zip(self.errors_by_kind);
         let words: Vec<String> = named
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
@@ -309,8 +315,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn request(due: u64) -> Moments {
-        Moments {
+    fn request(due: u64) -> Timestamps {
+        Timestamps {
             due,
             begun: due + 10,
             connected: due + 30,
@@ -345,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_descriptors_and_memory_that_run_out_are_told_apart() {
+    fn exhausted_ports_descriptors_and_memory_are_distinguished() {
         for (code, name) in [
             (libc::EADDRNOTAVAIL, "no_port"),
             (libc::EMFILE, "no_descriptor"),
@@ -355,20 +361,20 @@ mod tests {
             (libc::ECONNREFUSED, "refused"),
             (libc::EPIPE, "reset"),
         ] {
-            let trouble = Trouble::of(&io::Error::from_raw_os_error(code));
-            assert_eq!(TROUBLES[trouble as usize], name);
+            let error = RequestError::of(&io::Error::from_raw_os_error(code));
+            assert_eq!(ERROR_NAMES[error as usize], name);
         }
         // Numbers and names go together to the last.
-        assert_eq!(TROUBLES.len(), Trouble::Other as usize + 1);
-        assert_eq!(TROUBLES[Trouble::Other as usize], "other");
+        assert_eq!(ERROR_NAMES.len(), RequestError::Other as usize + 1);
+        assert_eq!(ERROR_NAMES[RequestError::Other as usize], "other");
     }
 
     #[test]
-    fn a_request_that_was_given_up_makes_the_percentiles_worse() {
+    fn a_timeout_makes_the_percentiles_worse() {
         let mut tally = Tally::new(0, 10_000, 1000);
         tally.answered(request(5), 105, 0);
-        tally.failed(request(10), 5_000_000_010, Trouble::TimedOut);
-        tally.failed(request(11), 12, Trouble::Refused);
+        tally.failed(request(10), 5_000_000_010, RequestError::TimedOut);
+        tally.failed(request(11), 12, RequestError::Refused);
         assert_eq!((tally.due, tally.completed, tally.failures()), (3, 1, 2));
         assert!(tally.total.max() >= 5_000_000_000 && tally.total.len() == 2);
         assert_eq!(tally.errors_in_words(), "1 refused, 1 timeout");
@@ -384,7 +390,7 @@ mod tests {
                     if *fine {
                         tally.answered(request(*due), due + took, 1);
                     } else {
-                        tally.failed(request(*due), due + took, Trouble::Reset);
+                        tally.failed(request(*due), due + took, RequestError::Reset);
                     }
                 }
             }

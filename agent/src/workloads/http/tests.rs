@@ -162,7 +162,7 @@ fn a_server_that_stalls_shows_in_every_request_that_was_due_meanwhile() {
 }
 
 #[test]
-fn what_never_ends_is_given_up_and_counted() {
+fn requests_without_an_answer_time_out_and_count() {
     let answer = |number: usize| {
         if number >= 10 {
             std::thread::sleep(Duration::from_secs(3600));
@@ -221,7 +221,7 @@ fn a_body_of_another_length_is_an_error_of_its_own() {
 }
 
 #[test]
-fn requests_are_of_the_version_asked_for() {
+fn requests_have_the_requested_version() {
     for (version, kept, said) in [
         ("1.0", false, "HTTP/1.0\r\n"),
         ("1.0", true, "Connection: keep-alive"),
@@ -244,7 +244,7 @@ fn requests_are_of_the_version_asked_for() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_of() {
+fn a_missing_server_is_reported() {
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

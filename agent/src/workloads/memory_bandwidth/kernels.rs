@@ -8,7 +8,7 @@ use std::ops::{Add, Mul, Range};
 pub trait Element: Copy + PartialEq + Add<Output = Self> + Mul<Output = Self> + Send {
     const NAME: &'static str;
     const FACTOR: Self;
-    /// A small number that tells neighbouring elements apart.
+    /// A small number that differs between neighbouring elements.
     fn at(index: usize) -> Self;
 }
 

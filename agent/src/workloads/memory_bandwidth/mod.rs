@@ -1,5 +1,5 @@
 //! `memory-bandwidth`: copy, scale, add and triad over arrays that no cache can hold, on 64-bit
-//! integers and on doubles (the four kernels of McCalpin's STREAM, written anew).
+//! integers and on doubles (the four kernels of McCalpin's STREAM, rewritten).
 
 mod kernels;
 
@@ -26,7 +26,7 @@ const ALIGN: u64 = 64 << 10;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Params {
-    /// One per CPU given, unless told.
+    /// Default: one per CPU given.
     threads: Option<usize>,
     /// Each kernel repeats for at least so long, and at least three times.
     seconds: f64,
@@ -99,11 +99,11 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
 fn wanted(params: &Params, last_level: Option<u64>) -> u64 {
     match params.array_bytes {
         0 => TIMES_LAST_LEVEL * last_level.unwrap_or(UNKNOWN_LAST_LEVEL),
-        asked => asked,
+        requested => requested,
     }
 }
 
-/// The size of each array in bytes, and what to say when it is not what it should be.
+/// The size of each array in bytes, and warnings if it differs from the default.
 fn array_bytes(
     params: &Params,
     last_level: Option<u64>,
@@ -126,7 +126,7 @@ fn array_bytes(
     }
     let most = match params.array_bytes {
         0 => share(params.memory_bytes.unwrap_or(available), SHARE),
-        asked => asked,
+        requested => requested,
     };
     let array = wanted.min(most).min(guard).max(ALIGN) / ALIGN * ALIGN;
     if wanted.min(most) > guard {
@@ -168,7 +168,7 @@ fn bandwidths<T: Element>(
     threads: usize,
     length: usize,
 ) -> Result<Vec<Timed>, Failure> {
-    let crew = Crew {
+    let team = Team {
         context,
         gate: Barrier::new(threads),
         over: AtomicBool::new(false),
@@ -177,11 +177,11 @@ fn bandwidths<T: Element>(
         threads,
     };
     let timed = std::thread::scope(|scope| {
-        let crew = &crew;
+        let team = &team;
         let running: Vec<_> = (0..threads)
             .map(|number| {
                 let part = length * number / threads..length * (number + 1) / threads;
-                scope.spawn(move || crew.member::<T>(number, part))
+                scope.spawn(move || team.member::<T>(number, part))
             })
             .collect();
         let mut results = running.into_iter().map(|thread| thread.join());
@@ -189,7 +189,7 @@ fn bandwidths<T: Element>(
         results.fold(first, |first, other| other.and(first))
     });
     let timed = timed.map_err(|_| Failure("a thread of the kernels panicked".into()))?;
-    match crew.failure.into_inner() {
+    match team.failure.into_inner() {
         Ok(None) => Ok(timed),
         Ok(Some(reason)) => Err(Failure(reason)),
         Err(_) => Err(Failure("a thread of the kernels panicked".into())),
@@ -197,7 +197,7 @@ fn bandwidths<T: Element>(
 }
 
 /// The threads that run every kernel in step.
-struct Crew<'a> {
+struct Team<'a> {
     context: &'a Context<'a>,
     gate: Barrier,
     over: AtomicBool,
@@ -206,7 +206,7 @@ struct Crew<'a> {
     threads: usize,
 }
 
-impl Crew<'_> {
+impl Team<'_> {
     fn fail(&self, reason: String) {
         if let Ok(mut failure) = self.failure.lock() {
             failure.get_or_insert(reason);
@@ -311,30 +311,30 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_the_machines_memory_rules_on_every_machine_alike() {
+    fn the_share_of_the_stated_memory_applies_to_every_machine() {
         let params = Params {
             memory_bytes: Some(256 << 20),
             ..Params::default()
         };
-        let (guest, told) = array_bytes(&params, Some(480 << 20), 200 << 20).unwrap();
+        let (guest, warnings) = array_bytes(&params, Some(480 << 20), 200 << 20).unwrap();
         let (bare, _) = array_bytes(&params, Some(480 << 20), 24 << 30).unwrap();
         assert_eq!(guest, bare);
-        assert!(told[0].contains("instead of 1920 MiB"), "{told:?}");
+        assert!(warnings[0].contains("instead of 1920 MiB"), "{warnings:?}");
     }
 
     #[test]
-    fn what_is_really_there_guards_against_being_killed() {
+    fn available_memory_limits_the_arrays() {
         let params = Params {
             memory_bytes: Some(1 << 30),
             ..Params::default()
         };
-        let (array, told) = array_bytes(&params, Some(480 << 20), 100 << 20).unwrap();
+        let (array, warnings) = array_bytes(&params, Some(480 << 20), 100 << 20).unwrap();
         assert!(array <= 20 << 20);
-        assert!(told[0].contains("shrink"));
-        let asked = Params {
+        assert!(warnings[0].contains("shrink"));
+        let requested = Params {
             array_bytes: 1 << 30,
             ..Params::default()
         };
-        assert!(array_bytes(&asked, None, 1 << 30).is_err());
+        assert!(array_bytes(&requested, None, 1 << 30).is_err());
     }
 }

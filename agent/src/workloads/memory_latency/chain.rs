@@ -63,7 +63,7 @@ impl<'a> Chain<'a> {
         let step = |from: *const u64| {
             // SAFETY: `from` points to a place of the chain, which is within `memory` (`at` is one
             // at first, and `new` wrote into each place the address of another place). `memory` is
-            // borrowed exclusively while the chain lives, so nobody wrote anything else there.
+            // borrowed exclusively while the chain lives, so nothing else was written there.
             // Volatile, so that no load is left out.
             unsafe { std::ptr::read_volatile(from) as *const u64 }
         };

@@ -17,8 +17,8 @@ const BATCH_NS: f64 = 1e6;
 const LEAST_BATCHES: usize = 3;
 /// A working set takes at most this share of the memory the host gave the machine …
 const SHARE: f64 = 0.3;
-/// … and of what is really available: this one only guards against being killed. (The order of
-/// the chain takes 4 bytes for each place beside it while it is laid.)
+/// … and of what is really available: this one only guards against being killed. (Building the chain
+/// takes another 4 bytes for each place.)
 const AVAILABLE_SHARE: f64 = 0.6;
 const SEED: u64 = 1;
 
@@ -92,7 +92,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         ended.map_err(|_| Failure("the measuring thread panicked".into()))?
     })?;
     if !measured.proven {
-        warnings.push("this kernel does not say how large its pages are: 4 KiB assumed".into());
+        warnings.push("this kernel does not report the size of its pages: 4 KiB assumed".into());
     }
     let mut latency = Map::new();
     for (&size, batches) in sizes.iter().zip(&measured.batches) {
@@ -118,7 +118,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     }))
 }
 
-/// The sizes that fit, smallest first, and what to say of those that do not.
+/// The sizes that fit, smallest first, and warnings about the others.
 ///
 /// Which ones are left out follows from the memory that the host gave, alike on all machines.
 fn fitting(params: &Params, available: u64) -> (Vec<u64>, Vec<String>) {
@@ -265,22 +265,22 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_and_told() {
+    fn sizes_that_do_not_fit_are_left_out_with_a_warning() {
         let params = Params {
             sizes_bytes: vec![128 << 20, 4096, 64 << 20],
             memory_bytes: Some(256 << 20),
             ..Params::default()
         };
-        let (sizes, told) = fitting(&params, 1 << 40);
+        let (sizes, warnings) = fitting(&params, 1 << 40);
         assert_eq!(sizes, [4096, 64 << 20]);
-        assert!(told[0].contains("131072 KiB"), "{told:?}");
-        let (sizes, told) = fitting(&params, 50 << 20);
+        assert!(warnings[0].contains("131072 KiB"), "{warnings:?}");
+        let (sizes, warnings) = fitting(&params, 50 << 20);
         assert_eq!(sizes, [4096]);
-        assert_eq!(told.len(), 2);
+        assert_eq!(warnings.len(), 2);
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn impossible_parameters_are_refused_by_name() {
         for (params, name) in [
             (json!({"pages": "1G"}), "pages"),
             (json!({"stride_bytes": 12}), "stride_bytes"),
@@ -297,7 +297,7 @@ mod tests {
     fn a_stop_ends_it_soon() {
         let collected = Collected::stopped();
         let params = json!({"seconds": 3600, "sizes_bytes": [4096, 8192]});
-        let result = collected.carry_out(run, &params, &[]);
+        let result = collected.run(run, &params, &[]);
         assert_eq!(result["latency"].as_object().unwrap().len(), 2);
     }
 }

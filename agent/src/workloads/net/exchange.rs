@@ -90,17 +90,17 @@ fn run(context: &Context, kept: bool) -> Result<Value, Failure> {
     if let Some(bytes) = params.probe_bytes {
         reach::probe(to, bytes)?;
     }
-    let told = |error: io::Error| Failure(format!("{to}: {}", words(&error)));
+    let failed = |error: io::Error| Failure(format!("{to}: {}", describe(&error)));
     let mut streams = vec![first];
     while kept && streams.len() < params.connections {
         streams.push(reach::connect(to, patience, context.stop)?);
     }
     for stream in &streams {
-        prepare(stream, &params).map_err(told)?;
+        prepare(stream, &params).map_err(failed)?;
     }
     if !kept {
-        // The one that was opened to see whether somebody is there is used up alike.
-        exchange(&mut streams[0], &params, &mut vec![0; 1 << 16]).map_err(told)?;
+        // Use up the connection that was opened to check that the server is there.
+        exchange(&mut streams[0], &params, &mut vec![0; 1 << 16]).map_err(failed)?;
         streams.clear();
     }
     context.sink.barrier()?;
@@ -132,7 +132,7 @@ fn run(context: &Context, kept: bool) -> Result<Value, Failure> {
             let done = thread
                 .join()
                 .map_err(|_| Failure("a connection's thread panicked".into()))?
-                .map_err(told)?;
+                .map_err(failed)?;
             all.exchange.add(&done.exchange).map_err(Failure::from)?;
             all.connect.add(&done.connect).map_err(Failure::from)?;
         }
@@ -223,7 +223,7 @@ fn exchange(stream: &mut TcpStream, params: &Params, buffer: &mut [u8]) -> io::R
     Ok(())
 }
 
-fn words(error: &io::Error) -> String {
+fn describe(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "no answer in time".into(),
         ErrorKind::UnexpectedEof => "it closed the connection".into(),

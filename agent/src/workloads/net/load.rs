@@ -1,8 +1,8 @@
-//! `net-load` and `net-echo`: endless sending to a partner elsewhere, and receiving from it, for it
-//! sends everything back (a neighbour that keeps the host's network busy).
+//! `net-load` and `net-echo`: endless sending to a partner elsewhere, which sends everything back (a
+//! neighbour that keeps the host's network busy).
 //!
-//! The partner connects, because some machines can be reached but reach nothing by themselves. It
-//! does so before the common start, so that the load itself may begin whenever it is to.
+//! The partner connects, because some machines can be reached but cannot connect elsewhere. It does so
+//! before the common start, so that the load can start at any time.
 
 use super::reach;
 use crate::contract::{Context, Failure};
@@ -25,14 +25,14 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// Where the load meets its partner.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Meeting {
+pub struct Rendezvous {
     pub address: Ipv4Addr,
     pub port: u16,
     pub connections: usize,
     pub patience_s: f64,
 }
 
-impl Default for Meeting {
+impl Default for Rendezvous {
     fn default() -> Self {
         Self {
             address: Ipv4Addr::LOCALHOST,
@@ -43,7 +43,7 @@ impl Default for Meeting {
     }
 }
 
-impl Meeting {
+impl Rendezvous {
     fn at(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.address, self.port)
     }
@@ -56,7 +56,7 @@ impl Meeting {
         )
     }
 
-    /// Begin to listen, so that the partner finds somebody.
+    /// Begin to listen, so that the partner can connect.
     pub fn listen(&self) -> Result<TcpListener, Failure> {
         self.check()?;
         TcpListener::bind(self.at())
@@ -64,7 +64,11 @@ impl Meeting {
     }
 
     /// Wait until the partner has made all its connections.
-    pub fn meet(&self, listener: &TcpListener, stop: &AtomicBool) -> Result<Partner, Failure> {
+    pub fn accept_partner(
+        &self,
+        listener: &TcpListener,
+        stop: &AtomicBool,
+    ) -> Result<Partner, Failure> {
         let since = Instant::now();
         let mut streams = Vec::new();
         while streams.len() < self.connections {
@@ -73,13 +77,13 @@ impl Meeting {
                 streams.push(prepared(stream)?);
             } else if since.elapsed().as_secs_f64() > self.patience_s {
                 return Err(Failure(format!(
-                    "nobody connected to {} within {} s",
+                    "no partner connected to {} within {} s",
                     self.at(),
                     self.patience_s
                 )));
             } else if stop.load(Ordering::Relaxed) {
                 return Err(Failure(format!(
-                    "stopped before anybody connected to {}",
+                    "stopped before a partner connected to {}",
                     self.at()
                 )));
             }
@@ -193,7 +197,7 @@ fn send(mut stream: &TcpStream, over: &AtomicBool, account: &Account) -> io::Res
     Ok(())
 }
 
-/// Take what comes back, in the end also what is still under way, lest the next load find it.
+/// Receive what comes back, at the end also what is still in flight, so that the next load does not.
 fn receive(mut stream: &TcpStream, over: &AtomicBool, account: &Account) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
     let mut ended: Option<Instant> = None;
@@ -230,7 +234,7 @@ fn is_wait(error: &io::Error) -> bool {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Params {
-    at: Meeting,
+    at: Rendezvous,
     /// End by itself after so long; else only when stopped.
     seconds: Option<f64>,
 }
@@ -238,7 +242,7 @@ struct Params {
 pub fn run_load(context: &Context) -> Result<Value, Failure> {
     let params: Params = params::parse(context.params)?;
     let listener = params.at.listen()?;
-    let partner = params.at.meet(&listener, context.stop)?;
+    let partner = params.at.accept_partner(&listener, context.stop)?;
     context.sink.barrier()?;
     partner.load(context.stop, params.seconds)
 }
@@ -246,7 +250,7 @@ pub fn run_load(context: &Context) -> Result<Value, Failure> {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct EchoParams {
-    at: Meeting,
+    at: Rendezvous,
     /// Leave after so long; else when the load does, or when stopped.
     seconds: Option<f64>,
 }
@@ -268,7 +272,7 @@ pub fn run_echo(context: &Context) -> Result<Value, Failure> {
     std::thread::scope(|scope| -> Result<(), Failure> {
         let echo = &echo;
         let running: Vec<_> = (0..params.at.connections)
-            .map(|_| scope.spawn(move || echo.keep()))
+            .map(|_| scope.spawn(move || echo.serve()))
             .collect();
         let mut outcome = Ok(());
         for thread in running {
@@ -291,7 +295,7 @@ pub fn run_echo(context: &Context) -> Result<Value, Failure> {
 
 /// Sends everything back until the other end closes, or it is time to leave.
 struct Echo<'a> {
-    at: &'a Meeting,
+    at: &'a Rendezvous,
     began: Instant,
     end: Option<Instant>,
     stop: &'a AtomicBool,
@@ -303,22 +307,22 @@ impl Echo<'_> {
         self.stop.load(Ordering::Relaxed) || self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Hold one connection. Where something else forwards it, it seems to stand before anybody
-    /// listens, and ends at once; so one that carried nothing is tried again while patience lasts.
-    fn keep(&self) -> Result<(), Failure> {
+    /// Serve one connection. A forwarded connection may open before the load listens, and close at once;
+    /// so one without any data is retried until the time limit.
+    fn serve(&self) -> Result<(), Failure> {
         let patience = Duration::from_secs_f64(self.at.patience_s);
         loop {
             let left = patience.saturating_sub(self.began.elapsed());
             let stream = prepared(reach::connect(self.at.at(), left, self.stop)?)?;
-            if self.carry(&stream) > 0 || self.leaves() || self.began.elapsed() >= patience {
+            if self.echo(&stream) > 0 || self.leaves() || self.began.elapsed() >= patience {
                 return Ok(());
             }
             std::thread::sleep(WAIT);
         }
     }
 
-    /// Send back what comes; how many bytes did. Of what went wrong the other end speaks itself.
-    fn carry(&self, mut stream: &TcpStream) -> u64 {
+    /// Send back what arrives; returns the number of bytes. The other end reports errors.
+    fn echo(&self, mut stream: &TcpStream) -> u64 {
         let mut buffer = vec![0; PIECE];
         let mut carried = 0;
         while !self.leaves() {

@@ -8,7 +8,7 @@ mod reach;
 mod serve;
 
 pub use exchange::{run_connecting, run_kept};
-pub use load::{run_echo, run_load, Meeting, Partner};
+pub use load::{run_echo, run_load, Partner, Rendezvous};
 pub use packets::run as run_packets;
 pub use program::run as run_program;
 pub use serve::run as run_server;

@@ -52,7 +52,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let fine = (0.0..=3600.0).contains(&params.patience_s);
     params::require(fine, "patience_s: 0 to 3600")?;
     let to = SocketAddrV4::new(params.address, params.port);
-    // Datagrams vanish in silence, so somebody must be seen to be there first.
+    // Lost datagrams cause no error, so first check that the server is there.
     let patience = Duration::from_secs_f64(params.patience_s);
     drop(reach::connect(to, patience, context.stop)?);
     if let Some(bytes) = params.probe_bytes {
@@ -93,7 +93,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     }))
 }
 
-/// Send until `end`; how many went out, and how often the kernel had no room.
+/// Send until `end`; returns how many were sent, and how often the kernel's buffer was full.
 fn send(
     to: SocketAddrV4,
     bytes: usize,

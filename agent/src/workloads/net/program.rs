@@ -61,19 +61,19 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     }
     let mut running = Program::new(params.argv.iter().cloned()).start(toolbox)?;
     let since = Instant::now();
-    let said = |ended: (Vec<u8>, Vec<u8>)| match last_lines(&ended.1) {
-        said if said.is_empty() => last_lines(&ended.0),
-        said => said,
+    let last_output = |ended: (Vec<u8>, Vec<u8>)| match last_lines(&ended.1) {
+        last_output if last_output.is_empty() => last_lines(&ended.0),
+        last_output => last_output,
     };
     while !listens(params.port) {
-        if !running.lives() {
-            let words = said(running.end());
-            return Err(Failure(format!("{name} ended before it listened{words}")));
+        if !running.is_running() {
+            let output = last_output(running.end());
+            return Err(Failure(format!("{name} ended before it listened{output}")));
         }
         if since.elapsed().as_secs_f64() > params.patience_s {
-            let words = said(running.end());
+            let output = last_output(running.end());
             return Err(Failure(format!(
-                "{name} does not listen on port {} after {} s{words}",
+                "{name} does not listen on port {} after {} s{output}",
                 params.port, params.patience_s
             )));
         }
@@ -83,9 +83,9 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     context.sink.barrier()?;
     let began = Instant::now();
     while !context.stop.load(Ordering::Relaxed) {
-        if !running.lives() {
-            let words = said(running.end());
-            return Err(Failure(format!("{name} ended while it was needed{words}")));
+        if !running.is_running() {
+            let output = last_output(running.end());
+            return Err(Failure(format!("{name} ended while it was needed{output}")));
         }
         std::thread::sleep(LOOK);
     }

@@ -1,4 +1,4 @@
-//! Whether the other end is there, and whether whole packets get through to it.
+//! Check that the other end is there, and that unfragmented packets reach it.
 
 use crate::contract::Failure;
 use crate::sys::datagrams;
@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const ANSWER: Duration = Duration::from_millis(300);
 const PROBES: usize = 5;
 
-/// Connect, for as long as patience lasts.
+/// Connect, and retry until the time limit.
 pub fn connect(
     to: SocketAddrV4,
     patience: Duration,
@@ -45,7 +45,7 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Send a packet of `bytes` there and back, which must not be broken up on the way.
+/// Send a packet of `bytes` there and back, which must not be fragmented.
 pub fn probe(to: SocketAddrV4, bytes: usize) -> Result<(), Failure> {
     let fail = |what: String| {
         Failure(format!(
@@ -53,18 +53,20 @@ pub fn probe(to: SocketAddrV4, bytes: usize) -> Result<(), Failure> {
              the whole way?"
         ))
     };
-    let told = |error: io::Error| fail(error.to_string());
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(told)?;
-    socket.connect(to).map_err(told)?;
-    socket.set_read_timeout(Some(ANSWER)).map_err(told)?;
-    datagrams::never_fragment(&socket).map_err(told)?;
+    let failed = |error: io::Error| fail(error.to_string());
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
+    socket.connect(to).map_err(failed)?;
+    socket.set_read_timeout(Some(ANSWER)).map_err(failed)?;
+    datagrams::never_fragment(&socket).map_err(failed)?;
     let mut datagram = PROBE.to_vec();
     datagram.resize(bytes.saturating_sub(HEADERS).max(PROBE.len()), 0x5a);
     let mut back = vec![0; datagram.len() + 1];
     for _ in 0..PROBES {
         match uninterrupted(|| socket.send(&datagram)) {
             Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => return Err(told(error)),
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                return Err(failed(error))
+            }
             Err(_) => {
                 std::thread::sleep(PAUSE);
                 continue;

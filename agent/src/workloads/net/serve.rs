@@ -17,7 +17,7 @@ use std::time::Duration;
 pub const MOST_BYTES: usize = 16 << 20;
 /// How long a wait lasts until the stop flag is looked at again.
 const WAIT: Duration = Duration::from_millis(50);
-/// Room for datagrams that wait: what the kernel allows at most without further settings.
+/// The receive buffer: the kernel's default maximum.
 const ROOM: usize = 64 << 10;
 
 #[derive(Deserialize)]
@@ -59,10 +59,10 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         "request_bytes and response_bytes: 1 to 16 MiB",
     )?;
     let at = SocketAddrV4::new(params.address, params.port);
-    let told = |error: io::Error| Failure(format!("cannot serve at {at}: {error}"));
-    let listener = TcpListener::bind(at).map_err(told)?;
-    let udp = UdpSocket::bind(at).map_err(told)?;
-    udp.set_read_timeout(Some(WAIT)).map_err(told)?;
+    let failed = |error: io::Error| Failure(format!("cannot serve at {at}: {error}"));
+    let listener = TcpListener::bind(at).map_err(failed)?;
+    let udp = UdpSocket::bind(at).map_err(failed)?;
+    udp.set_read_timeout(Some(WAIT)).map_err(failed)?;
     context.sink.barrier()?;
     let (requests, connections) = (AtomicU64::new(0), AtomicU64::new(0));
     let (params, requests, stop) = (&params, &requests, context.stop);
@@ -82,7 +82,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
                     }
                 }
                 Err(error) => {
-                    failure = Some(told(error));
+                    failure = Some(failed(error));
                     break;
                 }
             }
@@ -90,7 +90,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         let datagrams = receiver
             .join()
             .map_err(|_| Failure("the receiver panicked".into()))?
-            .map_err(told)?;
+            .map_err(failed)?;
         if let Some(failure) = failure {
             return Err(failure);
         }
@@ -177,7 +177,7 @@ fn receive(udp: &UdpSocket, stop: &AtomicBool) -> io::Result<Datagrams> {
             Peeked::Nothing => continue,
             Peeked::Probe => {
                 let (length, from) = uninterrupted(|| udp.recv_from(&mut first))?;
-                // Where the way back is too narrow, the asker hears nothing, and says so.
+                // If the way back is too narrow, the client reports that no answer came.
                 let _ = datagrams::never_fragment(udp);
                 let _ = udp.send_to(&first[..length], from);
                 continue;
@@ -212,7 +212,7 @@ fn peeked(udp: &UdpSocket, room: &mut [u8]) -> io::Result<Peeked> {
             Ok(Peeked::Data)
         }
         Err(error) if is_wait(&error) => Ok(Peeked::Nothing),
-        // Somebody's port was closed when a probe went back.
+        // The client's port was closed when a probe was sent back.
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(Peeked::Nothing),
         Err(error) => Err(error),
     }

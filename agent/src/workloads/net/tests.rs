@@ -12,17 +12,17 @@ fn free_port() -> u16 {
 }
 
 /// Run a client against a server; what both found.
-fn between(client: Run, server: Value, asked: Value) -> (Value, Value) {
+fn run_pair(client: Run, server: Value, params: Value) -> (Value, Value) {
     let port = free_port();
     let with_port = |mut params: Value| {
         params["port"] = port.into();
         params
     };
-    let (server, asked) = (with_port(server), with_port(asked));
+    let (server, params) = (with_port(server), with_port(params));
     let collected = Collected::default();
     std::thread::scope(|scope| {
-        let serving = scope.spawn(|| collected.carry_out(run_server, &server, &[]));
-        let (found, _) = run_with(client, &asked, &[]);
+        let serving = scope.spawn(|| collected.run(run_server, &server, &[]));
+        let (found, _) = run_with(client, &params, &[]);
         collected.stop();
         (found, serving.join().unwrap())
     })
@@ -31,12 +31,12 @@ fn between(client: Run, server: Value, asked: Value) -> (Value, Value) {
 #[test]
 fn exchanges_are_counted_at_both_ends() {
     let sizes = json!({"request_bytes": 100, "response_bytes": 300_000});
-    let mut asked = sizes.clone();
-    asked["connections"] = 2.into();
-    asked["seconds"] = 0.2.into();
-    asked["warmup_s"] = 0.into();
-    asked["probe_bytes"] = 1500.into();
-    let (found, served) = between(run_kept, sizes, asked);
+    let mut params = sizes.clone();
+    params["connections"] = 2.into();
+    params["seconds"] = 0.2.into();
+    params["warmup_s"] = 0.into();
+    params["probe_bytes"] = 1500.into();
+    let (found, served) = run_pair(run_kept, sizes, params);
     assert_eq!(found["exchanges"], served["requests"], "{found} {served}");
     assert_eq!(found["exchange"]["count"], found["exchanges"]);
     assert_eq!(served["connections"], 2, "{served}");
@@ -45,8 +45,8 @@ fn exchanges_are_counted_at_both_ends() {
 
 #[test]
 fn each_exchange_may_have_a_connection_of_its_own() {
-    let asked = json!({"seconds": 0.2, "warmup_s": 0.0});
-    let (found, served) = between(run_connecting, json!({"once": true}), asked);
+    let params = json!({"seconds": 0.2, "warmup_s": 0.0});
+    let (found, served) = run_pair(run_connecting, json!({"once": true}), params);
     let exchanges = found["exchanges"].as_u64().unwrap();
     assert!(exchanges > 10, "{found}");
     // One more, to see whether the server is there.
@@ -56,8 +56,8 @@ fn each_exchange_may_have_a_connection_of_its_own() {
 
 #[test]
 fn packets_that_arrive_are_counted() {
-    let asked = json!({"seconds": 0.2, "bytes": 18});
-    let (found, served) = between(run_packets, json!({}), asked);
+    let params = json!({"seconds": 0.2, "bytes": 18});
+    let (found, served) = run_pair(run_packets, json!({}), params);
     let (sent, came) = (
         found["sent"].as_u64().unwrap(),
         served["packets"].as_u64().unwrap(),
@@ -70,10 +70,10 @@ fn packets_that_arrive_are_counted() {
 }
 
 #[test]
-fn nobody_there_is_told() {
+fn a_missing_server_is_an_error() {
     for client in [run_kept, run_connecting, run_packets] {
-        let asked = json!({"port": free_port(), "patience_s": 0.05});
-        let (found, _) = run_with(client, &asked, &[]);
+        let params = json!({"port": free_port(), "patience_s": 0.05});
+        let (found, _) = run_with(client, &params, &[]);
         assert!(
             found["error"].as_str().unwrap().contains("cannot connect"),
             "{found}"
@@ -82,12 +82,15 @@ fn nobody_there_is_told() {
 }
 
 #[test]
-fn a_way_that_is_too_narrow_is_told() {
+fn a_too_small_mtu_is_reported() {
     // Larger than the loopback's MTU of 65,536 no datagram can be, so its headers are counted in.
-    let asked = json!({"seconds": 0.1, "probe_bytes": 70_000});
-    let (found, _) = between(run_kept, json!({}), asked);
-    let words = found["error"].as_str().unwrap();
-    assert!(words.contains("70000") && words.contains("MTU"), "{found}");
+    let params = json!({"seconds": 0.1, "probe_bytes": 70_000});
+    let (found, _) = run_pair(run_kept, json!({}), params);
+    let reason = found["error"].as_str().unwrap();
+    assert!(
+        reason.contains("70000") && reason.contains("MTU"),
+        "{found}"
+    );
 }
 
 #[test]
@@ -103,7 +106,7 @@ fn an_address_of_another_machine_cannot_be_served() {
 }
 
 /// Run a network load against its partner for a moment, and stop it; what both found.
-fn loaded(load: Value, partner: Value) -> (Value, Value) {
+fn run_load_for_a_moment(load: Value, partner: Value) -> (Value, Value) {
     let at = json!({"port": free_port(), "connections": 2});
     let with = |mut params: Value| {
         params["at"] = at.clone();
@@ -112,8 +115,8 @@ fn loaded(load: Value, partner: Value) -> (Value, Value) {
     let (load, partner) = (with(load), with(partner));
     let (loading, echoing) = (Collected::default(), Collected::default());
     std::thread::scope(|scope| {
-        let echo = scope.spawn(|| echoing.carry_out(run_echo, &partner, &[]));
-        let server = scope.spawn(|| loading.carry_out(run_load, &load, &[]));
+        let echo = scope.spawn(|| echoing.run(run_echo, &partner, &[]));
+        let server = scope.spawn(|| loading.run(run_load, &load, &[]));
         std::thread::sleep(std::time::Duration::from_millis(300));
         loading.stop();
         (server.join().unwrap(), echo.join().unwrap())
@@ -122,7 +125,7 @@ fn loaded(load: Value, partner: Value) -> (Value, Value) {
 
 #[test]
 fn a_network_load_sends_and_gets_everything_back() {
-    let (found, echoed) = loaded(json!({}), json!({}));
+    let (found, echoed) = run_load_for_a_moment(json!({}), json!({}));
     let (sent, received) = (&found["bytes_sent"], &found["bytes_received"]);
     assert!(sent.as_u64().unwrap() > 1 << 20, "{found}");
     assert_eq!(sent, received, "{found}");
@@ -131,17 +134,20 @@ fn a_network_load_sends_and_gets_everything_back() {
 
 #[test]
 fn a_partner_that_leaves_early_is_a_failure() {
-    let (found, _) = loaded(json!({}), json!({"seconds": 0.05}));
-    let words = found["error"].as_str().unwrap_or_default();
-    assert!(words.contains("the partner of the network load"), "{found}");
+    let (found, _) = run_load_for_a_moment(json!({}), json!({"seconds": 0.05}));
+    let reason = found["error"].as_str().unwrap_or_default();
+    assert!(
+        reason.contains("the partner of the network load"),
+        "{found}"
+    );
 }
 
 #[test]
-fn a_network_load_without_a_partner_says_so() {
+fn a_network_load_without_a_partner_fails_with_the_reason() {
     let at = json!({"port": free_port(), "patience_s": 0.05});
     let (found, collected) = run_with(run_load, &json!({"at": at}), &[]);
-    let words = found["error"].as_str().unwrap();
-    assert!(words.contains("nobody connected"), "{found}");
+    let reason = found["error"].as_str().unwrap();
+    assert!(reason.contains("no partner connected"), "{found}");
     assert_eq!(collected.barriers(), 0);
     let (found, _) = run_with(run_echo, &json!({"at": at}), &[]);
     assert!(

@@ -1,5 +1,5 @@
-//! `switch`: N threads of one priority on one CPU hand it round by yielding ("thread switch
-//! latency", seed 000, 6.2.2). Each stamps and yields; the next subtracts.
+//! `switch`: N threads of one priority on one CPU pass it on by yielding ("thread switch latency",
+//! fayyad2013, 6.2.2). Each takes a timestamp and yields; the next one subtracts it.
 
 use crate::contract::{Context, Failure};
 use crate::measure::witness::Witness;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
-use time_series::Course;
+use time_series::TimeSeries;
 
 mod ring;
 mod time_series;
@@ -35,7 +35,7 @@ struct Params {
     threads: usize,
     /// How many switches to measure, over all threads.
     samples: u64,
-    /// Rows of the course: extremes per so many switches.
+    /// Rows of the time series, each with the extremes of so many switches.
     intervals: u64,
     /// Keep every switch's duration.
     raw: bool,
@@ -67,7 +67,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     )?;
     require_memory(
         params.threads,
-        Course::bytes(params.samples, params.intervals, params.raw),
+        TimeSeries::bytes(params.samples, params.intervals, params.raw),
     )?;
     let untrusted = tsc::admit(params.allow_untrusted_tsc)?;
     let mut quiet = realtime::quiet();
@@ -77,22 +77,22 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         .first()
         .copied()
         .unwrap_or_else(scheduling::current_cpu);
-    let played = {
+    let ring_result = {
         let _aside = realtime::Aside::step(&[cpu]);
         std::thread::scope(|scope| {
             let params = &params;
             std::thread::Builder::new()
                 .name("tare-switch".into())
-                .spawn_scoped(scope, move || conduct(context, params, cpu))?
+                .spawn_scoped(scope, move || run_ring(context, params, cpu))?
                 .join()
-                .map_err(|_| Failure("the conducting thread panicked".into()))?
+                .map_err(|_| Failure("the controlling thread panicked".into()))?
         })?
     };
-    result(context, &params, cpu, played, &quiet)
+    result(context, &params, cpu, ring_result, &quiet)
 }
 
-/// What the conducting thread hands back.
-struct Played {
+/// What the controlling thread returns.
+struct RingResult {
     ring: Ring,
     hz: f64,
     seconds: f64,
@@ -132,17 +132,17 @@ impl Gate {
 
 /// Create the ring's threads, start them together, and wait for their end.
 ///
-/// The conductor has the highest priority and the ring one below it: however few CPUs there are,
-/// it lets all threads go before it can be starved by the first of them.
-fn conduct(context: &Context, params: &Params, cpu: usize) -> Result<Played, Failure> {
+/// The controlling thread has the highest priority and the ring one below it: even with one CPU, it
+/// starts all threads before the first of them can starve it.
+fn run_ring(context: &Context, params: &Params, cpu: usize) -> Result<RingResult, Failure> {
     let mut warnings = Vec::new();
     let policy = realtime::settle(&[], scheduling::HIGHEST_PRIORITY, &mut warnings)?;
     let hz = tsc::calibrate()?;
     let warm_up = WARM_UP_ROUNDS * params.threads as u64 + 100;
-    let course = Course::new(params.samples, params.intervals, params.raw);
-    let ring = Ring::new((REACH_S * hz) as u64, warm_up, params.samples, course);
+    let time_series = TimeSeries::new(params.samples, params.intervals, params.raw);
+    let ring = Ring::new((REACH_S * hz) as u64, warm_up, params.samples, time_series);
     let gate = Gate::default();
-    let live = || -> Result<(), Failure> {
+    let run_member = || -> Result<(), Failure> {
         let settled = realtime::settle(&[cpu], scheduling::HIGHEST_PRIORITY - 1, &mut Vec::new());
         gate.abandoned.fetch_or(settled.is_err(), SeqCst);
         if gate.pass(params.threads) {
@@ -156,7 +156,7 @@ fn conduct(context: &Context, params: &Params, cpu: usize) -> Result<Played, Fai
             let thread = std::thread::Builder::new()
                 .name("tare-ring".into())
                 .stack_size(STACK)
-                .spawn_scoped(scope, live);
+                .spawn_scoped(scope, run_member);
             match thread {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -185,12 +185,12 @@ fn conduct(context: &Context, params: &Params, cpu: usize) -> Result<Played, Fai
         let seconds = (tsc::monotonic_raw_ns() - start) as f64 * 1e-9;
         ready.map(|()| (seconds, Witness::take(Some(cpu)).since(&before)))
     })?;
-    // The conductor only waited: its own switches and delay say nothing of the ring.
+    // The controlling thread only waited: its own switches and delay are not the ring's.
     if let Some(fields) = witness.as_object_mut() {
         fields.remove("nonvoluntary_switches");
         fields.remove("run_delay_s");
     }
-    Ok(Played {
+    Ok(RingResult {
         ring,
         hz,
         seconds,
@@ -204,11 +204,11 @@ fn result(
     context: &Context,
     params: &Params,
     cpu: usize,
-    played: Played,
+    ring_result: RingResult,
     quiet: &realtime::Quiet,
 ) -> Result<Value, Failure> {
-    let ring = &played.ring;
-    let tick_s = 1.0 / played.hz;
+    let ring = &ring_result.ring;
+    let tick_s = 1.0 / ring_result.hz;
     let histogram = ring.histogram();
     let measured = histogram.count();
     let not_switched = ring.not_switched.load(Relaxed);
@@ -218,7 +218,7 @@ fn result(
         )));
     }
     let mut warnings = quiet.warnings.clone();
-    warnings.extend(played.warnings);
+    warnings.extend(ring_result.warnings);
     if not_switched > 0 {
         warnings.push(format!(
             "{not_switched} yields returned to the thread that yielded; they are left out"
@@ -233,21 +233,21 @@ fn result(
     histogram
         .table(tick_s * 1e9)
         .send(context.sink, "histogram");
-    ring.course.send(context.sink, tick_s * 1e9);
+    ring.time_series.send(context.sink, tick_s * 1e9);
     let mut result = json!({
         "threads": params.threads,
         "samples": measured,
-        "seconds": played.seconds,
+        "seconds": ring_result.seconds,
         "switch_min_s": ring.shortest.load(Relaxed) as f64 * tick_s,
         "switch_max_s": ring.longest.load(Relaxed) as f64 * tick_s,
         "switch": histogram.summary(tick_s),
         "not_switched": not_switched,
-        "tsc_hz": played.hz,
+        "tsc_hz": ring_result.hz,
         "tsc_trusted": tsc::untrusted().is_none(),
         "tsc_backwards": backwards,
-        "policy": played.policy,
+        "policy": ring_result.policy,
         "cpu": cpu,
-        "witness": played.witness,
+        "witness": ring_result.witness,
         "warnings": warnings,
     });
     if let Value::Object(fields) = &mut result {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn measures_the_switches_asked_for_and_orders_them() {
+    fn measures_the_requested_switches_and_orders_them() {
         for threads in [1, 2, 50] {
             let (result, collected) = switch(threads, 2000);
             let number = |name: &str| result[name].as_f64().unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_refused() {
+    fn a_missing_cpu_is_refused() {
         let params = json!({"threads": 3, "allow_untrusted_tsc": true});
         let (result, _) = run_with(run, &params, &[1000]);
         assert!(
@@ -319,7 +319,7 @@ mod tests {
     fn ends_when_stopped() {
         let collected = Collected::stopped();
         let params = json!({"samples": 1_000_000_000, "allow_untrusted_tsc": true});
-        let result = collected.carry_out(run, &params, &[]);
+        let result = collected.run(run, &params, &[]);
         assert!(
             result["error"].as_str().unwrap().contains("no switch"),
             "{result}"
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn its_course_holds_every_switch_that_counts() {
+    fn the_time_series_holds_every_switch_that_counts() {
         let params = json!({
             "samples": 3000, "intervals": 7, "raw": true, "allow_untrusted_tsc": true
         });
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_both_sizes() {
+    fn a_ring_that_does_not_fit_is_refused_with_both_sizes() {
         assert!(fits(2, 0, 32 << 20).is_ok());
         assert!(fits(2, 16 << 20, 32 << 20).is_err());
         assert!(fits(1000, 0, 256 << 20).is_ok());

@@ -1,6 +1,6 @@
-//! The ring of threads: what they share, and one thread's life in it.
+//! The ring of threads: what they share, and the loop of one thread.
 
-use super::time_series::Course;
+use super::time_series::TimeSeries;
 use crate::measure::histogram::{Histogram, BINS};
 use crate::measure::{scheduling, tsc};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -16,7 +16,7 @@ pub struct Ring {
     /// Samples beyond the fine bins are rare: a lock does not matter there.
     beyond: Mutex<Vec<u64>>,
     stamp: AtomicU64,
-    /// Who stamped last; a thread that meets its own stamp was not switched to.
+    /// The thread of the last timestamp; a thread that finds its own was not switched to.
     owner: AtomicUsize,
     pub shortest: AtomicU64,
     pub longest: AtomicU64,
@@ -25,11 +25,11 @@ pub struct Ring {
     remaining: AtomicU64,
     pub not_switched: AtomicU64,
     pub backwards: AtomicU64,
-    pub course: Course,
+    pub time_series: TimeSeries,
 }
 
 impl Ring {
-    pub fn new(reach: u64, warm_up: u64, samples: u64, course: Course) -> Self {
+    pub fn new(reach: u64, warm_up: u64, samples: u64, time_series: TimeSeries) -> Self {
         let shift = Histogram::shift_for(reach);
         let bins: Vec<AtomicU64> = (0..BINS).map(|_| AtomicU64::new(0)).collect();
         // The pages come now, not in the ring: writing each bin touches every page.
@@ -47,7 +47,7 @@ impl Ring {
             remaining: AtomicU64::new(samples),
             not_switched: AtomicU64::new(0),
             backwards: AtomicU64::new(0),
-            course,
+            time_series,
         }
     }
 
@@ -65,7 +65,7 @@ impl Ring {
         histogram
     }
 
-    /// One thread's life in the ring of `threads`, until enough switches were measured.
+    /// The loop of one of `threads` threads, until enough switches were measured.
     pub fn turn(&self, threads: usize, stop: &AtomicBool) {
         let me = self.entered.fetch_add(1, SeqCst);
         loop {
@@ -107,7 +107,7 @@ impl Ring {
             .store(self.shortest.load(Relaxed).min(duration), Relaxed);
         self.longest
             .store(self.longest.load(Relaxed).max(duration), Relaxed);
-        self.course.record(now, duration);
+        self.time_series.record(now, duration);
         match self.bins.get((duration >> self.shift) as usize) {
             Some(bin) => bump(bin),
             None => self

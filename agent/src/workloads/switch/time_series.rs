@@ -1,7 +1,7 @@
-//! How switches went one after the other: extremes of so many each, and every one where asked.
+//! Switch durations over time: the extremes of so many switches each, and on request every duration.
 //!
-//! It is written between two stamps that are not subtracted from each other, so it costs the ring
-//! time and no switch anything but the cache lines it touches.
+//! It is written between two timestamps that are not subtracted from each other. So it costs the ring
+//! time, but a switch only the cache lines that it touches.
 
 use crate::contract::Sink;
 use crate::measure::columns::Table;
@@ -34,7 +34,7 @@ impl Row {
 }
 
 /// The threads of a ring run one at a time on one CPU: see [`super::ring::Ring`].
-pub struct Course {
+pub struct TimeSeries {
     per_row: u64,
     rows: Vec<Row>,
     row: AtomicUsize,
@@ -42,7 +42,7 @@ pub struct Course {
     kept: AtomicUsize,
 }
 
-impl Course {
+impl TimeSeries {
     /// Prepare for `samples` switches in at most `intervals` rows; `raw` keeps each one too.
     pub fn new(samples: u64, intervals: u64, raw: bool) -> Self {
         let per_row = samples.div_ceil(intervals).max(1);
@@ -138,23 +138,23 @@ mod tests {
     use super::*;
     use crate::workloads::testing::Collected;
 
-    fn sent(course: &Course) -> Collected {
+    fn sent(time_series: &TimeSeries) -> Collected {
         let collected = Collected::default();
-        course.send(&collected, 2.0);
+        time_series.send(&collected, 2.0);
         collected
     }
 
     #[test]
     fn rows_hold_so_many_switches_each_and_their_extremes() {
-        let course = Course::new(6, 2, true);
+        let time_series = TimeSeries::new(6, 2, true);
         let mut now = 1_000;
         for duration in [10, 30, 20, 500, 40, 30] {
             now += 1_000;
-            course.record(now, duration);
+            time_series.record(now, duration);
         }
-        // One too many has no room, and does no harm.
-        course.record(now, 7);
-        let collected = sent(&course);
+        // One too many is dropped.
+        time_series.record(now, 7);
+        let collected = sent(&time_series);
         assert_eq!(collected.names(), ["scatter", "raw"]);
         let series = collected.series.lock().unwrap();
         assert_eq!(series[0].words("samples"), [3, 3]);
@@ -172,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_was_stopped_leaves_the_rows_it_began() {
-        let course = Course::new(100, 10, false);
-        course.record(50, 5);
-        let collected = sent(&course);
+    fn a_stopped_ring_leaves_the_rows_it_began() {
+        let time_series = TimeSeries::new(100, 10, false);
+        time_series.record(50, 5);
+        let collected = sent(&time_series);
         assert_eq!(collected.names(), ["scatter"]);
         let series = collected.series.lock().unwrap();
         assert_eq!(series[0].words("samples"), [1]);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn its_memory_is_known_beforehand() {
-        assert_eq!(Course::bytes(1_000, 10, false), 10 * 40);
-        assert_eq!(Course::bytes(1_000, 10, true), 10 * 40 + 4_000);
+        assert_eq!(TimeSeries::bytes(1_000, 10, false), 10 * 40);
+        assert_eq!(TimeSeries::bytes(1_000, 10, true), 10 * 40 + 4_000);
     }
 }

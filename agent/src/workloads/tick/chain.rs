@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_stretch_takes_the_samples_asked_for() {
+    fn a_real_stretch_takes_the_requested_samples() {
         let mut recorder = Recorder::new(1000, 10);
         let start = tsc::read();
         let mut raw = vec![0; 500];

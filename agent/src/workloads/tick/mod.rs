@@ -1,5 +1,5 @@
 //! `tick`: time a busy loop again and again; what exceeds the undisturbed duration was taken away
-//! by an interrupt or by the hypervisor ("clock tick processing duration", seed 000, 6.2.1).
+//! by an interrupt or by the hypervisor ("clock tick processing duration", fayyad2013, 6.2.1).
 
 pub mod chain;
 mod plan;
@@ -13,18 +13,18 @@ use crate::measure::witness::Witness;
 use crate::measure::{params, prefault, realtime, scheduling, tsc};
 use chain::Recorder;
 use plan::{Params, Plan};
-use progress::{Board, Pace};
+use progress::{Pace, SampleCounter};
 use report::Measured;
 use serde_json::Value;
 use std::sync::mpsc;
 use walk::{Interval, Walk};
 
-/// How the measuring thread lets another one tell of its progress.
-struct Speaker<'a> {
-    board: &'a Board,
-    /// Told the pace at the start of a long run; its end is the run's end.
+/// How the measuring thread lets another thread report its progress.
+struct Reporter<'a> {
+    counter: &'a SampleCounter,
+    /// Sends the pace at the start of a long run; dropped at the run's end.
     start: mpsc::Sender<Pace>,
-    /// Whether there is a CPU beside the measured one to speak from.
+    /// Whether there is a CPU besides the measured one to report from.
     live: bool,
 }
 
@@ -34,22 +34,22 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let untrusted = tsc::admit(params.allow_untrusted_tsc)?;
     let mut quiet = realtime::quiet();
     quiet.warnings.extend(untrusted);
-    let board = Board::default();
+    let counter = SampleCounter::default();
     let measured = {
         let aside = realtime::Aside::step(context.cpus);
         std::thread::scope(|scope| {
             let params = &params;
             let allowed = aside.before().to_vec();
             let (start, started) = mpsc::channel();
-            let speaker = Speaker {
-                board: &board,
+            let reporter = Reporter {
+                counter: &counter,
                 start,
                 live: allowed.len() > context.cpus.len().max(1),
             };
             let measuring = std::thread::Builder::new()
                 .name("tare-tick".into())
-                .spawn_scoped(scope, move || measure(context, params, &allowed, speaker))?;
-            progress::follow(context.sink, &board, &started);
+                .spawn_scoped(scope, move || measure(context, params, &allowed, reporter))?;
+            progress::report_progress(context.sink, &counter, &started);
             measuring
                 .join()
                 .map_err(|_| Failure("the measuring thread panicked".into()))?
@@ -62,7 +62,7 @@ fn measure(
     context: &Context,
     params: &Params,
     allowed: &[usize],
-    speaker: Speaker,
+    reporter: Reporter,
 ) -> Result<Measured, Failure> {
     let mut warnings = Vec::new();
     // Not asked to be pinned: undo what the parent did to itself to step aside.
@@ -97,13 +97,13 @@ fn measure(
     recorder.restart(warm + ticks(params.threshold_ns).max(1));
 
     if pace.is_long() {
-        context.sink.progress(0.0, pace.expectation(speaker.live));
+        context.sink.progress(0.0, pace.expectation(reporter.live));
     }
 
     context.sink.barrier()?;
 
-    if pace.is_long() && speaker.live {
-        let _ = speaker.start.send(pace);
+    if pace.is_long() && reporter.live {
+        let _ = reporter.start.send(pace);
     }
     let counting = params.counters.then(Hardware::begin);
     let before = Witness::take(pinned);
@@ -112,7 +112,7 @@ fn measure(
         plan: &plan,
         iterations,
         stop: context.stop,
-        board: speaker.board,
+        counter: reporter.counter,
         hz: calibrated_hz,
     };
     let (first, last, samples) = match (iterations > 0, params.raw) {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_samples_asked_for_and_orders_its_durations() {
+    fn takes_the_requested_samples_and_orders_its_durations() {
         for raw in [false, true] {
             let (result, collected) = tick(json!({
                 "samples": 1000, "loop_ns": 10_000, "raw": raw, "intervals": 50

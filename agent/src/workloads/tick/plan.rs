@@ -1,4 +1,4 @@
-//! What is asked of the tick loop, and how its samples are split into intervals.
+//! The parameters of the tick loop, and how its samples are split into intervals.
 
 use crate::contract::Failure;
 use crate::measure::{machine, params};
@@ -11,7 +11,7 @@ const DEFAULT_SAMPLES: u64 = 20_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {
-    /// How many samples; or give `seconds`.
+    /// The number of samples, unless `seconds` is given.
     pub samples: Option<u64>,
     pub seconds: Option<f64>,
     /// Undisturbed duration of the busy loop; 0: none, a bare chain of counter reads.

@@ -1,9 +1,9 @@
-//! Tell once a second how far a long run is, and leave the measuring thread alone.
+//! Report the progress of a long run once a second, without disturbing the measuring thread.
 //!
 //! The measuring thread only stores a counter between stretches; another thread, on another CPU,
-//! reads it and speaks. Where the measuring thread has the machine's only CPU nobody could speak
-//! without taking that CPU away, so nobody does: the host is told beforehand what to expect, and
-//! counts along by the CPU time that the machine gets.
+//! reads and reports it. On a machine with one CPU a report would take that CPU away, so there are no
+//! reports: the host gets an expectation before the start, and estimates the progress from the CPU time
+//! that the machine uses.
 
 use super::plan::Plan;
 use crate::contract::Sink;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Runs shorter than this end before anybody asks.
+/// Shorter runs report no progress.
 const LONG_S: f64 = 3.0;
 const INTERVAL: Duration = Duration::from_secs(1);
 const UNIT: &str = "samples/s";
@@ -20,9 +20,9 @@ const UNIT: &str = "samples/s";
 /// The samples taken so far, in a cache line of its own.
 #[repr(align(64))]
 #[derive(Default)]
-pub struct Board(AtomicU64);
+pub struct SampleCounter(AtomicU64);
 
-impl Board {
+impl SampleCounter {
     #[inline(always)]
     pub fn publish(&self, taken: u64) {
         self.0.store(taken, Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Board {
     }
 }
 
-/// What a run has before it.
+/// The expected length of a run.
 #[derive(Clone, Copy)]
 pub struct Pace {
     samples: Option<u64>,
@@ -59,7 +59,7 @@ impl Pace {
         self.expected_s() >= LONG_S
     }
 
-    /// Said before the start; `live` tells whether the agent itself will speak again.
+    /// The message before the start; `live`: whether progress reports will follow.
     pub fn expectation(&self, live: bool) -> Value {
         json!({
             "expected_s": self.expected_s(),
@@ -71,7 +71,7 @@ impl Pace {
     }
 
     /// How far the run is after `elapsed_s` with `taken` samples: its share, and further fields.
-    fn standing(&self, taken: u64, rate: f64, elapsed_s: f64) -> (f64, Value) {
+    fn progress_after(&self, taken: u64, rate: f64, elapsed_s: f64) -> (f64, Value) {
         let mut fields = Map::new();
         fields.insert("samples".into(), json!(taken));
         fields.insert("rate".into(), json!(rate));
@@ -93,17 +93,17 @@ impl Pace {
     }
 }
 
-/// Speak once a second from the moment that `started` names the pace, until it is dropped.
-pub fn follow(sink: &dyn Sink, board: &Board, started: &Receiver<Pace>) {
+/// Report once a second, from when `started` receives the pace until its sender is dropped.
+pub fn report_progress(sink: &dyn Sink, counter: &SampleCounter, started: &Receiver<Pace>) {
     let Ok(pace) = started.recv() else { return };
     let began = Instant::now();
     let (mut then, mut before) = (began, 0);
     while let Err(RecvTimeoutError::Timeout) = started.recv_timeout(INTERVAL) {
-        let (now, taken) = (Instant::now(), board.taken());
+        let (now, taken) = (Instant::now(), counter.taken());
         let rate = (taken - before) as f64 / (now - then).as_secs_f64();
         (then, before) = (now, taken);
         let elapsed_s = (now - began).as_secs_f64();
-        let (done, fields) = pace.standing(taken, rate, elapsed_s);
+        let (done, fields) = pace.progress_after(taken, rate, elapsed_s);
         sink.progress(done, fields);
     }
 }
@@ -115,9 +115,9 @@ mod tests {
     use std::sync::Mutex;
 
     #[derive(Default)]
-    struct Heard(Mutex<Vec<(f64, Value)>>);
+    struct Reports(Mutex<Vec<(f64, Value)>>);
 
-    impl Sink for Heard {
+    impl Sink for Reports {
         fn progress(&self, done: f64, fields: Value) {
             self.0.lock().unwrap().push((done, fields));
         }
@@ -137,50 +137,50 @@ mod tests {
 
     #[test]
     fn the_time_left_follows_the_mean_rate() {
-        let (done, fields) = COUNTED.standing(250, 80.0, 5.0);
+        let (done, fields) = COUNTED.progress_after(250, 80.0, 5.0);
         assert_eq!(done, 0.25);
         assert_eq!(
             (&fields["rate"], &fields["left_s"]),
             (&json!(80.0), &json!(15.0))
         );
-        let (done, fields) = COUNTED.standing(0, 0.0, 5.0);
+        let (done, fields) = COUNTED.progress_after(0, 0.0, 5.0);
         assert_eq!(done, 0.0);
         assert!(fields.get("left_s").is_none(), "{fields}");
     }
 
     #[test]
-    fn a_timed_run_is_as_far_as_its_time() {
+    fn the_progress_of_a_timed_run_follows_the_time() {
         let timed = Pace {
             samples: None,
             seconds: Some(20.0),
             sample_s: 1e-8,
         };
-        let (done, fields) = timed.standing(7, 1.0, 5.0);
+        let (done, fields) = timed.progress_after(7, 1.0, 5.0);
         assert_eq!((done, &fields["left_s"]), (0.25, &json!(15.0)));
-        assert_eq!(timed.standing(7, 1.0, 50.0).0, 1.0);
+        assert_eq!(timed.progress_after(7, 1.0, 50.0).0, 1.0);
         assert!(timed.is_long());
         assert_eq!(timed.expectation(false)["expected_s"], 20.0);
     }
 
     #[test]
-    fn speaks_while_the_run_goes_on_and_not_before_or_after() {
-        let (heard, board) = (Heard::default(), Board::default());
+    fn reports_during_the_run_and_not_before_or_after() {
+        let (reports, counter) = (Reports::default(), SampleCounter::default());
         let (start, started) = mpsc::channel();
         std::thread::scope(|scope| {
-            let (heard, board) = (&heard, &board);
-            scope.spawn(move || follow(heard, board, &started));
+            let (reports, counter) = (&reports, &counter);
+            scope.spawn(move || report_progress(reports, counter, &started));
             start.send(COUNTED).unwrap();
-            board.publish(500);
-            while heard.0.lock().unwrap().is_empty() {
+            counter.publish(500);
+            while reports.0.lock().unwrap().is_empty() {
                 std::thread::sleep(Duration::from_millis(10));
             }
             drop(start);
         });
-        assert_eq!(heard.0.lock().unwrap()[0].0, 0.5);
+        assert_eq!(reports.0.lock().unwrap()[0].0, 0.5);
 
-        let (silent, (start, started)) = (Heard::default(), mpsc::channel());
+        let (silent, (start, started)) = (Reports::default(), mpsc::channel());
         drop(start);
-        follow(&silent, &board, &started);
+        report_progress(&silent, &counter, &started);
         assert!(silent.0.lock().unwrap().is_empty());
     }
 }

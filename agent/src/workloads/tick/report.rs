@@ -1,4 +1,4 @@
-//! Turn what the tick loop left behind into its result.
+//! Turn the tick loop's recording into its result.
 
 use super::chain::{Extremes, Recorder};
 use super::plan::Params;
@@ -99,11 +99,11 @@ pub fn result(
     Ok(result)
 }
 
-/// How many times longer than undisturbed a sample was on average; nothing where that cannot be
-/// said.
+/// How many times longer than undisturbed a sample was on average; `None` if that is unknown.
 ///
-/// No machine is faster than undisturbed. What is below by no more than the undisturbed duration is
-/// known is no difference; more is a machine whose speed changed, and then there is no such figure.
+/// No machine is faster than undisturbed. A mean that is lower by no more than the uncertainty of the
+/// undisturbed duration counts as equal; a lower one shows that the machine's speed changed, and then
+/// there is no slowdown.
 fn slowdown(mean: f64, undisturbed: f64, known: f64, warnings: &mut Vec<String>) -> Option<f64> {
     if mean >= undisturbed {
         return Some(mean / undisturbed);
@@ -113,23 +113,23 @@ fn slowdown(mean: f64, undisturbed: f64, known: f64, warnings: &mut Vec<String>)
     }
     warnings.push(format!(
         "a sample was shorter on average than undisturbed ({:.4} times): the machine's speed \
-         changed, so there is no slowdown to tell",
+         changed, so the slowdown is unknown",
         mean / undisturbed
     ));
     None
 }
 
-/// Where the first and the last stamp stand on the machine's `CLOCK_MONOTONIC_RAW`, and how wrong
-/// that can be: half the time that the anchors' readings took.
+/// The first and the last timestamp on the machine's `CLOCK_MONOTONIC_RAW`, and their uncertainty: half
+/// the time that the anchors' readings took.
 fn clock(measured: &Measured, hz: f64) -> Value {
-    let place = |anchor: &Anchor, stamp: u64| {
+    let raw_ns = |anchor: &Anchor, stamp: u64| {
         let since_ns = stamp.wrapping_sub(anchor.ticks) as i64 as f64 / hz * 1e9;
         anchor.raw_ns as i64 + since_ns.round() as i64
     };
     let (start, end) = &measured.anchors;
     json!({
-        "first_raw_ns": place(start, measured.first),
-        "last_raw_ns": place(end, measured.last),
+        "first_raw_ns": raw_ns(start, measured.first),
+        "last_raw_ns": raw_ns(end, measured.last),
         "first_ticks": measured.first,
         "last_ticks": measured.last,
         "error_ns": start.width.max(end.width) as f64 / 2.0 / hz * 1e9,

@@ -2,7 +2,7 @@
 
 use super::chain::{Extremes, Recorder};
 use super::plan::Plan;
-use super::progress::Board;
+use super::progress::SampleCounter;
 use crate::measure::tsc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +31,7 @@ pub struct Walk<'a> {
     pub plan: &'a Plan,
     pub iterations: u64,
     pub stop: &'a AtomicBool,
-    pub board: &'a Board,
+    pub counter: &'a SampleCounter,
     pub hz: f64,
 }
 
@@ -68,7 +68,7 @@ impl Walk<'_> {
                 row.extremes = row.extremes.merge(found);
                 row.samples += count;
                 taken += count;
-                self.board.publish(taken);
+                self.counter.publish(taken);
                 over = self.stop.load(Ordering::Relaxed)
                     || stamp.wrapping_sub(first) as i64 >= length as i64;
             }
@@ -142,7 +142,7 @@ mod tests {
             plan,
             iterations: 0,
             stop: &stop,
-            board: &Board::default(),
+            counter: &SampleCounter::default(),
             hz: 1e9,
         };
         let path = walk.go::<false, false>(&mut recorder, &mut intervals, &mut []);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_early_when_asked() {
+    fn stops_early_on_request() {
         let params = Params {
             samples: Some(1_000_000_000),
             intervals: 1_000_000,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_loop_gets_about_the_length_asked_for() {
+    fn busy_loop_gets_about_the_requested_length() {
         let mut recorder = Recorder::new(800_000, 10);
         let (iterations, found) = warm_up(&mut recorder, 200_000, 0);
         assert!(iterations > 100, "{iterations}");

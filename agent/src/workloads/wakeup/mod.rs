@@ -16,7 +16,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use wake::Times;
 
-const SPEAK_EVERY: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Wake-ups before the measured ones, which bring code and data into the caches.
 const WARM_UP: u64 = 10;
 
@@ -68,13 +68,13 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         std::thread::scope(|scope| {
             let params = &params;
             let allowed = aside.before().to_vec();
-            // Who speaks from the only CPU there is would be among what is measured.
+            // A report from the only CPU would disturb the measurement.
             let live = allowed.len() > context.cpus.len().max(1);
             let (started, start) = mpsc::channel();
             let measuring = std::thread::Builder::new()
                 .name("tare-wakeup".into())
                 .spawn_scoped(scope, move || measure(context, params, &allowed, started))?;
-            follow(context.sink, &start, params.seconds, live);
+            report_progress(context.sink, &start, params.seconds, live);
             measuring
                 .join()
                 .map_err(|_| Failure("the measuring thread panicked".into()))?
@@ -100,13 +100,13 @@ fn check(params: &Params) -> Result<(), Failure> {
     )
 }
 
-/// Tell once a second how far the time is, from the start on and until the measuring thread ends.
-fn follow(sink: &dyn Sink, start: &Receiver<()>, seconds: f64, live: bool) {
+/// Report the elapsed share of the time once a second, until the measuring thread ends.
+fn report_progress(sink: &dyn Sink, start: &Receiver<()>, seconds: f64, live: bool) {
     if start.recv().is_err() {
         return;
     }
     let began = Instant::now();
-    while let Err(RecvTimeoutError::Timeout) = start.recv_timeout(SPEAK_EVERY) {
+    while let Err(RecvTimeoutError::Timeout) = start.recv_timeout(REPORT_INTERVAL) {
         if live {
             let passed = began.elapsed().as_secs_f64();
             let left = (seconds - passed).max(0.0);
@@ -128,7 +128,7 @@ fn measure(
         given => given,
     };
     let (own, waker) = match params.by {
-        By::Futex => apart(cpus)?,
+        By::Futex => split_cpus(cpus)?,
         By::Nanosleep | By::Timerfd => (cpus, cpus),
     };
     let priority = params.priority.unwrap_or(scheduling::HIGHEST_PRIORITY);
@@ -168,8 +168,8 @@ fn measure(
     })
 }
 
-/// Where the woken thread runs, and the one that wakes it.
-fn apart(cpus: &[usize]) -> Result<(&[usize], &[usize]), Failure> {
+/// The CPUs of the woken thread, and of the thread that wakes it.
+fn split_cpus(cpus: &[usize]) -> Result<(&[usize], &[usize]), Failure> {
     if cpus.len() < 2 {
         return Err(Failure(format!(
             "a futex's wake-up goes from one CPU to another, and this machine offers {} for it: \
@@ -279,7 +279,7 @@ mod tests {
         let collected = Collected::stopped();
         for by in ["nanosleep", "timerfd", "futex"] {
             let params = json!({"by": by, "seconds": 1e6});
-            let result = collected.carry_out(run, &params, &scheduling::affinity().unwrap());
+            let result = collected.run(run, &params, &scheduling::affinity().unwrap());
             assert!(result["error"].is_string(), "{by}: {result}");
         }
     }

@@ -47,18 +47,19 @@ impl Recorder {
     }
 
     pub fn warnings(&self) -> Vec<String> {
-        let told = [
+        let messages = [
             (
                 self.missed,
                 "moments had passed before the thread woke up for an earlier one: each such delay \
-                 counts once, so the tails say less than what a program with a deadline met",
+                 counts once, so the tails understate the delays of a program with deadlines",
             ),
             (
                 self.early,
                 "wake-ups came before their time, as by a clock that steps back; they are left out",
             ),
         ];
-        told.iter()
+        messages
+            .iter()
             .filter(|(count, _)| *count > 0)
             .map(|(count, words)| format!("{count} {words}"))
             .collect()
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_extremes_and_leaves_out_what_came_early() {
+    fn keeps_extremes_and_leaves_out_early_wake_ups() {
         let mut recorder = Recorder::new();
         for (due, now) in [(100, 105), (200, 290_000), (300, 299)] {
             recorder.woken(due, now);

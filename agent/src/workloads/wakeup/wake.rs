@@ -124,7 +124,7 @@ impl Bell {
             self.missed.fetch_add(missed, Relaxed);
             due = next;
         }
-        // Who is told of the end before the last ring is taken would lose it.
+        // If the end were signalled before the last ring is taken, that ring would be lost.
         while self.taken.load(Acquire) != self.rung.load(Relaxed) && !self.over.load(Relaxed) {
             clock::sleep_until(clock::monotonic_ns() + times.interval);
         }
@@ -184,9 +184,9 @@ pub fn by_futex(
         ready
             .recv()
             .map_err(|_| Failure("the waking thread panicked".into()))??;
-        // Who listens no more takes no ring, and is not to be waited for.
-        let deaf = |_: &Failure| bell.over.store(true, Relaxed);
-        bell.listen(recorder).inspect_err(deaf)
+        // A thread that has stopped listening takes no ring: do not wait for it.
+        let stop_waiting = |_: &Failure| bell.over.store(true, Relaxed);
+        bell.listen(recorder).inspect_err(stop_waiting)
     })?;
     recorder.missed += bell.missed.load(Relaxed);
     Ok(())
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passed_before_the_wake_up_is_missed() {
+    fn moments_before_the_wake_up_are_missed() {
         let times = Times {
             first: 100,
             interval: 10,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_the_end_is_not_missed() {
+    fn moments_after_the_end_are_not_missed() {
         let times = Times {
             first: 100,
             interval: 10,
