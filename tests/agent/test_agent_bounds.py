@@ -19,11 +19,23 @@ from hypothesis import strategies as st
 from agent.agent_doubles import ScriptedAgent
 from agent.test_agent_client import HELLO, done, silent
 from tare.agent import AgentClient
-from tare.agent.framing import MAX_PAYLOAD, Decoder, Frame, Kind, TooMuchDamage, encode
+from tare.agent.framing import (
+    MAX_PAYLOAD,
+    Decoder,
+    Frame,
+    Kind,
+    ReorderBuffer,
+    TooMuchDamage,
+    encode,
+)
 from tare.agent.message import (
+    BURST_BYTES,
+    BURST_MESSAGES,
+    MESSAGES_PER_S,
     MOST_DEPTH,
     MOST_VALUES,
-    Nonsense,
+    InvalidMessage,
+    RateLimiter,
     column,
     name,
     number,
@@ -31,9 +43,7 @@ from tare.agent.message import (
     read_message,
     whole,
 )
-from tare.agent.order import Order
 from tare.agent.series import HELD_BYTES, Assembler, read_chunk
-from tare.agent.talk import BURST_BYTES, BURST_MESSAGES, MESSAGES_PER_S, Talk
 from tare.errors import MachineFault
 
 
@@ -90,7 +100,7 @@ async def test_frames_behind_a_gap_hold_little() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=60))
 def test_what_is_held_is_counted(arrivals: list[tuple[int, int]]) -> None:
-    order = Order()
+    order = ReorderBuffer()
     order.put(Frame(Kind.MESSAGE, 0, b""))
     for seq, size in arrivals:
         order.put(Frame(Kind.MESSAGE, seq, bytes(size)))
@@ -133,15 +143,15 @@ def test_all_series_together_have_a_budget() -> None:
 
 def test_an_agent_that_talks_too_much_is_stopped_and_one_that_reports_is_not() -> None:
     now = [0.0]
-    talk = Talk(lambda: now[0])
+    talk = RateLimiter(lambda: now[0])
     for _ in range(3 * BURST_MESSAGES):
         now[0] += 2 / MESSAGES_PER_S
-        talk.hear(500)
-    with pytest.raises(Nonsense, match="so many messages"):
+        talk.account(500)
+    with pytest.raises(InvalidMessage, match="so many messages"):
         for _ in range(BURST_MESSAGES + 1):
-            talk.hear(0)
-    with pytest.raises(Nonsense, match="so many messages"):
-        Talk(lambda: 0.0).hear(BURST_BYTES + 1)
+            talk.account(0)
+    with pytest.raises(InvalidMessage, match="so many messages"):
+        RateLimiter(lambda: 0.0).account(BURST_BYTES + 1)
 
 
 async def test_a_flood_of_messages_costs_the_machine() -> None:
@@ -173,7 +183,7 @@ async def test_a_flood_of_messages_costs_the_machine() -> None:
 )
 def test_the_worst_message_is_read_in_a_moment(payload: bytes) -> None:
     began = time.process_time()
-    with contextlib.suppress(Nonsense):
+    with contextlib.suppress(InvalidMessage):
         read_json(payload)
     assert time.process_time() - began < 2
 
@@ -183,10 +193,10 @@ def test_the_bounds_are_where_they_are_said_to_be() -> None:
         return b"[" * depth + b"]" * depth
 
     assert read_json(nested(MOST_DEPTH)) is not None
-    with pytest.raises(Nonsense, match="levels deep"):
+    with pytest.raises(InvalidMessage, match="levels deep"):
         read_json(nested(MOST_DEPTH + 1))
     assert len(read_json(json.dumps([0] * (MOST_VALUES - 1)).encode())) == MOST_VALUES - 1
-    with pytest.raises(Nonsense, match="more than"):
+    with pytest.raises(InvalidMessage, match="more than"):
         read_json(json.dumps([0] * MOST_VALUES).encode())
 
 
@@ -196,7 +206,7 @@ def test_no_bytes_make_a_message_fail_otherwise(data: bytes) -> None:
     for payload in (data, b'{"type":"result","id":1,"value":' + data + b"}"):
         try:
             message = read_message(payload)
-        except Nonsense as error:
+        except InvalidMessage as error:
             assert str(error).isprintable()
         else:
             assert message is None or isinstance(message["type"], str)
@@ -217,7 +227,7 @@ def test_names_are_of_their_alphabets_and_no_longer_than_they_may_be(
         if fits:
             assert read(told, "it") == told
         else:
-            with pytest.raises(Nonsense, match=r"it is .*, no name"):
+            with pytest.raises(InvalidMessage, match=r"it is .*, no name"):
                 read(told, "it")
 
 
@@ -228,15 +238,15 @@ def test_keys_and_words_are_as_long_as_they_may_be(length: int) -> None:
     if length <= 256:
         assert read_json(key) and read_message(word)
         return
-    with pytest.raises(Nonsense, match="with the key"):
+    with pytest.raises(InvalidMessage, match="with the key"):
         read_json(key)
-    with pytest.raises(Nonsense, match="hello: agent is"):
+    with pytest.raises(InvalidMessage, match="hello: agent is"):
         read_message(word)
 
 
 @pytest.mark.parametrize("told", [5, "two\nlines", "\x1b[1m"])
 def test_a_word_is_text_that_can_be_shown(told: object) -> None:
-    with pytest.raises(Nonsense, match="hello: agent is"):
+    with pytest.raises(InvalidMessage, match="hello: agent is"):
         read_message(json.dumps({"type": "hello", "agent": told}).encode())
 
 
@@ -244,7 +254,7 @@ def test_no_number_of_a_message_is_beyond_64_bits() -> None:
     for number_of_64_bits in (2**64 - 1, 1 - 2**64):
         assert read_json(str(number_of_64_bits).encode()) == number_of_64_bits
     for more in (2**64, -(2**64)):
-        with pytest.raises(Nonsense, match="of more than 64 bits"):
+        with pytest.raises(InvalidMessage, match="of more than 64 bits"):
             read_json(str(more).encode())
 
 
@@ -255,13 +265,13 @@ def test_whole_numbers_of_64_bits_are_taken(told: int) -> None:
 
 @pytest.mark.parametrize("told", [-1, 2**64, True, 1.0, "1", None])
 def test_what_is_no_whole_number_of_64_bits_is_refused(told: object) -> None:
-    with pytest.raises(Nonsense, match=r"it is .*, no whole number of 64 bits"):
+    with pytest.raises(InvalidMessage, match=r"it is .*, no whole number of 64 bits"):
         whole(told, "it")
 
 
 @pytest.mark.parametrize("told", [False, "1", None])
 def test_what_is_no_number_is_refused(told: object) -> None:
-    with pytest.raises(Nonsense, match=r"it is .*, no number"):
+    with pytest.raises(InvalidMessage, match=r"it is .*, no number"):
         number(told, "it")
 
 
@@ -269,6 +279,6 @@ def test_what_is_no_number_is_refused(told: object) -> None:
 async def test_a_clock_that_answers_something_else_is_a_fault(reply: dict[str, Any]) -> None:
     agent = ScriptedAgent(lambda request: [done(request, **reply)])
     client = AgentClient(agent, name="vm-1")
-    with pytest.raises(MachineFault, match="nonsense: its clock"):
+    with pytest.raises(MachineFault, match="invalid message: its clock"):
         await client.clock()
     await client.close()

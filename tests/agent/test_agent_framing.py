@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.agent.framing import MAX_PAYLOAD, Decoder, Frame, Kind, encode
-from tare.agent.order import Order
+from tare.agent.framing import MAX_PAYLOAD, Decoder, Frame, Kind, ReorderBuffer, encode
 
 FRAMES = st.lists(
     st.builds(
@@ -118,7 +117,7 @@ def test_noise_reads_as_lines_of_text() -> None:
 
 @given(st.permutations(range(12)), st.sets(st.integers(0, 11)))
 def test_frames_come_out_in_order_and_once(arrival: list[int], twice: set[int]) -> None:
-    order = Order()
+    order = ReorderBuffer()
     out = order.put(Frame(Kind.MESSAGE, 100, b""))
     for seq in [*arrival, *twice]:
         frame = Frame(Kind.MESSAGE, 101 + seq, b"")
@@ -131,7 +130,7 @@ def test_frames_come_out_in_order_and_once(arrival: list[int], twice: set[int]) 
 
 
 def test_a_gap_names_what_is_missing() -> None:
-    order = Order()
+    order = ReorderBuffer()
     assert order.arrived is None
     for seq in (0, 3, 5):
         order.put(Frame(Kind.MESSAGE, seq, b""))

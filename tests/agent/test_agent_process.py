@@ -15,7 +15,7 @@ import pytest
 
 from agent.agent_doubles import NoisyChannel
 from tare.agent import AgentClient, Barrier, StreamChannel, judge
-from tare.agent.forms import OF_WORK
+from tare.agent.expected_series import SERIES_OF_WORKLOAD
 from tare.agent.framing import Decoder, Kind, encode
 from tare.errors import MachineFault, WorkloadFault
 
@@ -85,7 +85,7 @@ async def test_a_run_gives_values_and_series(agent_program: Path) -> None:
 async def test_what_series_are_known_of_are_those_of_the_agents_works(agent_program: Path) -> None:
     async with connected(agent_program) as (client, _):
         hello = await client.hello(20)
-    assert set(OF_WORK) <= set(hello.workloads)
+    assert set(SERIES_OF_WORKLOAD) <= set(hello.workloads)
 
 
 async def test_what_cannot_be_done_is_said(agent_program: Path) -> None:

@@ -1,4 +1,4 @@
-"""Speak with the agent in a machine: channels, frames, the client."""
+"""Communicate with the agent in a machine: channels, frames, the client."""
 
 from tare.agent.barrier import Barrier
 from tare.agent.channel import Channel, StreamChannel

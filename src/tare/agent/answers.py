@@ -1,4 +1,4 @@
-"""What an agent's answers are made into, once they are known to be of the right kinds."""
+"""The validated answers of an agent."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tare.agent.series import Series
 
 @dataclass(frozen=True)
 class Hello:
-    """How an agent introduces itself.
+    """An agent's introduction.
 
     Args:
         agent: Its version.
         role: ``init`` (PID 1 of a machine of its own) or ``process``.
         proof: The environment proof.
-        workloads: Names of the workloads it can carry out.
-        boot: Stage to nanoseconds of the machine's CLOCK_MONOTONIC_RAW: where the boot's time went.
+        workloads: Names of the workloads it can run.
+        boot: Stage of the boot to its end, in ns of the machine's CLOCK_MONOTONIC_RAW.
     """
 
     agent: str
@@ -30,15 +30,15 @@ class Hello:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a workload found.
+    """The result of a workload.
 
     Args:
         value: The agent's result object.
-        series: Binary series, in the order in which they came.
+        series: Binary series, in order of arrival.
         timing: ``accepted_ns``, ``started_ns`` (all prepared, barrier passed) and ``ended_ns`` on
-            the machine's CLOCK_MONOTONIC_RAW, and ``stolen_ns``, what a hypervisor took from its
-            CPUs meanwhile, which is not there where none is known to tell; empty for what is no
-            workload.
+            the machine's CLOCK_MONOTONIC_RAW, and ``stolen_ns``, the steal time of its CPUs
+            meanwhile, which is missing unless it is known to be reported. Empty for other
+            requests.
     """
 
     value: dict[str, Any]
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def hello_of(message: Mapping[str, Any]) -> Hello:
-    """Return how an agent introduces itself, from what :mod:`tare.agent.message` let through."""
+    """Return the introduction in a message that :mod:`tare.agent.message` has validated."""
     return Hello(
         agent=message.get("agent") or "",
         role=message.get("role") or "",

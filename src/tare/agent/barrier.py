@@ -12,12 +12,12 @@ Go = Callable[[], Awaitable[None]]
 
 
 class Barrier:
-    """Lets runs start together: when the last one is ready, all are sent their signal.
+    """Starts runs together: when the last one is ready, sends the start signal to all.
 
     Args:
         parties: How many runs start together.
-        prepare: Called once when all are ready, before the first signal; what it raises ends the
-            start.
+        prepare: Called once when all are ready, before the first signal; an exception cancels
+            the start.
     """
 
     def __init__(self, parties: int, prepare: Go | None = None) -> None:
@@ -32,16 +32,16 @@ class Barrier:
 
     @property
     def skew_ns(self) -> int | None:
-        """Nanoseconds between the first and the last signal's leaving; None before the start."""
+        """Nanoseconds between sending the first and the last signal; None before the start."""
         return self._skew_ns
 
     async def arrive(self, go: Go, *, load: bool = False) -> None:
-        """Say that one run is ready, and wait for the common start.
+        """Register a run as ready, and wait for the common start.
 
         Args:
             go: Sends that run its signal.
-            load: Whether it is a load, which begins after those who measure: where time counts
-                instructions, a load's pauses would pass at once while nobody is at work yet.
+            load: Whether it is a load, which starts after the measuring runs: if time counts
+                instructions, a load's pauses would pass at once before they work.
 
         Raises:
             MachineFault: Another run failed before the start.
@@ -62,9 +62,9 @@ class Barrier:
         self._started.set_result(None)
 
     def abort(self, reason: str) -> None:
-        """Release the waiting runs with a fault, because one cannot start any more."""
+        """Fail the waiting runs, because one run cannot start any more."""
         if not self._started.done():
             fault = MachineFault(f"another machine failed before the common start: {reason}")
             self._started.set_exception(fault)
-            # Nobody may be waiting yet; those who arrive later are told all the same.
+            # Mark it as retrieved: there may be no waiting run yet. Later arrivals still raise it.
             self._started.exception()

@@ -1,4 +1,4 @@
-"""Channels: byte streams that lead to an agent."""
+"""Channels: byte streams to an agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Channel(Protocol):
     """Any byte stream to an agent: pipes, a socket, a serial console."""
 
     async def receive(self) -> bytes:
-        """Return what has arrived, waiting for at least one byte; empty at the end."""
+        """Wait for at least one byte, and return what has arrived; empty at the end."""
         ...
 
     async def send(self, data: bytes) -> None:
@@ -38,7 +38,7 @@ class StreamChannel:
         self._sending = asyncio.Lock()
 
     async def receive(self) -> bytes:
-        """Return what has arrived; empty at the end, also when that came as an error."""
+        """Return what has arrived; empty at the end, and after an error."""
         try:
             return await self._reader.read(_READ)
         except OSError:

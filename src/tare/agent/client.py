@@ -1,4 +1,4 @@
-"""The host's side of the conversation with an agent."""
+"""The client of an agent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 from tare.agent.answers import Hello, Outcome, hello_of
 from tare.agent.barrier import Barrier
 from tare.agent.channel import Channel
-from tare.agent.clocktrust import ClockReading, as_tight_as_can_be
+from tare.agent.clocktrust import ClockReading, agree_in_width
 from tare.agent.connection import REPEAT_S, Connection, NoiseStats, Request, reason_of
-from tare.agent.forms import OF_COUNTERS, forms_of
+from tare.agent.expected_series import COUNTER_SERIES, expected_series
 from tare.agent.load import LoadHandle
-from tare.agent.message import Nonsense, whole
-from tare.agent.series import Assembler, read_chunk
-from tare.agent.spool import spool_folder
+from tare.agent.message import InvalidMessage, whole
+from tare.agent.series import Assembler, read_chunk, spool_folder
 from tare.errors import MachineFault, WorkloadFault
 from tare.plaintext import plain_line
 
@@ -27,22 +26,22 @@ PROTOCOL = 1
 ProgressCallback = Callable[[float, Mapping[str, Any]], None]
 
 _HELLO_REPEAT_S = 10.0
-"""The agent says hello by itself; asking earlier fills the queues of a machine that boots."""
+"""The agent sends hello unprompted; earlier requests fill the queues of a booting machine."""
 _CLOCK_EXCHANGES = 5
 _LONGEST_UNIT = 40
 
 
 class AgentClient:
-    """Speaks with one agent over a channel.
+    """Sends requests to one agent over a channel.
 
     All methods raise :class:`tare.errors.MachineFault` when the agent is lost or silent for too
     long, and :class:`tare.errors.WorkloadFault` when it answers that something cannot be done.
 
     Args:
-        channel: The byte stream that leads to the agent.
+        channel: The byte stream to the agent.
         name: The machine's name, for messages.
         repeat_s: Seconds after which a request without any sign of arrival is sent again.
-        on_text: Told of what arrives between frames: on a shared console, the kernel's words.
+        on_text: Called with the bytes between frames: on a shared console, kernel messages.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class AgentClient:
 
     @property
     def noise(self) -> NoiseStats:
-        """What went wrong on the channel so far and was put right."""
+        """The errors on the channel so far that were corrected."""
         return self._connection.noise
 
     async def hello(self, timeout_s: float) -> Hello:
@@ -72,35 +71,35 @@ class AgentClient:
         if self._hello is not None:
             return self._hello
         request = self._connection.expect("hello", repeat_s=_HELLO_REPEAT_S)
-        with _Held(self, request, stop=False):
+        with _RequestScope(self, request, stop=False):
             greeted = asyncio.ensure_future(self._greeted.wait())
             either: set[asyncio.Future[Any]] = {greeted, request.answer}
             try:
                 async with asyncio.timeout(timeout_s):
                     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             except TimeoutError:
-                raise self._connection.silence(timeout_s) from None
+                raise self._connection.timeout_fault(timeout_s) from None
             finally:
                 greeted.cancel()
             if self._hello is None:
                 self._outcome(request, "hello", await request.answer)
             if self._hello is None:
-                raise self._connection.nonsense("its answer to hello is none")
+                raise self._connection.invalid("it did not answer hello with its introduction")
             return self._hello
 
     async def hello_again(self, timeout_s: float = 10.0) -> Hello:
-        """Ask the agent to introduce itself anew: what it told of its machine may have changed."""
+        """Request a new introduction, because the proof of the machine may have changed."""
         with self._asking("hello") as request:
             answer = await self._answer(request, timeout_s)
         if answer["type"] != "hello":
-            raise self._connection.nonsense("its answer to hello is none")
+            raise self._connection.invalid("it did not answer hello with its introduction")
         return hello_of(answer)
 
     def repeat_after(self, repeat_s: float) -> None:
-        """Send requests without any sign of arrival again only after so many seconds from now on.
+        """Set after how many seconds an unacknowledged request is sent again.
 
-        Where time counts instructions an agent is slow by this computer's clock, and what is sent
-        again comes in the middle of the work. What was damaged is sent again at once all the same.
+        An agent whose time counts instructions is slow by this computer's clock, and a repeated
+        request would arrive in the middle of its work. Damaged frames are still repeated at once.
         """
         self._connection.repeat_s = repeat_s
 
@@ -114,26 +113,26 @@ class AgentClient:
         deadline_s: float,
         on_progress: ProgressCallback | None = None,
     ) -> Outcome:
-        """Carry out a workload and return what it found.
+        """Run a workload and return its result.
 
         Args:
             workload: Its name, as the agent knows it.
             params: Its parameters (plain numbers, base SI units or ns).
             cpus: CPUs, as the machine numbers them, that it may use; empty: any.
             barrier: Start together with the other runs of this barrier.
-            deadline_s: Seconds after which the run is given up.
-            on_progress: Told how far the work is (0 to 1), with further fields.
+            deadline_s: Seconds after which the run fails.
+            on_progress: Called with the completed share (0 to 1) and further fields.
         """
         try:
             with self._running(workload, params, cpus, barrier is not None, on_progress) as request:
                 try:
                     async with asyncio.timeout(deadline_s):
                         if barrier is not None:
-                            await self._reach(request)
+                            await self._wait_ready(request)
                             await barrier.arrive(lambda: self._go(request, barrier))
                         answer = await asyncio.shield(request.answer)
                 except TimeoutError:
-                    raise self._connection.silence(deadline_s) from None
+                    raise self._connection.timeout_fault(deadline_s) from None
                 return self._outcome(request, workload, answer)
         except BaseException as error:
             if barrier is not None:
@@ -149,15 +148,15 @@ class AgentClient:
         barrier: Barrier | None = None,
         ready_s: float = 30.0,
     ) -> LoadHandle:
-        """Start an endless workload; return when it is under way, at most ``ready_s`` s later.
+        """Start an endless workload; return when it runs, at most ``ready_s`` s later.
 
-        With a ``barrier`` it begins together with that barrier's other runs.
+        With a ``barrier`` it starts together with that barrier's other runs.
         """
         running = self._running(workload, params, cpus, True, None)
         request = running.__enter__()
         try:
             async with asyncio.timeout(ready_s):
-                await self._reach(request)
+                await self._wait_ready(request)
                 if barrier is None:
                     await self._go(request)
                 else:
@@ -168,31 +167,31 @@ class AgentClient:
         except BaseException as error:
             running.__exit__(type(error), error, None)
             if isinstance(error, TimeoutError):
-                raise self._connection.silence(ready_s) from None
+                raise self._connection.timeout_fault(ready_s) from None
             raise
         return LoadHandle(request, lambda limit_s: self._end_load(request, workload, limit_s))
 
     async def clock(self, timeout_s: float = 10.0, *, as_often: bool = False) -> ClockReading:
-        """Read the machine's clock between two readings of the host's; the tightest of some.
+        """Read the machine's clock between two readings of the host's; return the tightest of some.
 
-        It is asked again until two readings are about as tight, which shows that there is hardly
-        a tighter one to be had, and :data:`_CLOCK_EXCHANGES` times at most.
+        It is read until two readings are about equally tight, because a tighter one is then
+        unlikely, and at most :data:`_CLOCK_EXCHANGES` times.
 
         Args:
             timeout_s: Seconds that each answer may take.
-            as_often: Ask as often every time, whatever the answers take. A machine whose time
-                counts instructions then finds the same in every run, for each answer is work.
+            as_often: Always read it :data:`_CLOCK_EXCHANGES` times. Each answer is work, so a
+                machine whose time counts instructions then does the same work in every run.
         """
         readings: list[ClockReading] = []
-        while len(readings) < _CLOCK_EXCHANGES and (as_often or not as_tight_as_can_be(readings)):
+        while len(readings) < _CLOCK_EXCHANGES and (as_often or not agree_in_width(readings)):
             before = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
             value = await self._ask("clock", timeout_s)
             after = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
             try:
                 guest = whole(value.get("monotonic_raw_ns"), "its clock")
                 tsc = whole(value.get("tsc"), "its cycle counter")
-            except Nonsense as error:
-                raise self._connection.nonsense(str(error)) from None
+            except InvalidMessage as error:
+                raise self._connection.invalid(str(error)) from None
             readings.append(ClockReading(guest, before, after, tsc))
         return min(readings, key=lambda reading: reading.width_ns)
 
@@ -203,7 +202,7 @@ class AgentClient:
         threads: Sequence[tuple[int, int]] = (),
         timeout_s: float = 10.0,
     ) -> None:
-        """Begin to sample the machine's counters.
+        """Start sampling the machine's counters.
 
         Args:
             interval_ms: Milliseconds between samples.
@@ -216,31 +215,31 @@ class AgentClient:
         )
 
     async def counters_stop(self, timeout_s: float = 30.0) -> Outcome:
-        """End sampling; the outcome's one series ``counters`` has a column per counter."""
+        """Stop sampling; the result's only series ``counters`` has a column per counter."""
         with self._asking("counters", action="stop") as request:
-            self._series[request.id] = Assembler(forms=OF_COUNTERS)
+            self._series[request.id] = Assembler(expected=COUNTER_SERIES)
             answer = await self._answer(request, timeout_s)
             return self._outcome(request, "counters", answer)
 
     async def shutdown(self, timeout_s: float = 5.0) -> None:
-        """Ask the agent to end, and with it a machine of its own."""
+        """Request the end of the agent, and of the machine if the agent is its init."""
         if self._connection.fault is None:
-            # An agent whose channel ends has done what it was asked.
+            # A closed channel shows that the agent has ended, too.
             with contextlib.suppress(MachineFault):
                 await self._ask("shutdown", timeout_s)
 
     def fail(self, fault: MachineFault) -> None:
-        """End everything under way with a fault that is known from elsewhere."""
+        """Fail all pending requests, with a fault that was detected elsewhere."""
         self._connection.fail(fault)
 
     async def close(self) -> None:
-        """Close the channel; whatever is under way fails. May be called again."""
+        """Close the channel and fail all pending requests. May be called again."""
         await self._connection.close()
 
-    # --- how the above is done
+    # --- implementation
 
     def _asking(self, op: str, **fields: Any) -> contextlib.AbstractContextManager[Request]:
-        return _Held(self, self._connection.open(op, **fields), stop=False)
+        return _RequestScope(self, self._connection.open(op, **fields), stop=False)
 
     def _running(
         self,
@@ -253,15 +252,15 @@ class AgentClient:
         request = self._connection.open(
             "run", workload=workload, params=dict(params), cpus=list(cpus), barrier=barrier
         )
-        self._series[request.id] = Assembler(forms=forms_of(workload, params))
+        self._series[request.id] = Assembler(expected=expected_series(workload, params))
         if on_progress is not None:
             self._progress[request.id] = on_progress
-        return _Held(self, request, stop=True)
+        return _RequestScope(self, request, stop=True)
 
     def _release(self, request: Request, stop: bool) -> None:
         if stop and not request.answer.done() and self._connection.fault is None:
-            # Nobody waits for it any more, and it must not disturb what comes next.
-            self._connection.leave("stop", target=request.id)
+            # Its result is not needed any more, and it must not disturb the next run.
+            self._connection.send_unattended("stop", target=request.id)
         self._connection.close_request(request)
         if (assembler := self._series.pop(request.id, None)) is not None:
             assembler.close()
@@ -276,22 +275,22 @@ class AgentClient:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(request.answer)
         except TimeoutError:
-            raise self._connection.silence(timeout_s) from None
+            raise self._connection.timeout_fault(timeout_s) from None
 
-    async def _reach(self, request: Request) -> None:
-        """Wait until a run is ready, or has ended without."""
+    async def _wait_ready(self, request: Request) -> None:
+        """Wait until a run is ready, or has ended before."""
         either: set[asyncio.Future[Any]] = {request.ready, request.answer}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not request.ready.done() and request.answer.done():
             self._outcome(request, str(request.message["workload"]), request.answer.result())
 
     async def _go(self, request: Request, barrier: Barrier | None = None) -> None:
-        """Send the start signal; it is repeated until the agent has answered it."""
-        said = {"together": True} if barrier is not None and barrier.parties > 1 else {}
-        await self._connection.signal("go", target=request.id, **said)
+        """Send the start signal, and repeat it until the agent has answered."""
+        fields = {"together": True} if barrier is not None and barrier.parties > 1 else {}
+        await self._connection.signal("go", target=request.id, **fields)
 
     async def _end_load(self, request: Request, workload: str, timeout_s: float) -> Outcome:
-        with _Held(self, request, stop=True):
+        with _RequestScope(self, request, stop=True):
             if not request.answer.done():
                 await self._ask("stop", timeout_s, target=request.id)
             return self._outcome(request, workload, await self._answer(request, timeout_s))
@@ -301,12 +300,12 @@ class AgentClient:
             raise WorkloadFault(f"{what} on {self.name}: {reason_of(answer)}")
         value, timing = answer.get("value"), answer.get("timing") or {}
         if answer["type"] != "result" or value is None:
-            raise self._connection.nonsense(f"its answer to {what} has no value")
+            raise self._connection.invalid(f"its answer to {what} has no value")
         assembler = self._series.get(request.id)
         try:
             series = assembler.finish() if assembler is not None else ()
         except ValueError as error:
-            raise self._connection.nonsense(str(error)) from None
+            raise self._connection.invalid(str(error)) from None
         except OSError as error:
             raise self._no_room(error) from error
         return Outcome(value, series, timing)
@@ -323,7 +322,7 @@ class AgentClient:
         if kind == "hello":
             self._greet(message)
         elif kind == "progress" and request is not None:
-            self._tell_progress(request.id, message)
+            self._report_progress(request.id, message)
         answers = request is not None and kind in ("hello", "result", "error")
         if answers and request is not None and not request.answer.done():
             request.answer.set_result(message)
@@ -331,12 +330,12 @@ class AgentClient:
     def _greet(self, message: dict[str, Any]) -> None:
         if message.get("protocol") != PROTOCOL:
             versions = f"protocol {message.get('protocol')!r}, and this program {PROTOCOL}"
-            self.fail(MachineFault(f"the agent of {self.name} speaks {versions}"))
+            self.fail(MachineFault(f"the agent of {self.name} has {versions}"))
             return
         self._hello = hello_of(message)
         self._greeted.set()
 
-    def _tell_progress(self, id: int, message: dict[str, Any]) -> None:
+    def _report_progress(self, id: int, message: dict[str, Any]) -> None:
         callback = self._progress.get(id)
         if callback is not None:
             fields = {
@@ -353,13 +352,13 @@ class AgentClient:
             if assembler is not None:
                 assembler.add(chunk)
         except ValueError as error:
-            self.fail(self._connection.nonsense(str(error)))
+            self.fail(self._connection.invalid(str(error)))
         except OSError as error:
             self.fail(self._no_room(error))
 
 
-class _Held:
-    """A request that is let go of in the end."""
+class _RequestScope:
+    """Closes a request at the end of the block; with ``stop``, stops its run."""
 
     def __init__(self, client: AgentClient, request: Request, *, stop: bool) -> None:
         self._client = client

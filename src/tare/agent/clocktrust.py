@@ -1,4 +1,4 @@
-"""Whether a machine's clock ran as fast as its host's while something was measured."""
+"""Whether a machine's clock ran at its host's rate during a measurement."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_UNCERTAIN_PPM = 10_000.0
-"""1 %: a fifth of the least margin that studies take for a difference that matters (5 %)."""
+"""1 %: a fifth of the smallest margin that studies use for a relevant difference (5 %)."""
 
-AS_TIGHT = 1.1
-"""By which factor two readings may differ in width and be about as tight."""
+WIDTH_AGREEMENT = 1.1
+"""The most by which the widths of two equally tight readings differ, as a factor."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class ClockReading:
 
     @property
     def width_ns(self) -> int:
-        """How long the answer took: twice how wrong the reading can be."""
+        """The time of the exchange, in ns: twice the largest error of the reading."""
         return self.host_after_ns - self.host_before_ns
 
 
-def as_tight_as_can_be(readings: Sequence[ClockReading]) -> bool:
-    """Return whether the two tightest of some readings are about as tight."""
+def agree_in_width(readings: Sequence[ClockReading]) -> bool:
+    """Return whether the two tightest readings are about equally tight."""
     widths = sorted(reading.width_ns for reading in readings)
-    return len(widths) > 1 and widths[1] <= AS_TIGHT * widths[0]
+    return len(widths) > 1 and widths[1] <= WIDTH_AGREEMENT * widths[0]
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class ClockTrust:
 
     Args:
         drift_ppm: Parts per million by which the machine's clock ran fast (negative: slow).
-        uncertainty_ppm: How wrong ``drift_ppm`` can be, because the readings took time.
-        plausible: Whether the true drift can lie within the limit.
-        certain: Whether it is known well enough that a wrong clock would show.
+        uncertainty_ppm: The largest error of ``drift_ppm``, because the readings took time.
+        plausible: Whether the true drift can be within the limit.
+        certain: Whether it is known well enough to detect a wrong clock.
     """
 
     drift_ppm: float
@@ -58,7 +58,7 @@ class ClockTrust:
 
     @property
     def trusted(self) -> bool:
-        """Whether the clock was seen to be right, and not only not seen to be wrong."""
+        """Whether the clock is shown to be right, and not just not shown to be wrong."""
         return self.plausible and self.certain
 
     def __str__(self) -> str:
@@ -71,10 +71,10 @@ def judge(
     limit_ppm: float,
     most_uncertain_ppm: float = MOST_UNCERTAIN_PPM,
 ) -> ClockTrust:
-    """Compare how much time passed in the machine and on the host between two readings.
+    """Compare the time that passed in the machine and on the host between two readings.
 
-    The machine's reading happened somewhere between the two of the host; the middle is taken, and
-    half the distance is the uncertainty (Cristian's algorithm, 1989).
+    The machine was read at an unknown moment between the two readings of the host: use the
+    middle, with half the distance as uncertainty (Cristian's algorithm, 1989).
 
     Args:
         first: The reading before.

@@ -1,4 +1,4 @@
-"""The conversation with one agent below its meaning: frames in order, requests repeated."""
+"""The transport to one agent: frames in order, and requests that are repeated until answered."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.agent.channel import Channel
-from tare.agent.framing import OUT_OF_BAND, Decoder, Frame, Kind, TooMuchDamage, encode
-from tare.agent.message import Nonsense, read_message
-from tare.agent.order import Order
-from tare.agent.talk import Talk
+from tare.agent.framing import (
+    OUT_OF_BAND,
+    Decoder,
+    Frame,
+    Kind,
+    ReorderBuffer,
+    TooMuchDamage,
+    encode,
+)
+from tare.agent.message import InvalidMessage, RateLimiter, read_message
 from tare.errors import MachineFault
 from tare.plaintext import plain, plain_line
 
 REPEAT_S = 2.0
-"""A request without any sign of having arrived is sent again after this long."""
-_MOST_RESENDS = 20
+"""A request that is neither accepted nor answered is sent again after this time."""
+_MOST_FAILED_RESENDS = 20
 _MOST_HELD = 4096
 _MOST_HELD_BYTES = 32 << 20
-"""The agent keeps some 4 MiB of what it sent; nothing beyond can ever be asked for again."""
+"""The agent keeps about 4 MiB of what it sent; older frames cannot be requested again."""
 _TAIL_LINES = 20
 _LONGEST_REASON = 2000
 _ACK_BYTES = 1 << 20
@@ -30,13 +36,13 @@ _ACK_BYTES = 1 << 20
 
 @dataclass
 class NoiseStats:
-    """What went wrong on the channel and was put right.
+    """Errors on the channel that were corrected.
 
     Args:
         bytes: Bytes that belonged to no frame (console text, damaged frames).
         damaged: Frames that arrived with a wrong checksum.
         repeated: Requests sent more than once.
-        resends: Times the agent was asked for lost frames.
+        resends: How often lost frames were requested from the agent.
     """
 
     bytes: int = 0
@@ -46,7 +52,7 @@ class NoiseStats:
 
 
 class Request:
-    """One request under way, until its answer has come or its caller has given up."""
+    """One pending request, until it is answered or its caller has given up."""
 
     def __init__(self, id: int, message: Mapping[str, Any], repeat_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -63,21 +69,20 @@ class Request:
         for future in (self.answer, self.ready):
             if not future.done():
                 future.set_exception(error)
-                # Not every caller waits for both.
+                # Mark it as retrieved: not every caller waits for both.
                 future.exception()
 
 
 class Connection:
-    """Sends requests to an agent and hands on what it says, whatever the channel does to it.
+    """Sends requests to an agent and delivers its messages, over an unreliable channel.
 
     Args:
         channel: The byte stream.
         name: The machine's name, for messages.
-        on_message: Told of every message that answers no request by itself (``hello``,
-            ``progress``, ``log``), and of those that do.
-        on_series: Told of every series payload, in order.
+        on_message: Called with every message: answers, and ``hello``, ``progress``, ``log``.
+        on_series: Called with every series payload, in order.
         repeat_s: Seconds after which an unanswered request is sent again.
-        on_text: Told of what arrives between frames: on a shared console, the kernel's words.
+        on_text: Called with the bytes between frames: on a shared console, kernel messages.
     """
 
     def __init__(
@@ -95,79 +100,80 @@ class Connection:
         self._channel = channel
         self._on_message = on_message
         self._on_series = on_series
-        self.repeat_s = self._look_again_s = repeat_s
+        self.repeat_s = self._check_s = repeat_s
         self._decoder = Decoder(on_text)
-        self._order = Order()
-        self._talk = Talk()
-        self._repeated = self._resends = self._fruitless = 0
+        self._frames = ReorderBuffer()
+        self._limiter = RateLimiter()
+        self._repeated = self._resends = self._failed_resends = 0
         self._last_id = 0
         self._next_seq = 0
         self._unacknowledged = 0
         self._received = 0
-        self._heard = ("nothing", time.monotonic())
-        self._tender: asyncio.TimerHandle | None = None
+        self._last_message = ("nothing", time.monotonic())
+        self._check_timer: asyncio.TimerHandle | None = None
         self._reader: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to read; does nothing the second time."""
+        """Start reading; does nothing if it reads already."""
         if self._reader is None and self.fault is None:
             self._reader = asyncio.create_task(self._read(), name=f"agent of {self.name}")
 
     @property
     def noise(self) -> NoiseStats:
-        """What went wrong on the channel so far and was put right."""
+        """The errors on the channel so far that were corrected."""
         decoder = self._decoder
         return NoiseStats(decoder.noise, decoder.damaged, self._repeated, self._resends)
 
     def noise_lines(self) -> tuple[str, ...]:
-        """Return the last lines of text that came between the frames."""
+        """Return the last lines of text between the frames."""
         return tuple(map(plain, self._decoder.noise_lines()[-_TAIL_LINES:]))
 
-    def last_heard(self) -> str:
-        """Return in words what the agent said last, and when."""
-        what, when = self._heard
+    def last_message(self) -> str:
+        """Describe the agent's last message, and when it came."""
+        what, when = self._last_message
         if what != "nothing":
             return f"{what}, {time.monotonic() - when:.1f} s ago"
         lines = self.noise_lines()
         return f"no message, but this text: {lines[-1]!r}" if lines else "nothing"
 
-    def silence(self, waited_s: float) -> MachineFault:
-        """Return the fault of an agent that did not answer in time."""
+    def timeout_fault(self, waited_s: float) -> MachineFault:
+        """Return the fault for an agent that did not answer in time."""
         return MachineFault(
             f"the agent of {self.name} did not answer within {waited_s:g} s; "
-            f"last thing heard: {self.last_heard()}",
+            f"last message: {self.last_message()}",
             console_tail=self.noise_lines(),
         )
 
     def open(self, op: str, *, repeat_s: float | None = None, **fields: Any) -> Request:
-        """Make a request and send it, again and again until there is a sign of its arrival."""
+        """Create a request and send it, repeatedly until it is accepted or answered."""
         request = self._make(op, repeat_s, fields)
         self._post(request)
         return request
 
     def expect(self, op: str, *, repeat_s: float, **fields: Any) -> Request:
-        """Make a request that is only sent if its answer does not come unasked in ``repeat_s`` s.
+        """Create a request that is only sent if its answer does not come first within ``repeat_s`` s.
 
-        It is sent earlier when something from the agent was damaged: that may have been it.
+        It is sent earlier if a frame from the agent was damaged: that may have been the answer.
         """
         request = self._make(op, repeat_s, fields)
         self._set_timer(request)
         return request
 
-    def leave(self, op: str, **fields: Any) -> None:
-        """Send a request whose answer nobody waits for."""
-        self._unattended(self.open(op, **fields))
+    def send_unattended(self, op: str, **fields: Any) -> None:
+        """Send a request without waiting for its answer."""
+        self._forget_when_answered(self.open(op, **fields))
 
     async def signal(self, op: str, **fields: Any) -> None:
-        """Send a request whose answer nobody waits for; return as soon as it has left.
+        """Send a request without waiting for its answer; return as soon as it is sent.
 
-        Its answer is not acknowledged by itself: work begins by it, and is not to be disturbed.
+        Its answer is not acknowledged at once: the request starts work, which an acknowledgement
+        would disturb.
         """
         request = self._make(op, None, fields)
         request.signal = True
         await self._send(request.message)
-        self._unattended(request)
+        self._forget_when_answered(request)
         self._set_timer(request)
 
     def _make(self, op: str, repeat_s: float | None, fields: Mapping[str, Any]) -> Request:
@@ -180,31 +186,31 @@ class Connection:
         self.requests[request.id] = request
         return request
 
-    def _unattended(self, request: Request) -> None:
+    def _forget_when_answered(self, request: Request) -> None:
         request.answer.add_done_callback(lambda _: self.close_request(request))
 
     def close_request(self, request: Request) -> None:
-        """Forget a request: it is answered, or nobody waits any more."""
+        """Forget a request that is answered or not waited for any more."""
         self.requests.pop(request.id, None)
         if request.timer is not None:
             request.timer.cancel()
 
-    def tell(self, op: str, **fields: Any) -> None:
+    def notify(self, op: str, **fields: Any) -> None:
         """Send a message that has no answer."""
         self._spawn(self._send({"op": op, **fields}))
 
     def fail(self, fault: MachineFault) -> None:
-        """End everything under way with a fault; later requests fail at once."""
+        """Fail all pending requests; later requests fail at once."""
         if self.fault is None:
             self.fault = fault
             for request in list(self.requests.values()):
                 request.fail(fault)
                 self.close_request(request)
-            if self._tender is not None:
-                self._tender.cancel()
+            if self._check_timer is not None:
+                self._check_timer.cancel()
 
     async def close(self) -> None:
-        """End the conversation; does nothing the second time."""
+        """Close the connection; may be called again."""
         self.fail(MachineFault(f"the connection to the agent of {self.name} was closed"))
         for task in (self._reader, *self._sending):
             if task is not None and task is not asyncio.current_task():
@@ -239,24 +245,24 @@ class Connection:
         task.add_done_callback(self._sending.discard)
 
     async def _send(self, message: Mapping[str, Any]) -> None:
-        # On an emulated serial line every byte costs the guest an exit.
+        # Compact: on an emulated serial line every byte costs the guest an exit.
         text = json.dumps(message, separators=(",", ":"))
         frame = encode(Kind.MESSAGE, self._next_seq, text.encode())
         self._next_seq += 1
         try:
             await self._channel.send(frame)
         except OSError as error:
-            self.fail(self._gone(f"sending failed: {error.strerror or error}"))
+            self.fail(self._lost_fault(f"sending failed: {error.strerror or error}"))
 
     # --- receiving
 
     async def _read(self) -> None:
         try:
             await self._read_all()
-        except (Nonsense, TooMuchDamage) as error:
-            self.fail(self.nonsense(str(error)))
+        except (InvalidMessage, TooMuchDamage) as error:
+            self.fail(self.invalid(str(error)))
         except Exception as error:
-            # Without its reader the client would wait in silence.
+            # Without its reader the client would wait for ever.
             self.fail(MachineFault(f"reading from the agent of {self.name} failed: {error!r}"))
             raise
 
@@ -267,21 +273,22 @@ class Connection:
             for frame in self._decoder.feed(data):
                 self._take(frame)
             if self._decoder.damaged > damaged:
-                self._ask_again()
-            self._watch()
+                self._recover()
+            self._schedule_check()
         for frame in self._decoder.abandon():
             self._take(frame)
-        self.fail(self._gone("its channel ended"))
+        self.fail(self._lost_fault("its channel ended"))
 
-    def nonsense(self, what: str) -> MachineFault:
-        """Return the fault of an agent that says what no agent says."""
+    def invalid(self, what: str) -> MachineFault:
+        """Return the fault for an agent that sent an invalid message."""
         return MachineFault(
-            f"the agent of {self.name} answered nonsense: {what}", console_tail=self.noise_lines()
+            f"the agent of {self.name} sent an invalid message: {what}",
+            console_tail=self.noise_lines(),
         )
 
-    def _gone(self, how: str) -> MachineFault:
+    def _lost_fault(self, how: str) -> MachineFault:
         return MachineFault(
-            f"the agent of {self.name} is gone ({how}); last thing heard: {self.last_heard()}",
+            f"the agent of {self.name} is gone ({how}); last message: {self.last_message()}",
             console_tail=self.noise_lines(),
         )
 
@@ -290,33 +297,33 @@ class Connection:
             return
         message = None
         if frame.kind is Kind.MESSAGE:
-            self._talk.hear(len(frame.payload))
+            self._limiter.account(len(frame.payload))
             message = read_message(frame.payload)
             if message is None:
-                # A terminal that is not raw yet echoes what it is sent.
+                # A terminal that is not in raw mode yet echoes the request.
                 return
             if frame.seq == OUT_OF_BAND:
                 self._dispatch(message)
                 return
-        for due in self._order.put(frame):
-            self._fruitless = 0
+        for due in self._frames.put(frame):
+            self._failed_resends = 0
             if due.kind is Kind.SERIES:
-                self._heard = ("a part of a series", time.monotonic())
+                self._last_message = ("a part of a series", time.monotonic())
                 self._on_series(due.payload)
                 self._unacknowledged += len(due.payload)
             else:
                 self._dispatch(message if due is frame else read_message(due.payload))
         if self._unacknowledged >= _ACK_BYTES:
             self.acknowledge()
-        if self._order.held:
-            self._demand()
+        if self._frames.held:
+            self._request_missing()
 
     def _dispatch(self, message: dict[str, Any] | None) -> None:
         if message is None:
             return
         kind, id = message["type"], message.get("id")
         about = f" (request {id})" if id is not None else ""
-        self._heard = (plain_line(kind, 40) + about, time.monotonic())
+        self._last_message = (plain_line(kind, 40) + about, time.monotonic())
         request = self.requests.get(id) if isinstance(id, int) else None
         if request is not None:
             request.accepted = True
@@ -338,62 +345,66 @@ class Connection:
             self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Tell the agent what it need not keep any more."""
+        """Acknowledge what has arrived, so that the agent need not keep it any more."""
         self._unacknowledged = 0
-        if self._order.arrived is not None and self.fault is None:
-            self.tell("ack", seq=self._order.arrived)
+        if self._frames.arrived is not None and self.fault is None:
+            self.notify("ack", seq=self._frames.arrived)
 
-    # --- putting right what was damaged
+    # --- recovery of damaged and lost frames
 
-    def _ask_again(self) -> None:
-        """Something from the agent was damaged: ask for it, where it can be told what it was."""
-        if self._order.arrived is None:
+    def _recover(self) -> None:
+        """Recover from damage: request the frame, or repeat all requests if none has arrived yet."""
+        if self._frames.arrived is None:
             self._repeat_all()
-        self._demand()
+        self._request_missing()
 
-    def _demand(self) -> None:
-        """Ask for the frames that are missing."""
-        if self._fruitless > _MOST_RESENDS or self._holds_too_much():
+    def _request_missing(self) -> None:
+        """Request the missing frames."""
+        if self._failed_resends > _MOST_FAILED_RESENDS or self._holds_too_much():
             self.fail(MachineFault(f"results of {self.name} were lost on the way", transient=True))
-        elif self.fault is None and self._tender is None and (missing := self._order.missing()):
+        elif (
+            self.fault is None and self._check_timer is None and (missing := self._frames.missing())
+        ):
             self._resends += 1
-            self._fruitless += 1
-            self.tell("resend", seqs=missing)
-        self._watch()
+            self._failed_resends += 1
+            self.notify("resend", seqs=missing)
+        self._schedule_check()
 
     def _holds_too_much(self) -> bool:
-        return self._order.held > _MOST_HELD or self._order.held_bytes > _MOST_HELD_BYTES
+        return self._frames.held > _MOST_HELD or self._frames.held_bytes > _MOST_HELD_BYTES
 
-    def _watch(self) -> None:
-        """Look again later, if something is incomplete now; without a timer when all is well."""
-        if self._tender is None and (self._decoder.partial or self._order.held):
+    def _schedule_check(self) -> None:
+        """Schedule a check if something is incomplete; otherwise no timer runs."""
+        if self._check_timer is None and (self._decoder.partial or self._frames.held):
             loop = asyncio.get_running_loop()
-            self._tender = loop.call_later(self._look_again_s, self._tend, self._received)
+            self._check_timer = loop.call_later(
+                self._check_s, self._check_incomplete, self._received
+            )
 
-    def _tend(self, received: int) -> None:
-        self._tender = None
+    def _check_incomplete(self, received: int) -> None:
+        self._check_timer = None
         if self.fault is not None:
             return
         if self._decoder.partial and received == self._received:
             self._abandon()
-        self._demand()
+        self._request_missing()
 
     def _abandon(self) -> None:
-        """Give up on a frame whose rest does not come, and ask for it where it is known."""
+        """Give up on an incomplete frame, and request it if its number is known."""
         due = self._decoder.due
         try:
             for frame in self._decoder.abandon():
                 self._take(frame)
-        except (Nonsense, TooMuchDamage) as error:
-            self.fail(self.nonsense(str(error)))
+        except (InvalidMessage, TooMuchDamage) as error:
+            self.fail(self.invalid(str(error)))
             return
         # Without a later frame nothing else shows that this one is missing.
-        if due is not None and due == self._order.next and not self._order.held:
+        if due is not None and due == self._frames.next and not self._frames.held:
             self._resends += 1
-            self._fruitless += 1
-            self.tell("resend", seqs=[due])
+            self._failed_resends += 1
+            self.notify("resend", seqs=[due])
 
 
 def reason_of(message: Mapping[str, Any]) -> str:
-    """Return why an agent says that something failed, in one line."""
+    """Return the reason in an agent's error message, in one line."""
     return plain_line(str(message.get("reason")), _LONGEST_REASON)

@@ -1,7 +1,7 @@
-"""Which series each of the agent's works sends: their columns, and how many bytes they may have.
+"""The series that each workload of the agent sends: their columns and maximum sizes.
 
-The agent is one program, so that what an honest one can send is known beforehand. Anything else
-comes from a machine that is broken or hostile, and is refused before it is written or read.
+The agent is one program, so the series of a correct agent are known beforehand. Any other series
+comes from a broken or hostile machine, and is refused before it is stored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tare.agent.message import Nonsense
+from tare.agent.message import InvalidMessage
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,11 +23,11 @@ COUNTERS = "counters"
 USUAL_BYTES = 256 << 20
 """Ten million rows of three columns: an hour of short work on a hundred threads."""
 MORE_BYTES = {"tick": (1 << 30) + USUAL_BYTES}
-"""By work: what the fullest log of ``tick`` brings, and its other series."""
+"""By workload: the largest log of ``tick``, and its other series."""
 MOST_BYTES = 4 << 30
-"""Of all series of a run together, where every single sample is asked for."""
+"""Of all series of a run together, if every single sample is requested."""
 GREATEST = 1 << 62
-"""So much fits into what the analysis counts with, and is 146 years in nanoseconds."""
+"""The largest value that the analysis can represent; 146 years in nanoseconds."""
 _TIME = "time_ns"
 
 _HISTOGRAM: Columns = (("low_ns", "f64"), ("width_ns", "f64"), ("count", "u64"))
@@ -59,7 +59,7 @@ _KERNELS = (
     "string-sort",
 )
 
-OF_WORK: Mapping[str, Mapping[str, tuple[Columns, ...]]] = {
+SERIES_OF_WORKLOAD: Mapping[str, Mapping[str, tuple[Columns, ...]]] = {
     **{kernel: {"iterations": (_ITERATIONS,)} for kernel in _KERNELS},
     "bytemark": {"iterations": ((("kernel", "u64"), *_ITERATIONS),)},
     "filebench": {
@@ -99,18 +99,18 @@ OF_WORK: Mapping[str, Mapping[str, tuple[Columns, ...]]] = {
     },
     "wakeup": {"histogram": (_HISTOGRAM,)},
 }
-"""By the agent's name of a work, the series it may send, each in the forms it may have. Works that
-are not here send none."""
+"""By workload, the series that it may send, each with its possible columns. A workload that is not
+listed sends none."""
 
 
 @dataclass(frozen=True)
-class Forms:
-    """What may come of one run.
+class ExpectedSeries:
+    """The series that one run may send.
 
     Args:
-        of: The series by name, each in the forms that it may have.
-        most_bytes: How large all of them together may be.
-        counters: Whether it is the sampling of counters, whose columns each machine names.
+        of: The series by name, each with its possible columns.
+        most_bytes: The maximum size of all of them together.
+        counters: Whether it samples counters, whose columns differ between machines.
     """
 
     of: Mapping[str, tuple[Columns, ...]]
@@ -118,39 +118,41 @@ class Forms:
     counters: bool = False
 
     def require(self, name: str, columns: Columns) -> None:
-        """See that a series is one that was asked for.
+        """Check that a series is expected.
 
         Raises:
-            Nonsense: It is not.
+            InvalidMessage: It is not.
         """
         if self.counters:
             kinds = {kind for _, kind in columns}
             if name != COUNTERS or columns[0] != (_TIME, "u64") or kinds != {"u64"}:
-                raise Nonsense(f"the series {name} where counters were asked for")
+                raise InvalidMessage(f"the series {name} where counters were requested")
             return
         if name not in self.of:
-            raise Nonsense(f"the series {name}, which this work does not send")
+            raise InvalidMessage(f"the series {name}, which this workload does not send")
         if columns not in self.of[name]:
             names = ", ".join(column for column, _ in columns[:8])
-            raise Nonsense(f"the series {name} with the columns {names}, which are not its own")
+            raise InvalidMessage(
+                f"the series {name} with the columns {names}, which are not its own"
+            )
 
 
-OF_COUNTERS = Forms({}, counters=True)
+COUNTER_SERIES = ExpectedSeries({}, counters=True)
 
 
-def forms_of(work: str, params: Mapping[str, Any]) -> Forms:
-    """Return what may come of a run.
+def expected_series(workload: str, params: Mapping[str, Any]) -> ExpectedSeries:
+    """Return the series that a run may send.
 
     Args:
-        work: The agent's name of it.
-        params: What it was asked with.
+        workload: The agent's name of the workload.
+        params: Its parameters.
     """
-    most = MOST_BYTES if params.get("raw") else MORE_BYTES.get(work, USUAL_BYTES)
-    return Forms(OF_WORK.get(work, {}), most)
+    most = MOST_BYTES if params.get("raw") else MORE_BYTES.get(workload, USUAL_BYTES)
+    return ExpectedSeries(SERIES_OF_WORKLOAD.get(workload, {}), most)
 
 
 def require_numbers(series: str, name: str, values: npt.NDArray[Any]) -> None:
-    """See that a column holds what can be: nothing of it is below zero, or beyond all counting.
+    """Check that a column has plausible values: finite, not negative, and below ``GREATEST``.
 
     Args:
         series: The series' name.
@@ -158,14 +160,14 @@ def require_numbers(series: str, name: str, values: npt.NDArray[Any]) -> None:
         values: Its values.
 
     Raises:
-        Nonsense: It does not.
+        InvalidMessage: It does not.
     """
     if values.size == 0 or (values.dtype.kind == "u" and values.dtype.itemsize < 8):
         return
     least, greatest = float(values.min()), float(values.max())
     if not (math.isfinite(least) and math.isfinite(greatest)):
-        raise Nonsense(f"series {series}: {name} holds what is no number")
-    # A sum is counted with, of what is counted.
+        raise InvalidMessage(f"series {series}: {name} has a value that is not a number")
+    # The analysis adds up counts, so their sum has to be plausible, too.
     whole = float(values.sum(dtype="f8")) if name in ("count", "samples") else greatest
     if least < 0 or whole >= GREATEST:
-        raise Nonsense(f"series {series}: {name} is from {least:g} to {greatest:g}")
+        raise InvalidMessage(f"series {series}: {name} is from {least:g} to {greatest:g}")

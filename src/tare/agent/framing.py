@@ -1,4 +1,4 @@
-"""Frames on a byte stream that may carry noise; ``docs/protocol.md`` describes them.
+"""Frames on a noisy byte stream, and their order; ``docs/protocol.md`` describes them.
 
 The same code as the agent's ``frame.rs``, in Python. Written from the description alone, so that
 each checks the other.
@@ -17,22 +17,24 @@ VERSION = 1
 MAX_PAYLOAD = 1 << 20
 """Bytes; longer data travels in several frames."""
 OUT_OF_BAND = 0xFFFFFFFF
-"""The sequence number of frames outside the order: last words of a dying agent."""
+"""The sequence number of frames outside the order: a failing agent's last message."""
 
 DAMAGE_FREE = 4 << 20
 DAMAGE_PER_BYTE = 4
-"""What looks like a frame and is none may cost so many looks at a byte, and so many more for each
-byte that arrived. On a line that damages every frame, each byte is looked at twice."""
+"""How often false frames may let a byte be examined: so often at first, and so many more times for
+each byte that arrives. On a line that damages every frame, each byte is examined twice."""
 _PLACE_COST = 256
-"""A header costs as much as so many bytes of a payload."""
+"""The cost of a header, in bytes of a payload."""
 
 _HEADER = struct.Struct("<4sBBIII")
 _CHECK = struct.Struct("<I")
 _KEPT_NOISE = 16_384
+_MOST_MISSING = 64
+"""Sequence numbers in one request for missing frames."""
 
 
 class TooMuchDamage(ValueError):
-    """What arrives looks like frames so often that finding none would take all the time."""
+    """Received data looks like frames so often that searching it would take too long."""
 
 
 class Kind(IntEnum):
@@ -75,10 +77,10 @@ class _Head:
 
 
 class Decoder:
-    """Finds frames in whatever arrives, in pieces of any size.
+    """Finds frames in received data, in pieces of any size.
 
     Args:
-        on_noise: Told of bytes that belong to no frame, as they are found.
+        on_noise: Called with bytes that belong to no frame, as they are found.
 
     Attributes:
         noise: Bytes so far that belonged to no frame.
@@ -97,7 +99,7 @@ class Decoder:
         self._allowed = DAMAGE_FREE
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Add what was read, and return the frames that are whole now."""
+        """Add received bytes, and return the frames that are complete now."""
         if self._start:
             del self._buffer[: self._start]
             self._start = 0
@@ -117,7 +119,7 @@ class Decoder:
         return header.seq if header is not None else None
 
     def abandon(self) -> list[Frame]:
-        """Give up on the frame that has begun, and return those found behind its first byte."""
+        """Give up on the incomplete frame, and return the frames found after its first byte."""
         if not self.partial:
             return []
         self._give_up(0)
@@ -167,7 +169,7 @@ class Decoder:
         return _Head(Kind(kind), seq, length) if good else None
 
     def _give_up(self, looked_at: int) -> None:
-        """Take a place for damage, of which ``looked_at`` bytes were looked at in vain."""
+        """Count the current position as damage, after examining ``looked_at`` bytes in vain."""
         self.damaged += 1
         self._allowed -= _PLACE_COST + looked_at
         if self._allowed < 0:
@@ -198,3 +200,58 @@ class Decoder:
         if len(self._kept) > 2 * _KEPT_NOISE:
             del self._kept[:-_KEPT_NOISE]
         self._start += count
+
+
+class ReorderBuffer:
+    """Delivers frames once each, in order; holds frames after a gap back."""
+
+    def __init__(self) -> None:
+        self._expected: int | None = None
+        self._early: dict[int, Frame] = {}
+        self._held_bytes = 0
+        self._farthest = 0
+
+    def put(self, frame: Frame) -> list[Frame]:
+        """Add a frame, and return the frames that are next in order."""
+        if self._expected is None:
+            self._expected = frame.seq
+        if frame.seq < self._expected:
+            return []
+        if frame.seq not in self._early:
+            self._early[frame.seq] = frame
+            self._held_bytes += len(frame.payload)
+            self._farthest = max(self._farthest, frame.seq)
+        due = []
+        while (following := self._early.pop(self._expected, None)) is not None:
+            due.append(following)
+            self._held_bytes -= len(following.payload)
+            self._expected += 1
+        return due
+
+    @property
+    def arrived(self) -> int | None:
+        """The last sequence number up to which nothing is missing; None before the first."""
+        return self._expected - 1 if self._expected else None
+
+    @property
+    def next(self) -> int | None:
+        """The next sequence number in order; None before the first."""
+        return self._expected
+
+    @property
+    def held(self) -> int:
+        """How many frames wait for an earlier one."""
+        return len(self._early)
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of their payloads, in bytes."""
+        return self._held_bytes
+
+    def missing(self) -> list[int]:
+        """Return the first missing sequence numbers before later frames."""
+        if not self._early or self._expected is None:
+            return []
+        gap = range(self._expected, self._farthest)
+        absent = (seq for seq in gap if seq not in self._early)
+        return [seq for seq, _ in zip(absent, range(_MOST_MISSING), strict=False)]

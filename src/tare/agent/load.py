@@ -1,4 +1,4 @@
-"""An endless load that an agent runs, as whoever started it holds it."""
+"""The handle of an endless load that an agent runs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tare.agent.answers import Outcome
 from tare.agent.connection import Request, reason_of
 
 StopLoad = Callable[[float], Awaitable[Outcome]]
-"""Asks a load to end, within so many seconds; see :meth:`LoadHandle.stop`."""
+"""Stops a load within so many seconds; see :meth:`LoadHandle.stop`."""
 
 
 class LoadHandle:
-    """An endless load under way.
+    """A running endless load.
 
     Args:
-        request: What it was started by; answered when it ends.
-        stop: Asks it to end.
+        request: The request that started it; answered when it ends.
+        stop: Stops it.
     """
 
     def __init__(self, request: Request, stop: StopLoad) -> None:
@@ -25,23 +25,23 @@ class LoadHandle:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended by itself, which loads should not."""
+        """Whether it has ended by itself, which is a failure."""
         return self._request.answer.done()
 
     @property
     def failure(self) -> str:
-        """Why it failed, in the agent's words; empty where it did not, or its agent is lost."""
+        """The agent's reason for its failure; empty if it did not fail, or its agent is lost."""
         answer = self._request.answer
         if not answer.done() or answer.cancelled() or answer.exception() is not None:
             return ""
         return reason_of(answer.result()) if answer.result()["type"] == "error" else ""
 
-    def on_end(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` when it ends, by itself or because it was asked to."""
-        self._request.answer.add_done_callback(lambda _: tell())
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when it ends, by itself or because it was stopped."""
+        self._request.answer.add_done_callback(lambda _: callback())
 
     async def stop(self, timeout_s: float = 30.0) -> Outcome:
-        """Ask it to end, and return what it did.
+        """Stop it, and return its result.
 
         Raises:
             MachineFault: The agent is lost, or does not answer within ``timeout_s`` seconds.

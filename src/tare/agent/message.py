@@ -1,8 +1,9 @@
-"""What an agent may say: every frame goes through here before anything is made of it.
+"""Validate an agent's messages: each one is checked here before it is used.
 
-A machine is hostile until shown otherwise. So what it says is bounded in depth, length and count,
-its numbers are finite and small enough to reckon with, its text is Unicode, and each field is of
-the kind that ``docs/protocol.md`` names. Whatever is not costs the machine, and with it a cell.
+A machine is hostile until shown otherwise. Its messages are therefore limited in rate, depth,
+length and count; their numbers are finite and small enough to calculate with, their text is
+Unicode, and each field has the type that ``docs/protocol.md`` states. A violation costs the
+machine, and with it a cell.
 """
 
 from __future__ import annotations
@@ -10,68 +11,102 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tare.plaintext import plain_line
 
 MOST_DEPTH = 24
-"""Of objects and lists within each other; an environment proof has four."""
+"""Of nested objects and lists; an environment proof has four."""
 MOST_VALUES = 50_000
-"""In one message: a result of fio has some hundred, and the proof of 1024 CPUs some thousand."""
+"""In one message: a result of fio has some hundreds, and the proof of 1024 CPUs some thousands."""
 LONGEST_KEY = 256
 LONGEST_WORD = 256
 GREATEST_WHOLE = 1 << 64
 """The agent counts in 64 bits."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,127}")
-"""Of workloads and series: they become names of files."""
-_HALF = re.compile("[\ud800-\udfff]")
+"""Of workloads and series, which become file names."""
+BURST_BYTES = 32 << 20
+BYTES_PER_S = 1 << 20
+BURST_MESSAGES = 20_000
+MESSAGES_PER_S = 200
+"""An agent reports progress about once a second, and answers requests."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LONGEST_SHOWN = 60
 
 
-class Nonsense(ValueError):
-    """What an agent said is not what an agent says; the message says in what."""
+class InvalidMessage(ValueError):
+    """A message that no correct agent sends; the text states what is wrong."""
+
+
+class RateLimiter:
+    """Limits the rate of an agent's messages: parsing them costs the host time.
+
+    A token bucket for bytes and one for messages, each with its own burst size.
+
+    Args:
+        clock: Returns a monotonic time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._bytes, self._messages = float(BURST_BYTES), float(BURST_MESSAGES)
+        self._then = clock()
+
+    def account(self, size: int) -> None:
+        """Account for a message of ``size`` bytes.
+
+        Raises:
+            InvalidMessage: The rate is too high.
+        """
+        now = self._clock()
+        passed_s, self._then = now - self._then, now
+        self._bytes = min(self._bytes + passed_s * BYTES_PER_S, BURST_BYTES) - size
+        self._messages = min(self._messages + passed_s * MESSAGES_PER_S, BURST_MESSAGES) - 1
+        if self._bytes < 0 or self._messages < 0:
+            raise InvalidMessage("so many messages that they are none")
 
 
 def read_json(data: bytes, most_values: int = MOST_VALUES) -> Any:
-    """Return the value that JSON in UTF-8 stands for.
+    """Parse JSON in UTF-8.
 
     Args:
         data: The JSON.
-        most_values: More values, within each other or side by side, are refused.
+        most_values: The most values, nested or side by side, that are accepted.
 
     Raises:
-        Nonsense: It is no JSON, or beyond the bounds of this module.
+        InvalidMessage: It is not JSON, or exceeds the limits of this module.
     """
     try:
         value = json.loads(data.decode(), parse_constant=_refuse_constant)
-    except Nonsense:
+    except InvalidMessage:
         raise
     except UnicodeDecodeError:
-        raise Nonsense("a message that is not UTF-8") from None
+        raise InvalidMessage("a message that is not UTF-8") from None
     except RecursionError:
-        raise Nonsense(f"a message more than {MOST_DEPTH} levels deep") from None
+        raise InvalidMessage(f"a message more than {MOST_DEPTH} levels deep") from None
     except ValueError:
-        # Of JSON's syntax, and of numbers with more digits than Python reads.
-        raise Nonsense("a message that is no JSON") from None
+        # Raised for syntax errors, and for numbers with more digits than Python reads.
+        raise InvalidMessage("a message that is no JSON") from None
     _require_bounded(value, most_values)
     return value
 
 
 def read_message(payload: bytes) -> dict[str, Any] | None:
-    """Return the message that a frame holds; None for what is none, such as a terminal's echo.
+    """Return the message in a frame; None for other JSON objects, such as a terminal's echo.
 
     Raises:
-        Nonsense: It is beyond the bounds of this module, or a field is of another kind.
+        InvalidMessage: It exceeds the limits of this module, or a field has another type.
     """
     message = read_json(payload)
     if not isinstance(message, dict):
-        raise Nonsense(f"a message that is {_shown(message)}, no object")
+        raise InvalidMessage(f"a message that is {_describe(message)}, no object")
     if "type" not in message:
         return None
     kind = message["type"]
     if not isinstance(kind, str):
-        raise Nonsense(f"a message of the type {_shown(kind)}")
+        raise InvalidMessage(f"a message of the type {_describe(kind)}")
     if message.get("id") is not None:
         whole(message["id"], "id")
     for name, check in _FIELDS.get(kind, {}).items():
@@ -84,10 +119,10 @@ def whole(value: Any, what: str) -> int:
     """Return a whole number from 0 to 2^64 - 1.
 
     Raises:
-        Nonsense: It is none.
+        InvalidMessage: It is not one.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < GREATEST_WHOLE:
-        raise Nonsense(f"{what} is {_shown(value)}, no whole number of 64 bits")
+        raise InvalidMessage(f"{what} is {_describe(value)}, no whole number of 64 bits")
     return value
 
 
@@ -95,10 +130,10 @@ def number(value: Any, what: str) -> float:
     """Return a number.
 
     Raises:
-        Nonsense: It is none.
+        InvalidMessage: It is not one.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Nonsense(f"{what} is {_shown(value)}, no number")
+        raise InvalidMessage(f"{what} is {_describe(value)}, no number")
     return float(value)
 
 
@@ -106,10 +141,10 @@ def name(value: Any, what: str) -> str:
     """Return a name of letters, digits and ``_.:+-``, at most 128 of them.
 
     Raises:
-        Nonsense: It is none.
+        InvalidMessage: It is not one.
     """
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise Nonsense(f"{what} is {_shown(value)}, no name")
+        raise InvalidMessage(f"{what} is {_describe(value)}, no name")
     return value
 
 
@@ -117,24 +152,24 @@ def column(value: Any, what: str) -> str:
     """Return the name of a column: up to 128 visible characters; a counter has that of a device.
 
     Raises:
-        Nonsense: It is none.
+        InvalidMessage: It is not one.
     """
     if not isinstance(value, str) or not 0 < len(value) <= 128 or not value.isprintable():
-        raise Nonsense(f"{what} is {_shown(value)}, no name of a column")
+        raise InvalidMessage(f"{what} is {_describe(value)}, no name of a column")
     return value
 
 
 def _refuse_constant(word: str) -> float:
-    raise Nonsense(f"a message with the number {word}")
+    raise InvalidMessage(f"a message with the number {word}")
 
 
 def _require_bounded(value: Any, most: int) -> None:
-    """Look at every value once, without recursion."""
+    """Check every value once, without recursion."""
     level, depth, seen = [value], 0, 0
     while level:
         depth, seen = depth + 1, seen + len(level)
         if seen > most:
-            raise Nonsense(f"a message of more than {most} values")
+            raise InvalidMessage(f"a message of more than {most} values")
         inner: list[Any] = []
         for each in level:
             if isinstance(each, dict):
@@ -146,40 +181,40 @@ def _require_bounded(value: Any, most: int) -> None:
             else:
                 _require_single(each)
         if inner and depth >= MOST_DEPTH:
-            raise Nonsense(f"a message more than {MOST_DEPTH} levels deep")
+            raise InvalidMessage(f"a message more than {MOST_DEPTH} levels deep")
         level = inner
 
 
 def _require_key(key: str) -> None:
     if len(key) > LONGEST_KEY or not key.isprintable():
-        raise Nonsense(f"a message with the key {_shown(key)}")
+        raise InvalidMessage(f"a message with the key {_describe(key)}")
 
 
 def _require_single(value: Any) -> None:
     if isinstance(value, str):
-        # Only an escape such as \ud800 can have made one that is not Unicode.
-        if _HALF.search(value) is not None:
-            raise Nonsense("a message with half a character")
+        # Only an escape such as \ud800 produces text that is not Unicode.
+        if _SURROGATE.search(value) is not None:
+            raise InvalidMessage("a message with half a character")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise Nonsense("a message with a number beyond all bounds")
+            raise InvalidMessage("a message with a number beyond all bounds")
     elif isinstance(value, int) and abs(value) >= GREATEST_WHOLE:
-        raise Nonsense("a message with a whole number of more than 64 bits")
+        raise InvalidMessage("a message with a whole number of more than 64 bits")
 
 
 def _word(value: Any, what: str) -> None:
     if not isinstance(value, str) or len(value) > LONGEST_WORD or not value.isprintable():
-        raise Nonsense(f"{what} is {_shown(value)}, no word")
+        raise InvalidMessage(f"{what} is {_describe(value)}, no word")
 
 
 def _text(value: Any, what: str) -> None:
     if not isinstance(value, str):
-        raise Nonsense(f"{what} is {_shown(value)}, no text")
+        raise InvalidMessage(f"{what} is {_describe(value)}, no text")
 
 
 def _object(value: Any, what: str) -> None:
     if not isinstance(value, dict):
-        raise Nonsense(f"{what} is {_shown(value)}, no object")
+        raise InvalidMessage(f"{what} is {_describe(value)}, no object")
 
 
 def _names(value: Any, what: str) -> None:
@@ -200,12 +235,12 @@ def _times(value: Any, what: str) -> None:
 
 def _listed(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise Nonsense(f"{what} is {_shown(value)}, no list")
+        raise InvalidMessage(f"{what} is {_describe(value)}, no list")
     return value
 
 
 def _result(value: Any, what: str) -> None:
-    """A result's own keys are its workload's; what every cell asks of any of them is checked."""
+    """Check the keys that every cell uses; the others belong to the workload."""
     _object(value, what)
     for each in _listed(value.get("warnings") or [], f"{what}: warnings"):
         _text(each, f"{what}: warnings")
@@ -216,8 +251,8 @@ def _result(value: Any, what: str) -> None:
             number(each.get(moment), f"{what}: phases: {moment}")
 
 
-def _shown(value: Any) -> str:
-    # The beginning is enough, and the whole may be long.
+def _describe(value: Any) -> str:
+    # The whole value may be long.
     if isinstance(value, str):
         return repr(plain_line(value, _LONGEST_SHOWN))
     if isinstance(value, dict | list):

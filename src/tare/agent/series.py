@@ -1,24 +1,29 @@
-"""Binary series: put together from chunks, and read as columns of numbers."""
+"""Binary series: assembled from chunks, and read as columns of numbers."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from tare.agent.forms import MOST_BYTES, Forms, require_numbers
+from tare.agent.expected_series import MOST_BYTES, ExpectedSeries, require_numbers
 from tare.agent.message import column, name, read_json, whole
-from tare.agent.spool import spool_folder
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST_SERIES = 64
 HELD_BYTES = 4 << 20
-"""A longer series waits in a file for its end; a machine must not fill the host's memory."""
+"""A longer series is stored in a file; a machine must not fill the host's memory."""
 _MOST_HEADER_VALUES = 200_000
-"""The counters of a computer with many CPUs are thousands of columns, of three values each."""
+"""On a computer with many CPUs, counters have thousands of columns, of three values each."""
+
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_ON_DISK = Path("/var/tmp")
+_MOUNTS = Path("/proc/self/mounts")
 
 _TYPES = {
     **{f"{sign}{8 * width}": f"<{sign}{width}" for sign in "ui" for width in (1, 2, 4, 8)},
@@ -85,42 +90,44 @@ def read_chunk(payload: bytes) -> Chunk:
     return chunk
 
 
-def _columns(told: Any) -> tuple[tuple[str, str], ...]:
-    if not isinstance(told, list) or not all(isinstance(pair, list) for pair in told):
+def _columns(pairs: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(pairs, list) or not all(isinstance(pair, list) for pair in pairs):
         raise ValueError("a series frame whose columns are no list of pairs")
-    if any(len(pair) != 2 or not isinstance(pair[1], str) for pair in told):
+    if any(len(pair) != 2 or not isinstance(pair[1], str) for pair in pairs):
         raise ValueError("a series frame whose columns are no pairs of a name and a type")
-    columns = tuple((column(pair[0], "series: columns"), pair[1]) for pair in told)
+    columns = tuple((column(pair[0], "series: columns"), pair[1]) for pair in pairs)
     if not columns or len(dict(columns)) != len(columns):
         raise ValueError("a series frame without columns, or with two of one name")
     return columns
 
 
 class Assembler:
-    """Puts the chunks of one run's series together.
+    """Assembles the series of one run from chunks.
 
     Args:
-        most_bytes: Bytes that all of them together may have.
-        forms: What may come, and how much of it; None: any series.
+        most_bytes: The maximum size of all series together.
+        forms: The series that may arrive, and their size; None: any series.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES, forms: Forms | None = None) -> None:
+    def __init__(
+        self, most_bytes: int = MOST_BYTES, expected: ExpectedSeries | None = None
+    ) -> None:
         self._parts: dict[str, _Part] = {}
-        self._forms = forms
-        self._most_bytes = most_bytes if forms is None else forms.most_bytes
+        self._expected = expected
+        self._most_bytes = most_bytes if expected is None else expected.most_bytes
         self._promised = 0
 
     def add(self, chunk: Chunk) -> None:
-        """Take a chunk; chunks of a series come in order.
+        """Add a chunk; the chunks of a series arrive in order.
 
         Raises:
-            ValueError: It contradicts the earlier ones, or it is of a series too many.
-            OSError: There is no room to keep it.
+            ValueError: It contradicts earlier ones, or the series are too many or too large.
+            OSError: There is no space to store it.
         """
         part = self._parts.get(chunk.name)
         if part is None:
-            if self._forms is not None:
-                self._forms.require(chunk.name, chunk.columns)
+            if self._expected is not None:
+                self._expected.require(chunk.name, chunk.columns)
             self._promised += chunk.total
             if len(self._parts) >= MOST_SERIES or self._promised > self._most_bytes:
                 raise ValueError(
@@ -134,12 +141,12 @@ class Assembler:
         """Return all series.
 
         Raises:
-            ValueError: One is not whole, or holds what cannot be.
+            ValueError: One is incomplete, or has implausible values.
         """
         return tuple(part.finish() for part in self._parts.values())
 
     def close(self) -> None:
-        """Give up what is held of series that nobody will read; those finished stay."""
+        """Discard incomplete series; finished ones stay valid."""
         for part in self._parts.values():
             part.close()
 
@@ -164,13 +171,13 @@ class _Part:
         first = self._first
         if self._got != first.total:
             raise ValueError(f"series {first.name}: {self._got} of {first.total} bytes came")
-        # Loaded here: a machine should not wait for it to boot.
+        # Imported late: booting a machine should not wait for it.
         import numpy as np
 
         held: Any
         if first.total > HELD_BYTES:
             self._data.flush()
-            # Its pages are the file's: they need no memory that others could not have.
+            # Mapped pages of a file can be evicted, so they do not use up memory.
             held = np.memmap(cast("IO[bytes]", self._data), "u1", "r")
         else:
             self._data.seek(0)
@@ -185,3 +192,45 @@ class _Part:
 
     def close(self) -> None:
         self._data.close()
+
+
+def spool_folder() -> str:
+    """Return the folder for long series: ``TMPDIR`` if set, else one on a disk.
+
+    Many systems keep ``/tmp`` in memory, so its file system is checked."""
+    usual = Path(tempfile.gettempdir())
+    if os.environ.get("TMPDIR"):
+        return str(usual)
+    for place in (usual, _ON_DISK):
+        if os.access(place, os.W_OK) and kind_of(place) not in _IN_MEMORY:
+            return str(place)
+    return str(usual)
+
+
+def kind_of(place: Path, mounts: Path = _MOUNTS) -> str:
+    """Return the type of a folder's file system; empty if it is unknown.
+
+    Args:
+        place: The folder.
+        mounts: The list of mounts, in the format of ``/proc/self/mounts`` (proc(5)).
+    """
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    found, deepest = "", -1
+    for line in lines:
+        words = line.split(" ")
+        if len(words) < 3:
+            continue
+        at = Path(_unescape(words[1]))
+        # Of two mounts at one path, the later one hides the other.
+        if place.resolve().is_relative_to(at) and len(at.parts) >= deepest:
+            found, deepest = words[2], len(at.parts)
+    return found
+
+
+def _unescape(path: str) -> str:
+    for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        path = path.replace(escape, character)
+    return path
