@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tare.agent.barrier import Barrier
 from tare.errors import MachineFault, TareError, WorkloadFault
@@ -29,7 +29,7 @@ from tare.run.outputs import logs_and_files, save_output
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
 from tare.run.standstill import Standstills
-from tare.run.telling import observed, tell_failed, tell_started, texts, warnings
+from tare.run.telling import observed, tell_started, tell_without_values, texts, warnings
 from tare.run.turns import Undivided
 from tare.workloads import MachineFacts, fitted
 from tare.workloads.mapreduce.job import moved
@@ -92,6 +92,7 @@ class Attempt:
         in_step: What keeps it in step with an arm that is up beside it.
         bus: What the host counts of caches and memory.
         why: Returns what a fault of a machine comes from.
+        stood: Which of the machines stood still during the attempt, and for how long.
     """
 
     context: CellContext
@@ -107,6 +108,7 @@ class Attempt:
     in_step: InStep | None = None
     bus: HostBus = field(default_factory=lambda: HostBus(None))
     why: Callable[[TareError], Awaitable[TareError]] | None = None
+    stood: str = field(default="", init=False)
 
     @property
     def workload(self) -> Workload[Any]:
@@ -169,20 +171,27 @@ class Attempt:
         except MachineFault as shown:
             fault = shown if self.why is None else await self.why(shown)
             transient = isinstance(fault, MachineFault) and fault.transient
-            self._fail(str(fault), transient=transient)
+            self._end("failed", str(fault), transient=transient)
             return fault
         except WorkloadFault as fault:
-            self._fail(str(fault))
+            if self.stood:
+                # A partner of a stopped machine waits in vain: the stop is the cause.
+                self._end("withheld", f"{self.stood}; {fault}")
+            else:
+                self._end("failed", str(fault))
             return None
         except UNREADABLE as error:
-            self._fail(f"the agent's result of {self.cell.kind} cannot be read: {error!r}")
+            reason = f"the agent's result of {self.cell.kind} cannot be read: {error!r}"
+            self._end("failed", reason)
             return None
         for event in told:
             self.context.log.append(event)
         return None
 
-    def _fail(self, reason: str, *, transient: bool = False) -> None:
-        tell_failed(self.context, self.cell, reason, transient, self.logs)
+    def _end(
+        self, status: Literal["failed", "withheld"], reason: str, *, transient: bool = False
+    ) -> None:
+        tell_without_values(self.context, self.cell, status, reason, self.logs, transient)
 
     async def _measure(self) -> Measured:
         context, subject, cast = self.context, self.cast.subject, self.cast
@@ -257,7 +266,7 @@ class Attempt:
             raise
         finally:
             await progress.end()
-            stood = await standstill.end()
+            self.stood = await standstill.end()
         await hypervisor.end()
         trust, others = await context.clocks.end_all(cast, first)
         started_ns = barrier.skew_ns if cast.neighbours else None
@@ -275,7 +284,7 @@ class Attempt:
             taken,
             forgotten,
             moved,
-            "; ".join(filter(None, (stood, others, *(each.doubt for each in reports)))),
+            "; ".join(filter(None, (self.stood, others, *(each.doubt for each in reports)))),
             hypervisor,
             self.bus,
         )

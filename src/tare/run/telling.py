@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tare.errors import MachineFault, TareError
 from tare.events import CellFinished, CellStarted, MachineStopped, Observed
@@ -78,10 +78,22 @@ def tell_failed(
     context: CellContext, cell: Cell, reason: str, transient: bool, logs: tuple[str, ...]
 ) -> None:
     """Tell that a cell has failed, and why."""
+    tell_without_values(context, cell, "failed", reason, logs, transient)
+
+
+def tell_without_values(
+    context: CellContext,
+    cell: Cell,
+    status: Literal["failed", "withheld"],
+    reason: str,
+    logs: tuple[str, ...],
+    transient: bool = False,
+) -> None:
+    """Record that a cell ended without any value, and why."""
     context.log.append(
         CellFinished(
             cell=cell.id,
-            status="failed",
+            status=status,
             reason=reason,
             transient=transient,
             **logs_and_files(context.folder, logs),
