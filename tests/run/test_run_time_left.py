@@ -167,7 +167,7 @@ async def test_a_run_gives_signals_back_to_whoever_heard_them_before() -> None:
     task: Any = asyncio.current_task()
     before = signal.signal(signal.SIGTERM, heard)
     try:
-        with listening(StopRequest(task, lambda *_: None, lambda: None)):
+        with listening(StopRequest(task, lambda *_: None, lambda: None), Path()):
             assert signal.getsignal(signal.SIGTERM) is not heard
         assert signal.getsignal(signal.SIGTERM) is heard
     finally:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from tare.hosts.ledger.ledger import Entry
 
 EXIT_LEFT = 1
+_LOOK_S = 0.2
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,6 +38,15 @@ def clean(
     yes: Annotated[
         bool, typer.Option("--yes", help="With --find: remove what is found without asking.")
     ] = False,
+    within: Annotated[
+        str,
+        typer.Option(
+            "--within",
+            metavar="TIME",
+            help="Wait for a run that is under way to end, and give up after this time at the "
+            "latest, such as 10m.",
+        ),
+    ] = "",
 ) -> None:
     """Remove whatever a killed run left behind; its ledger says what."""
     import asyncio
@@ -40,12 +54,11 @@ def clean(
     from tare.hosts.ledger.cleanup import Left, clean_all, undo_unlisted
     from tare.hosts.ledger.finding import unlisted
     from tare.hosts.local import LocalHost
-    from tare.hosts.lock import host_lock
     from tare.run.session import agent_path, reach
     from tare.run.undoing import all_undoers
 
     host = LocalHost(agent_path())
-    with host_lock("clean"):
+    with _only_cleaner(within):
         done = asyncio.run(clean_all(host, all_undoers(), reach))
         for sentence in done:
             tell(sentence, wrapped=False)
@@ -79,3 +92,43 @@ def _agreed(found: Sequence[Entry], *, yes: bool) -> bool:
         tell("nothing of that was removed: add --yes to remove it")
         return False
     return typer.confirm(f"remove these {len(found)}?", default=False)
+
+
+@contextmanager
+def _only_cleaner(within: str) -> Iterator[None]:
+    """Hold the host. If a time is given, wait for it that long, and end this process after it.
+
+    Raises:
+        HostHeld: A run holds it, and still does after that time.
+        InputError: The time cannot be read.
+    """
+    from tare.errors import InputError
+    from tare.hosts.lock import HostHeld, host_lock
+    from tare.study.quantities import parse_duration
+
+    ends = time.monotonic()
+    if within:
+        try:
+            limit_s = parse_duration(within)
+        except ValueError as error:
+            raise InputError(f"--within: {error}") from error
+        ends += limit_s
+        # Another thread: what hangs may be a call that no signal interrupts.
+        timer = threading.Timer(limit_s, _give_up, [within])
+        timer.daemon = True
+        timer.start()
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(host_lock("clean"))
+                break
+            except HostHeld:
+                if time.monotonic() >= ends:
+                    raise
+            time.sleep(_LOOK_S)
+        yield
+
+
+def _give_up(within: str) -> None:
+    print(f"gave up after {within}: what is left goes with: tare clean", flush=True)
+    os._exit(EXIT_LEFT)

@@ -51,6 +51,7 @@ from tare.fleet.wire import (
 )
 from tare.run.account import Status, require_worth, run_finished
 from tare.run.folder import RunFolder
+from tare.run.going_on import resuming
 from tare.run.interrupt import listening
 from tare.run.session import new_run_id
 from tare.run.setup import Decision
@@ -130,7 +131,7 @@ class Controller:
         """
         self._require_worth()
         serving = [asyncio.create_task(self._serve(host)) for host in self._hosts]
-        with listening(self):
+        with listening(self, self._folder.path, resuming(self._folder.path, self._started)):
             try:
                 await asyncio.gather(*serving)
             except ClusterGone as gone:

@@ -34,6 +34,7 @@ from tare.run.caches import find_caches
 from tare.run.cell import CellContext
 from tare.run.checking import arm_shape, is_realtime
 from tare.run.duet import carry_out, steps
+from tare.run.going_on import resuming
 from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace
 from tare.run.part import GivenBlock, Part
@@ -88,7 +89,8 @@ class Execution:
         task = asyncio.current_task()
         assert task is not None
         stop = StopRequest(task, self._tell_interrupted, self._leave)
-        with listening(stop):
+        resume = resuming(self._folder.path, self._fold.started) if self._part is None else ""
+        with listening(stop, self._folder.path, resume):
             try:
                 await self._blocks(stop)
             except (asyncio.CancelledError, TareError) as error:

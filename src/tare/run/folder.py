@@ -108,11 +108,12 @@ def open_folder(path: Path) -> RunFolder:
 def _holds_no_event(folder: RunFolder) -> bool:
     """Return whether a run was killed here before its first event, and nothing else is here."""
     # Readers of a run write nothing, and load none of what guards it.
+    from tare.run.interrupt import CLEANING_LOG
     from tare.run.only_writer import NAME as WRITER_LOCK
 
     names = {each.name for each in folder.path.iterdir()}
     own = {"series", "machines", "study.yaml", "events.jsonl", "events.last", WRITER_LOCK}
-    if not names or not names <= own:
+    if not names or not names <= own | {CLEANING_LOG}:
         return False
     try:
         if b"\n" in folder.events.read_bytes():
@@ -127,13 +128,15 @@ def _holds_no_event(folder: RunFolder) -> bool:
 
 def _clear(folder: RunFolder) -> None:
     """Remove what a run made before its first event, unless it is about to write that."""
+    from tare.run.interrupt import CLEANING_LOG
     from tare.run.only_writer import only_writer
 
     with only_writer(folder.path):
         for part in (folder.series, folder.machines):
             if part.is_dir():
                 part.rmdir()
-        for file in (folder.study, folder.events, seal_path(folder.events)):
+        log = folder.path / CLEANING_LOG
+        for file in (folder.study, folder.events, seal_path(folder.events), log):
             file.unlink(missing_ok=True)
 
 

@@ -1,6 +1,7 @@
 """Ctrl-C once finishes the current cell; twice, or SIGTERM, stops now.
 
-Twice, the run ends within five seconds even where something hangs that it would remove.
+Twice, the run ends within five seconds even where something hangs that it would remove. A process
+of its own then removes the rest.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ import asyncio
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-LAST_RESORT_S = 4.5
+LAST_RESORT_S = 4.0
 """After a second Ctrl-C the run ends within 5 s, whatever does not answer."""
+CLEANING_S = 600
+"""The process that removes the rest ends after this time, in seconds."""
+CLEANING_LOG = "clean.log"
+"""What that process reports, in the run's folder."""
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -84,40 +91,81 @@ class StopRequest:
 class _LastResort:
     """Ends this process some seconds after a second Ctrl-C, whatever it waits for.
 
-    A thread does so, for the event loop may be what hangs. Processes of the run on this computer
-    end with this one; all else is in the run's ledgers.
+    A thread does so, for the event loop may be what hangs. Most processes of the run on this
+    computer end with this one; ``tare clean``, started in the background, removes all else.
 
     Args:
         task: What is to have ended by then, with all its clearing up.
+        folder: The run's folder.
+        resume: The command that continues the run; empty if none does.
     """
 
-    def __init__(self, task: asyncio.Task[object] | None) -> None:
+    def __init__(self, task: asyncio.Task[object] | None, folder: Path, resume: str) -> None:
         self._task = task
+        self._folder = folder
+        self._resume = resume
         self._asked = 0
 
     def count(self) -> None:
         """Take one Ctrl-C."""
         self._asked += 1
         if self._asked == 2 and self._task is not None:
-            timer = threading.Timer(LAST_RESORT_S, _give_up)
+            timer = threading.Timer(LAST_RESORT_S, self._give_up)
             timer.daemon = True
             timer.start()
             self._task.add_done_callback(lambda _: timer.cancel())
 
+    def _give_up(self) -> None:
+        log = self._folder / CLEANING_LOG
+        try:
+            clean_in_background(log)
+            rest = f"the rest is removed in the background, see {log}"
+        except OSError:
+            rest = "remove the rest: tare clean"
+        words = f"tare: not all was removed within {LAST_RESORT_S:g} s; {rest}\n"
+        if self._resume:
+            words += f"      continue the run: {self._resume}\n"
+        with suppress(OSError):
+            os.write(2, words.encode())
+        os._exit(128 + signal.SIGINT)
 
-def _give_up() -> None:
-    said = f"tare: not all was removed within {LAST_RESORT_S:g} s; remove the rest: tare clean\n"
-    with suppress(OSError):
-        os.write(2, said.encode())
-    os._exit(128 + signal.SIGINT)
+
+def clean_in_background(log: Path) -> None:
+    """Start ``tare clean`` in a session of its own, which outlives this process and its terminal.
+
+    It waits for this process to let go of the host, and ends after :data:`CLEANING_S` at the
+    latest. Ledgers of runs that are still alive are left alone, as by any ``tare clean``.
+
+    Args:
+        log: What it reports is appended to this file.
+
+    Raises:
+        OSError: The file cannot be written, or the process cannot be started.
+    """
+    # -P: a folder named "tare" in the working directory is not Tare.
+    words = [sys.executable, "-P", "-m", "tare", "clean", "--within", f"{CLEANING_S}s"]
+    with log.open("ab") as output:
+        subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
 @contextmanager
-def listening(request: Stoppable) -> Iterator[None]:
-    """Connect SIGINT, SIGTERM and SIGHUP to ``request`` while the block runs."""
+def listening(request: Stoppable, folder: Path, resume: str = "") -> Iterator[None]:
+    """Connect SIGINT, SIGTERM and SIGHUP to ``request`` while the block runs.
+
+    Args:
+        request: What is asked to stop.
+        folder: The run's folder.
+        resume: The command that continues the run; empty if none does.
+    """
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in _HEARD}
-    resort = _LastResort(asyncio.current_task())
+    resort = _LastResort(asyncio.current_task(), folder, resume)
 
     def ctrl_c() -> None:
         resort.count()
