@@ -138,3 +138,28 @@ def test_every_machine_that_is_booted_at_once_counts_where_it_is(
     total += sum(size or own for size, _ in companions)
     assert sum(map(sum, found.values())) == total
     assert found.get("other", []) == away
+
+
+@pytest.mark.parametrize("more", ["", "  small: {platform: qemu, accelerator: tcg}\n"])
+def test_an_impossible_shape_skips_its_arm_alone(
+    more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study = tmp_path / "s.yaml"
+    study.write_text(
+        "study: large\nbaseline: bare\nblocks: {least: 1, most: 1}\n"
+        f"arms:\n  bare: {{platform: bare}}\n{more}"
+        "  large: {platform: qemu, accelerator: tcg, shape: {vcpus: 4096}}\n"
+        "workloads: {numeric-sort: {duration: 1s}}\n"
+    )
+    done = tare("plan", study)
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert "skipped: wants 4096 vCPUs; this platform allows at most" in said
+    assert ("nothing is compared" in said) == (not more)
+    if not more:
+        ran = tare("run", study, "--out", tmp_path / "run")
+        assert ran.returncode == 0, (ran.stdout, ran.stderr)
+        assert "nothing is compared" in " ".join(ran.stdout.split())
+        (started,) = of_type(tmp_path / "run", "run_started")
+        assert started["study"]["arms"]["bare"]["shape"] is None

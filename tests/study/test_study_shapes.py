@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from study.study_catalog import ABLE, CATALOG, KINDS
+from tare.study.baselines import in_its_own_shape
 from tare.study.binding import part_on
 from tare.study.host_cpus import HostCpus
 from tare.study.load import parse_study, restore_study
@@ -141,3 +142,24 @@ def test_a_baseline_that_the_host_cannot_have_is_said_first() -> None:
     plan = plan_of(study, without="bare@4-vcpus-8GiB")
     assert plan.notes[0].startswith("vm has 4 vCPUs and 8 GiB of memory, its baseline bare 1 vCPU")
     assert plan_of(study).notes == ()
+
+
+def test_a_baseline_that_took_an_impossible_shape_gets_the_studys_own_again() -> None:
+    study = parsed(f"  vm: {{platform: qemu, {LARGE}}}")
+    own = in_its_own_shape(study)
+    small = study.shape.vcpus, study.shape.memory >> 20
+    assert sizes(own) == {"bare": small, "bare-again": small, "vm": (4, 8192)}
+    assert in_its_own_shape(own) is own
+
+
+def test_a_baseline_of_a_shape_that_the_file_gives_it_keeps_it() -> None:
+    text = f"""
+study: x
+baseline: bare
+arms:
+  bare: {{platform: bare, {LARGE}}}
+  vm: {{platform: qemu, {LARGE}}}
+workloads: {{tick: }}
+"""
+    study = parse_study(text.encode(), "s.yaml", CATALOG)
+    assert in_its_own_shape(study) is study

@@ -33,11 +33,12 @@ from tare.run.remembered import keep, question
 from tare.run.runhost.booted import mark_of, marks
 from tare.run.setup import Grounds, RunSetup, platform_of
 from tare.run.toolbox import study_needs, study_toolbox
+from tare.study.baselines import in_its_own_shape
 from tare.study.cpu_choice import arranged
 from tare.study.guest_kernels import HOST, REALTIME, GuestKernels
 from tare.study.memory_held import held_at_once
 from tare.study.notes import ITSELF
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan, shape_lacks
 from tare.study.platform_options import GIVEN
 from tare.study.releases import release_words
 from tare.study.switching import Switching
@@ -340,6 +341,26 @@ def plan_study(setup: Grounds, study: Study, seed: int, facts: Mapping[str, ArmF
         for name, each in setup.run_hosts.items()
     }
     return make_plan(study, seed, facts, hosts, setup.workloads)
+
+
+def with_possible_baseline(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> Study:
+    """Return a study whose baseline does not have another arm's shape if it cannot run in that.
+
+    Such an arm is skipped with its reason, or compared with a baseline of another shape, which the
+    plan states. It does not end the study.
+
+    Args:
+        setup: The hosts.
+        study: The study.
+        verdicts: What was found of each arm.
+    """
+    name = study.baseline
+    if name not in verdicts or not verdicts[name].usable:
+        return study
+    host = study.host_of(name)
+    cpus = arranged_cpus(study, host, setup.run_hosts[host].cpus)
+    facts = facts_of(setup, study, {name: verdicts[name]})[name]
+    return in_its_own_shape(study) if shape_lacks(study, name, facts, cpus) else study
 
 
 def arranged_cpus(study: Study, host: str, cpus: HostCpus) -> HostCpus:

@@ -16,6 +16,7 @@ from tare.run.checking import (
     left_out,
     plan_study,
     prepare_arms,
+    with_possible_baseline,
 )
 from tare.run.execution import Execution
 from tare.run.part import Part
@@ -67,6 +68,7 @@ async def execute(
     libraries = SlowLibraries()
     libraries.begin()
     verdicts = await check_arms(setup, study)
+    study = with_possible_baseline(setup, study, verdicts)
     before = None if part is None else part.before
     if before is not None:
         require_same_host(before, study, setup, verdicts)

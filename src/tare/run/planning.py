@@ -18,7 +18,14 @@ from tare.events.model import Kind
 from tare.hosts.local import LocalHost
 from tare.registry import installed
 from tare.run.account import NOTHING_COMPARED, nothing_compared
-from tare.run.checking import arranged_cpus, check_arms, described, facts_of, plan_study
+from tare.run.checking import (
+    arranged_cpus,
+    check_arms,
+    described,
+    facts_of,
+    plan_study,
+    with_possible_baseline,
+)
 from tare.run.host_access import lines_for_plan, require_allowed
 from tare.run.room import assumed_memory, found_memory, require_room
 from tare.run.runhost.assumed import AssumedHost, Believed, assumed_host, believed
@@ -98,8 +105,9 @@ async def plan_here(
             verdicts = await check_arms(setup, study)
             checked = {name: Believed(verdict, FOUND_OUT) for name, verdict in verdicts.items()}
             outlook = _outlook(setup, study, source, seed, checked)
-            found = found_memory(study, setup)
-            await require_room(study, outlook.plan, setup, found, setup.context.builder)
+            planned = outlook.plan.study
+            found = found_memory(planned, setup)
+            await require_room(planned, outlook.plan, setup, found, setup.context.builder)
             return replace(outlook, probed=True)
     return await _unasked(study, source, seed, {})
 
@@ -125,7 +133,8 @@ async def _unasked(
     }
     assumed = tuple(host.assumed for host in hosts.values() if host.assumed)
     outlook = _outlook(grounds, study, source, seed, remembered)
-    await require_room(study, outlook.plan, grounds, assumed_memory(study), here)
+    planned = outlook.plan.study
+    await require_room(planned, outlook.plan, grounds, assumed_memory(planned), here)
     return replace(outlook, assumed=assumed)
 
 
@@ -160,6 +169,7 @@ def _outlook(
 ) -> Outlook:
     chosen = seed if seed is not None else study.seed
     verdicts = {name: each.verdict for name, each in found.items()}
+    study = with_possible_baseline(grounds, study, verdicts)
     plan = plan_study(
         grounds,
         study,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tare.study.quantities import format_size
@@ -48,8 +48,23 @@ def _in_the_arms_shape(study: Study) -> Study:
     ]
     if not shapes or study.shape in shapes:
         return study
-    sized = {arm: study.arms[arm].model_copy(update={"shape": shapes[0]}) for arm in alone}
-    return _with(study, sized)
+    return _baseline_in(study, alone, shapes[0])
+
+
+def in_its_own_shape(study: Study) -> Study:
+    """Give the baseline the study's shape, instead of the one that it took from another arm."""
+    if not study.baseline_took_shape:
+        return study
+    alone = {study.baseline, *(twin for first, twin in study.twins if first == study.baseline)}
+    return _baseline_in(study, alone, None)
+
+
+def _baseline_in(study: Study, alone: Collection[str], shape: Shape | None) -> Study:
+    """Give the baseline and its twins a shape; None: the study's."""
+    sized = {arm: study.arms[arm].model_copy(update={"shape": shape}) for arm in alone}
+    changed = _with(study, sized)
+    changed._baseline_took_shape = shape is not None
+    return changed
 
 
 def _with_baselines(study: Study) -> Study:

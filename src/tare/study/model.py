@@ -18,6 +18,7 @@ from pydantic import (
     BaseModel,
     Field,
     InstanceOf,
+    PrivateAttr,
     SerializeAsAny,
     computed_field,
     model_validator,
@@ -285,6 +286,12 @@ class Study(StudyFrame):
         default_factory=dict,
         description="Arms whose hypervisor the user has not named, each with that reason.",
     )
+    _baseline_took_shape: bool = PrivateAttr(default=False)
+
+    @property
+    def baseline_took_shape(self) -> bool:
+        """Whether the baseline has the shape of another arm, because the file gives it none."""
+        return self._baseline_took_shape
 
     @computed_field  # type: ignore[prop-decorator]
     @property

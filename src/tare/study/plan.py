@@ -336,6 +336,27 @@ def _arm_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
     """Return why an arm cannot run here at all, or nothing."""
     if not facts.usable:
         return facts.reason or "it cannot be used here"
+    if reason := shape_lacks(study, arm, facts, cpus):
+        return reason
+    if study.arms[arm].kernel and not facts.boots_image:
+        return "names a kernel, but its machines run one that is there already; remove `kernel`"
+    if reason := unfit_release(study, arm, boots_image=facts.boots_image):
+        return reason
+    devices = study.arms[arm].options.wanted_devices
+    if facts.devices and devices and devices not in facts.devices:
+        return f"wants {devices} devices; this platform offers {', '.join(sorted(facts.devices))}"
+    return lacking_knobs(study.arms[arm].options, facts.knobs, facts.missing_knobs)
+
+
+def shape_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
+    """Return why an arm's machines cannot have their shape here; empty if they can.
+
+    Args:
+        study: The study.
+        arm: The arm's name.
+        facts: What was found out about it.
+        cpus: The CPUs of its host.
+    """
     vcpus = min(_vcpus(study, arm, name, cpus) for name in study.scenarios)
     if vcpus > facts.max_vcpus:
         return _too_many(vcpus, facts)
@@ -345,14 +366,7 @@ def _arm_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
             f"wants {format_size(shape.memory)} of memory; "
             f"this platform needs at least {format_size(facts.min_memory)}"
         )
-    if study.arms[arm].kernel and not facts.boots_image:
-        return "names a kernel, but its machines run one that is there already; remove `kernel`"
-    if reason := unfit_release(study, arm, boots_image=facts.boots_image):
-        return reason
-    devices = study.arms[arm].options.wanted_devices
-    if facts.devices and devices and devices not in facts.devices:
-        return f"wants {devices} devices; this platform offers {', '.join(sorted(facts.devices))}"
-    return lacking_knobs(study.arms[arm].options, facts.knobs, facts.missing_knobs)
+    return ""
 
 
 def _too_many(vcpus: int, facts: ArmFacts) -> str:
