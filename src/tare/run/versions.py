@@ -8,7 +8,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-LIBRARIES = ("pydantic", "polars", "numpy", "scipy", "qemu.qmp")
+LIBRARIES = ("pydantic", "polars", "numpy", "qemu.qmp")
 
 
 ASK_S = 10

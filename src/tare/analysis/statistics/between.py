@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tare.analysis.statistics.distributions import student_quantile
 from tare.analysis.statistics.logratio import t_quantile
 
 
@@ -57,11 +58,8 @@ def mean_shift(first: Sequence[float], second: Sequence[float], confidence: floa
     whole = sum(parts)
     if whole <= 0:
         return Shift(shift, shift, shift)
-    # Loading it takes longer than most reports, of which few compare runs.
-    from scipy.special import stdtrit
-
     degrees = whole**2 / (parts[0] ** 2 / (one.size - 1) + parts[1] ** 2 / (two.size - 1))
-    half = float(stdtrit(degrees, 0.5 + confidence / 2)) * math.sqrt(whole)
+    half = student_quantile(confidence, degrees) * math.sqrt(whole)
     return Shift(shift, shift - half, shift + half)
 
 

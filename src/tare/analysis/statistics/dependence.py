@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tare.analysis.statistics.distributions import beta_quantile, normal_quantile
 from tare.analysis.statistics.logratio import t_quantile
 
 Floats = NDArray[np.float64]
@@ -131,17 +132,15 @@ def share_ends(share: float, known: Share, confidence: float) -> tuple[float, fl
         known: How well the share below it is known.
         confidence: Nominal coverage.
     """
-    from scipy.special import betaincinv, ndtri
-
     size = known.size
     if math.isfinite(known.degrees):
-        normal = float(ndtri(0.5 + confidence / 2))
+        normal = normal_quantile(0.5 + confidence / 2)
         size *= (normal / t_quantile(confidence, max(1, math.floor(known.degrees)))) ** 2
     tail = (1 - confidence) / 2
     below = share * size
     above = size - below
-    low = float(betaincinv(below, above + 1, tail)) if below > 0 else 0.0
-    high = float(betaincinv(below + 1, above, 1 - tail)) if above > 0 else 1.0
+    low = beta_quantile(below, above + 1, tail) if below > 0 else 0.0
+    high = beta_quantile(below + 1, above, 1 - tail) if above > 0 else 1.0
     return low, high
 
 

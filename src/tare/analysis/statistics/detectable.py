@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 from tare.analysis.statistics.anytime import t_that_tells
+from tare.analysis.statistics.distributions import noncentral_t_cdf, student_quantile
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import least_p
 
 POWER = 0.8
 _SHOWN = 0.95
 _MANY = 1000
-_FAR = 400.0
-"""Standard errors up to which the library's noncentral t is asked."""
 
 
 def power(
@@ -41,22 +40,16 @@ def power(
         return 0.0
     if spread <= 0:
         return 1.0 if difference else 0.0
-    from scipy.special import chdtr, nctdtr, stdtrit
-
     degrees = blocks - 1
     critical = (
         t_that_tells(blocks, level / tests)
         if anytime
-        else float(stdtrit(degrees, 1 - level / tests / 2))
+        else student_quantile(1 - level / tests, degrees)
     )
     if math.isinf(critical):
         return 0.0
     shift = abs(difference) * math.sqrt(blocks) / spread
-    if shift > _FAR:
-        # A mean so far off hardly varies: whether it tells is up to the spread that is found.
-        return float(chdtr(degrees, degrees * (shift / critical) ** 2))
-    chance = 1 - float(nctdtr(degrees, shift, critical))
-    return 1.0 if math.isnan(chance) and shift > critical else chance
+    return 1 - noncentral_t_cdf(degrees, shift, critical)
 
 
 def detectable(

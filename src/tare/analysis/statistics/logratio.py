@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tare.analysis.statistics.student import student_quantile
+from tare.analysis.statistics.distributions import student_quantile
 
 Floats = NDArray[np.float64]
 

@@ -18,11 +18,14 @@ never be declared belongs to no family: half of all patterns leave two blocks as
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from tare.analysis.statistics.distributions import beta_cdf
 
 Floats = NDArray[np.float64]
 
@@ -203,14 +206,16 @@ _GRID = np.linspace(0.0, 6.2, 1025)
 
 def _surprise(share: Floats, degrees: int) -> Floats:
     """Return −ln p of r² under Student's t, interpolated: monotone, so ranks are kept exactly."""
-    from scipy.special import betainc
-
-    rest = np.exp(-(_GRID**2))
     with np.errstate(divide="ignore"):
-        heights = -np.log(np.maximum(betainc(degrees / 2, 0.5, rest), 1e-300))
         root = np.sqrt(-np.log(np.maximum(1 - share, 1e-16)))
-    result: Floats = np.interp(root, _GRID, heights)
+    result: Floats = np.interp(root, _GRID, _heights(degrees))
     return result
+
+
+@lru_cache(maxsize=64)
+def _heights(degrees: int) -> Floats:
+    chances = [beta_cdf(degrees / 2, 0.5, math.exp(-(x**2))) for x in _GRID.tolist()]
+    return -np.log(np.maximum(chances, 1e-300))
 
 
 def _patterns(blocks: int, chunk: int, seed: int) -> list[Floats]:

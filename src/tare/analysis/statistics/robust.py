@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tare.analysis.statistics.distributions import normal_quantile
+
 Floats = NDArray[np.float64]
 
 
@@ -47,10 +49,8 @@ def _depth(n: int, confidence: float) -> int:
     """Return how deep the outermost pair mean lies that still bounds the centre; 0: none does."""
     tail = (1 - confidence) / 2
     if n >= 50:
-        from scipy.special import ndtri
-
         spread = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
-        return max(0, math.floor(n * (n + 1) / 4 + float(ndtri(tail)) * spread))
+        return max(0, math.floor(n * (n + 1) / 4 + normal_quantile(tail) * spread))
     chances = np.ones(1)
     for rank in range(1, n + 1):
         longer = np.zeros(chances.size + rank)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tare.analysis.statistics.distributions import beta_quantile
+
 
 @dataclass(frozen=True)
 class Share:
@@ -36,11 +38,9 @@ def exact_share(count: int, total: int, confidence: float) -> Share:
     """
     if not 0 <= count <= total:
         raise ValueError(f"{count} is not from 0 to {total}")
-    from scipy.special import betaincinv
-
     tail = (1 - confidence) / 2
-    low = 0.0 if count == 0 else float(betaincinv(count, total - count + 1, tail))
-    high = 1.0 if count == total else float(betaincinv(count + 1, total - count, 1 - tail))
+    low = 0.0 if count == 0 else beta_quantile(count, total - count + 1, tail)
+    high = 1.0 if count == total else beta_quantile(count + 1, total - count, 1 - tail)
     return Share(count, total, low, high)
 
 
