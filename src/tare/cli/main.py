@@ -85,7 +85,7 @@ class Format(StrEnum):
 
 
 class Picture(StrEnum):
-    """What figures can be drawn as beside SVG."""
+    """What figures can be drawn as, in addition to SVG."""
 
     png = "png"
     pdf = "pdf"
@@ -343,7 +343,9 @@ def report(
     ] = None,
     figures: Annotated[
         list[Picture] | None,
-        typer.Option(help="Draw each figure as this too, beside SVG; takes longer."),
+        typer.Option(
+            help="Draw each figure as this too, in addition to SVG; needs hypertare[figures]."
+        ),
     ] = None,
     baseline: Annotated[
         str, typer.Option(metavar="ARM", help="Another arm to compare with than the study's.")

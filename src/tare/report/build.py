@@ -12,7 +12,7 @@ from tare.analysis.model import Comparison, Effect, RunData
 from tare.errors import InputError
 from tare.outputs import PART, put, remedy
 from tare.report.arrange import arranged
-from tare.report.drawing import Noted, draw
+from tare.report.drawing import Noted, draw, require_converter
 from tare.report.explorer import explorer_data, pair_effects
 from tare.report.far_tails import far_tables
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
@@ -81,8 +81,9 @@ def build_report(
         The page's path.
 
     Raises:
-        InputError: ``out`` cannot be written.
+        InputError: ``out`` cannot be written, or what draws a format is not installed.
     """
+    require_converter(formats)
     try:
         return _build(runs, arranged(comparison), out, references, formats)
     except OSError as error:

@@ -1,11 +1,13 @@
-"""Draw figures: as SVG for page and file, and from that as PNG and PDF where asked for."""
+"""Draw figures: as SVG for page and file, and convert that to PNG and PDF on request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
+from tare.errors import NotAvailable
 from tare.outputs import put
 from tare.report.figures.frame import Figure
 from tare.report.figures.vector import svg_of
@@ -35,6 +37,22 @@ class Noted:
 
     drawn: Drawn
     note: str = ""
+
+
+def require_converter(formats: Sequence[str]) -> None:
+    """Check that figures can be drawn as all ``formats``.
+
+    Args:
+        formats: Out of `EXTENSIONS`.
+
+    Raises:
+        NotAvailable: A format needs vl-convert, which is not installed.
+    """
+    if {PNG, PDF}.intersection(formats) and find_spec("vl_convert") is None:
+        raise NotAvailable(
+            "figures as PNG and PDF need vl-convert, which is not installed",
+            "pip install 'hypertare[figures]'",
+        )
 
 
 def draw(
