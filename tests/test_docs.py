@@ -6,10 +6,12 @@ import importlib
 import inspect
 import re
 import subprocess
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from scripts import architecture as drawing
 from tare.run.catalog import build_catalog
@@ -104,3 +106,17 @@ def test_a_study_that_a_page_shows_is_shown_as_it_is(name: str, where: str) -> N
     page = (ROOT / "docs" / f"{where}.md").read_text(encoding="utf-8")
     study = (ROOT / "studies" / f"{name}.yaml").read_text(encoding="utf-8")
     assert f"```yaml studies/{name}.yaml\n{study}```" in page
+
+
+def test_the_table_of_dependencies_is_what_the_package_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked: dict[str, set[str]] = defaultdict(set)
+    groups = {"base": project["dependencies"], **project["optional-dependencies"]}
+    for group, requirements in groups.items():
+        for each in map(Requirement, requirements):
+            asked[each.name].add(group)
+    page = ARCHITECTURE.read_text(encoding="utf-8").partition("## What Tare depends on\n")[2]
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| [^|]+\. \|$", page.partition("\n## ")[0], re.M)
+    shown = {name: set(re.findall(r"[a-z]+", by)) for name, by in rows}
+    assert len(shown) == len(rows)
+    assert shown == asked
