@@ -17,8 +17,8 @@ from tare.analysis.course import QUIET, SETTLE_S, Course, Step, courses, mean_of
 from tare.analysis.monitoring import Phase
 from tare.analysis.rundata import RunData
 from tare.events.results import SeriesEntry
-from tare.report.course import _lead, effects_table
-from tare.report.figures.course import course_figure, ends_of, thinned
+from tare.report.figures.response_times import course_figure, ends_of, thinned
+from tare.report.response_times import _lead, effects_table
 
 PHASES = (Phase("cpu-load", 2.0, 4.0), Phase("net-load", 6.0, 8.0))
 

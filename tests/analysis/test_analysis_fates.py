@@ -24,7 +24,7 @@ from tare.events import (
     RunStarted,
 )
 from tare.report import build_report
-from tare.report.fates import fates_of
+from tare.report.machine_losses import fates_of
 
 BLOCKS = 8
 LOADS = {"cpu": "cpu-load", "memory": "memory-load", "network": "net-load"}

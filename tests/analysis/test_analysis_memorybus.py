@@ -20,7 +20,7 @@ from tare.analysis.interference import memory_bus
 from tare.analysis.rundata import RunData
 from tare.events.results import FinishedCell, Observation
 from tare.report import build_report
-from tare.report.bus import bus_of
+from tare.report.memory_bus import bus_of
 
 OTHERS = {"load": "cpu-load", "count": "fill", "cpus": "any", "parameters": {}}
 SCENARIOS = {

@@ -14,7 +14,8 @@ from tare.events import host_schedule, hypervisor
 from tare.report import rare
 
 RARE = (
-    *("spikes", "interference", "fates", "bus", "load_balancer", "course", "mapreduce"),
+    *("spikes", "interference", "machine_losses", "memory_bus", "load_balancer"),
+    *("response_times", "mapreduce"),
     "hypervisors",
 )
 SCRIPT = """
@@ -51,8 +52,8 @@ def test_a_part_is_asked_for_by_the_names_that_it_reads() -> None:
 
 def test_a_report_loads_no_part_that_its_run_does_not_have(tmp_path: Path) -> None:
     write_run(tmp_path / "plain", blocks=2, series=False)
-    assert set(loaded(tmp_path / "plain")) <= {"interference", "fates", "bus"}
+    assert set(loaded(tmp_path / "plain")) <= {"interference", "machine_losses", "memory_bus"}
     (tmp_path / "jobs").mkdir()
     found = loaded(write_jobs_run(tmp_path / "jobs"))
     assert "mapreduce" in found
-    assert not {"spikes", "load_balancer", "course"} & set(found)
+    assert not {"spikes", "load_balancer", "response_times"} & set(found)

@@ -41,10 +41,10 @@ from tare.report.results import (
     skipped_table,
     summaries_table,
 )
-from tare.report.sections import Draft, WholeTables, drafts, finish, illustrated
 from tare.report.tables import Table
 from tare.report.unit_cost import by_part, costs_of, unit_cost_table
 from tare.report.words import counted
+from tare.report.workload_sections import Draft, WholeTables, drafts, finish, illustrated
 
 if TYPE_CHECKING:
     from tare.analysis.course import PhaseEffect

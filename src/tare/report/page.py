@@ -43,15 +43,15 @@ from tare.report.verdicts import ArmLine, arm_lines, lead
 from tare.report.words import EMULATED, counted, joined, marked
 
 if TYPE_CHECKING:
-    from tare.report.bus import BusSection
-    from tare.report.course import CourseSection
-    from tare.report.fates import FatesSection
     from tare.report.hypervisors import HypervisorSection
     from tare.report.interference import InterferenceSection
     from tare.report.load_balancer import LoadBalancerSection
+    from tare.report.machine_losses import FatesSection
     from tare.report.mapreduce import MapReduceSection
+    from tare.report.memory_bus import BusSection
     from tare.report.monitoring import MonitoringSection
     from tare.report.reference_section import ReferenceSection
+    from tare.report.response_times import CourseSection
     from tare.report.spikes import SpikesSection
 
 

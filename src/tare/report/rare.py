@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 from tare.analysis.model import Comparison, RunData
 
 if TYPE_CHECKING:
-    from tare.report.bus import Bus
-    from tare.report.course import CourseParts
-    from tare.report.fates import Fates
     from tare.report.figures.frame import Figure
     from tare.report.hypervisors import Hypervisors
     from tare.report.interference import Interference
     from tare.report.leads import Leads
     from tare.report.load_balancer import LoadBalancer
+    from tare.report.machine_losses import Fates
     from tare.report.mapreduce import MapReduce
+    from tare.report.memory_bus import Bus
     from tare.report.monitoring import Monitoring
     from tare.report.palette import Look
+    from tare.report.response_times import CourseParts
     from tare.report.spikes import Spikes
     from tare.report.tables import Table
 
@@ -121,13 +121,13 @@ def _hurt(runs: Sequence[RunData], comparison: Comparison, leads: Leads) -> Inte
 
 
 def _lost(runs: Sequence[RunData], comparison: Comparison, leads: Leads) -> Fates | None:
-    from tare.report.fates import fates_of
+    from tare.report.machine_losses import fates_of
 
     return fates_of(runs, comparison, leads)
 
 
 def _memory(runs: Sequence[RunData], comparison: Comparison) -> Bus | None:
-    from tare.report.bus import bus_of
+    from tare.report.memory_bus import bus_of
 
     return bus_of(runs, comparison)
 
@@ -141,7 +141,7 @@ def _balancer(
 
 
 def _responses(runs: Sequence[RunData], comparison: Comparison, leads: Leads) -> CourseParts | None:
-    from tare.report.course import courses_of
+    from tare.report.response_times import courses_of
 
     return courses_of(runs, comparison, leads)
 

@@ -11,8 +11,8 @@ from tare.analysis.model import Comparison
 from tare.analysis.rundata import SUBJECT, RunData
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
-from tare.report.figures.course import course_figure
 from tare.report.figures.frame import Figure
+from tare.report.figures.response_times import course_figure
 from tare.report.intervals import interval_columns
 from tare.report.leads import Leads
 from tare.report.tables import Column, Shown, Table
