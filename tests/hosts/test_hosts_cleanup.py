@@ -11,10 +11,11 @@ import pytest
 
 from tare.hosts import (
     Completed,
+    FileSetting,
     Host,
     Ledger,
     LocalHost,
-    changed_setting,
+    changed,
     clean,
     clean_all,
     ledger_path,
@@ -58,9 +59,9 @@ async def test_a_setting_is_shared_by_neighbours(
 ) -> None:
     setting = tmp_path / "setting"
     setting.write_text("1\n")
-    async with changed_setting(host, ledger, setting, "2") as before:
+    async with changed(ledger, FileSetting(host, setting), "2") as before:
         assert before == "1"
-        async with changed_setting(host, ledger, setting, "2") as before:
+        async with changed(ledger, FileSetting(host, setting), "2") as before:
             assert before == "1"
         assert setting.read_text() == "2\n"
     assert setting.read_text() == "1\n"
@@ -69,7 +70,7 @@ async def test_a_setting_is_shared_by_neighbours(
 
 async def test_a_setting_that_cannot_be_written_leaves_no_note(host: Host, ledger: Ledger) -> None:
     with pytest.raises(OSError, match=r"[Pp]ermitted|[Pp]ermission|Invalid"):
-        async with changed_setting(host, ledger, "/proc/sys/kernel/random/boot_id", "x"):
+        async with changed(ledger, FileSetting(host, "/proc/sys/kernel/random/boot_id"), "x"):
             pass
     assert ledger.open_entries() == ()
 

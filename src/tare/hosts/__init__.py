@@ -3,7 +3,7 @@
 from tare.hosts.contract import Completed, Host, Process
 from tare.hosts.ledger.cleanup import clean, clean_all
 from tare.hosts.ledger.ledger import Entry, Ledger, ledger_path, state_dir
-from tare.hosts.ledger.settings import changed_setting
+from tare.hosts.ledger.settings import FileSetting, changed
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import host_lock
 from tare.hosts.processes import OwnedProcess, start_owned
@@ -12,12 +12,13 @@ from tare.hosts.tail import tail
 __all__ = [
     "Completed",
     "Entry",
+    "FileSetting",
     "Host",
     "Ledger",
     "LocalHost",
     "OwnedProcess",
     "Process",
-    "changed_setting",
+    "changed",
     "clean",
     "clean_all",
     "host_lock",

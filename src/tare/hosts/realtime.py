@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Ledger
-from tare.hosts.ledger.settings import changed_setting
+from tare.hosts.ledger.settings import FileSetting, changed
 
 RT_RUNTIME = Path("/proc/sys/kernel/sched_rt_runtime_us")
 FAIR_SERVERS = Path("/sys/kernel/debug/sched/fair_server")
@@ -33,7 +33,7 @@ async def unthrottled(host: Host, ledger: Ledger) -> AsyncIterator[tuple[str, ..
                 settings.append((server, "0"))
         for path, value in settings:
             try:
-                await held.enter_async_context(changed_setting(host, ledger, path, value))
+                await held.enter_async_context(changed(ledger, FileSetting(host, path), value))
             except OSError as error:
                 problems.append(f"{path} could not be set to {value}: {error.strerror}.")
         yield tuple(problems)

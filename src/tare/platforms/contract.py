@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tare.hosts.leaving import Leaving
+from tare.hosts.ledger.resources import Resource, created, remove_resource, undo_resource
+from tare.hosts.ledger.settings import Setting, changed, undo_setting
 from tare.platforms.host_hypervisor import HostHypervisor
 from tare.platforms.machine import (
     SUBJECT,
@@ -70,12 +72,19 @@ __all__ = [
     "PlatformOptions",
     "Prepared",
     "Presence",
+    "Resource",
+    "Setting",
     "Shape",
     "Statement",
     "ToolboxFiles",
     "Variant",
     "Verdict",
     "Write",
+    "changed",
+    "created",
+    "remove_resource",
+    "undo_resource",
+    "undo_setting",
     "undoers_of",
 ]
 

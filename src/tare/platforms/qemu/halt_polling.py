@@ -13,7 +13,7 @@ from typing import Any
 
 from tare.errors import MachineFault
 from tare.hosts import Host, Ledger
-from tare.hosts.ledger.settings import changed_setting
+from tare.hosts.ledger.settings import FileSetting, changed
 
 SETTING = Path("/sys/module/kvm/parameters/halt_poll_ns")
 
@@ -44,10 +44,8 @@ async def hold_polling(
         return {}
     value = str(round(seconds * 1e9))
     try:
-        before = await held.enter_async_context(changed_setting(host, ledger, SETTING, value))
-        found = (await host.read(SETTING)).decode().strip()
+        setting = changed(ledger, FileSetting(host, SETTING), value)
+        before = await held.enter_async_context(setting)
     except OSError as error:
         raise MachineFault(f"{name}: {SETTING} cannot be set: {error.strerror}") from error
-    if found != value:
-        raise MachineFault(f"{name}: {SETTING} was set to {value}, and is {found}")
-    return {"halt_poll": {"ns": int(found), "before_ns": int(before)}}
+    return {"halt_poll": {"ns": int(value), "before_ns": int(before)}}
