@@ -13,11 +13,12 @@ import pytest_asyncio
 from lab.lab_inside import PATIENCE_S, Inside, inside
 from tare.errors import MachineFault
 from tare.hosts.ledger.cleanup import clean
+from tare.hosts.ledger.settings import changed
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.platforms.linux.network import lacking_switch
-from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen
+from tare.platforms.xen.settings import Dom0Vcpus, Dom0Weight, pinned_cpus
 from tare.run.peers import connected, require_network, started_peer
 from tare.run.undoing import all_undoers
 
@@ -41,15 +42,15 @@ async def xen_lab(
 
 async def test_dom0_is_given_its_vcpus_and_its_weight_back(xen_lab: Inside) -> None:
     host, ledger = xen_lab.host, xen_lab.context.ledger
-    assert await xen.dom0_vcpus(host) == {"vcpus": "2"}
-    async with xen.changed(host, ledger, {"vcpus": "1"}, what="dom0-vcpus") as before:
+    vcpus, weight = Dom0Vcpus(host), Dom0Weight(host, "credit2")
+    assert await vcpus.read() == {"vcpus": "2"}
+    async with changed(ledger, vcpus, {"vcpus": "1"}) as before:
         assert before == {"vcpus": "2"}
-        assert await xen.dom0_vcpus(host) == {"vcpus": "1"}
+        assert await vcpus.read() == {"vcpus": "1"}
         assert (await xen_lab.sh("cat /sys/devices/system/cpu/online")).strip() == "0"
-    assert await xen.dom0_vcpus(host) == {"vcpus": "2"}
+    assert await vcpus.read() == {"vcpus": "2"}
     assert (await xen_lab.sh("cat /sys/devices/system/cpu/online")).strip() == "0-1"
-    weight = {"what": "dom0-weight", "scheduler": "credit2"}
-    async with xen.changed(host, ledger, {"weight": "512"}, **weight) as before:
+    async with changed(ledger, weight, {"weight": "512"}) as before:
         assert before == {"weight": "256"}
         assert (await xen_lab.sh("xl sched-credit2 -d 0")).split()[-2] == "512"
         # As a killed run's ledger would have it.
@@ -57,7 +58,7 @@ async def test_dom0_is_given_its_vcpus_and_its_weight_back(xen_lab: Inside) -> N
         assert any("weight of dom0" in sentence for sentence in told), told
         assert (await xen_lab.sh("xl sched-credit2 -d 0")).split()[-2] == "256"
     with pytest.raises(MachineFault):
-        async with xen.changed(host, ledger, {"vcpus": "3"}, what="dom0-vcpus"):
+        async with changed(ledger, vcpus, {"vcpus": "3"}):
             pass
     assert not ledger.open_entries()
 
@@ -84,5 +85,5 @@ async def test_a_domains_interface_is_plugged_into_a_switch_of_tares_own(
         assert "vif" not in listed
         peer = await held.enter_async_context(started_peer(context, joined.network, spec))
         await peer.prove(machine, (2.0, 10.0, 20.0))
-        assert (await xen.pinned_cpus(context.host))["0"] == "all"
+        assert (await pinned_cpus(context.host, 0))["0"] == "all"
     assert not context.ledger.open_entries()

@@ -22,6 +22,7 @@ from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen, host_cpus, launch
 from tare.platforms.xen.scheduling import pool_of
+from tare.platforms.xen.settings import scheduler_parameters
 from tare.run.undoing import all_undoers
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
@@ -162,8 +163,8 @@ async def test_a_pv_guest_is_pinned_weighed_and_has_a_disk_of_its_own(xen_lab: I
     shape = replace(SHAPE, disk=64 << 20)
     pool = await pool_of(xen_lab.host, options())
     assert pool is not None
-    before_all = await xen.scheduler_values(xen_lab.host, "credit", pool.name)
-    chosen = options(weight=512, cap="50 %", timeslice="1ms")
+    before_all = await scheduler_parameters(xen_lab.host, "credit", pool.name)
+    chosen = options(scheduling={"weight": 200, "cap": "50 %", "slice": "1ms"})
     async with booted(xen_lab, chosen, shape=shape) as machine:
         hello = await machine.agent.hello(PATIENCE_S)
         assert hello.role == "init"
@@ -185,7 +186,7 @@ async def test_a_pv_guest_is_pinned_weighed_and_has_a_disk_of_its_own(xen_lab: I
         assert after["cpu_s"] > before["cpu_s"]
         assert after["dom0_cpu_s"] >= before["dom0_cpu_s"] > 0
     assert not xen_lab.context.ledger.open_entries()
-    assert await xen.scheduler_values(xen_lab.host, "credit", pool.name) == before_all
+    assert await scheduler_parameters(xen_lab.host, "credit", pool.name) == before_all
     assert "loop" not in await xen_lab.sh("losetup --list --noheadings -O NAME")
 
 
@@ -195,7 +196,9 @@ async def test_a_guest_in_a_pool_of_its_own_goes_by_the_scheduler_of_that_pool(
     created = "xl cpupool-create 'name=\"own\"' 'sched=\"credit2\"' 'cpus=[\"1\"]'"
     await xen_lab.sh(f"xl cpupool-cpu-remove Pool-0 1 && {created}")
     try:
-        chosen = options(cpupool="own", scheduler="credit2", weight=512, ratelimit="2ms")
+        chosen = options(
+            cpupool="own", scheduler="credit2", scheduling={"weight": 200}, ratelimit="2ms"
+        )
         verdict = await Xen().check(xen_lab.context, chosen)
         assert verdict.usable, verdict.reason
         async with booted(xen_lab, chosen) as machine:
@@ -207,7 +210,7 @@ async def test_a_guest_in_a_pool_of_its_own_goes_by_the_scheduler_of_that_pool(
             assert own.split()[-1] == "own"
             done = await machine.agent.run("numeric-sort", {"seconds": 0.2}, deadline_s=PATIENCE_S)
             assert done.value["iterations_per_s"] > 0
-        left = await xen.scheduler_values(xen_lab.host, "credit2", "own")
+        left = await scheduler_parameters(xen_lab.host, "credit2", "own")
         assert left["ratelimit"] != "2000"
     finally:
         await xen_lab.sh("xl cpupool-destroy own && xl cpupool-cpu-add Pool-0 1")
@@ -273,6 +276,6 @@ async def test_a_domain_that_survives_its_destruction_stays_on_record(xen_lab: I
 
 async def test_what_xen_refuses_is_told_in_its_words(xen_lab: Inside) -> None:
     with pytest.raises(MachineFault, match=r"[Cc]ap out of range"):
-        async with booted(xen_lab, options(cap=2.0)):
+        async with booted(xen_lab, options(scheduling={"cap": 2.0})):
             pass
     assert not xen_lab.context.ledger.open_entries()

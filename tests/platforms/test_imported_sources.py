@@ -130,8 +130,7 @@ def test_a_guest_of_xens_is_an_arm_of_xen() -> None:
     assert arm.said == {
         "platform": "xen",
         "type": "hvm",
-        "weight": 512,
-        "cap": 1.5,
+        "scheduling": {"weight": 200, "cap": 1.5},
         "cpupool": "fast",
         "shape": {"vcpus": 2, "memory": "2GiB"},
     }

@@ -42,7 +42,7 @@ def written(chosen: XenOptions, spec: MachineSpec = SPEC) -> dict[str, Any]:
 
 
 def test_a_guest_file_says_all_that_was_asked_for() -> None:
-    chosen = options(type="pv", weight=512, cap="50 %", cpupool="fast")
+    chosen = options(type="pv", scheduling={"weight": 200, "cap": "50 %"}, cpupool="fast")
     found = written(chosen)
     assert found["name"] == SPEC.name
     assert found["uuid"] == UUID
@@ -97,25 +97,26 @@ def test_emulated_devices_are_kept_from_being_unplugged() -> None:
     ("given", "says"),
     [
         ({"type": "pv", "devices": "emulated"}, "use `type: hvm`"),
-        ({"timeslice": "1.5ms"}, "whole number of milliseconds"),
-        ({"timeslice": "1ms", "scheduler": "credit2"}, "use `scheduler: credit`"),
-        ({"timeslice": "1ms", "ratelimit": "2ms"}, "longer than the time slice"),
+        ({"scheduling": {"slice": "1.5ms"}}, "whole number of milliseconds"),
+        ({"scheduling": {"slice": "1ms"}, "scheduler": "credit2"}, "use `scheduler: credit`"),
+        ({"scheduling": {"slice": "1ms"}, "ratelimit": "2ms"}, "longer than the slice"),
         ({"ratelimit": "50us"}, "at least 100 µs"),
         ({"ratelimit": "1ms", "scheduler": "null"}, "null has no rate limit; use"),
-        ({"weight": 512, "scheduler": "rtds"}, "rtds has no weight; use"),
+        ({"scheduling": {"weight": 200}, "scheduler": "rtds"}, "rtds has no weight; use"),
         ({"neighbour_scheduling": {"cap": 0.5}, "scheduler": "rtds"}, "rtds has no cap; use"),
-        ({"timeslice": "1ms", "scheduling": {"slice": "2ms"}}, "one for the whole pool"),
-        ({"weight": 256, "scheduling": {"weight": 100}}, "given twice"),
+        (
+            {"scheduling": {"slice": "1ms"}, "neighbour_scheduling": {"slice": "2ms"}},
+            "one for the whole pool",
+        ),
+        ({"scheduling": {"cap": 656}}, "at most 655 CPUs"),
         ({"scheduling": {"policy": "fifo"}}, "know no policy"),
         ({"scheduling": {"nice": 3}}, "know no nice"),
         ({"scheduling": {"cap": 0.5, "period": "10ms"}}, "know no period"),
-        ({"budget": "2ms", "scheduler": "credit"}, "credit has no budget or reservation; use"),
+        ({"scheduling": {"reservation": 0.2}, "scheduler": "credit"}, "credit has no reservation"),
         ({"scheduling": {"reservation": 0.5}, "scheduler": "credit2"}, "use `scheduler: rtds`"),
-        ({"budget": "20ms"}, "longer than its period"),
-        ({"budget": "1us"}, "budget"),
-        ({"budget": "1ms", "scheduling": {"reservation": 0.5}}, "budget is given twice"),
-        ({"budget": "1ms", "timeslice": "1ms"}, "rtds has no time slice"),
-        ({"budget": "1ms", "weight": 9}, "rtds has no weight"),
+        ({"scheduling": {"reservation": 0.1, "slice": "1ms"}}, "rtds has no slice"),
+        ({"scheduling": {"reservation": 0.1, "weight": 9}}, "rtds has no weight"),
+        ({"timeslice": "1ms"}, "timeslice"),
         ({"cpupool": 'a"b'}, "cpupool"),
     ],
 )
@@ -144,15 +145,15 @@ def test_a_reservation_is_rtds_budget() -> None:
         options(scheduling={"reservation": 1.5, "period": "20ms"}).granted("subject", 1)
 
 
-def test_budget_and_period_are_the_subjects_own() -> None:
-    chosen = options(scheduler="rtds", budget="3ms", extra_time=False)
+def test_extra_time_is_the_subjects_own() -> None:
+    chosen = options(scheduler="rtds", scheduling={"reservation": 1.2}, extra_time=False)
     assert chosen.granted("subject", 4) == Rtds(10_000, 3_000, False)
     assert chosen.granted("neighbour-1", 1) is None
-    assert options(period="5ms").granted("subject", 1) == Rtds(5_000, 2_000, True)
+    assert options(extra_time=False).granted("subject", 1) == Rtds(10_000, 4_000, False)
     assert options(scheduler="rtds").granted("subject", 1) is None
     assert chosen.limit_of("subject") == "budget of RTDS"
     assert chosen.limit_of("neighbour-1") == ""
-    assert chosen.words() == "Xen PVH, rtds, budget 3 ms per 10 ms, no extra time"
+    assert chosen.words() == "Xen PVH, rtds, reservation 120 % per 10 ms, no extra time"
 
 
 @given(st.floats(0.01, 1), st.integers(1, 8), st.integers(1_000, 1_000_000))
@@ -196,7 +197,7 @@ def test_every_weight_of_the_model_is_one_of_xens(weight: int) -> None:
 
 @given(st.integers(1, 1000), st.integers(0, 500_000))
 def test_the_rate_limit_never_exceeds_the_slice(slice_ms: int, now_us: int) -> None:
-    chosen = options(timeslice=slice_ms / 1000)
+    chosen = options(scheduling={"slice": slice_ms / 1000})
     assert chosen.slice_ms == slice_ms
     now = {"tslice": "30000", "ratelimit": str(now_us)}
     after = {**now, **wanted_parameters(chosen, now)}
@@ -216,7 +217,7 @@ def test_reports_are_told_only_what_was_chosen() -> None:
         "devices": "paravirtual",
         "dom0": "pinned",
     }
-    chosen = options(type="pv", scheduler="credit", timeslice="1ms")
+    chosen = options(type="pv", scheduler="credit", scheduling={"slice": "1ms"})
     assert chosen.words() == "Xen PV, credit, slice 1 ms"
 
 

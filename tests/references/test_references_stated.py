@@ -183,8 +183,8 @@ def test_a_wrong_name_in_a_fact_is_told(old: str, new: str, why: str) -> None:
 def test_arms_stand_for_each_other_by_what_they_are() -> None:
     xen = load_reference("fayyad2013").arms["xen-hw"]
     credit = {"type": "hvm", "scheduler": "credit"}
-    hvm = {"platform": "xen", "options": {**credit, "timeslice": None}}
-    quick = {"platform": "xen", "options": {**credit, "timeslice": 0.001}}
+    hvm = {"platform": "xen", "options": credit}
+    quick = {"platform": "xen", "options": {**credit, "scheduling": {"slice": 0.001}}}
     assert stands_for(hvm, xen) and not stands_for(quick, xen)
     assert stands_for(quick, load_reference("fayyad2013").arms["xen-hw-1ms"])
     assert not stands_for({"platform": "bare"}, PublishedArm(label="x", stands=(), none="nobody"))

@@ -126,7 +126,7 @@ def test_a_study_of_the_sources_has_every_arm_of_theirs(name: str) -> None:
     # Slices of those types that contend for a CPU: in components, nothing does.
     slices = {None} if name == "components" else {None, 0.001}
     xen = {
-        (each["type"], each.get("timeslice"))
+        (each["type"], each.get("scheduling", {}).get("slice"))
         for each in options
         if each.get("scheduler") == "credit"
     }

@@ -13,6 +13,7 @@ from tare.analysis.verify import series_doubts
 from tare.errors import InputError
 from tare.events import Fold, RunStarted, read_fold
 from tare.events.results import CellResult, MachineResult
+from tare.study.former_options import with_present_names
 
 _LAST_DAY = 253402300799.0
 """The end of the year 9999, beyond which there is no date."""
@@ -79,7 +80,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
     return RunData(
         folder=folder,
         run=started.run,
-        study=started.study,
+        study=with_present_names(started.study),
         study_path=started.study_path,
         study_sha256=started.study_sha256,
         seed=started.seed,

@@ -24,6 +24,8 @@ from tare.study.quantities import Duration, Share, format_duration, format_perce
 
 DEFAULT_PERIOD_S = 0.1
 """What the kernel itself takes (Documentation/scheduler/sched-bwc.rst)."""
+LEAST_CAP_PERIOD_S = 1e-3
+"""Linux's least quota period (kernel/sched/core.c, min_cfs_quota_period)."""
 DEFAULT_PRIORITY = 1
 """Above everything ordinary, and below the kernel's own real-time threads."""
 FAIR = ("nice", "weight", "cap", "slice")
@@ -66,11 +68,11 @@ class Scheduling(BaseModel):
     )
     period: Duration | None = Field(
         default=None,
-        ge=1e-3,
+        ge=10e-6,
         le=1,
-        description="The time in which `cap` is granted anew: used up at its beginning, the "
-        "machine stands still until its end; 100 ms when left out. Xen's `rtds` grants a "
-        "`reservation` anew in it; 10 ms when left out.",
+        description="How often `cap` is granted again: a machine that has used it up waits until "
+        "the next period; 100 ms when left out, and at least 1 ms. Under Xen's `rtds` how often "
+        "`reservation` is granted again; 10 ms when left out.",
     )
     reservation: Share | None = Field(
         default=None,
@@ -103,6 +105,8 @@ class Scheduling(BaseModel):
             raise ValueError(
                 "a period is that of a cap or of a reservation; add one of them, or remove it"
             )
+        if self.cap is not None and self.period_s < LEAST_CAP_PERIOD_S:
+            raise ValueError("a cap is granted every 1 ms to 1 s; lengthen the period")
         if self.cap is not None and self.reservation is not None and self.reservation > self.cap:
             raise ValueError("the reservation is more than the cap; lower it, or raise the cap")
         return self

@@ -94,12 +94,15 @@ def _spec(comparison: Comparison, arm: str) -> Mapping[str, Any]:
 def stands_for(spec: Mapping[str, Any], published: PublishedArm) -> bool:
     """Return whether an arm of a study, as its events hold it, is like a published one."""
     options = mapping(spec.get("options"))
+
+    def value_of(name: str) -> Any:
+        if name == "platform":
+            return spec.get(name)
+        group, dot, option = name.partition(".")
+        return mapping(options.get(group)).get(option) if dot else options.get(name)
+
     return any(
-        all(
-            (spec if name == "platform" else options).get(name) == value
-            for name, value in each.items()
-        )
-        for each in published.stands
+        all(value_of(name) == value for name, value in each.items()) for each in published.stands
     )
 
 

@@ -19,6 +19,7 @@ from tare.study.checking import (
     suggestion,
     takes_list,
 )
+from tare.study.former_options import renamed, vcpus_of
 from tare.study.model import Arm, ArmFrame, Catalog, Study, StudyFrame, WorkloadSpec
 from tare.study.releasing import release_faults
 from tare.study.scenario import Scenario
@@ -56,6 +57,7 @@ class _Builder:
         self._catalog = catalog
         self._style = style
         self._findings = findings
+        self._notices: list[str] = []
 
     def study(self, data: Mapping[str, Any]) -> Study | None:
         known = known_keys(
@@ -105,7 +107,7 @@ class _Builder:
 
     def _assemble(self, frame: StudyFrame, parts: Mapping[str, Any]) -> Study | None:
         try:
-            return Study.model_validate({**dict(frame), **parts})
+            return Study.model_validate({**dict(frame), **parts}).noticed(self._notices)
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 self._findings.add(tuple(detail["loc"]), message_of(detail))
@@ -146,6 +148,8 @@ class _Builder:
             mapping = self._mapping(raw, ("arms", name))
             written[name] = {} if mapping is None else self._flat_arm(mapping)
         twin_key = self._style.written("twin_of")
+        for name, raw in written.items():
+            written[name] = self._renamed(name, raw, written.get(str(raw.get(twin_key)), {}), shape)
         arms: dict[str, Arm | None] = dict.fromkeys(written)
         for name, raw in written.items():
             if isinstance(section[name], Mapping) and twin_key not in raw:
@@ -165,6 +169,18 @@ class _Builder:
         own = dict(options) if isinstance(options, Mapping) else {}
         said = {k: v for k, v in raw.items() if k != "options" and v is not None}
         return {**own, **said}
+
+    def _renamed(
+        self, name: str, raw: Mapping[str, Any], repeated: Mapping[str, Any], shape: Shape
+    ) -> Mapping[str, Any]:
+        """Return an arm with its options by their present names."""
+        sizes = (raw.get("shape"), repeated.get("shape"), shape.model_dump())
+        found = renamed(raw.get("platform", repeated.get("platform")), raw, vcpus_of(*sizes))
+        if found.notice and self._style.kebab:
+            self._notices.append(f"arms.{name}: {found.notice}")
+        for option, fault in found.faults:
+            self._findings.add(("arms", name, option), fault)
+        return found.options
 
     def _arm(
         self, name: str, raw: Mapping[str, Any], shape: Shape, findings: Findings

@@ -7,11 +7,11 @@ Platforms' options and workloads' parameters are typed by the :class:`Catalog`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -292,6 +292,18 @@ class Study(StudyFrame):
     def baseline_took_shape(self) -> bool:
         """Whether the baseline has the shape of another arm, because the file gives it none."""
         return self._baseline_took_shape
+
+    _notices: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What to change in the study's file, as keys that were renamed, one sentence each."""
+        return self._notices
+
+    def noticed(self, notices: Iterable[str]) -> Self:
+        """Add notices on how the study's file is written, and return the study."""
+        self._notices = (*self._notices, *notices)
+        return self
 
     @computed_field  # type: ignore[prop-decorator]
     @property

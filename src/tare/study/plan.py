@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not told apart, and how scenarios were adapted to hosts; a sentence each."""
+        """Renamed keys, arms that cannot be distinguished, adapted scenarios: a sentence each."""
         adapted = (
             f"{batch.scenario}{f' on {batch.host}' if batch.host else ''}: {note}"
             for batch in self.batches
@@ -151,7 +151,7 @@ class Plan:
         releases = release_notes(self.study, self.arms)
         apart = self._apart if self.study.sessions is None else ()
         kernel = (self.chosen.note,) if self.chosen.note else ()
-        first = (*self._other_shapes, *apart, *self._one_kernel, *kernel)
+        first = (*self.study.notices, *self._other_shapes, *apart, *self._one_kernel, *kernel)
         return tuple(dict.fromkeys((*first, *releases, *self.beyond, *self._cpus, *adapted)))
 
     def kernel_of(self, arm: str) -> str | None:

@@ -67,6 +67,10 @@ class Setting(ABC, Generic[V]):
             OSError, TareError: The host refuses, in its own words.
         """
 
+    def shown(self, value: V) -> str:
+        """Return a value in words, for messages."""
+        return str(value)
+
     async def verify(self, value: V, remark: str = "") -> None:
         """See that it reads as it was set; what needs time is waited for.
 
@@ -77,8 +81,9 @@ class Setting(ABC, Generic[V]):
         while (now := await self.read()) != value:
             if time.monotonic() > deadline:
                 because = f": {remark}" if remark else ""
+                reads = self.shown(now) or "nothing"
                 raise MachineFault(
-                    f"{self.words} was set to {value}, but reads {now or 'nothing'}{because}",
+                    f"{self.words} was set to {self.shown(value)}, but reads {reads}{because}",
                     self.hint,
                 )
             await asyncio.sleep(_LOOK_S)
@@ -102,11 +107,11 @@ class Setting(ABC, Generic[V]):
             return ""
         if now != value:
             return (
-                f"{self.words} is {now}, which is neither what Tare set ({value}) "
-                "nor what it was: left."
+                f"{self.words} is {self.shown(now)}, which is neither what Tare set "
+                f"({self.shown(value)}) nor what it was: left."
             )
         await self.apply(before)
-        return f"{self.words} is {before} again; Tare had set {value}."
+        return f"{self.words} is {self.shown(before)} again; Tare had set {self.shown(value)}."
 
 
 @asynccontextmanager
@@ -132,9 +137,10 @@ async def changed(ledger: Ledger, setting: Setting[V], value: V) -> AsyncIterato
     async with ledger.guard:
         holders = _holders(ledger, setting)
         if holders and holders[0].details["value"] != value:
+            held = setting.shown(holders[0].details["value"])
             raise MachineFault(
-                f"{setting.words} is held at {holders[0].details['value']} by another machine of "
-                f"this run, and {value} is wanted at the same time"
+                f"{setting.words} is held at {held} by another machine of this run, and "
+                f"{setting.shown(value)} is wanted at the same time"
             )
         now = await setting.read()
         before: V = holders[0].details["before"] if holders else now

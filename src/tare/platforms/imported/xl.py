@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from tare.platforms.imported.cpu_tuning import NO_LIST, OWN_CPU
+from tare.platforms.imported.cpu_tuning import MOST_WEIGHT, NO_LIST, OWN_CPU
 from tare.platforms.imported.ledger import Said, shown
 from tare.platforms.imported.model import BOOTS, FIRMWARE, ONE_DISK, Disk, Found
 from tare.platforms.imported.numbers import bytes_of, cpu_set, whole
 from tare.platforms.imported.qemu_disks import pairs
 from tare.platforms.imported.xl_words import Value, parse_settings
-from tare.platforms.xen.options import MOST_WEIGHT, XenOptions
+from tare.platforms.xen.options import DEFAULT_WEIGHT, MODEL_WEIGHT, XenOptions
 
 NO_EFFECT = frozenset(
     {
@@ -57,6 +58,7 @@ _WHY = {
 }
 _PREFIX = re.compile(r"(phy|file|tap2?|aio|raw|qcow2?|vhd|qdisk|script):")
 _KINDS = frozenset({"pv", "pvh", "hvm"})
+_MOST_XEN_WEIGHT = MOST_WEIGHT * DEFAULT_WEIGHT // MODEL_WEIGHT
 KEYS = frozenset(
     {"vif", "vcpus", "maxvcpus", "memory", "disk", "builder", "bootloader", "on_crash", "on_reboot"}
     | {"on_poweroff", "kernel", "cpu_weight", "cpus", "vfb", "maxmem", "type"}
@@ -115,16 +117,20 @@ def _kind(found: Found, said: Said) -> None:
 
 def _scheduling(found: Found, said: Said, lists: dict[str, list[Value]]) -> None:
     weight = said.get("cpu_weight", "")
-    if (number := whole(weight)) is not None and 1 <= number <= MOST_WEIGHT:
-        found.options["weight"] = number
+    scheduling: dict[str, Any] = {}
+    if (number := whole(weight)) is not None and 1 <= number <= _MOST_XEN_WEIGHT:
+        # Others have 256 there, and 100 here.
+        scheduling["weight"] = max(1, round(number * MODEL_WEIGHT / DEFAULT_WEIGHT))
     elif weight:
-        found.leave(f"cpu_weight {weight}", f"Xen's weights are 1 to {MOST_WEIGHT}")
+        found.leave(f"cpu_weight {weight}", f"it is not 1 to {_MOST_XEN_WEIGHT}")
     # In percent of one CPU; 0 is no cap.
     cap = whole(said.get("cap", "0"))
     if cap:
-        found.options["cap"] = cap / 100
+        scheduling["cap"] = cap / 100
     elif cap is None:
         found.leave("cap", "it is not a number")
+    if scheduling:
+        found.options["scheduling"] = scheduling
     if pool := said.get("pool", ""):
         found.options["cpupool"] = pool
     if "cpus" in said:

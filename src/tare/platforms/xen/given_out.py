@@ -11,6 +11,7 @@ from tare.platforms.contract import GivenOut
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.output import Domain
+from tare.platforms.xen.settings import pinned_cpus
 
 DOM0 = 0
 
@@ -65,7 +66,7 @@ async def dom0s_cpus(host: Host, cpus: int) -> tuple[int, ...]:
     Raises:
         MachineFault: Xen's toolstack does not answer.
     """
-    return within((await xen.pinned_cpus(host)).values(), cpus)
+    return within((await pinned_cpus(host, 0)).values(), cpus)
 
 
 def within(listed: Iterable[str], cpus: int) -> tuple[int, ...]:

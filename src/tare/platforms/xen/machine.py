@@ -8,6 +8,8 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.agent.channel import StreamChannel
@@ -15,7 +17,7 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.begun import begun
-from tare.platforms.contract import Below, Context, Machine, MachineSpec
+from tare.platforms.contract import Below, Context, Machine, MachineSpec, created
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.disk import forget_file
 from tare.platforms.linux.process_machine import owned_directory
@@ -26,7 +28,7 @@ from tare.platforms.xen.console import ConsoleChannel
 from tare.platforms.xen.disk import GuestDisks, guest_disks
 from tare.platforms.xen.given_out import cpus_of, device_threads, dom0s_cpus, given
 from tare.platforms.xen.options import XenOptions
-from tare.platforms.xen.scheduling import held_settings, told_by_xen
+from tare.platforms.xen.scheduling import apply_and_verify_scheduling, held_settings
 from tare.platforms.xen.trace.tracer import Vcpus
 
 if TYPE_CHECKING:
@@ -211,16 +213,13 @@ class XenMachine(Machine):
         )
         file = self._spec.workdir / "guest.cfg"
         await self._host.write(file, guest_file(self.uuid, self._disks.entries).encode())
-        self._held.push_async_callback(self._destroy, self._note_domain())
-        # In the foreground: xl ends when the domain does, and says why. Paused: the console is to
-        # be open, and everything proven, before the first instruction.
-        argv = ["sh", "-c", _BOTH, "sh", xen.XL, "create", "-F", "-p", str(file)]
-        self._process = await start_owned(self._host, self._ledger, argv)
-        self._watch = asyncio.create_task(self._follow(self._process))
-        await self._until_built()
+        domain = xen.DomainResource(self._host, self.name, self.uuid, partial(self._build, file))
+        await self._held.enter_async_context(created(self._ledger, domain))
         await self._join_network()
         await self._listen()
-        self.applied = await told_by_xen(self._host, self._options, self._spec, self.id, held)
+        self.applied = await apply_and_verify_scheduling(
+            self._host, self._options, self._spec, self.id, held
+        )
         if self._spec.network is not None:
             self.applied = {**self.applied, "nic": {"model": self._options.card}}
         if self._disks.told:
@@ -228,10 +227,12 @@ class XenMachine(Machine):
         counted_by = self._context.host_agent if self._context.counted else None
         await xen.unpause(self._host, self.id, counted_by=counted_by)
 
-    def _note_domain(self) -> Any:
-        return self._ledger.record("domain", id=self.name, uuid=self.uuid)
-
-    async def _until_built(self) -> None:
+    async def _build(self, guest_file: Path) -> None:
+        # In the foreground: xl ends when the domain does, and says why. Paused: the console is to
+        # be open, and everything verified, before the first instruction.
+        argv = ["sh", "-c", _BOTH, "sh", xen.XL, "create", "-F", "-p", str(guest_file)]
+        self._process = await start_owned(self._host, self._ledger, argv)
+        self._watch = asyncio.create_task(self._follow(self._process))
         either: set[asyncio.Future[Any]] = {self._built, self.died}
         await asyncio.wait(either, timeout=_BUILT_S, return_when=asyncio.FIRST_COMPLETED)
         if self._built.done():
@@ -372,11 +373,6 @@ class XenMachine(Machine):
             await self._held.aclose()
         finally:
             await self._let_go()
-
-    async def _destroy(self, entry: Any) -> None:
-        # Also where xl told of its end: only Xen knows whether the domain is gone.
-        await xen.destroy_domain(self._host, self.name, self.uuid)
-        self._ledger.done(entry)
 
     async def _let_go(self) -> None:
         for task in self._tasks:

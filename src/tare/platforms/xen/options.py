@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -14,13 +15,16 @@ from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_
 from tare.platforms.scheduling import Scheduling
 from tare.platforms.xen import rtds
 from tare.platforms.xen.rtds import Rtds
-from tare.study.quantities import Duration, Share, format_duration, format_percent, format_quantity
+from tare.study.former_options import XEN
+from tare.study.quantities import Duration, format_duration, format_percent, format_quantity
 
 DEFAULT_WEIGHT = 256
 """What Xen gives every domain (xen/common/sched/credit.c, CSCHED_DEFAULT_WEIGHT)."""
 MODEL_WEIGHT = 100
 """What :class:`Scheduling` calls the weight of others."""
 MOST_WEIGHT = 65_535
+MOST_CAP = 655
+"""CPUs; Xen takes percent of one in 16 bits (xen/include/public/domctl.h)."""
 LEAST_RATELIMIT_S = 100e-6
 MOST_RATELIMIT_S = 0.5
 """XEN_SYSCTL_SCHED_RATELIMIT_MIN and _MAX (xen/include/public/sysctl.h)."""
@@ -40,6 +44,13 @@ def whole_milliseconds(seconds: float) -> int:
 
 class XenOptions(SwitchedOptions, ScheduledOptions):
     """Options of the platform ``xen``."""
+
+    instead: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            name: f"write it within `scheduling: {{{XEN.get(name, name)}: …}}`"
+            for name in (*XEN, "slice", "reservation")
+        }
+    )
 
     type: Literal["pv", "pvh", "hvm"] = Field(
         default="pvh",
@@ -62,51 +73,18 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         description="The scheduler that must run the domain's CPUs; whichever runs when left out. "
         "Xen chooses it at its boot (`sched=credit` on its command line), or by CPU pool.",
     )
-    timeslice: Duration | None = Field(
-        default=None,
-        ge=1e-3,
-        le=1,
-        description="With `credit`: how long a vCPU runs before another has its turn; whole "
-        "milliseconds, 30 by default. It holds for the whole pool while a machine runs.",
-    )
     ratelimit: Duration | None = Field(
         default=None,
         ge=0,
         le=MOST_RATELIMIT_S,
         description="With `credit` and `credit2`: how long a vCPU runs at least before one that "
-        "wakes may take its place; 0 for no limit, else 100 µs to 500 ms. Half the time slice "
-        "where that is given and the limit is not below it.",
-    )
-    weight: int | None = Field(
-        default=None,
-        ge=1,
-        le=MOST_WEIGHT,
-        description="The subject's weight in Xen's own measure, in which others have 256.",
-    )
-    cap: Share | None = Field(
-        default=None,
-        gt=0,
-        le=655,
-        description="The most that the subject may run, in CPUs (`0.5`, or `50 %`).",
-    )
-    budget: Duration | None = Field(
-        default=None,
-        ge=rtds.LEAST_S,
-        le=1,
-        description="With `rtds`: how long each vCPU of the subject may run in each `period`; "
-        "4 ms where only the period is given. `scheduling: {reservation: …}` says the same as a "
-        "share, also of neighbours.",
-    )
-    period: Duration | None = Field(
-        default=None,
-        ge=rtds.LEAST_S,
-        le=1,
-        description="With `rtds`: the time in which the budget is granted anew; 10 ms by default.",
+        "wakes may take its place; 0 for no limit, else 100 µs to 500 ms. Half the slice of "
+        "`scheduling` where that is given and the limit is not below it.",
     )
     extra_time: bool | None = Field(
         default=None,
-        description="With `rtds`: whether the subject also runs when its budget is used up, where "
-        "nobody else wants to; Xen lets it when left out.",
+        description="With `rtds`: whether the subject also runs when its reservation is used up, "
+        "where nobody else wants to; Xen lets it when left out.",
     )
     cpupool: str | None = Field(
         default=None,
@@ -144,17 +122,20 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         "measure, in which others have 256.",
     )
     scheduling: Scheduling = subject_scheduling(
-        "How Xen schedules the subject beside others: weight, cap, and slice (of the whole pool), "
-        "or under `rtds` reservation and period; see `scheduling` below."
+        "How Xen schedules the subject next to others: `weight`, `cap`, and `slice` (in whole "
+        "milliseconds, of the whole pool while a machine runs; 30 ms by default), or under `rtds` "
+        "`reservation` and `period`; see `scheduling` below."
     )
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what Xen's schedulers do not know, and a slice that cannot be set."""
+        """Refuse what Xen's schedulers do not know, and what they cannot be set to."""
         if wanted.period is not None and wanted.reservation is None:
             raise ValueError("Xen's schedulers know no period of a cap; remove it")
         if wanted.slice is not None:
             whole_milliseconds(wanted.slice)
+        if wanted.cap is not None and wanted.cap > MOST_CAP:
+            raise ValueError(f"Xen's cap is at most {MOST_CAP} CPUs")
         return refused(wanted, ("policy", "nice"), "Xen's schedulers know")
 
     @property
@@ -175,36 +156,23 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
             raise ValueError(f"a {self.type} guest has no {self.card}; use `type: hvm`")
         if self.dom0_cpus and self.dom0 == "as-is":
             raise ValueError("dom0-cpus says where dom0 is kept; remove it or `dom0: as-is`")
-        if self.timeslice is not None:
-            whole_milliseconds(self.timeslice)
         if self.ratelimit is not None and 0 < self.ratelimit < LEAST_RATELIMIT_S:
             raise ValueError("the rate limit is 0, or at least 100 µs")
-        for name, own in (("weight", self.weight), ("cap", self.cap)):
-            if own is not None and name in self.scheduling.given:
-                raise ValueError(f"{name} is given twice, here and in `scheduling`; remove one")
-        if self.budget is not None and "reservation" in self.scheduling.given:
-            raise ValueError("budget is given twice, here and in `scheduling`; remove one")
-        if self.period is not None and self.scheduling.period is not None:
-            raise ValueError("period is given twice, here and in `scheduling`; remove one")
-        if self.budget is not None and self.budget > (self.period or rtds.DEFAULT_PERIOD_S):
-            raise ValueError("the budget is longer than its period; lower it, or raise `period`")
         if self.grants and self.scheduler not in (None, rtds.SCHEDULER):
             raise ValueError(
-                f"the scheduler {self.scheduler} has no budget or reservation; "
-                "use `scheduler: rtds`"
+                f"the scheduler {self.scheduler} has no reservation; use `scheduler: rtds`"
             )
-        slices = {self.timeslice, self.scheduling.slice, self.neighbour_scheduling.slice} - {None}
+        slices = {self.scheduling.slice, self.neighbour_scheduling.slice} - {None}
         if len(slices) > 1:
-            raise ValueError("the time slice is one for the whole pool; give it once")
+            raise ValueError("the slice is one for the whole pool; give it once")
         if self.slice_ms is not None:
             if self.scheduler not in (None, "credit") or self.grants:
                 other = self.scheduler or rtds.SCHEDULER
                 raise ValueError(
-                    f"the scheduler {other} has no time slice that can be set; "
-                    "use `scheduler: credit`"
+                    f"the scheduler {other} has no slice that can be set; use `scheduler: credit`"
                 )
             if self.ratelimit is not None and self.ratelimit > self.slice_ms * 1e-3:
-                raise ValueError("the rate limit is longer than the time slice; lower it")
+                raise ValueError("the rate limit is longer than the slice; lower it")
         must = self.wanted_scheduler
         if must is not None and (lacking := self.lacks(must)):
             raise ValueError(f"the scheduler {must} has no {lacking}; use `scheduler: credit2`")
@@ -238,19 +206,16 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         both = (self.scheduling, self.neighbour_scheduling)
         asked = {
             "rate limit": self.ratelimit is not None,
-            "weight": self.weight is not None
-            or self.dom0_weight is not None
-            or any(one.weight is not None for one in both),
-            "cap": self.cap is not None or any(one.cap is not None for one in both),
+            "weight": self.dom0_weight is not None or any(one.weight is not None for one in both),
+            "cap": any(one.cap is not None for one in both),
         }
         return next((what for what, given in asked.items() if given), "")
 
     @property
     def grants(self) -> bool:
         """Whether something is asked for that RTDS alone has."""
-        own = (self.budget, self.period, self.extra_time)
         both = (self.scheduling.reservation, self.neighbour_scheduling.reservation)
-        return any(given is not None for given in (*own, *both))
+        return any(given is not None for given in (self.extra_time, *both))
 
     @property
     def wanted_scheduler(self) -> str | None:
@@ -273,28 +238,28 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         """
         if role == TRIAL or not self.grants:
             return None
-        own, wanted = role == "subject", self.scheduling_of(role)
-        period = (self.period if own else None) or wanted.period or rtds.DEFAULT_PERIOD_S
-        budget = self.budget if own else None
-        if budget is None and wanted.reservation is not None:
-            budget = wanted.reservation * period / vcpus
+        own, wanted = role == SUBJECT, self.scheduling_of(role)
+        period = wanted.period or rtds.DEFAULT_PERIOD_S
         extra = True if not own or self.extra_time is None else self.extra_time
-        if budget is None:
-            if not own or (self.period is None and self.extra_time is None):
-                return None
-            budget = rtds.DEFAULT_BUDGET_S * period / rtds.DEFAULT_PERIOD_S
-        if not rtds.LEAST_S <= budget <= period:
+        if wanted.reservation is not None:
+            budget = wanted.reservation * period / vcpus
+        elif own and self.extra_time is not None:
+            budget = rtds.DEFAULT_BUDGET_S
+        else:
+            return None
+        granted = Rtds(round(period * 1e6), round(budget * 1e6), extra)
+        if not rtds.LEAST_US <= granted.budget_us <= granted.period_us:
             raise ValueError(
                 f"RTDS grants each vCPU 10 µs up to its period of {format_duration(period)}, and "
                 f"{format_duration(budget)} would be asked for"
             )
-        return Rtds(round(period * 1e6), round(budget * 1e6), extra)
+        return granted
 
     def limit_of(self, role: str) -> str:
         """Return what may keep a machine from an idle CPU: a cap, a budget; empty for nothing."""
         if self.cap_of(role) is not None:
             return "cap"
-        return "budget of RTDS" if role == "subject" and self.extra_time is False else ""
+        return "budget of RTDS" if role == SUBJECT and self.extra_time is False else ""
 
     @property
     def card(self) -> str:
@@ -320,10 +285,8 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
     @property
     def slice_ms(self) -> int | None:
         """The time slice asked for, in milliseconds."""
-        for given in (self.timeslice, self.scheduling.slice, self.neighbour_scheduling.slice):
-            if given is not None:
-                return whole_milliseconds(given)
-        return None
+        wanted = self.scheduling.slice or self.neighbour_scheduling.slice
+        return None if wanted is None else whole_milliseconds(wanted)
 
     @property
     def ratelimit_us(self) -> int | None:
@@ -332,29 +295,19 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
 
     def weight_of(self, role: str) -> int | None:
         """Return a machine's weight in Xen's measure; None leaves it to Xen."""
-        if role == SUBJECT and self.weight is not None:
-            return self.weight
         wanted = self.scheduling_of(role).weight
-        if wanted is None:
-            return None
-        return min(MOST_WEIGHT, max(1, round(wanted * DEFAULT_WEIGHT / MODEL_WEIGHT)))
+        return None if wanted is None else round(wanted * DEFAULT_WEIGHT / MODEL_WEIGHT)
 
     def cap_of(self, role: str) -> int | None:
         """Return a machine's cap in percent of a CPU; None for none."""
-        own = self.cap if role == SUBJECT else None
-        wanted = self.scheduling_of(role).cap if own is None else own
+        wanted = self.scheduling_of(role).cap
         return None if wanted is None else max(1, round(wanted * 100))
 
     def _granted_words(self) -> list[str]:
         parts = []
-        if self.budget is not None or self.period is not None:
-            period = format_duration(self.period or rtds.DEFAULT_PERIOD_S)
-            budget = "40 %" if self.budget is None else format_duration(self.budget)
-            parts.append(f"budget {budget} per {period}")
         for wanted, prefix in ((self.scheduling, ""), (self.neighbour_scheduling, "neighbours ")):
             if wanted.reservation is not None:
-                every = wanted.period or (None if prefix else self.period)
-                period = format_duration(every or rtds.DEFAULT_PERIOD_S)
+                period = format_duration(wanted.period or rtds.DEFAULT_PERIOD_S)
                 parts.append(
                     f"{prefix}reservation {format_percent(wanted.reservation, 4)} per {period}"
                 )
@@ -374,11 +327,11 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         parts += self._granted_words()
         if self.ratelimit is not None:
             parts.append(f"rate limit {format_duration(self.ratelimit)}")
-        for role, prefix in ((SUBJECT, ""), ("neighbour", "neighbours ")):
-            if (weight := self.weight_of(role)) is not None:
-                parts.append(f"{prefix}weight {weight} of {DEFAULT_WEIGHT}")
-            if (cap := self.cap_of(role)) is not None:
-                parts.append(f"{prefix}cap {format_quantity(cap / 100, 'CPUs')}")
+        for wanted, prefix in ((self.scheduling, ""), (self.neighbour_scheduling, "neighbours ")):
+            if wanted.weight is not None:
+                parts.append(f"{prefix}weight {wanted.weight}")
+            if wanted.cap is not None:
+                parts.append(f"{prefix}cap {format_quantity(wanted.cap, 'CPUs')}")
         if self.cpupool is not None:
             parts.append(f"pool {self.cpupool}")
         if self.dom0 == "as-is":

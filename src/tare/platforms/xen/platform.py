@@ -27,6 +27,8 @@ from tare.platforms.contract import (
     Variant,
     Verdict,
     Write,
+    undo_resource,
+    undo_setting,
 )
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.cpu_places import lacking_cpus
@@ -41,6 +43,7 @@ from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import CREDIT_SCHEDULERS, WITH_SLICE, XenOptions
 from tare.platforms.xen.rtds import SCHEDULER
 from tare.platforms.xen.scheduling import pool_of
+from tare.platforms.xen.settings import XenSetting, setting_of
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
@@ -78,7 +81,12 @@ class Xen(Platform[XenOptions]):
     options = XenOptions
     variants = tuple(Variant(name, {"type": name}) for name in ("pv", "pvh", "hvm"))
     host_hypervisors = (XEN,)
-    undoers = MappingProxyType({"domain": xen.undo_domain, "xen-setting": xen.undo_setting})
+    undoers = MappingProxyType(
+        {
+            xen.DomainResource.kind: undo_resource(xen.domain_of),
+            XenSetting.kind: undo_setting(setting_of),
+        }
+    )
 
     def describe(self, options: XenOptions) -> str:
         """Return a phrase such as ``Xen PV, credit, slice 1 ms``."""

@@ -1,4 +1,4 @@
-"""What Xen's scheduler is told for a machine, held while it runs, and read back."""
+"""The scheduling of a machine under Xen: settings held while it runs, applied and verified."""
 
 from __future__ import annotations
 
@@ -8,11 +8,23 @@ from typing import Any
 
 from tare.errors import MachineFault
 from tare.hosts import Host, Ledger
-from tare.platforms.contract import MachineSpec
+from tare.hosts.ledger.settings import value_before
+from tare.platforms.contract import MachineSpec, changed
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import rtds
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.options import CREDIT_SCHEDULERS, DEFAULT_POOL, XenOptions
+from tare.platforms.xen.settings import (
+    Dom0Pinning,
+    Dom0Vcpus,
+    Dom0Weight,
+    RtdsGrant,
+    SchedulerParameters,
+    XenSetting,
+    pinned_cpus,
+    scheduler_parameters,
+    weight_and_cap,
+)
 
 LEAST_RATELIMIT_US = 100
 
@@ -47,47 +59,42 @@ def wanted_parameters(options: XenOptions, now: Mapping[str, str]) -> dict[str, 
 async def held_settings(
     host: Host, ledger: Ledger, options: XenOptions
 ) -> AsyncIterator[Mapping[str, Any]]:
-    """Hold the settings of the host that a machine asks for; all are given back at the end.
+    """Hold the settings of Xen and dom0 that a machine asks for; restore them at the end.
 
     Yields:
-        ``scheduler``, ``pool``, ``changed`` (name to what it was before, in microseconds) and
-        ``dom0`` (the CPUs of its vCPUs before, where they were changed).
+        ``scheduler``, ``pool``, ``before`` (the pool's parameters that were changed, in
+        microseconds), and what ``dom0_vcpus``, ``dom0`` (the CPUs of its vCPUs) and
+        ``dom0_weight`` were, where they were changed.
 
     Raises:
-        MachineFault: Xen refuses, in its words.
+        MachineFault: Xen refuses, in its words, or does not take a setting.
     """
     async with AsyncExitStack() as held:
+
+        async def hold(setting: XenSetting, values: dict[str, str]) -> dict[str, str]:
+            return await held.enter_async_context(changed(ledger, setting, values))
+
         pool = await pool_of(host, options)
         if pool is None:
             raise MachineFault(f"Xen has no CPU pool {options.pool}", "see `xl cpupool-list`")
-        told: dict[str, Any] = {"scheduler": pool.scheduler, "pool": pool.name}
+        found: dict[str, Any] = {"scheduler": pool.scheduler, "pool": pool.name}
         asks = options.slice_ms is not None or options.ratelimit is not None
         if asks and pool.scheduler in CREDIT_SCHEDULERS:
-            now = await _before(host, ledger, pool)
-            wanted = wanted_parameters(options, now)
-            if wanted:
-                place = {"what": "scheduler", "scheduler": pool.scheduler, "pool": pool.name}
-                told["before"] = await held.enter_async_context(
-                    xen.changed(host, ledger, wanted, **place)
-                )
+            now = await _parameters_before(host, ledger, pool)
+            if wanted := wanted_parameters(options, now):
+                parameters = SchedulerParameters(host, pool.scheduler, pool.name, wanted)
+                found["before"] = await hold(parameters, wanted)
         if options.dom0_vcpus is not None:
-            many = {"vcpus": str(options.dom0_vcpus)}
-            told["dom0_vcpus"] = await held.enter_async_context(
-                xen.changed(host, ledger, many, what="dom0-vcpus")
-            )
+            vcpus = {"vcpus": str(options.dom0_vcpus)}
+            found["dom0_vcpus"] = await hold(Dom0Vcpus(host), vcpus)
         if options.dom0 == "pinned":
-            vcpus = await xen.pinned_cpus(host)
-            cpus = kept_on(options, await _cpus(host)) if options.dom0_cpus else "0"
-            told["dom0"] = await held.enter_async_context(
-                xen.changed(host, ledger, dict.fromkeys(vcpus, cpus), what="pin")
-            )
+            cpus = kept_on(options, await _cpus(host))
+            pins = dict.fromkeys(await pinned_cpus(host, 0), cpus)
+            found["dom0"] = await hold(Dom0Pinning(host, pins), pins)
         if options.dom0_weight is not None:
-            weight = {"weight": str(options.dom0_weight)}
-            place = {"what": "dom0-weight", "scheduler": await _dom0s_scheduler(host)}
-            told["dom0_weight"] = await held.enter_async_context(
-                xen.changed(host, ledger, weight, **place)
-            )
-        yield told
+            dom0_weight = Dom0Weight(host, await _dom0s_scheduler(host))
+            found["dom0_weight"] = await hold(dom0_weight, {"weight": str(options.dom0_weight)})
+        yield found
 
 
 async def _dom0s_scheduler(host: Host) -> str:
@@ -103,8 +110,10 @@ def kept_on(options: XenOptions, all_cpus: int) -> str:
     """Return the CPUs that dom0 is to be kept on, as Xen writes them.
 
     Raises:
-        MachineFault: The host has not all of them.
+        MachineFault: The host lacks one of them.
     """
+    if not options.dom0_cpus:
+        return listed((0,), all_cpus)
     if lacking := [cpu for cpu in options.dom0_cpus if cpu >= all_cpus]:
         raise MachineFault(
             f"`dom0-cpus`: the host has no CPU {lacking[0]}, only {all_cpus} CPUs",
@@ -132,19 +141,22 @@ def listed(cpus: Sequence[int], all_cpus: int) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
-async def _before(host: Host, ledger: Ledger, pool: xen_output.Pool) -> Mapping[str, str]:
-    """Return the pool's parameters as they are when no machine of the run holds them."""
-    now = await xen.scheduler_values(host, pool.scheduler, pool.name)
-    for entry in ledger.open_entries():
-        if entry.kind == "xen-setting" and entry.details.get("pool") == pool.name:
-            return {**now, **entry.details["before"]}
-    return now
+async def _parameters_before(
+    host: Host, ledger: Ledger, pool: xen_output.Pool
+) -> Mapping[str, str]:
+    """Return the pool's parameters as they were before any machine of the run changed them."""
+    now = await scheduler_parameters(host, pool.scheduler, pool.name)
+    parameters = SchedulerParameters(host, pool.scheduler, pool.name, now)
+    before: dict[str, str] = value_before(ledger, parameters, {})
+    return {**now, **before}
 
 
-async def told_by_xen(
+async def apply_and_verify_scheduling(
     host: Host, options: XenOptions, spec: MachineSpec, id: int, held: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what Xen says of a machine's scheduling, and prove that it is as asked.
+    """Grant a paused domain its budget, and verify all of its scheduling.
+
+    Its guest file has set pinning, weight and cap already; RTDS's budget is set here.
 
     Args:
         host: The host.
@@ -153,59 +165,66 @@ async def told_by_xen(
         id: The domain's number.
         held: What :func:`held_settings` yielded.
 
+    Returns:
+        What Xen says of it, for the record.
+
     Raises:
-        MachineFault: A vCPU may run elsewhere than it was pinned to.
+        MachineFault: Something is not as it was asked for.
     """
-    listed = xen_output.vcpus(await xen.asked(host, "vcpu-list", str(id)))
-    own = {vcpu.number: vcpu.hard for vcpu in listed if vcpu.domain == id}
-    if "all" in own.values() and await _cpus(host) == 1:
+    scheduler = held["scheduler"]
+    record: dict[str, Any] = {**held, "vcpus": await _verified_pinning(host, spec, id)}
+    if scheduler in CREDIT_SCHEDULERS:
+        record["now"] = await scheduler_parameters(host, scheduler, held["pool"])
+    record |= await _verified_share(host, options, spec, id, scheduler)
+    if scheduler == rtds.SCHEDULER:
+        record |= await _granted(host, options, spec, id)
+    return {"scheduling": record}
+
+
+async def _verified_pinning(host: Host, spec: MachineSpec, id: int) -> dict[str, str]:
+    """Return the CPUs of each of a domain's vCPUs; raises MachineFault."""
+    pinned = await pinned_cpus(host, id)
+    if "all" in pinned.values() and await _cpus(host) == 1:
         # So Xen writes the one CPU that there is.
-        own = {number: "0" if hard == "all" else hard for number, hard in own.items()}
+        pinned = {number: "0" if cpus == "all" else cpus for number, cpus in pinned.items()}
     for number in range(spec.shape.vcpus if spec.cpus else 0):
         wanted = str(spec.cpus[number % len(spec.cpus)])
-        if own.get(number) != wanted:
+        if pinned.get(str(number)) != wanted:
             raise MachineFault(
                 f"{spec.name}: vCPU {number} was pinned to CPU {wanted}, but Xen lets it run on "
-                f"{own.get(number, 'no CPU')}"
+                f"{pinned.get(str(number), 'no CPU')}"
             )
-    proof: dict[str, Any] = {**held, "vcpus": {str(key): value for key, value in own.items()}}
-    if held["scheduler"] in CREDIT_SCHEDULERS:
-        proof["now"] = await xen.scheduler_values(host, held["scheduler"], held["pool"])
-    wanted_of_xen = {
-        "weight": options.weight_of(spec.role),
-        "cap_percent": options.cap_of(spec.role),
-    }
-    asked = {name: value for name, value in wanted_of_xen.items() if value is not None}
+    return pinned
+
+
+async def _verified_share(
+    host: Host, options: XenOptions, spec: MachineSpec, id: int, scheduler: str
+) -> dict[str, int]:
+    """Return weight and cap of a domain, where they were asked for; raises MachineFault."""
+    wanted = {"weight": options.weight_of(spec.role), "cap_percent": options.cap_of(spec.role)}
+    asked = {name: value for name, value in wanted.items() if value is not None}
     if asked:
-        found = await _weight_and_cap(host, held["scheduler"], id)
+        has = scheduler in CREDIT_SCHEDULERS
+        found = await weight_and_cap(host, scheduler, id) if has else {}
         if any(found.get(name) != value for name, value in asked.items()):
             raise MachineFault(f"{spec.name}: Xen was told {asked}, and says {found or 'nothing'}")
-        proof |= asked
-    return {"scheduling": {**proof, **await _granted(host, options, spec, id, held["scheduler"])}}
+    return asked
 
 
 async def _granted(
-    host: Host, options: XenOptions, spec: MachineSpec, id: int, scheduler: str
-) -> dict[str, Any]:
-    """Grant the machine what RTDS is to; it does not run yet."""
-    if scheduler != rtds.SCHEDULER:
-        return {}
+    host: Host, options: XenOptions, spec: MachineSpec, id: int
+) -> dict[str, dict[str, int | bool]]:
+    """Grant a domain what RTDS is to grant it; it does not run yet."""
     try:
         wanted = options.granted(spec.role, spec.shape.vcpus)
     except ValueError as error:
         raise MachineFault(f"{spec.name}: {error}", "ask for less, or for more vCPUs") from error
+    grant = RtdsGrant(host, id, spec.name)
     if wanted is None:
-        shown = rtds.granted(await xen.asked(host, "sched-rtds", "-d", str(id), "-v", "all"))
-        return {"granted": next(iter(shown.values())).told()} if shown else {}
-    return {"granted": await rtds.grant(host, id, spec.name, wanted)}
-
-
-async def _weight_and_cap(host: Host, scheduler: str, id: int) -> dict[str, int]:
-    """Return what Xen says of a domain; empty where its scheduler has no such thing."""
-    if scheduler not in CREDIT_SCHEDULERS:
-        return {}
-    shown = await xen.asked(host, f"sched-{scheduler}", "-d", str(id))
-    return xen_output.weight_and_cap(shown)
+        found = await grant.read()
+        return {"granted": next(iter(found.values())).record} if found else {}
+    await grant.apply(dict.fromkeys(range(spec.shape.vcpus), wanted))
+    return {"granted": wanted.record}
 
 
 async def _cpus(host: Host) -> int:

@@ -1,0 +1,126 @@
+"""Options that have another name now: accepted for one version, and reported with the new name.
+
+A study's file, the study that a run stored, and the studies that reports read pass through here, so
+that only this module knows a former name. It goes with the next version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tare.plaintext import plain_line
+from tare.study.quantities import parse_duration
+
+XEN = {
+    "timeslice": "slice",
+    "quantum": "slice",
+    "weight": "weight",
+    "cap": "cap",
+    "period": "period",
+    "budget": "reservation",
+}
+"""What the platform ``xen`` named by itself, each with its name in ``scheduling``."""
+_SCHEDULING = "scheduling"
+_WEIGHTS = 100 / 256
+"""The weight of others in ``scheduling``, to that in Xen's measure."""
+_PERIOD_S, _BUDGET, _LEAST_S = 10e-3, 0.4, 10e-6
+"""What RTDS grants by default, 4 ms in each 10 ms, and its least budget (xen/common/sched/rt.c)."""
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """An arm's options by their present names.
+
+    Args:
+        options: The options.
+        notice: What was renamed, in one sentence; empty if nothing was.
+        faults: Options that are given by both names, or have no meaning, each with a sentence.
+    """
+
+    options: Mapping[str, Any]
+    notice: str = ""
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+def renamed(platform: object, options: Mapping[str, Any], vcpus: int) -> Renamed:
+    """Return an arm's options by their present names.
+
+    Args:
+        platform: The arm's platform.
+        options: Its options as written or stored, other keys of the arm among them.
+        vcpus: How many vCPUs its machines have: RTDS's budget was one for each.
+    """
+    former = {name: each for name, each in options.items() if name in XEN and each is not None}
+    present = options.get(_SCHEDULING) or {}
+    if platform != "xen" or not former or not isinstance(present, Mapping):
+        return Renamed(options)
+    faults = [
+        (name, f"is `{_SCHEDULING}: {{{XEN[name]}: …}}` now, which is given too; remove it")
+        for name in former
+        if XEN[name] in present or (name == "quantum" and "timeslice" in former)
+    ]
+    moved = {new: former[old] for old, new in XEN.items() if old in former and old != "budget"}
+    weight = former.get("weight")
+    if isinstance(weight, int | float) and not isinstance(weight, bool):
+        moved["weight"] = max(1, round(weight * _WEIGHTS))
+    try:
+        moved |= _reservation(former, present, vcpus)
+    except ValueError as error:
+        faults.append(("budget" if "budget" in former else "period", str(error)))
+    kept = {name: value for name, value in options.items() if name not in XEN}
+    notice = (
+        f"`{_words(former)}` is now written `{_SCHEDULING}: {{{_words(moved)}}}`"
+        + (", in which others have the weight 100, not 256" if "weight" in former else "")
+        + "; this version is the last that accepts the former names"
+    )
+    return Renamed({**kept, _SCHEDULING: {**present, **moved}}, notice, tuple(faults))
+
+
+def _reservation(
+    former: Mapping[str, Any], present: Mapping[str, Any], vcpus: int
+) -> dict[str, float]:
+    """Return the share of RTDS's budget, which is divided among the vCPUs; raises ValueError."""
+    if "budget" not in former and ("period" not in former or "reservation" in present):
+        return {}
+    period_s = parse_duration(former.get("period") or present.get("period") or _PERIOD_S)
+    if period_s <= 0:
+        raise ValueError("a period is more than 0 s")
+    budget_s = parse_duration(former.get("budget", _BUDGET * period_s))
+    if budget_s < _LEAST_S:
+        raise ValueError("the budget is less than 10 µs; raise it")
+    if budget_s > period_s:
+        raise ValueError("the budget is longer than its period; lower it, or raise `period`")
+    # Rounded, as 3 ms of 10 ms are 30 % and not 0.3 and a bit.
+    return {"reservation": round(budget_s / period_s * vcpus, 9)}
+
+
+def with_present_names(study: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a study that a run stored, with its arms' options by their present names."""
+    arms = study.get("arms")
+    if not isinstance(arms, Mapping):
+        return study
+    shape = study.get("shape")
+    return {**study, "arms": {name: _arm(arm, shape) for name, arm in arms.items()}}
+
+
+def _arm(arm: Any, shape: Any) -> Any:
+    options = arm.get("options") if isinstance(arm, Mapping) else None
+    if not isinstance(options, Mapping):
+        return arm
+    found = renamed(arm.get("platform"), options, vcpus_of(arm.get("shape"), shape))
+    return {**arm, "options": dict(found.options)} if found.notice else arm
+
+
+def vcpus_of(*shapes: Any) -> int:
+    """Return the number of vCPUs of the first shape that gives one, as written or stored."""
+    for shape in shapes:
+        count = shape.get("vcpus") if isinstance(shape, Mapping) else None
+        if isinstance(count, int) and count > 0:
+            return count
+    return 1
+
+
+def _words(options: Mapping[str, Any]) -> str:
+    return plain_line(", ".join(f"{name}: {value}" for name, value in options.items()), 200)
