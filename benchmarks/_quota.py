@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tare.hosts import Host
 from tare.hosts.trace.threads import quota_files
-from tare.platforms.oci.cgroups import cgroup_mounts
+from tare.platforms.linux.cgroups import cgroup_mounts
 
 INTERVAL_S = 0.001
 Sample = tuple[int, int]

@@ -17,8 +17,8 @@ from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.bare import _explain as explained
 from tare.platforms.contract import Context, Machine, MachineSpec, Shape
 from tare.platforms.linux import memory_group as groups
+from tare.platforms.linux.cgroups import CgroupMounts, cgroup_mounts
 from tare.platforms.linux.memory_group import lacks_memory_groups, memory_group
-from tare.platforms.oci.cgroups import CgroupMounts, cgroup_mounts
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="control groups need root")
 MEMORY = 64 << 20

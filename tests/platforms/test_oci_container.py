@@ -19,9 +19,9 @@ from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.processes import start_time
 from tare.platforms.contract import Context, Machine, MachineSpec, Shape
+from tare.platforms.linux.cgroups import cgroup_mounts
 from tare.platforms.oci import platform as oci
 from tare.platforms.oci import runtime as runtimes
-from tare.platforms.oci.cgroups import cgroup_mounts
 from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.platform import Oci
 from tare.platforms.oci.runtime import root_file_system

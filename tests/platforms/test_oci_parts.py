@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from tare.hosts import Ledger, LocalHost
 from tare.platforms.contract import Context
-from tare.platforms.oci.bundle import ContainerSpec, Device, RealtimeShare, configuration
-from tare.platforms.oci.cgroups import parse_mounts
+from tare.platforms.linux.cgroups import RealtimeShare, parse_mounts
+from tare.platforms.oci.bundle import ContainerSpec, Device, configuration
 from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.runtime import Runtime, root_file_system
 

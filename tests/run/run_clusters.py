@@ -18,8 +18,8 @@ from tare.images.cache import default_cache
 from tare.images.toolbox.recipe import Kind
 from tare.images.toolbox.toolbox import prepare_toolbox
 from tare.platforms.contract import Context, MachineSpec, Shape, ToolboxFiles
+from tare.platforms.linux.cgroups import cgroup_mounts
 from tare.platforms.linux.network import spanning_network
-from tare.platforms.oci.cgroups import cgroup_mounts
 from tare.registry import installed
 from tare.run.cluster.cluster import RunningCluster, layout_for
 from tare.run.cluster.jobs import ClusterJob

@@ -27,7 +27,7 @@ from run.run_driving import Running, of_type, tare
 from tare.errors import MachineFault, WorkloadFault
 from tare.hosts import LocalHost
 from tare.platforms.contract import Context
-from tare.platforms.oci.cgroups import cgroup_mounts
+from tare.platforms.linux.cgroups import cgroup_mounts
 from tare.run.cluster import cluster as clusters
 from tare.run.cluster.cluster import RunningCluster
 from tare.run.cluster.state import objects_in

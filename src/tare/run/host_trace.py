@@ -20,7 +20,7 @@ from tare.hosts.trace.threads import (
     realtime_limited,
     throttled,
 )
-from tare.platforms.oci.cgroups import cgroup_mounts
+from tare.platforms.linux.cgroups import cgroup_mounts
 from tare.run.host_clock import by_the_host, host_agent, in_turn, kept_busy, readings
 from tare.run.host_record import HostRecord
 from tare.run.xen_trace import XenTrace

@@ -7,6 +7,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, ClassVar, TypeVar
 
 from tare.errors import MachineFault, TareError
@@ -116,7 +117,7 @@ async def remove_resource(resource: Resource) -> bool:
         await asyncio.sleep(_LOOK_S)
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def created(ledger: Ledger, resource: R) -> AsyncIterator[R]:
     """Create a resource, recorded in the ledger first, and remove it at the end.
 
@@ -129,14 +130,14 @@ async def created(ledger: Ledger, resource: R) -> AsyncIterator[R]:
     entry = ledger.record(resource.kind, **resource.details)
     try:
         await resource.create()
+        if resource.details != entry.details:
+            entry = ledger.amend(entry, **resource.details)
     except BaseException:
-        # Why it could not be created is what counts: what cannot be removed stays in the ledger.
         with contextlib.suppress(TareError, OSError):
+            # What cannot be removed now stays in the ledger; why it was not created is raised.
             await remove_resource(resource)
             ledger.done(entry)
         raise
-    if resource.details != entry.details:
-        entry = ledger.amend(entry, **resource.details)
     try:
         yield resource
     finally:

@@ -11,7 +11,7 @@ from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.control_groups import remove_cgroup
 from tare.hosts.ledger.ledger import Ledger
-from tare.platforms.oci.cgroups import (
+from tare.platforms.linux.cgroups import (
     ADMITTED_US,
     THROTTLED_US,
     CgroupMounts,

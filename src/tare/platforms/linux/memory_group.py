@@ -12,8 +12,7 @@ from tare.errors import MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.control_groups import remove_cgroup
 from tare.hosts.ledger.ledger import Ledger
-from tare.platforms.linux.process_cost import listed_cost
-from tare.platforms.oci.cgroups import (
+from tare.platforms.linux.cgroups import (
     CgroupMounts,
     cgroup_cost,
     cgroup_mounts,
@@ -22,6 +21,7 @@ from tare.platforms.oci.cgroups import (
     oom_kills,
     processes_in,
 )
+from tare.platforms.linux.process_cost import listed_cost
 from tare.study.quantities import format_size
 
 _ASK_S = 10.0

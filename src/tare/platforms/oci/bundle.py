@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tare.platforms.linux.cgroups import RealtimeShare
 from tare.platforms.oci.seccomp import SeccompName, filtered
 
 AGENT_INSIDE = "/tare-agent"
@@ -29,14 +30,6 @@ class Device:
     path: str
     major: int
     minor: int
-
-
-@dataclass(frozen=True)
-class RealtimeShare:
-    """Microseconds out of each period for which real-time threads may run (RT_GROUP_SCHED)."""
-
-    runtime_us: int
-    period_us: int
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,15 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
+from tare.platforms.linux.cgroups import (
+    CgroupMounts,
+    cgroup_cost,
+    cgroup_members,
+    cgroup_mounts,
+    limits_swap,
+    oom_kills,
+    realtime_share,
+)
 from tare.platforms.linux.cpu_groups import container_resources, values_for, version_of
 from tare.platforms.linux.disk import INSIDE, disk_variable, mounted_disk, require_room
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
@@ -45,15 +54,6 @@ from tare.platforms.linux.toolbox import tree_at_host
 from tare.platforms.linux.writes import FOLDER, PROCESS_MACHINE
 from tare.platforms.oci import rootless
 from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, Device
-from tare.platforms.oci.cgroups import (
-    CgroupMounts,
-    cgroup_cost,
-    cgroup_members,
-    cgroup_mounts,
-    limits_swap,
-    oom_kills,
-    realtime_share,
-)
 from tare.platforms.oci.leftovers import undo_container
 from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.runtime import (

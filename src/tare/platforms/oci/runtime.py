@@ -17,9 +17,9 @@ from tare.hosts.contract import Completed, Host
 from tare.hosts.programs import find_program
 from tare.images.ship import host_cache
 from tare.platforms.contract import Context
+from tare.platforms.linux.cgroups import CgroupMounts, cgroup_mounts, owned_cgroups, realtime_share
 from tare.platforms.linux.process_machine import owned_directory, temporary_folder
 from tare.platforms.oci.bundle import AGENT_INSIDE, DIRECTORIES, ContainerSpec, configuration
-from tare.platforms.oci.cgroups import CgroupMounts, cgroup_mounts, owned_cgroups, realtime_share
 from tare.programs import RUNTIMES
 
 RuntimeName = Literal["crun", "runc", "runsc"]

@@ -1,4 +1,4 @@
-"""The control groups of one container: where they are, what they tell, and their removal."""
+"""Control groups of machines: where a host mounts them, what they limit, and what they count."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from pathlib import Path
 from tare.hosts.contract import Host
 from tare.hosts.control_groups import remove_cgroup
 from tare.hosts.ledger.ledger import Ledger
-from tare.platforms.oci.bundle import RealtimeShare
 
 PERIOD_US = 1_000_000
 ADMITTED_US = 10_000
 """Enough to be admitted as real-time; with throttling off nothing more is needed."""
 THROTTLED_US = 900_000
 """What to ask for where throttling stays on; the kernel's own share is 950,000."""
+
+
+@dataclass(frozen=True)
+class RealtimeShare:
+    """Microseconds out of each period for which real-time threads may run (RT_GROUP_SCHED)."""
+
+    runtime_us: int
+    period_us: int
 
 
 @dataclass(frozen=True)
