@@ -79,6 +79,22 @@ async def test_a_resource_that_cannot_be_created_leaves_no_entry(tmp_path: Path)
         assert ledger.open_entries() == ()
 
 
+async def test_a_failed_removal_does_not_hide_why_nothing_was_created(tmp_path: Path) -> None:
+    class Half(Note):
+        async def create(self) -> None:
+            self.path.touch()
+            raise MachineFault("the disk is full")
+
+        def passes(self, fault: MachineFault) -> bool:
+            return False
+
+    with Ledger(tmp_path / "ledger") as ledger:
+        with pytest.raises(MachineFault, match="full"):
+            async with created(ledger, Half(tmp_path / "tare-a", ledger.path, locked=1)):
+                pass
+        assert len(ledger.open_entries()) == 1
+
+
 @pytest.mark.parametrize("how", [{"locked": 2}, {"stays": 2}])
 async def test_a_removal_that_needs_time_is_waited_for(tmp_path: Path, how: dict[str, int]) -> None:
     note = Note(tmp_path / "tare-a", tmp_path, **how)
