@@ -18,9 +18,9 @@ from tare.analysis.rundata import RunData
 from tare.events import CellFinished, Event
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.hyperv.figures import Reading, waits
-from tare.platforms.proxmox.figures import minutes_within
+from tare.platforms.proxmox.vm import minutes_within
 from tare.platforms.vsphere.figures import COUNTERS, whole
-from tare.platforms.xenserver.figures import rows_within
+from tare.platforms.xenserver.vm import rows_within
 from tare.report.build import build_report
 from tare.report.hypervisors import NOT_SHOWN
 

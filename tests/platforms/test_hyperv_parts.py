@@ -25,7 +25,7 @@ from tare.platforms.hyperv.command import Long, chosen, cmdlet
 from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.hyperv.server import Server
 from tare.platforms.vendors.configuration import configuration_in
-from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.session import Missing, Refused
 
 NAME = "tare-t-1-subject"
 server = served

@@ -33,7 +33,7 @@ from tare.platforms.incus.options import IncusOptions, client_certificate
 from tare.platforms.incus.parcels import container_image, volume_backup
 from tare.platforms.incus.platform import Incus
 from tare.platforms.incus.server import Server, facts_of, threads_in
-from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.session import Missing, Refused
 
 MIB = 1 << 20
 JSON = st.recursive(

@@ -26,8 +26,7 @@ from tare.platforms.ovirt.platform import Ovirt
 from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.ovirt.vm import differing, vm_wanted
 from tare.platforms.vendors.configuration import configuration_in
-from tare.platforms.vendors.faults import Missing, Refused
-from tare.platforms.vendors.session import opened
+from tare.platforms.vendors.session import Missing, Refused, opened
 from tare.run.hypervisor_side import HypervisorSide
 
 pytest.importorskip("ovirtsdk4")

@@ -24,15 +24,13 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
 from tare.platforms.contract import Context
 from tare.platforms.proxmox import vm as vms
-from tare.platforms.proxmox.figures import RRD_S, minutes_within
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
 from tare.platforms.proxmox.session import ProxmoxSession
-from tare.platforms.proxmox.vm import differing, own_bus, settings
-from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.proxmox.vm import RRD_S, differing, minutes_within, own_bus, settings
 from tare.platforms.vendors.own_disk import OwnDisk
-from tare.platforms.vendors.session import opened
+from tare.platforms.vendors.session import Missing, Refused, opened
 from tare.run.hypervisor_side import HypervisorSide
 
 pytest.importorskip("proxmoxer")

@@ -21,12 +21,9 @@ from pydantic import ValidationError
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.platforms.vendors.configuration import configuration_in, picture
-from tare.platforms.vendors.credentials import credentials
-from tare.platforms.vendors.extras import load
-from tare.platforms.vendors.faults import Expired
+from tare.platforms.vendors.credentials import HIDDEN, LEAST, Secret, credentials, scrubbed
 from tare.platforms.vendors.options import VendorOptions, place_of
-from tare.platforms.vendors.secret import HIDDEN, LEAST, Secret, scrubbed
-from tare.platforms.vendors.session import Session
+from tare.platforms.vendors.session import Expired, Session, load_library
 from tare.platforms.vendors.tls import own_certificate, verifying
 
 PLANTED = "correct-horse-battery"
@@ -213,7 +210,7 @@ def test_own_certificates_are_each_of_their_own() -> None:
 
 def test_a_library_that_is_missing_is_told_with_the_command() -> None:
     with pytest.raises(InputError) as told:
-        load("no_such_library_at_all", "vsphere", "vSphere")
+        load_library("no_such_library_at_all", "vsphere", "vSphere")
     assert told.value.hint == "pip install 'hypertare[vsphere]'"
 
 

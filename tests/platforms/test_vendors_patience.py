@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tare.errors import MachineFault
 from tare.platforms.vendors import patience
-from tare.platforms.vendors.faults import Refused
+from tare.platforms.vendors.session import Refused
 
 PASSING = ("is locked", "is running")
 

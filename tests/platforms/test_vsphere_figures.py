@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.vendors.options import ANY
-from tare.platforms.vsphere.befallen import befallen
 from tare.platforms.vsphere.figures import COUNTERS, RESOLUTION_S, whole
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
+from tare.platforms.vsphere.vm import befallen
 from tare.run.hypervisor_side import HypervisorSide
 
 READY, COSTOP = 12, 399

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.platforms.xenserver.figures import STEP_S, rows_within
+from tare.platforms.xenserver.vm import STEP_S, rows_within
 
 times = st.integers(0, 1000).map(float)
 

@@ -20,15 +20,13 @@ from platforms.xenserver_server import USER, XenServer
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
 from tare.platforms.contract import Context
-from tare.platforms.vendors.faults import Missing, Refused
-from tare.platforms.vendors.session import opened
+from tare.platforms.vendors.session import Missing, Refused, opened
 from tare.platforms.xenserver import pool as pools
-from tare.platforms.xenserver.figures import STATES
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.platform import Xenserver
 from tare.platforms.xenserver.pool import Pool
 from tare.platforms.xenserver.session import XenSession
-from tare.platforms.xenserver.vm import other_devices, vm_record
+from tare.platforms.xenserver.vm import STATES, other_devices, vm_record
 from tare.run.hypervisor_side import HypervisorSide
 
 pytest.importorskip("XenAPI")

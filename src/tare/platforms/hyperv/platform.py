@@ -17,8 +17,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.hyperv.making import BUSES, Making
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
-from tare.platforms.hyperv.proof import facts_of, groups_of
-from tare.platforms.hyperv.server import Server
+from tare.platforms.hyperv.server import Server, facts_of, groups_of
 from tare.platforms.hyperv.session import HypervSession, load
 from tare.platforms.hyperv.vm import HypervVm, wanted_of
 from tare.platforms.linux.writes import FOLDER

@@ -12,10 +12,8 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.platforms.hyperv.command import Cmdlet, Long, Told
-from tare.platforms.vendors import extras
 from tare.platforms.vendors.credentials import credentials
-from tare.platforms.vendors.faults import Expired, Missing, Refused
-from tare.platforms.vendors.session import Session
+from tare.platforms.vendors.session import Expired, Missing, Refused, Session, load_library
 from tare.platforms.vendors.tls import verifying
 
 PREFIX, EXTRA, PRODUCT = "TARE_HYPERV", "hyperv", "Hyper-V"
@@ -224,7 +222,7 @@ def _is_of(error: Exception, package: str) -> bool:
 
 def load() -> Any:
     """Return the library; raises InputError, with the command that installs it, without one."""
-    library = extras.load("pypsrp", EXTRA, PRODUCT)
+    library = load_library("pypsrp", EXTRA, PRODUCT)
     # Its notes for debugging repeat what is sent, which holds keys.
     for name in ("pypsrp", "spnego"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -14,8 +14,8 @@ from tare.platforms.hyperv.command import Told, chosen, cmdlet
 from tare.platforms.hyperv.figures import Reading, counters_of, reading, waits
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.server import RUNNING, Server
-from tare.platforms.vendors.faults import Missing
-from tare.platforms.vendors.virtual_machine import VirtualMachine, card_drivers
+from tare.platforms.vendors.machine import VirtualMachine, card_drivers
+from tare.platforms.vendors.session import Missing
 
 PARAVIRTUAL = frozenset({"hv_netvsc"})
 EMULATED = frozenset({"tulip", "de2104x", "de4x5"})

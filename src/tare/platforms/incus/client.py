@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import MachineFault
-from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.session import Missing, Refused
 
 ANSWER_S = 90.0
 MOST_BYTES = 64 << 20

@@ -13,9 +13,9 @@ from tare.platforms.incus.befallen import befallen
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.parcels import AGENT_INSIDE, CONFIGURATION
 from tare.platforms.incus.server import KINDS, Facts, Server
-from tare.platforms.vendors.faults import Missing
+from tare.platforms.vendors.machine import VirtualMachine
 from tare.platforms.vendors.own_disk import Bus
-from tare.platforms.vendors.virtual_machine import VirtualMachine
+from tare.platforms.vendors.session import Missing
 
 RUNNING = frozenset({"Running", "Starting", "Stopping", "Frozen", "Freezing", "Thawed", "Ready"})
 """States in which an instance is, or is about to be, or just ends."""

@@ -14,7 +14,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.platforms.incus.parcels import CONFIGURATION, volume_backup
 from tare.platforms.incus.session import IncusSession
-from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.session import Missing, Refused
 
 LOCK_S = 30.0
 """Seconds that something is waited for which a server is still busy with."""

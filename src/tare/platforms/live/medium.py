@@ -17,8 +17,8 @@ from tare.errors import InputError
 from tare.identity import identity
 from tare.platforms.vendors.callback import KEY_BYTES, VERSION
 from tare.platforms.vendors.configuration import TELLS_NETWORK, configuration_in, picture
+from tare.platforms.vendors.credentials import Secret
 from tare.platforms.vendors.options import Place, place_of
-from tare.platforms.vendors.secret import Secret
 from tare.platforms.vendors.tls import OwnCertificate, served
 
 MOST_BYTES = 1 << 22

@@ -31,10 +31,9 @@ from tare.platforms.live.knock import knocks
 from tare.platforms.live.medium import read_medium
 from tare.platforms.live.options import ANY, LiveOptions
 from tare.platforms.vendors.callback import DialledChannel, Door
-from tare.platforms.vendors.machine import VendorMachine
+from tare.platforms.vendors.machine import VendorMachine, VirtualMachine
 from tare.platforms.vendors.offer import LIVE, TOOLBOX
 from tare.platforms.vendors.options import Place, place_of
-from tare.platforms.vendors.virtual_machine import VirtualMachine
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello

@@ -9,8 +9,8 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.ovirt.session import OvirtSession
-from tare.platforms.vendors.faults import Missing
 from tare.platforms.vendors.patience import patiently
+from tare.platforms.vendors.session import Missing
 
 WORK_S = 600.0
 BUSY_S = 60.0

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.platforms.vendors import extras
-from tare.platforms.vendors.credentials import credentials
-from tare.platforms.vendors.faults import Expired, Missing, Refused
-from tare.platforms.vendors.secret import Secret
-from tare.platforms.vendors.session import Session
+from tare.platforms.vendors.credentials import Secret, credentials
+from tare.platforms.vendors.session import Expired, Missing, Refused, Session, load_library
 from tare.platforms.vendors.tls import verifying
 
 PREFIX, EXTRA, PRODUCT = "TARE_OVIRT", "ovirt", "oVirt"
@@ -110,4 +107,4 @@ def _curls(error: Exception) -> str:
 
 def load() -> Any:
     """Return the library; raises InputError, with the command that installs it, without one."""
-    return extras.load("ovirtsdk4", EXTRA, PRODUCT)
+    return load_library("ovirtsdk4", EXTRA, PRODUCT)

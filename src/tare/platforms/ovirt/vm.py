@@ -11,8 +11,8 @@ from tare.platforms.contract import MachineSpec
 from tare.platforms.ovirt.engine import MARK, Engine
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.vendors.configuration import FILE, LABEL
-from tare.platforms.vendors.faults import Missing
-from tare.platforms.vendors.virtual_machine import VirtualMachine
+from tare.platforms.vendors.machine import VirtualMachine
+from tare.platforms.vendors.session import Missing
 
 BLANK = "Blank"
 STANDING = ("paused", "not_responding", "unknown", "suspended", "saving_state")

@@ -10,7 +10,7 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.proxmox.session import ProxmoxSession
-from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.session import Missing, Refused
 
 TASK_S = 600.0
 FIRST_ID = 100

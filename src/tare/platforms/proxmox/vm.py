@@ -1,22 +1,25 @@
-"""One VM of Tare's on a Proxmox node."""
+"""One VM of Tare's on a Proxmox node: its configuration, state, disturbances and figures.
+
+Figures are Proxmox's own averages over minutes, of the last hour (``rrddata``).
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from tare.errors import MachineFault
-from tare.events.hypervisor import HypervisorFigures
+from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.contract import MachineSpec
-from tare.platforms.proxmox.figures import RRD_S, minutes_within
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
-from tare.platforms.vendors.faults import Missing
+from tare.platforms.vendors.machine import VirtualMachine
 from tare.platforms.vendors.own_disk import Bus, OwnDisk
 from tare.platforms.vendors.patience import patiently
-from tare.platforms.vendors.virtual_machine import VirtualMachine
+from tare.platforms.vendors.session import Missing
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -260,3 +263,49 @@ async def remove_patiently(node: Node, number: int, name: str) -> bool:
         Whether there was one.
     """
     return await patiently(lambda: node.remove_named(number, name), PASSING, LOCK_S)
+
+
+RRD_S = 60
+"""Seconds between two points of the hour's figures (PVE/RRD.pm)."""
+SOURCE = "Proxmox's rrddata, averages"
+FIGURES = {
+    "cpu": ("cpu-used", "used of its vCPUs' time, as a share of all of them", "1"),
+    "mem": ("memory-used", "used of its memory", "B"),
+    "netin": ("net-in", "received over the network", "B/s"),
+    "netout": ("net-out", "sent over the network", "B/s"),
+    "diskread": ("disk-read", "read from its disks", "B/s"),
+    "diskwrite": ("disk-written", "written to its disks", "B/s"),
+}
+"""Each figure by Proxmox's name: what it is called here, what it is, and in which unit."""
+
+
+def minutes_within(
+    points: Sequence[Mapping[str, Any]], begun: float, ended: float
+) -> HypervisorFigures | None:
+    """Return the averages of the minutes that lie wholly within a while; None: none does.
+
+    A point's time is one end of its minute, and Proxmox does not say which: both minutes beside it
+    have to lie within.
+
+    Args:
+        points: As ``rrddata`` returns them.
+        begun: Unix time in seconds.
+        ended: The same.
+    """
+    kept = [
+        (float(point["time"]), point)
+        for point in points
+        if begun <= float(point["time"]) - RRD_S and float(point["time"]) + RRD_S <= ended
+    ]
+    figures = []
+    for key, (name, words, unit) in FIGURES.items():
+        told = [(at, point.get(key)) for at, point in kept]
+        known = [
+            (at, float(value))
+            for at, value in told
+            if isinstance(value, int | float) and math.isfinite(value)
+        ]
+        if known:
+            ends, values = zip(*known, strict=True)
+            figures.append(HypervisorFigure(name, words, unit, values, ends))
+    return HypervisorFigures(SOURCE, RRD_S, "interval", tuple(figures)) if figures else None

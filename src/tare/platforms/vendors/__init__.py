@@ -5,7 +5,7 @@ what a look at the server must find, what boots, and how a virtual machine is ma
 that subclass :class:`~tare.platforms.vendors.options.VendorOptions` (address, credentials, private
 CA, callback), a :class:`~tare.platforms.vendors.session.Session` (log in, log in again once, every
 error scrubbed of secrets) and a
-:class:`~tare.platforms.vendors.virtual_machine.VirtualMachine` (state, power, removal, figures).
+:class:`~tare.platforms.vendors.machine.VirtualMachine` (state, power, removal, figures).
 A machine's start is always the same road, and ``VendorPlatform.start`` goes it:
 
 1. it logs in;

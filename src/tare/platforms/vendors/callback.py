@@ -18,8 +18,8 @@ from typing import Any
 from tare.agent.channel import StreamChannel
 from tare.errors import InputError
 from tare.hosts.address_pair import UNKNOWN, AddressPair, of_transport
+from tare.platforms.vendors.credentials import Secret
 from tare.platforms.vendors.options import Place
-from tare.platforms.vendors.secret import Secret
 from tare.platforms.vendors.tls import OwnCertificate, own_certificate
 
 GREETING = "tare-callback 1 "

@@ -1,9 +1,10 @@
-"""A running virtual machine of a vendor's, whose agent has dialled back or is about to."""
+"""A running virtual machine at a vendor's server, and what its driver does for it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,72 @@ from tare.platforms.contract import Machine
 from tare.platforms.given import Joining, own_address
 from tare.platforms.guest_hello import first_hello
 from tare.platforms.vendors.callback import DialledChannel
-from tare.platforms.vendors.faults import named
 from tare.platforms.vendors.own_disk import NOT_DROPPED, OwnDisk
-from tare.platforms.vendors.virtual_machine import VirtualMachine
+from tare.platforms.vendors.session import named
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
+
+
+class VirtualMachine(ABC):
+    """A virtual machine that a driver has made, switched off.
+
+    Its methods raise :class:`tare.errors.TareError` where the hypervisor refuses or is gone.
+    """
+
+    @abstractmethod
+    async def power_on(self) -> None:
+        """Switch it on."""
+
+    @abstractmethod
+    async def why_off(self) -> str:
+        """Return why it does not run, in words; empty while it does."""
+
+    @abstractmethod
+    async def power_off(self) -> None:
+        """Switch it off as by pulling the plug; nothing happens where it is off already."""
+
+    @abstractmethod
+    async def remove(self) -> None:
+        """Remove it with all its files; nothing happens where it is gone."""
+
+    async def applied(self) -> Mapping[str, Any]:
+        """Return what the hypervisor says that the machine is, once it runs.
+
+        As :attr:`tare.platforms.machine.Machine.applied`; ``hypervisor`` is for the proof: build,
+        licence, power policy, hyper-threading, scheduler, and what else may explain a result.
+        """
+        return {}
+
+    def unlike(self, proof: Mapping[str, Any]) -> str:
+        """Return how what its agent proves is not what was asked for, in words; empty if it is.
+
+        Args:
+            proof: The agent's, of its machine.
+        """
+        return ""
+
+    async def cost(self) -> dict[str, float]:
+        """Return what it cost its host so far; see ``Machine.host_cost``."""
+        return {}
+
+    async def disturbances(self) -> tuple[str, ...]:
+        """Return what befell it so far; see ``Machine.disturbances``."""
+        return ()
+
+    async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
+        """Return what its host tells of a while; see ``Machine.hypervisor_figures``."""
+        return None
+
+
+def card_drivers(proof: Mapping[str, Any]) -> frozenset[str]:
+    """Return the drivers of a guest's network cards, which tell what devices it really uses.
+
+    Args:
+        proof: The agent's, of its machine.
+    """
+    return frozenset(str(nic["driver"]) for nic in proof.get("nics", ()) if nic.get("driver"))
+
 
 LOOK_S = 5.0
 """Seconds between two looks at whether it still runs; the agent's end is noticed at once."""

@@ -28,12 +28,10 @@ from tare.platforms.given import joining
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.vendors.callback import Doors
 from tare.platforms.vendors.configuration import TELLS_NETWORK, picture
-from tare.platforms.vendors.faults import named
-from tare.platforms.vendors.machine import VendorMachine
+from tare.platforms.vendors.machine import VendorMachine, VirtualMachine
 from tare.platforms.vendors.options import ANY, VendorOptions
 from tare.platforms.vendors.own_disk import Bus, OwnDisk, own_disk, scratch_words
-from tare.platforms.vendors.session import Session, opened
-from tare.platforms.vendors.virtual_machine import VirtualMachine
+from tare.platforms.vendors.session import Session, named, opened
 
 HOST_DOWN = "start it, and have it take machines; or name another"
 SEE = "see that {address} is up and reached from here, and that `address` and `port` are right"

@@ -1,16 +1,58 @@
-"""A session with a hypervisor's API: calls in threads, one login more where it has expired."""
+"""Sessions with a vendor's API: calls in threads, one new login after expiry, and typed faults."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from tare.errors import MachineFault, TareError
-from tare.platforms.vendors.faults import Expired
-from tare.platforms.vendors.secret import Secret, scrubbed
+from tare.errors import InputError, MachineFault, TareError
+from tare.platforms.vendors.credentials import Secret, scrubbed
+
+
+def load_library(module: str, extra: str, product: str) -> ModuleType:
+    """Return a vendor's module.
+
+    Args:
+        module: Its name.
+        extra: The extra of Tare's that brings it.
+        product: What it is for, in words.
+
+    Raises:
+        InputError: It is not installed; the hint is the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"the library that speaks with {product} is not there: {error}",
+            f"pip install 'hypertare[{extra}]'",
+        ) from None
+
+
+class Expired(MachineFault):
+    """The session has ended: logging in again may help."""
+
+
+class Missing(MachineFault):
+    """There is no such object, or the account may not see it."""
+
+
+class Refused(MachineFault):
+    """The product refuses what was asked: its licence, the account's rights, a wrong state."""
+
+
+def named(error: TareError, machine: str) -> MachineFault:
+    """Return an error as a fault of one machine, with its name in front where it is not told."""
+    told = error.message if machine in error.message else f"{machine}: {error.message}"
+    if isinstance(error, MachineFault):
+        return type(error)(told, error.hint, transient=error.transient)
+    return MachineFault(told, error.hint)
+
 
 CALL_S = 120.0
 C = TypeVar("C")
@@ -45,7 +87,7 @@ class Session(ABC, Generic[C]):
     def fault(self, error: Exception) -> TareError:
         """Return what an error of the library means.
 
-        :class:`~tare.platforms.vendors.faults.Expired` where logging in again may help. Its words
+        :class:`~tare.platforms.vendors.session.Expired` where logging in again may help. Its words
         are scrubbed of secrets afterwards.
         """
 

@@ -24,10 +24,9 @@ from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform
 from tare.platforms.vendors.session import opened
+from tare.platforms.vsphere.esxi_host import in_drs, presence_of, proof_of, threads_of
 from tare.platforms.vsphere.inventory import host_named, spot
 from tare.platforms.vsphere.options import VsphereOptions
-from tare.platforms.vsphere.presence import presence_of
-from tare.platforms.vsphere.proof import in_drs, proof_of, threads_of
 from tare.platforms.vsphere.removing import remove
 from tare.platforms.vsphere.rights import rights_of
 from tare.platforms.vsphere.session import VsphereSession, load

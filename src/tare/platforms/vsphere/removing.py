@@ -8,8 +8,8 @@ from typing import Any
 
 from tare.errors import MachineFault, TareError
 from tare.hosts.ledger.undoing import PREFIX
-from tare.platforms.vendors.faults import Missing, Refused
 from tare.platforms.vendors.patience import patiently
+from tare.platforms.vendors.session import Missing, Refused
 from tare.platforms.vsphere.inventory import machine_named, spot
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.session import BUSY, WRONG_STATE, VsphereSession

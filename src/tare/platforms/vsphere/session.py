@@ -13,11 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.platforms.vendors import extras
-from tare.platforms.vendors.credentials import credentials
-from tare.platforms.vendors.faults import Expired, Missing, Refused
-from tare.platforms.vendors.secret import Secret
-from tare.platforms.vendors.session import Session
+from tare.platforms.vendors.credentials import Secret, credentials
+from tare.platforms.vendors.session import Expired, Missing, Refused, Session, load_library
 from tare.platforms.vendors.tls import verifying
 from tare.platforms.vsphere.inventory import properties
 
@@ -191,7 +188,7 @@ def load() -> tuple[Any, Any]:
     Raises:
         InputError: They are not installed; the hint is the command that installs them.
     """
-    return extras.load("pyVmomi", EXTRA, PRODUCT), extras.load("pyVim.connect", EXTRA, PRODUCT)
+    return load_library("pyVmomi", EXTRA, PRODUCT), load_library("pyVim.connect", EXTRA, PRODUCT)
 
 
 def _cookie_of(client: Any) -> str:

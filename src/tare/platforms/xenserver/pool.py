@@ -1,18 +1,46 @@
-"""What Tare asks of a pool: objects by name, tasks, VMs, and what a host says of itself."""
+"""What Tare asks of a pool: objects by name, tasks, VMs, roles, and facts about a host.
+
+The role that each call requires is ``allowed_roles`` in xen-api (ocaml/idl/datamodel.ml and
+datamodel_vm.ml), and is listed with each call in the vendors' Management API.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import Presence
-from tare.platforms.vendors.faults import Missing, Refused
 from tare.platforms.vendors.patience import patiently
-from tare.platforms.xenserver.roles import require_role
+from tare.platforms.vendors.session import Missing, Refused
 from tare.platforms.xenserver.session import XenSession
+
+ROLES = ("read-only", "vm-operator", "vm-admin", "vm-power-admin", "pool-operator", "pool-admin")
+"""From the least to the one that may do all (ocaml/idl/datamodel_roles.ml)."""
+LEAST = "vm-power-admin"
+WHY = "VM.start_on, by which a VM is started on the host that was looked at"
+
+
+def require_role(names: Sequence[str], where: str) -> None:
+    """See that one of an account's roles is enough.
+
+    Args:
+        names: Its roles; none where the pool does not tell, and nothing is required then.
+        where: The pool, in words.
+
+    Raises:
+        InputError: None of them is; each is one that is known here.
+    """
+    if not names or not set(names) <= set(ROLES):
+        return
+    if all(ROLES.index(name) < ROLES.index(LEAST) for name in names):
+        raise InputError(
+            f"the account has the role {', '.join(names)} at {where}, which may not make {WHY}",
+            f"give it the role {LEAST}: xe subject-role-add uuid=SUBJECT role-name={LEAST}",
+        )
+
 
 TASK_S = 600.0
 BUSY_S = 30.0

@@ -13,11 +13,8 @@ from urllib.parse import urlencode
 from xml.parsers import expat
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.platforms.vendors import extras
-from tare.platforms.vendors.credentials import credentials
-from tare.platforms.vendors.faults import Expired, Missing, Refused
-from tare.platforms.vendors.secret import Secret
-from tare.platforms.vendors.session import Session
+from tare.platforms.vendors.credentials import Secret, credentials
+from tare.platforms.vendors.session import Expired, Missing, Refused, Session, load_library
 from tare.platforms.vendors.tls import verifying
 
 PREFIX, EXTRA, PRODUCT = "TARE_XENSERVER", "xenserver", "XenServer and XCP-ng"
@@ -181,4 +178,4 @@ class XenSession(Session[Any]):
 
 def load() -> Any:
     """Return the library; raises InputError, with the command that installs it, without one."""
-    return extras.load("XenAPI", EXTRA, PRODUCT)
+    return load_library("XenAPI", EXTRA, PRODUCT)
