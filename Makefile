@@ -39,6 +39,7 @@ lint:  ## types, style, layers, formats
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/python scripts/declared_hooks.py
 	.venv/bin/python scripts/agent_cycles.py
+	.venv/bin/python scripts/import_cycles.py
 	cargo fmt --manifest-path agent/Cargo.toml --check
 	cargo clippy --locked --quiet --manifest-path agent/Cargo.toml --all-targets -- -D warnings
 

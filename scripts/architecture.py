@@ -70,15 +70,6 @@ def duties() -> str:
     return "\n".join(rows)
 
 
-def imports_of_files() -> Graph:
-    """Return which modules each module of Tare imports when it is loaded, or later."""
-    graph = grimp.build_graph("tare", exclude_type_checking_imports=True, cache_dir=None)
-    return {
-        module: frozenset(graph.find_modules_directly_imported_by(module))
-        for module in graph.modules
-    }
-
-
 def imports_of_rooms() -> Graph:
     """Return which rooms each room imports, for types too: rooms are what is right below tare."""
     graph = grimp.build_graph("tare", cache_dir=None)
@@ -88,37 +79,6 @@ def imports_of_rooms() -> Graph:
         others = graph.find_modules_directly_imported_by(module) - {"tare"}
         found[room] |= {other.split(".")[1] for other in others} - {room}
     return {room: frozenset(found[room]) for room in sorted(found)}
-
-
-def circles(graph: Graph) -> list[list[str]]:
-    """Return the groups of nodes that reach each other, by Tarjan's algorithm.
-
-    Source: R. Tarjan, "Depth-first search and linear graph algorithms", SIAM J. Comput. 1 (1972).
-    """
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    path: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(node: str) -> None:
-        order[node] = low[node] = len(order)
-        path.append(node)
-        for other in sorted(graph.get(node, ())):
-            if other not in order:
-                visit(other)
-                low[node] = min(low[node], low[other])
-            elif other in path:
-                low[node] = min(low[node], order[other])
-        if low[node] == order[node]:
-            group = path[path.index(node) :]
-            del path[path.index(node) :]
-            if len(group) > 1:
-                found.append(sorted(group))
-
-    for node in sorted(graph):
-        if node not in order:
-            visit(node)
-    return found
 
 
 def reduced(graph: Graph) -> list[tuple[str, str]]:

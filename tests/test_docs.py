@@ -59,14 +59,6 @@ def test_what_is_drawn_from_the_code_is_as_the_code_is_now() -> None:
     assert drawing.picture(rooms) == drawing.PICTURE.read_text(encoding="utf-8")
 
 
-def test_neither_rooms_nor_files_import_in_circles() -> None:
-    assert drawing.circles(drawing.imports_of_rooms()) == []
-    assert drawing.circles(drawing.imports_of_files()) == []
-    # And circles would be found.
-    ring = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
-    assert drawing.circles(ring) == [["a", "b", "c"]]
-
-
 @pytest.mark.parametrize("page", [EXTENDING, ARCHITECTURE], ids=lambda page: page.stem)
 def test_what_the_pages_name_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

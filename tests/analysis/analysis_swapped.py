@@ -23,8 +23,7 @@ from tare.events import (
     SessionStarted,
 )
 from tare.study.blocks import Blocks
-from tare.study.session_plan import Agenda, Session, agenda
-from tare.study.sessions import Sessions
+from tare.study.session_plan import Agenda, Session, Sessions, agenda
 
 ARMS = {"a": ("bare", "again"), "b": ("vm",)}
 STUDY = {

@@ -18,8 +18,8 @@ from tare.study.hosts_file import KnownHosts
 from tare.study.load import parse_study, restore_study
 from tare.study.model import Study
 from tare.study.plan import HostFacts, make_plan
-from tare.study.session_plan import THERE_AND_BACK, Agenda, Session, agenda, plan_in
-from tare.study.sessions import Sessions, boot_of, part_of
+from tare.study.session_plan import THERE_AND_BACK, Agenda, Session, Sessions, agenda
+from tare.study.sessions import boot_of, part_of, plan_in
 from tare.study.yamltext import StudyError
 
 HOSTS = KnownHosts(Path("hosts.yaml"))

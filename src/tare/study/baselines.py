@@ -44,7 +44,7 @@ def _in_the_arms_shape(study: Study) -> Study:
     shapes = [
         study.shape_of(arm)
         for arm in study.arms
-        if arm not in alone and study.host_of(arm) == host and not alike(study, arm)
+        if arm not in alone and study.host_of(arm) == host and not study.matches_baseline(arm)
     ]
     if not shapes or study.shape in shapes:
         return study
@@ -69,7 +69,7 @@ def _baseline_in(study: Study, alone: Collection[str], shape: Shape | None) -> S
 
 def _with_baselines(study: Study) -> Study:
     wanted = dict.fromkeys((study.host_of(arm), study.shape_of(arm)) for arm in study.arms)
-    there = {(study.host_of(a), study.shape_of(a)) for a in study.arms if alike(study, a)}
+    there = {(study.host_of(a), study.shape_of(a)) for a in study.arms if study.matches_baseline(a)}
     taken = {host for host, _ in there}
     added = {}
     for host, shape in wanted:
@@ -118,16 +118,6 @@ def _with_twins(study: Study) -> Study:
 
 def _with(study: Study, added: Mapping[str, Arm]) -> Study:
     return study.model_copy(update={"arms": {**study.arms, **added}}) if added else study
-
-
-def alike(study: Study, arm: str) -> bool:
-    """Return whether an arm is the baseline, on whichever host and of whichever shape.
-
-    A twin is not a baseline.
-    """
-    without = {"on": None, "shape": None}
-    one = study.arms[arm].model_copy(update=without)
-    return one == study.arms[study.baseline].model_copy(update=without)
 
 
 def as_stored(study: Study, stored: Mapping[str, Any]) -> Study:

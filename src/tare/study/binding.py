@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tare.study.baselines import alike
-
 if TYPE_CHECKING:
     from tare.study.model import Study
 
@@ -27,7 +25,7 @@ def part_on(study: Study, host: str) -> Study:
     }
     baseline = study.baseline
     if baseline not in arms:
-        baseline = next((name for name in arms if alike(study, name)), baseline)
+        baseline = next((name for name in arms if study.matches_baseline(name)), baseline)
     changed = {"arms": arms, "baseline": baseline, "host": study.hosts[host], "hosts": {}}
     return study.model_copy(update=changed)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tare.study.checking import shown, suggestion
 from tare.study.hosting import LABS
-from tare.study.sessions import without_arms
+from tare.study.session_plan import without_arms
 from tare.study.yamltext import Path, Problem, dotted, parse_value
 
 SECTIONS = {"arms": "arm", "scenarios": "scenario", "workloads": "workload"}

@@ -16,7 +16,7 @@ from tare.study.hosts_file import KnownHosts, hosts_path
 from tare.study.model import Catalog, Study
 from tare.study.named_hosts import name_hosts
 from tare.study.named_hypervisors import name_hypervisors
-from tare.study.sessions import without_arms
+from tare.study.session_plan import without_arms
 from tare.study.shipped import shipped_studies
 from tare.study.spreading import with_spread_hosts
 from tare.study.yamltext import Document, Path, Problem, StudyError, parse

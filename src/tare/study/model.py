@@ -24,7 +24,6 @@ from pydantic import (
     model_validator,
 )
 
-from tare.study.baselines import alike
 from tare.study.blocks import FEWEST_BLOCKS_FOR_A_VERDICT, SMOKE_RUN, Blocks
 from tare.study.checking import shown, suggestion
 from tare.study.cpu_choice import CpuChoice
@@ -34,8 +33,7 @@ from tare.study.platform_options import PlatformOptions
 from tare.study.quantities import Confidence, Duration
 from tare.study.releases import Release
 from tare.study.scenario import Scenario
-from tare.study.session_plan import odd_rounds
-from tare.study.sessions import Sessions, with_as_many
+from tare.study.session_plan import Sessions, odd_rounds, with_as_many
 from tare.study.shape import Shape
 from tare.study.spreading import Spreadable
 
@@ -324,7 +322,7 @@ class Study(StudyFrame):
             return {}
         home, of_host, of_both = self.host_of(self.baseline), {}, {}
         for arm in reversed(self.arms):
-            if alike(self, arm):
+            if self.matches_baseline(arm):
                 of_host[self.host_of(arm)] = arm
                 of_both[self.host_of(arm), self.shape_of(arm)] = arm
         of_both[home, self.shape_of(self.baseline)] = of_host[home] = self.baseline
@@ -397,6 +395,15 @@ class Study(StudyFrame):
     def host_of(self, arm: str) -> str:
         """Return the name of the host that an arm runs on; empty where there is only one."""
         return self.arms[arm].on or ""
+
+    def matches_baseline(self, arm: str) -> bool:
+        """Return whether an arm is the baseline, on whichever host and of whichever shape.
+
+        A twin is not a baseline.
+        """
+        without = {"on": None, "shape": None}
+        one = self.arms[arm].model_copy(update=without)
+        return one == self.arms[self.baseline].model_copy(update=without)
 
     def choice_of(self, host: str) -> CpuChoice:
         """Return what is asked for of a host's CPUs: its own keys go before the study's."""

@@ -16,7 +16,7 @@ from tare.study.model import ArmFrame, Catalog, StudyFrame, WorkloadSpec
 from tare.study.quantities import format_duration, format_size
 from tare.study.scenario import Companion, Neighbours, Scenario, Subject
 from tare.study.schema import Schema, kebab, properties_of, required_of, study_schema
-from tare.study.sessions import SessionBoot, Sessions
+from tare.study.session_plan import SessionBoot, Sessions
 from tare.study.shape import Shape
 
 

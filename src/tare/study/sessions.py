@@ -2,63 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from tare.study.blocks import LEAST_BLOCKS
 from tare.study.checking import suggestion
-from tare.study.hosting import Part
-from tare.study.names import Slug
-from tare.study.quantities import Duration
 
 if TYPE_CHECKING:
     from tare.study.model import Arm, Study, StudyFrame
+    from tare.study.plan import Plan
+    from tare.study.session_plan import Sessions
     from tare.study.yamltext import Path
-
-LEAST_BOOTS = 2
-
-
-class SessionBoot(Part):
-    """One way the computer is booted, and the arms that are measured then."""
-
-    arms: list[Slug] = Field(
-        min_length=1,
-        description="The arms that are measured while the computer is booted so; twins go with "
-        "what they repeat.",
-    )
-    how: str = Field(
-        "",
-        max_length=200,
-        description="How the computer is booted so, in words for whoever does it: `from disk B`; "
-        "the name of the boot when left out.",
-    )
-    takes: Duration = Field(
-        600.0, ge=0, description="How long it takes to boot it so, for the estimate; with a unit."
-    )
-
-
-class Sessions(Part):
-    """How one computer is booted in turns, by hand: by other disks, sticks or menu entries."""
-
-    computer: str = Field(
-        "the computer",
-        min_length=1,
-        max_length=100,
-        description="What the computer is called where Tare says what to boot.",
-    )
-    blocks: int = Field(
-        2, ge=1, le=1000, description="Blocks of each of its arms that are measured in a session."
-    )
-    boots: dict[Slug, SessionBoot] = Field(
-        min_length=LEAST_BOOTS,
-        description="The ways it is booted, by name. Two of them come in turns as A-B-B-A.",
-    )
-
-    def way(self, boot: str) -> str:
-        """Return how the computer is booted so, in words."""
-        return self.boots[boot].how or boot
 
 
 def boot_of(study: Study, arm: str) -> str:
@@ -86,43 +40,21 @@ def part_of(study: Study, boot: str) -> Study:
     return study.model_copy(update={"arms": arms, "hosts": hosts})
 
 
-def without_arms(data: Mapping[str, Any], left: Collection[str]) -> dict[str, Any]:
-    """Return a study's plain data whose sessions do not name the arms that were left out of it.
-
-    Where all that remains is of one boot, nothing is to be swapped, and there are no sessions.
+def plan_in(plan: Plan, study: Study, boot: str) -> Plan:
+    """Return the plan of the arms that are measured in one boot, as if there were no others.
 
     Args:
-        data: The study as written.
-        left: The arms that were left out.
+        plan: Of the whole study.
+        study: The study.
+        boot: The name of the boot.
     """
-    said = data.get("sessions")
-    boots = said.get("boots") if isinstance(said, Mapping) else None
-    if not isinstance(said, Mapping) or not isinstance(boots, Mapping) or not left:
-        return dict(data)
-    kept = {}
-    for name, boot in boots.items():
-        named = boot.get("arms") if isinstance(boot, Mapping) else None
-        if not isinstance(named, list):
-            kept[name] = boot
-        elif there := [arm for arm in named if arm not in left]:
-            kept[name] = {**boot, "arms": there}
-    if len(kept) < LEAST_BOOTS <= len(boots):
-        return {key: value for key, value in data.items() if key != "sessions"}
-    return {**data, "sessions": {**said, "boots": kept}}
-
-
-def with_as_many(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a study's plain data with as many blocks at most as at least, unless it says more.
-
-    Whoever swaps disks wants to know beforehand how often.
-
-    Args:
-        data: What the study says for all arms.
-    """
-    blocks = data.get("blocks", {})
-    if data.get("sessions") is None or not isinstance(blocks, Mapping) or "most" in blocks:
-        return data
-    return {**data, "blocks": {**blocks, "most": blocks.get("least", LEAST_BLOCKS)}}
+    arms = frozenset(name for name in study.arms if boot_of(study, name) == boot)
+    return replace(
+        plan,
+        batches=tuple(batch for batch in plan.batches if batch.arm in arms),
+        skipped=tuple(skip for skip in plan.skipped if skip.arm in arms),
+        plain=tuple(arm for arm in plan.plain if arm in arms),
+    )
 
 
 def session_faults(frame: StudyFrame, arms: Mapping[str, Arm | None]) -> Iterator[tuple[Path, str]]:

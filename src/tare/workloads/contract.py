@@ -35,6 +35,7 @@ Need = Literal[
 ]
 """What a machine may have to have: the applications, those that compile, Hadoop, what runs on it, a
 disk, a network, and one on which it reaches others by itself."""
+NETWORK: frozenset[Need] = frozenset({"network"})
 
 
 LEAST: Mapping[str, float] = MappingProxyType(

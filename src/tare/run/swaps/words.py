@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tare.study.quantities import format_duration
-from tare.study.session_plan import Agenda, Session, agenda, plan_in
+from tare.study.session_plan import Agenda, Session, agenda
+from tare.study.sessions import plan_in
 
 if TYPE_CHECKING:
     from tare.study.model import Study
     from tare.study.plan import Plan
-    from tare.study.sessions import Sessions
+    from tare.study.session_plan import Sessions
 
 ByItself = Callable[[str], bool]
 SHOWN = 12

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tare.workloads.contract import Need
-
 IPERF_PORT, AGENT_PORT, HTTP_PORT = 5201, 7100, 8080
 """The ports that are served; user-mode networks forward these alone (platforms/network.py)."""
 ORIGIN_PORT = 8081
@@ -17,7 +15,6 @@ PEER = "peer"
 """The role of the end outside the machine that is measured."""
 ORIGIN = "origin"
 """The role of the server outside it that a machine between client and server asks itself."""
-NETWORK: frozenset[Need] = frozenset({"network"})
 WITH_PEER = frozenset({PEER})
 
 

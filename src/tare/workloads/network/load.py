@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tare.workloads.contract import Metric, Parameters, Workload
-from tare.workloads.network.ends import NETWORK
+from tare.workloads.contract import NETWORK, Metric, Parameters, Workload
 from tare.workloads.values import numbers
 
 EXPECTED_S = 5.0

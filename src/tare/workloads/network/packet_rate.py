@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tare.study.quantities import Duration, Size
-from tare.workloads.contract import Metric, Parameters, Workload
-from tare.workloads.network.ends import AGENT_PORT, NETWORK, WITH_PEER, End, Ends
+from tare.workloads.contract import NETWORK, Metric, Parameters, Workload
+from tare.workloads.network.ends import AGENT_PORT, WITH_PEER, End, Ends
 from tare.workloads.values import numbers
 
 PREPARATION_S = 0.5

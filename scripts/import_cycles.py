@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Fail where modules import each other in a cycle, for types only too. Run by ``make lint``.
+
+A cycle of imports under ``if TYPE_CHECKING`` does no harm when Python runs. It still means that no
+module of the cycle can be understood, tested or moved without all others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Set
+
+import grimp
+
+Graph = Mapping[str, Set[str]]
+Import = tuple[str, str]
+"""The module that imports, and the module that it imports."""
+
+ALLOWED: tuple[Import, ...] = (
+    ("tare.platforms.host_hypervisor", "tare.platforms.contract"),
+    ("tare.platforms.machine", "tare.platforms.linux.network"),
+    ("tare.run.cast", "tare.run.neighbours"),
+    ("tare.run.cell", "tare.run.duet"),
+    ("tare.run.duet", "tare.run.batch"),
+    ("tare.run.telling", "tare.run.cell"),
+    ("tare.run.turns", "tare.run.duet"),
+)
+"""Imports for types alone that close a cycle today. Remove them one by one; add none."""
+
+
+def main() -> int:
+    """Print each cycle, and each allowed import that closes none; return 1 if there is any."""
+    found = faults(imports_of_files(), ALLOWED)
+    for fault in found:
+        print(fault)
+    return 1 if found else 0
+
+
+def faults(graph: Graph, allowed: Collection[Import]) -> list[str]:
+    """Return what is wrong with a graph of imports, one line for each.
+
+    Args:
+        graph: The modules that each module imports.
+        allowed: Imports that may close a cycle.
+    """
+    left = {
+        module: {other for other in imported if (module, other) not in allowed}
+        for module, imported in graph.items()
+    }
+    found = []
+    for cycle in cycles(left):
+        found.append(f"{len(cycle)} modules import each other:")
+        found += [
+            f"  {module} imports {', '.join(sorted(left[module] & set(cycle)))}" for module in cycle
+        ]
+    for module, other in allowed:
+        if other not in graph.get(module, ()) or not cycles({**left, module: {other}}):
+            found.append(f"the import of {other} by {module} closes no cycle: remove it in ALLOWED")
+    return found
+
+
+def imports_of_files() -> Graph:
+    """Return the modules that each module of Tare imports, those for types alone included."""
+    graph = grimp.build_graph("tare", cache_dir=None)
+    return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+
+
+def cycles(graph: Graph) -> list[list[str]]:
+    """Return the groups of nodes that reach each other, by Tarjan's algorithm.
+
+    Source: R. Tarjan, "Depth-first search and linear graph algorithms", SIAM J. Comput. 1 (1972).
+    """
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        order[node] = low[node] = len(order)
+        path.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in order:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in path:
+                low[node] = min(low[node], order[other])
+        if low[node] == order[node]:
+            group = path[path.index(node) :]
+            del path[path.index(node) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for node in sorted(graph):
+        if node not in order:
+            visit(node)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
