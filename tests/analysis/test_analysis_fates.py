@@ -24,7 +24,8 @@ from tare.events import (
     RunStarted,
 )
 from tare.report import build_report
-from tare.report.machine_losses import fates_of
+from tare.report.data import ReportData
+from tare.report.machine_losses import MachineLosses
 
 BLOCKS = 8
 LOADS = {"cpu": "cpu-load", "memory": "memory-load", "network": "net-load"}
@@ -163,9 +164,10 @@ def test_the_report_draws_the_matrix_and_tells_machine_by_machine(
     run: RunData, tmp_path: Path
 ) -> None:
     comparison = compare([run])
-    part = fates_of([run], comparison)
-    assert part is not None and part.figure is not None
-    assert part.figure.title == "What each machine lost"
+    part = MachineLosses().data(ReportData([run], comparison))
+    assert part is not None
+    ((figure, _),) = part.figures
+    assert figure.title == "What each machine lost"
     page = build_report([run], comparison, tmp_path).read_text(encoding="utf-8")
     assert 'id="fates"' in page and "neighbour-2 4.50×" in page
     assert (tmp_path / "figures" / "fates.svg").is_file()

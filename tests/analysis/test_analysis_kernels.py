@@ -19,7 +19,7 @@ from tare.analysis.compare import compare
 from tare.analysis.kernels import different_kernels, kernels, tick_rates
 from tare.analysis.rundata import RunData
 from tare.events.results import MachineResult
-from tare.report.kernels import kernels_table
+from tare.report.provenance import kernels_table
 from tare.report.run_doubts import doubts_of
 from tare.report.terminal import render_comparison
 from tare.report.verdicts import lead

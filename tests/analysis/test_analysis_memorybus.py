@@ -20,7 +20,8 @@ from tare.analysis.interference import memory_bus
 from tare.analysis.rundata import RunData
 from tare.events.results import FinishedCell, Observation
 from tare.report import build_report
-from tare.report.memory_bus import bus_of
+from tare.report.data import ReportData
+from tare.report.memory_bus import MemoryBus
 
 OTHERS = {"load": "cpu-load", "count": "fill", "cpus": "any", "parameters": {}}
 SCENARIOS = {
@@ -125,25 +126,25 @@ def test_the_report_says_where_there_are_no_counters_and_shows_the_check(
 def test_the_report_shows_what_was_counted(run: RunData) -> None:
     told: dict[str, object] = {"seconds": 1.0, "llc_references": 4e6, "llc_misses": 1e6}
     counting = with_counters(run, told)
-    part = bus_of([counting], compare([counting]))
-    assert part is not None and part.section.counted is not None
-    texts = [cell.text for cell in part.section.counted.rows[0]]
+    part = MemoryBus().data(ReportData([counting], compare([counting])))
+    assert part is not None and part.counted is not None
+    texts = [cell.text for cell in part.counted.rows[0]]
     assert "64.0 MB/s" in texts and "25 %" in texts
-    assert not any("could not be read" in line for line in part.section.lead)
-    assert not any("is not counted" in line for line in part.section.lead)
+    assert not any("could not be read" in line for line in part.lead)
+    assert not any("is not counted" in line for line in part.lead)
 
 
 def test_what_the_hosts_memory_moved_stands_beside_it_or_the_reason(run: RunData) -> None:
     without = {"seconds": 1.0, "missing": "cycles: No such file or directory"}
     counting = with_counters(run, without, {"bytes": 9e9, "seconds": 3.0})
-    part = bus_of([counting], compare([counting]))
+    part = MemoryBus().data(ReportData([counting], compare([counting])))
     # A guest without counters on a host with them.
-    assert part is not None and part.section.counted is not None
-    assert "3.00 GB/s" in [cell.text for cell in part.section.counted.rows[0]]
+    assert part is not None and part.counted is not None
+    assert "3.00 GB/s" in [cell.text for cell in part.counted.rows[0]]
     lacking = with_counters(run, without, {"missing": "the host has no resctrl"})
-    part = bus_of([lacking], compare([lacking]))
-    assert part is not None and part.section.counted is None
-    (line,) = [line for line in part.section.lead if "resctrl" in line]
+    part = MemoryBus().data(ReportData([lacking], compare([lacking])))
+    assert part is not None and part.counted is None
+    (line,) = [line for line in part.lead if "resctrl" in line]
     assert line == (
         "What the host’s memory moved beside bare, bare-again and vm is not counted: "
         "the host has no resctrl."
@@ -162,9 +163,9 @@ def test_the_host_counts_for_a_guest_without_counters_and_for_its_neighbours(
     counting = with_counters(run, without, by_host=by_host)
     (one, *_) = counted([counting])
     assert (one.by_host, one.beside, one.by_host_missing) == (3e6, 4.5e6, "")
-    part = bus_of([counting], compare([counting]))
-    assert part is not None and part.section.counted is not None
-    texts = [cell.text for cell in part.section.counted.rows[0]]
+    part = MemoryBus().data(ReportData([counting], compare([counting])))
+    assert part is not None and part.counted is not None
+    texts = [cell.text for cell in part.counted.rows[0]]
     assert "3,000,000/s" in texts and "4,500,000/s" in texts
 
 
@@ -177,9 +178,9 @@ def test_neighbours_of_which_one_was_not_counted_have_no_sum(run: RunData) -> No
     counting = with_counters(run, {"seconds": 1.0}, by_host=by_host)
     (one, *_) = counted([counting])
     assert (one.by_host, one.beside) == (3e6, None)
-    part = bus_of([counting], compare([counting]))
+    part = MemoryBus().data(ReportData([counting], compare([counting])))
     assert part is not None
     assert (
         "For machines of bare, bare-again and vm the host’s processor counted nothing: "
         "its vCPUs are no threads."
-    ) in part.section.lead
+    ) in part.lead

@@ -21,7 +21,8 @@ from tare.analysis.rundata import RunData
 from tare.analysis.sessions import independent_rounds
 from tare.analysis.statistics.logratio import mean_interval
 from tare.cli.ending import decide_on
-from tare.report.over_sessions import sessions_section
+from tare.report.data import ReportData
+from tare.report.over_sessions import BySession
 from tare.study.hosts_file import KnownHosts
 from tare.study.load import parse_study
 
@@ -171,20 +172,20 @@ def test_what_was_not_measured_as_planned_is_told() -> None:
 
 def test_the_report_has_a_row_for_each_session_as_it_was_measured() -> None:
     run = swapped(2, 3, lambda *_: 0.0, order=lambda s: [s[0], s[1], s[3], s[2]])
-    section = sessions_section([run], compare_runs([run]))
+    section = BySession().data(ReportData([run], compare_runs([run])))
     assert section is not None
-    rows = [[cell.text for cell in row] for row in section.course.rows]
+    between, measured = section.tables
+    assert (between.name, measured.name) == ("over-sessions", "sessions")
+    rows = [[cell.text for cell in row] for row in measured.shown().rows]
     assert [row[:5] for row in rows] == [
         ["1", "1", "a", "1 to 3", "1"],
         ["2", "1", "b", "1 to 3", "2"],
         ["4", "2", "a", "4 to 6", "3"],
         ["3", "2", "b", "4 to 6", "3"],
     ]
-    assert section.between is not None
-    ((*_, interval, rounds, _),) = [[cell.text for cell in row] for row in section.between.rows]
+    ((*_, interval, rounds, _),) = [[cell.text for cell in row] for row in between.shown().rows]
     # Two rounds that happen to be alike would have a narrow one.
     assert (interval, rounds) == ("–", "2")
-    assert {table.name for table in section.tables} == {"sessions", "over-sessions"}
 
 
 def test_whether_to_go_on_is_asked_of_rounds_and_not_of_blocks() -> None:

@@ -21,7 +21,7 @@ from tare.cli.main import main
 from tare.references.pairing import PairedTable, Row, SideBySide, set_beside
 from tare.references.published import load_reference
 from tare.report import build_report
-from tare.report.published import published_table, tidy_table
+from tare.report.published import published_table, published_values
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ def test_a_table_looks_as_its_source_does(side: SideBySide) -> None:
 
 
 def test_all_values_are_in_the_csv_file_and_no_lost_one(side: SideBySide) -> None:
-    rows = list(csv.DictReader(io.StringIO(tidy_table(side).csv())))
+    rows = list(csv.DictReader(io.StringIO(published_values(side).csv())))
     published = [r for r in rows if r["source"] == "published" and r["value"]]
     assert len(published) == 138
     assert {(r["table"], r["arm"]) for r in rows if not r["value"]} == {

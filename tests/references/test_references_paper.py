@@ -219,7 +219,7 @@ def test_what_recurs_is_drawn_of_the_longest_view(tmp_path: Path) -> None:
     assert "oci" in others and "qemu-pv" in others and not others.startswith("bare,")
     # What is drawn there shows two more figures of the source, which lead to it.
     side = set_beside(comparison, reference)
-    items = {item.name: item for item in paper_items(side, drafts, {})}
+    items = {item.name: item for item in paper_items(side, drafts)}
     above = items["Figure 10"].above
     assert above is not None and above.id == items["Figure 9"].id
     # The bare machine's own figures are of it alone, and not of whatever came first.

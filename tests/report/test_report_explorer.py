@@ -16,10 +16,10 @@ from tare.analysis.interference import Hurt
 from tare.analysis.model import Comparison, Key
 from tare.report import explorer
 from tare.report.anchors import anchor_of
-from tare.report.explorer import explorer_data, pair_effects
+from tare.report.data import ReportData
+from tare.report.explorer import explorer_data
 from tare.report.figures.frame import SMALL_LETTER, name_within
 from tare.report.interference import neighbours_answer
-from tare.report.results import effects_table
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 
 
 def data_of(comparison: Comparison, out: Path = Path("elsewhere")) -> dict[str, Any]:
-    effects = effects_table(comparison, "effects", comparison.effects)
-    text = explorer_data(comparison, effects, pair_effects(comparison), {}, out)
+    text = explorer_data(ReportData(comparison.runs, comparison, out))
     assert "<" not in text
     found: dict[str, Any] = json.loads(text)
     return found

@@ -24,10 +24,11 @@ from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
 from tare.report.balancer_courses import _rates, course_figures
 from tare.report.balancer_findings import findings
+from tare.report.data import ReportData
 from tare.report.figures.over_size import NOTHING, Mark, _ticks, over_size_figure
 from tare.report.figures.over_time import Line, _stretches, over_time_figure
 from tare.report.figures.time_spent import time_figures
-from tare.report.load_balancer import _bars, families, load_balancer_of
+from tare.report.load_balancer import LoadBalancer, _bars, families
 from tare.report.palette import looks
 
 ARMS = ("bare", "kvm", "tcg")
@@ -140,13 +141,13 @@ def test_latency_beyond_what_an_arm_carries_is_no_loss_but_overload(tmp_path: Pa
 
 def test_the_hosts_interrupts_and_haproxys_own_words_stand_beside_its_time(tmp_path: Path) -> None:
     run = load_run(write_proxied_run(tmp_path))
-    section = load_balancer_of([run], compare([run]), looks(list(ARMS), "bare"))
+    section = LoadBalancer().data(ReportData([run], compare([run])))
     assert section is not None
     told = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}
     soft, hard = told["kvm"].softirq_s, told["kvm"].hardirq_s
     assert soft is not None and hard is not None
     assert soft == pytest.approx(10 * hard)
-    words = section.section.findings[1]
+    words = section.findings[1]
     assert f"software interrupts took {format_quantity(soft, 's')} a request" in words
     assert f"hardware interrupts {format_quantity(hard, 's')}." in words
     assert "HAProxy says of itself that it waited for 3 % of the time (2 threads)." in words
@@ -210,7 +211,7 @@ def test_cells_that_differ_by_more_than_the_size_are_never_averaged(tmp_path: Pa
     assert sum(each.blocks for each in told if (each.arm, each.size) == ("kvm", 0)) == BLOCKS
     assert all(each.loss == pytest.approx(0.5) for each in told if each.arm == "kvm")
     assert all(f"{names[n]} in proxied: " in findings(told)[3 * n] for n in (0, 1))
-    section = load_balancer_of([both], compare([both]), looks(list(ARMS), "bare"))
+    section = LoadBalancer().data(ReportData([both], compare([both])))
     assert section is not None
     titles = [figure.title for figure, _ in section.figures]
     assert sum("keep-alive" in title for title in titles) == len(titles) / 2
@@ -321,7 +322,7 @@ def test_the_page_has_the_figures_the_findings_and_both_tables(tmp_path: Path) -
 
 def test_figures_are_left_out_that_have_nothing_to_show(tmp_path: Path) -> None:
     run = load_run(write_proxied_run(tmp_path, ARMS))
-    section = load_balancer_of([run], compare([run]), looks(list(ARMS), "bare"))
+    section = LoadBalancer().data(ReportData([run], compare([run])))
     assert section is not None
     names = [figure.name for figure, _ in section.figures]
     assert names == ["load-balancer-rate", "load-balancer-band", "load-balancer-time"]

@@ -20,12 +20,13 @@ from tare.analysis.job_phases import Limit, PhaseUse, limit_of, use_of
 from tare.analysis.model import Effect, Key
 from tare.analysis.monitoring import Monitor, Phase, Track
 from tare.report import mapreduce
+from tare.report.data import ReportData
 from tare.report.figures.monitoring import LEFT, WIDE, monitoring_figure
 from tare.report.figures.phases import PhaseBar, phases_figure
 from tare.report.mapreduce import (
+    MapReduce,
     cross_checks,
     finding,
-    mapreduce_of,
     phase_figures,
     uses_table,
 )
@@ -191,9 +192,9 @@ def test_the_disk_without_hadoop_stands_beside_testdfsio() -> None:
 
 def lead_of(folder: Path, caches: Caches | None = None) -> str:
     run = load_run(write_jobs_run(folder / "run", caches))
-    found = mapreduce_of([run], compare([run]))
+    found = MapReduce().data(ReportData([run], compare([run])))
     assert found is not None
-    return found.section.lead
+    return found.lead
 
 
 def test_caches_that_were_dropped_are_told_and_so_are_few_blocks(tmp_path: Path) -> None:

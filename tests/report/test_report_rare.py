@@ -11,7 +11,7 @@ from report.report_jobs import write_jobs_run
 from report.report_synthetic import write_run
 from tare.analysis import course, job_phases, monitoring, proxied_cells
 from tare.events import host_schedule, hypervisor
-from tare.report import rare
+from tare.report import data
 
 RARE = (
     *("spikes", "interference", "machine_losses", "memory_bus", "load_balancer"),
@@ -42,12 +42,12 @@ def loaded(run: Path) -> list[str]:
 
 
 def test_a_part_is_asked_for_by_the_names_that_it_reads() -> None:
-    assert rare.TRACE == host_schedule.FACTS
-    assert rare.PROXY == proxied_cells.FACT
-    assert rare.JOB == job_phases.JOB
-    assert rare.HYPERVISOR == hypervisor.FACT
-    assert rare.RESPONSES == course.SERIES
-    assert rare.COUNTERS == monitoring.SERIES
+    assert data.HOST_TRACE == host_schedule.FACTS
+    assert data.PROXY == proxied_cells.FACT
+    assert data.JOB == job_phases.JOB
+    assert data.HYPERVISOR == hypervisor.FACT
+    assert data.RESPONSES == course.SERIES
+    assert data.COUNTERS == monitoring.SERIES
 
 
 def test_a_report_loads_no_part_that_its_run_does_not_have(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from report.report_synthetic import comparison_of, hostile, write_run
 from tare.analysis.model import Comparison
 from tare.report.arrange import arranged
-from tare.report.results import effects_table, lost_cells_table, summaries_table
+from tare.report.lost import lost_cells_table
+from tare.report.results import effects_table, summaries_table
 from tare.report.tables import Column, Table, latex_text
 
 

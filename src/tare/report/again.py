@@ -10,11 +10,13 @@ import yaml
 
 from tare.analysis.model import RunData
 from tare.analysis.run_differences import settings_sha256
+from tare.report.data import ReportData
+from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
 
 
 @dataclass(frozen=True)
-class Again:
+class Repetition:
     """What someone needs to repeat one run."""
 
     facts: tuple[tuple[str, str], ...]
@@ -22,7 +24,24 @@ class Again:
     study: str
 
 
-def again(run: RunData) -> Again:
+@dataclass(frozen=True)
+class AgainData(SectionData):
+    """How to repeat each run."""
+
+    runs: tuple[Repetition, ...]
+
+
+class Again(Section):
+    """How to repeat the runs; below it, the page lists the files next to it."""
+
+    name, title, template = "again", "Do it again", "again.html.j2"
+
+    def data(self, report: ReportData) -> AgainData:
+        """Return each run's study, seed, versions and commands."""
+        return AgainData(tuple(map(repetition_of, report.runs)))
+
+
+def repetition_of(run: RunData) -> Repetition:
     """Return the facts, commands and study of ``run``."""
     copy = run.folder / "study.yaml"
     study = shlex.quote(str(copy) if copy.is_file() else run.study_path)
@@ -42,7 +61,7 @@ def again(run: RunData) -> Again:
         f"tare compare {folder}",
         f"tare export {folder} --format csv",
     )
-    return Again(
+    return Repetition(
         facts=tuple((legible(key), legible(value)) for key, value in facts),
         commands=tuple(legible(command) for command in commands),
         study=legible(_yaml(run.study)),

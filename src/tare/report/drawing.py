@@ -31,14 +31,6 @@ class Drawn:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Noted:
-    """A drawn figure with what is said below it."""
-
-    drawn: Drawn
-    note: str = ""
-
-
 def require_converter(formats: Sequence[str]) -> None:
     """Check that figures can be drawn as all ``formats``.
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.analysis.model import Comparison, Effect, Key, RunData
 from tare.analysis.rundata import SUBJECT
 from tare.report.anchors import anchor_of
+from tare.report.data import ReportData
 from tare.report.results import PAIRED, effects_table
+from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
 from tare.report.tables import Table
 from tare.report.words import Part, cost, cost_interval, short
@@ -38,24 +41,33 @@ SHOWN = ("what", "metric", "estimate", "low", "verdict", "not_excluded", "adjust
 """What of each effect is shown, as the tables show it."""
 
 
-def explorer_data(
-    comparison: Comparison,
-    effects: Table[Effect],
-    pairs: Table[Effect] | None,
-    sections: Mapping[Part, str],
-    out: Path,
-    watched: Sequence[Monitor] = (),
-) -> str:
-    """Return what the script chooses from, as JSON that may stand inside a page.
+@dataclass(frozen=True)
+class ExplorerData(SectionData):
+    """What the script chooses from, as JSON."""
 
-    Args:
-        comparison: The comparison.
-        effects: The table of all its effects.
-        pairs: The table of all pairs, either way round; None without any.
-        sections: The id of each workload's section.
-        out: Where the page will be; files of the run are linked where they lie beside it.
-        watched: The cells whose counters were sampled.
+    json: str
+
+
+class Explorer(Section):
+    """Choose arms, scenarios and workloads, and look at the blocks and cells of one effect.
+
+    The page puts the JSON after all sections, so that they are shown before it is read.
     """
+
+    name, title, template = "explore", "Look closer", "explorer.html.j2"
+
+    def data(self, report: ReportData) -> ExplorerData | None:
+        """Return all effects as JSON; None without any."""
+        return ExplorerData(explorer_data(report)) if report.effects.rows else None
+
+
+def explorer_data(report: ReportData) -> str:
+    """Return what the script chooses from, as JSON that may be inside a page.
+
+    Files of a run are linked if they are next to the page.
+    """
+    comparison, effects = report.comparison, report.effects
+    pairs = pair_effects(comparison)
     keys = list(dict.fromkeys(effect.key for effect in effects.rows))
     place = {key: number for number, key in enumerate(keys)}
     blocks = _blocks(comparison)
@@ -71,15 +83,15 @@ def explorer_data(
         "own": sorted(set(comparison.own_baselines.values())),
         "arms": list(comparison.pairs.arms if comparison.pairs else comparison.arms),
         "emulated": emulated,
-        "keys": [_key(key, sections) for key in keys],
+        "keys": [_key(key, report.stems) for key in keys],
         "rows": rows,
         "flags": _flags(effects.rows),
         "blocks": blocks,
         "values": _values(comparison, place, blocks),
         "cells": cells_of_runs(comparison.runs, place),
-        "machines": machines_of_runs(comparison.runs, out),
+        "machines": machines_of_runs(comparison.runs, report.out),
         "ends": ends_of_runs(comparison.runs),
-        "counters": counters_of(watched, comparison.runs),
+        "counters": counters_of(report.monitors, comparison.runs),
         "differences": _differences(comparison),
         "runs": [run.run for run in comparison.runs],
     }
@@ -95,8 +107,8 @@ def pair_effects(comparison: Comparison) -> Table[Effect] | None:
     return effects_table(comparison, "pairs", pairs.effects)
 
 
-def _key(key: Key, sections: Mapping[Part, str]) -> list[Any]:
-    return [legible(key.scenario), legible(key.workload), sections.get(Part.of(key), "")]
+def _key(key: Key, stems: Mapping[Part, str]) -> list[Any]:
+    return [legible(key.scenario), legible(key.workload), stems.get(Part.of(key), "")]
 
 
 def _row(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tare.analysis.formatting import format_duration, format_quantity
 from tare.analysis.hypervisors import Counted, counted_by_hypervisors
-from tare.analysis.rundata import RunData
+from tare.report.data import ReportData
+from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, marked
 
@@ -22,29 +23,25 @@ LEAD = (
 
 
 @dataclass(frozen=True)
-class HypervisorSection:
-    """What the page shows of it."""
+class HypervisorsData(SectionData):
+    """What the page shows of the hypervisors' own figures."""
 
     lead: str
-    table: Shown
+    counted: Shown
 
 
-@dataclass(frozen=True)
-class Hypervisors:
-    """The section, and its table."""
+class Hypervisors(Section):
+    """What the platforms' own hypervisors counted of the machines."""
 
-    table: Table[Counted]
+    name, title, template = "hypervisor", "What the hypervisor counted", "hypervisors.html.j2"
 
-    @property
-    def section(self) -> HypervisorSection:
-        """What the page shows."""
-        return HypervisorSection(LEAD, self.table.shown())
-
-
-def hypervisors_of(runs: Sequence[RunData]) -> Hypervisors | None:
-    """Return the section; None where no hypervisor told any figure."""
-    found = counted_by_hypervisors(runs)
-    return Hypervisors(hypervisors_table(found)) if found else None
+    def data(self, report: ReportData) -> HypervisorsData | None:
+        """Return all figures; None if no hypervisor reported any."""
+        found = counted_by_hypervisors(report.runs)
+        if not found:
+            return None
+        table = hypervisors_table(found)
+        return HypervisorsData(LEAD, table.shown(), tables=(table,))
 
 
 def hypervisors_table(found: Sequence[Counted]) -> Table[Counted]:

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.interference import Hurt, interference
-from tare.analysis.model import Comparison
-from tare.analysis.rundata import RunData
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
-from tare.report.figures.frame import Figure
+from tare.report.data import ReportData
 from tare.report.figures.heat import MOST_ROWS, heat_figure, heat_rows
 from tare.report.intervals import interval_columns
-from tare.report.leads import Leads
+from tare.report.sections import Answer, Section, SectionData
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import counted, joined, marked, metric_name, probability, ratio
 
-FIGURE = "interference"
 NOTE = (
     "Each arm’s own value beside neighbours, against its own without, in the same block: above "
     "1× is worse, and what the platform itself costs is not in it. Small: the confidence interval "
@@ -28,43 +25,31 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class InterferenceSection:
+class InterferenceData(SectionData):
     """What the page shows of neighbours: the worst in a sentence, and all slowdowns."""
 
     lead: str
-    answer: str
     slowdowns: Shown
 
 
-@dataclass(frozen=True)
-class Interference:
-    """Everything of the section before its figure is drawn."""
+class Interference(Section):
+    """What neighbours do to the machine that is measured."""
 
-    section: InterferenceSection
-    figure: Figure
-    table: Table[Hurt]
-    note = NOTE
+    name, title, template = "interference", "What neighbours do", "interference.html.j2"
 
-
-def interference_of(
-    runs: Sequence[RunData], comparison: Comparison, leads: Leads | None = None
-) -> Interference | None:
-    """Return the section; None where no scenario has neighbours, or none is without.
-
-    Args:
-        runs: The runs.
-        comparison: Their comparison.
-        leads: What the matrix's fields lead to.
-    """
-    hurts = interference(runs, comparison.arms, comparison.confidence)
-    if not hurts:
-        return None
-    table = slowdowns_table(hurts)
-    return Interference(
-        InterferenceSection(_lead(hurts), neighbours_answer(hurts), table.shown()),
-        heat_figure(hurts, name=FIGURE, leads=leads),
-        table,
-    )
+    def data(self, report: ReportData) -> InterferenceData | None:
+        """Return all slowdowns; None if every scenario has neighbours, or none has."""
+        hurts = interference(report.runs, report.comparison.arms, report.comparison.confidence)
+        if not hurts:
+            return None
+        table = slowdowns_table(hurts)
+        return InterferenceData(
+            _lead(hurts),
+            table.shown(),
+            figures=((heat_figure(hurts, name=self.name, leads=report.leads), NOTE),),
+            tables=(table,),
+            answer=Answer(neighbours_answer(hurts), "All slowdowns"),
+        )
 
 
 def _lead(hurts: Sequence[Hurt]) -> str:

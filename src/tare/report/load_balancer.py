@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity, format_size
-from tare.analysis.load_balancer import INSIDE, Spent, Through, through
-from tare.analysis.model import Comparison, Key
+from tare.analysis.load_balancer import INSIDE, Through
+from tare.analysis.model import Key
 from tare.analysis.proxied_cells import HOST, LEAST
-from tare.analysis.rundata import SUBJECT, RunData
+from tare.analysis.rundata import SUBJECT
 from tare.report.balancer_courses import course_figures
 from tare.report.balancer_findings import findings
 from tare.report.balancer_tables import costs_table, rates_table, spent_table
-from tare.report.figures.frame import Figure
+from tare.report.data import ReportData
+from tare.report.figures.frame import Captioned
 from tare.report.figures.over_size import Mark, over_size_figure
 from tare.report.figures.time_spent import Bar, Part, time_figures
 from tare.report.leads import Leads
 from tare.report.palette import Look
-from tare.report.tables import Shown, Table
+from tare.report.sections import Section, SectionData
+from tare.report.tables import Shown
 from tare.report.words import marked, percent
 
 RATE_NOTE = (
@@ -35,7 +37,7 @@ TIME_NOTE = (
 
 
 @dataclass(frozen=True)
-class LoadBalancerSection:
+class LoadBalancerData(SectionData):
     """What the page shows of a load balancer."""
 
     findings: tuple[str, ...]
@@ -44,48 +46,34 @@ class LoadBalancerSection:
     spent: Shown
 
 
-@dataclass(frozen=True)
-class LoadBalancer:
-    """Everything of the section before its figures are drawn."""
+class LoadBalancer(Section):
+    """What a load balancer lets through by size, what is lost, and to whom."""
 
-    section: LoadBalancerSection
-    figures: tuple[tuple[Figure, str], ...]
-    tables: tuple[Table[Through], Table[Through], Table[tuple[Through, Spent]]]
+    name, title = "load-balancer", "What goes through the load balancer"
+    template = "load_balancer.html.j2"
 
-
-def load_balancer_of(
-    runs: Sequence[RunData],
-    comparison: Comparison,
-    looks: Mapping[str, Look],
-    leads: Leads | None = None,
-) -> LoadBalancer | None:
-    """Return the section; None where nothing went through a proxy.
-
-    Args:
-        runs: The runs.
-        comparison: Their comparison.
-        looks: How arms are drawn.
-        leads: What marks lead to.
-    """
-    found = through(runs, comparison.arms, comparison.baseline, comparison.confidence)
-    if not found:
-        return None
-    rates, costs, spent = rates_table(found), costs_table(found), spent_table(found)
-    same = rates.unvaried("scenario", "workload")
-    section = LoadBalancerSection(
-        findings(found), *(table.shown(hide=same) for table in (rates, costs, spent))
-    )
-    figures = (
-        *_figures(found, looks, comparison.baseline, leads),
-        *course_figures(runs, comparison.arms, looks, leads),
-    )
-    return LoadBalancer(section, figures, (rates, costs, spent))
+    def data(self, report: ReportData) -> LoadBalancerData | None:
+        """Return what each arm let through; None if nothing went through a proxy."""
+        found, comparison = report.proxied, report.comparison
+        if not found:
+            return None
+        tables = rates_table(found), costs_table(found), spent_table(found)
+        same = tables[0].unvaried("scenario", "workload")
+        return LoadBalancerData(
+            findings(found),
+            *(table.shown(hide=same) for table in tables),
+            figures=(
+                *_figures(found, report.looks, comparison.baseline, report.leads),
+                *course_figures(report.runs, comparison.arms, report.looks, report.leads),
+            ),
+            tables=tables,
+        )
 
 
 def _figures(
     found: Sequence[Through], looks: Mapping[str, Look], baseline: str, leads: Leads | None
-) -> tuple[tuple[Figure, str], ...]:
-    figures: list[tuple[Figure, str]] = []
+) -> tuple[Captioned, ...]:
+    figures: list[Captioned] = []
     kinds = list(dict.fromkeys((each.workload, each.scenario) for each in found))
     for number, (workload, scenario) in enumerate(kinds):
         own = [each for each in found if (each.workload, each.scenario) == (workload, scenario)]

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from tare.analysis.comparison import Comparison
 from tare.analysis.fates import Fate, fates, matrix
-from tare.analysis.rundata import RunData
-from tare.report.drawing import Drawn, Noted
-from tare.report.figures.frame import Figure
+from tare.report.data import ReportData
+from tare.report.figures.frame import Captioned
 from tare.report.figures.heat import heat_figure
 from tare.report.intervals import interval_columns
-from tare.report.leads import Leads
-from tare.report.tables import Column, Shown, Table
+from tare.report.sections import Section, SectionData
+from tare.report.tables import Column, Table
 from tare.report.words import marked, probability, ratio
 
-FIGURE = "fates"
 NOTE = (
     "Rows: what a machine did; columns: what disturbed it. Each machine’s rate beside the others "
     "against the rate of the same load undisturbed, on the same arm in the same block: above 1× "
@@ -25,47 +21,25 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class FatesSection:
-    """What the page shows: the matrix, if it was drawn, and every machine’s loss."""
+class MachineLosses(Section):
+    """What every machine of a scenario lost to the others, its subject and its neighbours alike."""
 
-    table: Shown
-    figure: Noted | None = None
+    name, title = "fates", "What each machine lost"
 
-
-@dataclass(frozen=True)
-class Fates:
-    """Everything of the section before its figure is drawn."""
-
-    table: Table[Fate]
-    figure: Figure | None
-
-    def section(self, drawn: Mapping[str, Drawn]) -> FatesSection:
-        """Return what the page shows, with the matrix as ``drawn``."""
-        figure = Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None
-        return FatesSection(self.table.shown(), figure)
+    def data(self, report: ReportData) -> SectionData | None:
+        """Return all losses; None if no load was measured both next to others and undisturbed."""
+        found = fates(report.runs, report.comparison.arms, report.comparison.confidence)
+        if not found:
+            return None
+        square = matrix(found)
+        figures: tuple[Captioned, ...] = ()
+        if square:
+            figure = heat_figure(square, name=self.name, title=self.title, leads=report.leads)
+            figures = ((figure, NOTE),)
+        return SectionData(figures=figures, tables=(losses_table(found),))
 
 
-def fates_of(
-    runs: Sequence[RunData], comparison: Comparison, leads: Leads | None = None
-) -> Fates | None:
-    """Return the section; None where no load was measured both beside others and undisturbed.
-
-    Args:
-        runs: The runs.
-        comparison: Their comparison.
-        leads: What the matrix's fields lead to.
-    """
-    found = fates(runs, comparison.arms, comparison.confidence)
-    if not found:
-        return None
-    square = matrix(found)
-    title = "What each machine lost"
-    figure = heat_figure(square, name=FIGURE, title=title, leads=leads) if square else None
-    return Fates(fates_table(found), figure)
-
-
-def fates_table(found: Sequence[Fate]) -> Table[Fate]:
+def losses_table(found: Sequence[Fate]) -> Table[Fate]:
     """Return what machines of every load lost beside every mixture of others."""
     columns: tuple[Column[Fate], ...] = (
         Column("arm", lambda f: f.hurt.arm, "Arm", lambda f: marked(f.hurt.arm, f.hurt.emulated)),

@@ -11,11 +11,13 @@ from statistics import fmean, median
 from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.job_phases import JobCell, Limit, PhaseUse, job_cells, phase_uses
 from tare.analysis.model import ArmSummary, Comparison, Effect
-from tare.analysis.rundata import SUBJECT, RunData
+from tare.analysis.rundata import SUBJECT
 from tare.references.scenarios import mapping
+from tare.report.data import ReportData
 from tare.report.figures.frame import Figure
 from tare.report.figures.phases import PhaseBar, phases_figure
 from tare.report.leads import Leads
+from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, Names, Part, counted, joined, marked, ratio
 
@@ -34,43 +36,32 @@ MOST_NAMED = 6
 
 
 @dataclass(frozen=True)
-class MapReduceSection:
+class MapReduceData(SectionData):
     """What the page shows of jobs: what limits which arm, phase by phase, and all means."""
 
     lead: str
     uses: Shown | None
 
 
-@dataclass(frozen=True)
-class MapReduce:
-    """Everything of the section before its figures are drawn."""
+class MapReduce(Section):
+    """Jobs of Hadoop: their phases, what limited them, and what they wrote."""
 
-    section: MapReduceSection
-    figures: tuple[Figure, ...]
-    table: Table[PhaseUse]
-    note = NOTE
+    name, title, template = "jobs", "Jobs of Hadoop, phase by phase", "mapreduce.html.j2"
 
-
-def mapreduce_of(
-    runs: Sequence[RunData], comparison: Comparison, leads: Leads | None = None
-) -> MapReduce | None:
-    """Return the section; None where no cell was a job on a cluster.
-
-    Args:
-        runs: The runs.
-        comparison: Their comparison.
-        leads: What bars lead to.
-    """
-    cells = job_cells(runs)
-    if not cells:
-        return None
-    uses = phase_uses(runs)
-    table = uses_table(uses, cells)
-    return MapReduce(
-        MapReduceSection(_lead(uses, cells, comparison), table.shown() if uses else None),
-        phase_figures(comparison, leads),
-        table,
-    )
+    def data(self, report: ReportData) -> MapReduceData | None:
+        """Return the jobs' phases; None if no cell was a job on a cluster."""
+        cells = job_cells(report.runs)
+        if not cells:
+            return None
+        uses = phase_uses(report.runs)
+        table = uses_table(uses, cells)
+        figures = phase_figures(report.comparison, report.leads)
+        return MapReduceData(
+            _lead(uses, cells, report.comparison),
+            table.shown() if uses else None,
+            figures=tuple((figure, NOTE) for figure in figures),
+            tables=(table,),
+        )
 
 
 def phase_figures(comparison: Comparison, leads: Leads | None = None) -> tuple[Figure, ...]:

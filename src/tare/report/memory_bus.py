@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.comparison import Comparison
 from tare.analysis.formatting import format_quantity
 from tare.analysis.hardware import Counted, counted
 from tare.analysis.interference import Hurt, memory_bus
-from tare.analysis.rundata import RunData
+from tare.report.data import ReportData
 from tare.report.interference import slowdowns_table
+from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, joined, marked, metric_name, percent, ratio
@@ -20,49 +20,41 @@ CHECK = (
     "Neighbours that copy memory against such that calculate, at the same places: both keep their "
     "CPUs busy, only the former need caches and memory bus."
 )
+SLOWDOWNS = (
+    "How many times worse each metric is beside neighbours that copy memory than beside such that "
+    "calculate"
+)
 
 
 @dataclass(frozen=True)
-class BusSection:
-    """What the page shows: sentences, what was counted, and the check beside it."""
+class MemoryBusData(SectionData):
+    """What the page shows: sentences, what was counted, and what neighbours that copy cost."""
 
     lead: tuple[str, ...]
     counted: Shown | None
     slowdowns: Shown | None
 
 
-@dataclass(frozen=True)
-class Bus:
-    """Everything of the section."""
+class MemoryBus(Section):
+    """What processors counted of caches and memory, and what neighbours that copy memory cost."""
 
-    section: BusSection
-    tables: tuple[Table[Counted] | Table[Hurt], ...]
+    name, title, template = "bus", "What caches and memory bus took", "memory_bus.html.j2"
 
-
-def bus_of(runs: Sequence[RunData], comparison: Comparison) -> Bus | None:
-    """Return the section; None where nothing was counted, nor scenarios are as it needs them."""
-    told = counted(runs)
-    hurts = memory_bus(runs, comparison.arms, comparison.confidence)
-    if not told and not hurts:
-        return None
-    own = counted_table(told) if any(_any(each) for each in told) else None
-    beside = None
-    if hurts:
-        beside = slowdowns_table(
-            hurts,
-            "memory-bus",
-            "How many times worse each metric is beside "
-            "neighbours that copy memory than beside such that calculate",
-        )
-    lead = [*_counters(told), *([f"{CHECK} {_worst(hurts)}"] if hurts else [])]
-    return Bus(
-        BusSection(
+    def data(self, report: ReportData) -> MemoryBusData | None:
+        """Return the counters; None without any, and without scenarios that can be compared."""
+        rows = counted(report.runs)
+        hurts = memory_bus(report.runs, report.comparison.arms, report.comparison.confidence)
+        if not rows and not hurts:
+            return None
+        counters = counted_table(rows) if any(_any(each) for each in rows) else None
+        slowdowns = slowdowns_table(hurts, "memory-bus", SLOWDOWNS) if hurts else None
+        lead = [*_not_counted(rows), *([f"{CHECK} {_worst(hurts)}"] if hurts else [])]
+        return MemoryBusData(
             tuple(map(legible, lead)),
-            own.shown() if own else None,
-            beside.shown(hide=["neighbours"]) if beside else None,
-        ),
-        tuple(table for table in (own, beside) if table is not None),
-    )
+            counters.shown() if counters else None,
+            slowdowns.shown(hide=["neighbours"]) if slowdowns else None,
+            tables=tuple(table for table in (counters, slowdowns) if table is not None),
+        )
 
 
 def _any(one: Counted) -> bool:
@@ -70,16 +62,16 @@ def _any(one: Counted) -> bool:
     return any(value is not None for value in found)
 
 
-def _counters(told: Sequence[Counted]) -> list[str]:
-    """Say what was not counted, and why."""
-    if not told:
+def _not_counted(rows: Sequence[Counted]) -> list[str]:
+    """Return what was not counted, and why."""
+    if not rows:
         return [
             "The processor’s counters were not asked for (`counters: true` of tick and "
             "memory-bandwidth), so accesses to memory are not counted here."
         ]
-    inside = _lacking((one.missing, one.arm) for one in told)
-    outside = _lacking((one.host_missing, one.arm) for one in told)
-    by_host = _lacking((one.by_host_missing, one.arm) for one in told)
+    inside = _lacking((one.missing, one.arm) for one in rows)
+    outside = _lacking((one.host_missing, one.arm) for one in rows)
+    by_host = _lacking((one.by_host_missing, one.arm) for one in rows)
     return [
         *(
             f"In {joined(arms)} the processor’s counters could not be read ({why}), so accesses to "
@@ -97,10 +89,10 @@ def _counters(told: Sequence[Counted]) -> list[str]:
     ]
 
 
-def _lacking(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _lacking(reasons: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the arms of each reason, every one once; no reason is none."""
     found: dict[str, dict[str, None]] = {}
-    for why, arm in told:
+    for why, arm in reasons:
         if why:
             found.setdefault(why, {})[arm] = None
     return {why: list(arms) for why, arms in found.items()}
@@ -118,7 +110,7 @@ def _worst(hurts: Sequence[Hurt]) -> str:
     )
 
 
-def counted_table(told: Sequence[Counted]) -> Table[Counted]:
+def counted_table(rows: Sequence[Counted]) -> Table[Counted]:
     """Return what the processors counted, arm by arm."""
 
     def quantity(value: float | None, unit: str) -> str:
@@ -190,4 +182,4 @@ def counted_table(told: Sequence[Counted]) -> Table[Counted]:
         "vCPUs or processes, and what the host’s memory moved meanwhile for all that ran there, "
         "per second"
     )
-    return Table("counters", caption, columns, tuple(told), tone=tone)
+    return Table("counters", caption, columns, tuple(rows), tone=tone)

@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
 from tare.analysis.duets import by_turns, is_duet
-from tare.analysis.model import Comparison
+from tare.analysis.formatting import format_quantity
+from tare.analysis.model import Calibration, Comparison, RunData
 from tare.analysis.statistics.serial import LEAST_BLOCKS
+from tare.report.data import ReportData
+from tare.report.results import effects_table
+from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
-from tare.report.words import probability
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import NONE, joined, probability
 
 SHOWN_BY = 20
 """With so many blocks a correlation of 0.8 is nearly always seen (docs/statistics.md)."""
+
+
+@dataclass(frozen=True)
+class MethodData(SectionData):
+    """What the page shows of how results were compared."""
+
+    lines: tuple[str, ...]
+    calibration: Shown | None
+    aa: Shown | None
+    aa_words: str
+
+
+class Method(Section):
+    """How the results were compared, and what the instrument and the A/A pair showed."""
+
+    name, title, template = "method", "How to read this", "method.html.j2"
+
+    def data(self, report: ReportData) -> MethodData:
+        """Return the method, the calibration and the effects of the A/A pair."""
+        comparison, calibration = report.comparison, calibration_table(report.runs)
+        pair = effects_table(comparison, "aa", comparison.aa) if comparison.aa else None
+        return MethodData(
+            method_of(comparison),
+            calibration.shown() if calibration.rows else None,
+            pair.shown(hide=["noise_floor"]) if pair else None,
+            _aa_words(comparison),
+            tables=(pair,) if pair else (),
+        )
 
 
 def method_of(comparison: Comparison) -> tuple[str, ...]:
@@ -144,3 +180,49 @@ def _about_baseline(comparison: Comparison) -> list[str]:
             "flipped with the block’s signs."
         )
     return lines
+
+
+def _aa_words(comparison: Comparison) -> str:
+    """Return which arms are the same: of each host a pair."""
+    pairs = dict.fromkeys((effect.baseline, effect.arm) for effect in comparison.aa)
+    return legible("; ".join(map(joined, pairs)))
+
+
+@dataclass(frozen=True)
+class CalibratedAt:
+    """One figure of the agent's beside another's, and where: run and host."""
+
+    place: str
+    figure: Calibration
+
+
+def calibration_table(runs: Iterable[RunData]) -> Table[CalibratedAt]:
+    """Return what the agent and others told of each host before the first block."""
+    rows = tuple(
+        CalibratedAt(f"{run.run} on {each.host}" if each.host else run.run, figure)
+        for run in runs
+        for each in run.calibrated
+        for figure in each.found
+    )
+    columns: tuple[Column[CalibratedAt], ...] = (
+        Column("place", lambda c: c.place, "Run"),
+        Column("what", lambda c: c.figure.what, "Measured"),
+        Column("unit", lambda c: c.figure.unit),
+        Column("own", lambda c: c.figure.own, "Tare told", _figure("own"), numeric=True),
+        Column(
+            "reference", lambda c: c.figure.reference, "Another", _figure("reference"), numeric=True
+        ),
+        Column("by", lambda c: c.figure.by, "Who"),
+        Column("level", lambda c: c.figure.level, "State"),
+        Column("found", lambda c: c.figure.found, "Found"),
+    )
+    caption = "The instrument before the first block, beside what others tell"
+    return Table("calibration", caption, columns, rows, tone=lambda c: c.figure.level)
+
+
+def _figure(which: str) -> Callable[[CalibratedAt], str]:
+    def text(row: CalibratedAt) -> str:
+        value = row.figure.own if which == "own" else row.figure.reference
+        return NONE if value is None else format_quantity(value, row.figure.unit, digits=4)
+
+    return text

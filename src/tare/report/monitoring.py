@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tare.analysis.formatting import format_number, format_quantity
 from tare.analysis.monitoring import (
@@ -14,13 +13,12 @@ from tare.analysis.monitoring import (
     Monitor,
     Track,
     missing_host,
-    monitors,
 )
 from tare.analysis.rundata import RunData
 from tare.report.cores import cores_table, groups_table
-from tare.report.figures.frame import Figure
+from tare.report.data import ReportData
 from tare.report.figures.monitoring import monitoring_figure, whose_counters
-from tare.report.leads import Leads
+from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
 
@@ -43,59 +41,44 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class MonitoringSection:
+class MonitoringData(SectionData):
     """What the page shows of counters: how many cells, and their means."""
 
     lead: str
     means: Shown
-    cores: Shown | None = None
+    cores: Shown | None
 
 
-@dataclass(frozen=True)
-class Monitoring:
-    """Everything of the section before its figures are drawn."""
+class Monitoring(Section):
+    """What machines and their hosts were busy with while they were measured."""
 
-    section: MonitoringSection
-    figures: tuple[Figure, ...]
-    tables: tuple[Table[Any], ...]
-    found: tuple[Monitor, ...]
-    note = NOTE
+    name, title = "monitoring", "What machines and hosts were busy with"
+    template = "monitoring.html.j2"
 
-
-def monitoring_of(runs: Sequence[RunData], leads: Leads | None = None) -> Monitoring | None:
-    """Return the section; None where no counters were sampled.
-
-    Args:
-        runs: The runs.
-        leads: What each figure leads to.
-    """
-    found = monitors(runs)
-    if not found:
-        return None
-    drawn = longest(found)
-    table = means_table(found)
-    chosen = {monitor.cell for monitor in drawn}
-    shown = [row for row in table.rows if row.monitor.cell in chosen]
-    lead = (
-        f"Counters were sampled once a second in {counted(len(found), 'cell')}. Shown "
-        f"{'is' if len(drawn) == 1 else 'are'} the last block’s longest, "
-        f"{counted(len(drawn), 'cell')}; `tables/{table.name}.csv` has the means of all."
-    )
-    lead += _without_host(runs)
-    groups = groups_table(found)
-    apart = [row for row in groups.rows if row.monitor.cell in chosen]
-    section = MonitoringSection(
-        lead, table.shown(rows=shown), groups.shown(rows=apart) if apart else None
-    )
-    return Monitoring(
-        section,
-        tuple(
-            monitoring_figure(monitor, name=f"monitoring-{number}", leads=leads)
+    def data(self, report: ReportData) -> MonitoringData | None:
+        """Return the counters of all cells; None if none were sampled."""
+        found = report.monitors
+        if not found:
+            return None
+        drawn = longest(found)
+        means, groups = means_table(found), groups_table(found)
+        chosen = {monitor.cell for monitor in drawn}
+        shown = [row for row in means.rows if row.monitor.cell in chosen]
+        apart = [row for row in groups.rows if row.monitor.cell in chosen]
+        figures = (
+            monitoring_figure(monitor, name=f"monitoring-{number}", leads=report.leads)
             for number, monitor in enumerate(drawn, start=1)
-        ),
-        (table, cores_table(found), *([groups] if groups.rows else ())),
-        found,
-    )
+        )
+        return MonitoringData(
+            f"Counters were sampled once a second in {counted(len(found), 'cell')}. Shown "
+            f"{'is' if len(drawn) == 1 else 'are'} the last block’s longest, "
+            f"{counted(len(drawn), 'cell')}; `tables/{means.name}.csv` has the means of all."
+            + _without_host(report.runs),
+            means.shown(rows=shown),
+            groups.shown(rows=apart) if apart else None,
+            figures=tuple((figure, NOTE) for figure in figures),
+            tables=(means, cores_table(found), *([groups] if groups.rows else ())),
+        )
 
 
 def _without_host(runs: Sequence[RunData]) -> str:

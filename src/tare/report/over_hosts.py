@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from tare.analysis.between_hosts import OverHosts, over_hosts
-from tare.analysis.comparison import Comparison
 from tare.analysis.results import as_cost, cost_ends
-from tare.analysis.rundata import RunData
+from tare.report.data import ReportData
+from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked, metric_name, percent, ratio, ratio_interval
 
@@ -20,11 +20,17 @@ MOST_COLUMNS = 6
 """More hosts than a page has room for: it names the two at the ends, the CSV file has them all."""
 
 
-def shared_table(runs: Sequence[RunData], comparison: Comparison) -> Table[OverHosts] | None:
-    """Return the table of a run that several hosts share; None of others."""
-    hosts = runs[0].block_hosts if len(runs) == 1 else {}
-    found = over_hosts(comparison, hosts) if len(set(hosts.values())) > 1 else ()
-    return over_hosts_table(found) if found else None
+class ByHost(Section):
+    """A run on several hosts: each host's effects, and how much differs between hosts."""
+
+    name, title = "hosts", "Host by host"
+
+    def data(self, report: ReportData) -> SectionData | None:
+        """Return the effects of each host; None of a run on one host."""
+        hosts = report.runs[0].block_hosts if len(report.runs) == 1 else {}
+        several = len(set(hosts.values())) > 1
+        found = over_hosts(report.comparison, hosts) if several else ()
+        return SectionData(tables=(over_hosts_table(found),)) if found else None
 
 
 def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:

@@ -3,56 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
-from tare.analysis.comparison import Comparison
 from tare.analysis.formatting import format_duration
 from tare.analysis.model import SessionResult
 from tare.analysis.over_sessions import OverSessions, over_sessions
 from tare.analysis.results import as_cost
-from tare.analysis.rundata import RunData
 from tare.analysis.sessions import measured_in_turn
+from tare.report.data import ReportData
 from tare.report.intervals import interval_columns
-from tare.report.tables import Column, Shown, Table
+from tare.report.sections import Section, SectionData
+from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked, metric_name, percent, ratio
 
-COURSE = "The sessions as they were measured; those of one round have the same blocks"
+MEASURED = "The sessions as they were measured; those of one round have the same blocks"
 BETWEEN = (
     "Arms of different boots, round by round: their cost factor where either came first, over all "
     "rounds with its interval, and the share of a block’s variance that lies between rounds"
 )
 
 
-@dataclass(frozen=True)
-class SessionsSection:
-    """The report's part on sessions.
+class BySession(Section):
+    """A run in sessions: how they were measured, and how much differs between them."""
 
-    Args:
-        course: The sessions as they were measured.
-        between: What lies between them; None where no arms of different boots are compared.
-        tables: Both, for files.
-    """
+    name, title = "sessions", "Session by session"
 
-    course: Shown
-    between: Shown | None
-    tables: tuple[Table[Any], ...]
-
-
-def sessions_section(runs: Sequence[RunData], comparison: Comparison) -> SessionsSection | None:
-    """Return the part on sessions; None of a run without them."""
-    sessions = runs[0].sessions if len(runs) == 1 else ()
-    if not sessions:
-        return None
-    course = course_table(sessions)
-    found = over_sessions(comparison)
-    between = between_table(found) if found else None
-    tables: tuple[Table[Any], ...] = (course,) if between is None else (course, between)
-    return SessionsSection(course.shown(), between.shown() if between else None, tables)
+    def data(self, report: ReportData) -> SectionData | None:
+        """Return the sessions, and effects between boots; None of a run without sessions."""
+        sessions = report.runs[0].sessions if len(report.runs) == 1 else ()
+        if not sessions:
+            return None
+        found = over_sessions(report.comparison)
+        between = (between_table(found),) if found else ()
+        return SectionData(tables=(*between, sessions_table(sessions)))
 
 
-def course_table(sessions: Sequence[SessionResult]) -> Table[SessionResult]:
+def sessions_table(sessions: Sequence[SessionResult]) -> Table[SessionResult]:
     """Return one row a session, in the order in which they were measured."""
     columns: tuple[Column[SessionResult], ...] = (
         Column("session", lambda s: s.number, "Session", numeric=True),
@@ -65,7 +51,7 @@ def course_table(sessions: Sequence[SessionResult]) -> Table[SessionResult]:
         Column("goes", lambda s: len(s.goes), "Goes", numeric=True),
         Column("done", lambda s: s.done, "Whole", lambda s: "yes" if s.done else "no"),
     )
-    return Table("sessions", COURSE, columns, measured_in_turn(sessions))
+    return Table("sessions", MEASURED, columns, measured_in_turn(sessions))
 
 
 def _blocks(session: SessionResult) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.analysis.model import AllPairs, Comparison, Effect, Key, Rank
+from tare.report.data import ReportData
 from tare.report.results import effects_table
+from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, Names, Part, marked, metric_name
@@ -14,12 +16,33 @@ PAIR_COLUMNS = ("what", "metric", "arm", "baseline", "estimate", "low", "adjuste
 
 
 @dataclass(frozen=True)
-class PairsSection:
-    """What the page says of all pairs."""
+class PairsData(SectionData):
+    """What the page shows of all pairs."""
 
     about: str
     ranking: Shown | None
-    table: Shown | None
+    pairs: Shown | None
+
+
+class Pairs(Section):
+    """Every arm against every other, and their ranks."""
+
+    name, title, template = "pairs", "Any two arms", "pairs.html.j2"
+
+    def data(self, report: ReportData) -> PairsData | None:
+        """Return the effects of all pairs of arms; None of fewer than two arms."""
+        pairs = report.comparison.pairs
+        if pairs is None or len(pairs.arms) < 2:
+            return None
+        table = pairs_table(report.comparison, pairs)
+        ranks = ranking_table(report.comparison, pairs)
+        hidden = [column.key for column in table.columns if column.key not in PAIR_COLUMNS]
+        return PairsData(
+            about=about_pairs(pairs),
+            ranking=ranks.shown() if ranks.rows else None,
+            pairs=table.shown(hide=hidden) if table.rows else None,
+            tables=(table, ranks) if table.rows else (),
+        )
 
 
 def about_pairs(pairs: AllPairs) -> str:
@@ -44,16 +67,6 @@ def pairs_table(comparison: Comparison, pairs: AllPairs) -> Table[Effect]:
         for column in whole.columns
     )
     return Table(whole.name, caption, columns, whole.rows, tone=whole.tone)
-
-
-def pairs_section(table: Table[Effect], ranks: Table[Places], pairs: AllPairs) -> PairsSection:
-    """Return the page's part, made of the tables that are written beside it."""
-    hidden = [column.key for column in table.columns if column.key not in PAIR_COLUMNS]
-    return PairsSection(
-        about=about_pairs(pairs),
-        ranking=ranks.shown() if ranks.rows else None,
-        table=table.shown(hide=hidden) if table.rows else None,
-    )
 
 
 @dataclass(frozen=True)

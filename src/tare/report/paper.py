@@ -20,11 +20,12 @@ from tare.references.measured import longest_views, measured_keys, samples_of
 from tare.references.pairing import PairedTable, SideBySide
 from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
-from tare.report.drawing import Drawn, Noted
-from tare.report.figures.frame import Figure
+from tare.report.figures.frame import Captioned, Figure
 from tare.report.figures.series import scatter_figure
 from tare.report.leads import Leads
+from tare.report.load_balancer import LoadBalancer
 from tare.report.long_series import Pooled, blocks_of, emulated_arms
+from tare.report.mapreduce import MapReduce
 from tare.report.palette import Look
 from tare.report.paper_balancer import NOTE as THROUGH_NOTE
 from tare.report.paper_balancer import over_size_of, time_spent_of
@@ -33,6 +34,7 @@ from tare.report.paper_jobs import NOTE as JOBS_NOTE
 from tare.report.paper_jobs import bars_of, counters_of
 from tare.report.paper_values import values_table
 from tare.report.published import published_table
+from tare.report.response_times import ResponseTimes
 from tare.report.stated import statement
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
@@ -56,9 +58,9 @@ class Elsewhere:
     name: str
 
 
-JOBS = Elsewhere("jobs", "Jobs of Hadoop, phase by phase")
-COURSE = Elsewhere("course", "Response time over time")
-BALANCER = Elsewhere("load-balancer", "What goes through the load balancer")
+JOBS = Elsewhere(MapReduce.name, MapReduce.title)
+RESPONSE_TIMES = Elsewhere(ResponseTimes.name, ResponseTimes.title)
+LOAD_BALANCER = Elsewhere(LoadBalancer.name, LoadBalancer.title)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class PaperItem:
     name: str
     caption: str
     table: Shown | None
-    figure: Noted | None
+    figure: Captioned | None
     notes: tuple[str, ...]
     above: Elsewhere | None
     empty: str
@@ -148,19 +150,15 @@ def paper_drafts(
     return tuple(drafts.values())
 
 
-def paper_items(
-    side: SideBySide, drafted: Sequence[PaperDraft], drawn: Mapping[str, Drawn]
-) -> tuple[PaperItem, ...]:
-    """Return the drafts with their figures drawn."""
+def paper_items(side: SideBySide, drafted: Sequence[PaperDraft]) -> tuple[PaperItem, ...]:
+    """Return the drafts as the page shows them."""
     return tuple(
         PaperItem(
             id=_id(side, each.exhibit.name),
             name=legible(each.exhibit.name),
             caption=legible(each.caption),
             table=each.table,
-            figure=Noted(drawn[each.figure.name], each.note)
-            if each.figure and each.figure.name in drawn
-            else None,
+            figure=(each.figure, each.note) if each.figure else None,
             notes=tuple(map(legible, each.notes)),
             above=each.above,
             empty=legible(each.empty),
@@ -243,7 +241,7 @@ def _through(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraf
         figure=made.figure,
         note=THROUGH_NOTE,
         notes=(*plain.notes, *made.notes),
-        above=BALANCER if exhibit.view == "time-spent" and made.table else None,
+        above=LOAD_BALANCER if exhibit.view == "time-spent" and made.table else None,
         empty=made.empty,
         whole=made.table,
     )
@@ -346,7 +344,7 @@ def _phases(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft
     if not effects:
         return replace(plain, empty="this run has no response times beside neighbours in phases")
     if plain.exhibit.view == "course":
-        return replace(plain, above=COURSE)
+        return replace(plain, above=RESPONSE_TIMES)
     table = _phases_table(side, run, plain.exhibit)
     return replace(plain, table=table.shown(), whole=table)
 
@@ -374,8 +372,3 @@ def _phases_table(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> Table
         (Column("phase", lambda phase: phase, "Phase"), *map(column, arms)),
         tuple(dict.fromkeys(phase for phase, _ in means)),
     )
-
-
-def figures_of(drafted: Sequence[PaperDraft]) -> Iterator[Figure]:
-    """Return the figures to draw."""
-    return (draft.figure for draft in drafted if draft.figure is not None)

@@ -3,30 +3,76 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.formatting import (
     format_duration,
     format_number,
-    format_quantity,
     format_size,
     shape_words,
 )
+from tare.analysis.kernels import KernelFacts, kernels
 from tare.analysis.model import (
-    Calibration,
     CellResult,
-    CheckResult,
+    Comparison,
+    HostCost,
     ImageUsed,
     PlatformResult,
     RunData,
 )
 from tare.references.lacking import why_usable_or_not
 from tare.report.connections import connection_words, is_given
+from tare.report.data import ReportData
+from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
-from tare.report.tables import Column, Table
+from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, joined, marked
+
+
+@dataclass(frozen=True)
+class ProvenanceData(SectionData):
+    """What the page shows of what ran."""
+
+    description: str
+    platforms: Shown
+    existing: Shown | None
+    images: Shown | None
+    kernels: Shown | None
+    places: Shown | None
+    adapted: tuple[str, ...]
+    costs: Shown | None
+    clocks: Shown | None
+    facts: tuple[tuple[str, str], ...]
+
+
+class Provenance(Section):
+    """What ran, on what and where, and what it cost the host."""
+
+    name, title, template = "ran", "What ran", "provenance.html.j2"
+
+    def data(self, report: ReportData) -> ProvenanceData:
+        """Return platforms, images, kernels, placement, costs, clocks and facts of the hosts."""
+        runs = report.runs
+        costs, of_kernels = host_cost_table(report.comparison), kernels_table(runs)
+        return ProvenanceData(
+            description=legible(str(runs[0].study.get("description") or "")),
+            platforms=platforms_table(runs).shown(),
+            existing=_unless_empty(existing_table(runs)),
+            images=_unless_empty(images_table(runs)),
+            kernels=_unless_empty(of_kernels),
+            places=_unless_empty(places_table(runs)),
+            adapted=tuple(dict.fromkeys(legible(note) for run in runs for note in run.adapted)),
+            costs=_unless_empty(costs),
+            clocks=_unless_empty(clocks_table(runs)),
+            facts=run_facts(runs),
+            tables=(costs, of_kernels),
+        )
+
+
+def _unless_empty(table: Table[Any]) -> Shown | None:
+    return table.shown() if table.rows else None
 
 
 def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
@@ -96,6 +142,66 @@ def images_table(runs: Iterable[RunData]) -> Table[ImageUsed]:
         ),
     )
     return Table("images", "What machines booted", columns, tuple(rows.values()))
+
+
+def kernels_table(runs: Iterable[RunData]) -> Table[KernelFacts]:
+    """Return each arm's kernel: how often it ticks, where not, and how it is preempted."""
+    columns: tuple[Column[KernelFacts], ...] = (
+        Column("arm", lambda k: k.arm, "Arm", lambda k: marked(k.arm, k.emulated)),
+        Column("emulated", lambda k: k.emulated),
+        Column("release", lambda k: k.release, "Kernel", lambda k: k.release or NONE),
+        Column(
+            "tick_hz",
+            lambda k: k.tick_hz,
+            "Ticks (HZ)",
+            lambda k: NONE if k.tick_hz is None else f"{k.tick_hz:,.10g}/s",
+            numeric=True,
+        ),
+        Column("preempt", lambda k: k.preempt, "Preemption", _preemption),
+        Column("tickless", lambda k: k.tickless, "nohz_full", lambda k: k.tickless or "none"),
+        Column("isolated", lambda k: k.isolated, "Isolated", lambda k: k.isolated or "none"),
+    )
+    tone = lambda k: "emulated" if k.emulated else ""  # noqa: E731
+    caption = "The kernels that were measured on, as they tell it themselves"
+    return Table("kernels", caption, columns, kernels(runs), tone=tone)
+
+
+def _preemption(kernel: KernelFacts) -> str:
+    return "PREEMPT_RT" if kernel.preempt == "rt" else kernel.preempt or NONE
+
+
+def host_cost_table(comparison: Comparison) -> Table[HostCost]:
+    """Return what each arm's machines cost the host."""
+    columns: tuple[Column[HostCost], ...] = (
+        Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
+        Column("emulated", lambda c: c.emulated),
+        Column("scenario", lambda c: c.scenario, "Scenario"),
+        Column("machines", lambda c: c.machines, "Machines", numeric=True),
+        Column(
+            "boot_s",
+            lambda c: c.boot_s,
+            "Boot",
+            lambda c: NONE if c.boot_s is None else format_duration(c.boot_s),
+            numeric=True,
+        ),
+        Column(
+            "cpu_s",
+            lambda c: c.cpu_s,
+            "CPU time",
+            lambda c: NONE if c.cpu_s is None else format_duration(c.cpu_s),
+            numeric=True,
+        ),
+        Column(
+            "rss_bytes",
+            lambda c: c.rss_bytes,
+            "Memory",
+            lambda c: NONE if c.rss_bytes is None else format_size(c.rss_bytes),
+            numeric=True,
+        ),
+    )
+    caption = "What a machine costs the host: medians over machines"
+    tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
+    return Table("host-cost", caption, columns, comparison.host_costs, tone=tone)
 
 
 @dataclass(frozen=True)
@@ -223,60 +329,6 @@ def _worst(cells: Iterable[CellResult], fact: str) -> float | None:
     values = [cell.facts.get(fact) for cell in cells]
     known = [abs(value) for value in values if isinstance(value, int | float)]
     return max(known, default=None)
-
-
-def checks_table(runs: Iterable[RunData]) -> Table[CheckResult]:
-    """Return the pre-flight checks, what is bad first, each once."""
-    order = {"bad": 0, "warn": 1, "ok": 2}
-    found = dict.fromkeys(check for run in runs for check in run.checks)
-    rows = tuple(sorted(found, key=lambda check: order[check.level]))
-    columns: tuple[Column[CheckResult], ...] = (
-        Column("name", lambda c: c.name, "Pre-flight check"),
-        Column("level", lambda c: c.level, "State"),
-        Column("found", lambda c: c.found, "Found"),
-        Column("hint", lambda c: c.hint, "What to do"),
-    )
-    return Table("checks", "The host before the first block", columns, rows, tone=lambda c: c.level)
-
-
-@dataclass(frozen=True)
-class CalibratedAt:
-    """One figure of the agent's beside another's, and where: run and host."""
-
-    place: str
-    figure: Calibration
-
-
-def calibration_table(runs: Iterable[RunData]) -> Table[CalibratedAt]:
-    """Return what the agent and others told of each host before the first block."""
-    rows = tuple(
-        CalibratedAt(f"{run.run} on {each.host}" if each.host else run.run, figure)
-        for run in runs
-        for each in run.calibrated
-        for figure in each.found
-    )
-    columns: tuple[Column[CalibratedAt], ...] = (
-        Column("place", lambda c: c.place, "Run"),
-        Column("what", lambda c: c.figure.what, "Measured"),
-        Column("unit", lambda c: c.figure.unit),
-        Column("own", lambda c: c.figure.own, "Tare told", _figure("own"), numeric=True),
-        Column(
-            "reference", lambda c: c.figure.reference, "Another", _figure("reference"), numeric=True
-        ),
-        Column("by", lambda c: c.figure.by, "Who"),
-        Column("level", lambda c: c.figure.level, "State"),
-        Column("found", lambda c: c.figure.found, "Found"),
-    )
-    caption = "The instrument before the first block, beside what others tell"
-    return Table("calibration", caption, columns, rows, tone=lambda c: c.figure.level)
-
-
-def _figure(which: str) -> Callable[[CalibratedAt], str]:
-    def text(row: CalibratedAt) -> str:
-        value = row.figure.own if which == "own" else row.figure.reference
-        return NONE if value is None else format_quantity(value, row.figure.unit, digits=4)
-
-    return text
 
 
 def run_facts(runs: Sequence[RunData]) -> tuple[tuple[str, str], ...]:

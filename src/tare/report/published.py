@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Interval
-from tare.outputs import put
 from tare.references.pairing import (
     PairedTable,
     Row,
@@ -148,9 +146,8 @@ class TidyRow:
         return effect.interval if effect is not None else None
 
 
-def tidy_table(side: SideBySide) -> Table[TidyRow]:
-    """Return all values, published and own, one a row, also those with nothing beside them."""
-    columns: tuple[Column[TidyRow], ...] = (
+def _tidy_columns(side: SideBySide) -> tuple[Column[TidyRow], ...]:
+    return (
         Column("reference", lambda _: side.reference.reference),
         Column("table", lambda r: r.one.table.table),
         Column("place", lambda r: r.one.table.place),
@@ -174,9 +171,6 @@ def tidy_table(side: SideBySide) -> Table[TidyRow]:
         Column("blocks", _blocks),
         Column("remark", lambda r: r.why or r.one.table.remark),
     )
-    name = f"reference-{side.reference.reference}"
-    caption = f"Published values of {side.reference.reference} and this run's own"
-    return Table(name, caption, columns, tuple(_tidy_rows(side)))
 
 
 def _blocks(row: TidyRow) -> int | None:
@@ -195,21 +189,25 @@ def _tidy_rows(side: SideBySide) -> Iterator[TidyRow]:
                 yield TidyRow(one, column, None, arm, side.reference.arms[arm].label, why)
 
 
-def write_published(side: SideBySide, folder: Path) -> list[str]:
-    """Write one CSV file with all values and one LaTeX file with the tables that have both.
+@dataclass(frozen=True)
+class PublishedValues(Table[TidyRow]):
+    """All values of a source; in LaTeX the source's own tables instead.
 
     Args:
-        side: Published and own values.
-        folder: The report's ``tables`` folder.
-
-    Returns:
-        The files, relative to the report's folder.
-
-    Raises:
-        OSError: A file cannot be written.
+        pages: The tables that both have values of.
     """
-    tidy = tidy_table(side)
-    latex = [published_table(side, one).latex() for one in side.matched]
-    put(folder / f"{tidy.name}.csv", tidy.csv())
-    put(folder / f"{tidy.name}.tex", "\n".join(latex))
-    return [f"tables/{tidy.name}.{extension}" for extension in ("csv", "tex")]
+
+    pages: tuple[Table[Row], ...] = ()
+
+    def latex(self) -> str:
+        """Return the source's tables as LaTeX."""
+        return "\n".join(table.latex() for table in self.pages)
+
+
+def published_values(side: SideBySide) -> PublishedValues:
+    """Return all values, published and own, one a row, also those with nothing to compare with."""
+    pages = tuple(published_table(side, one) for one in side.matched)
+    name = f"reference-{side.reference.reference}"
+    caption = f"Published values of {side.reference.reference} and this run's own"
+    rows = tuple(_tidy_rows(side))
+    return PublishedValues(name, caption, _tidy_columns(side), rows, pages=pages)

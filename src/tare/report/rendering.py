@@ -21,16 +21,19 @@ SCRIPTS = ("page.js", "near.js", "explorer.js")
 """The scripts of a page that has effects to choose from; of one without any the first alone."""
 
 
-def filled(template: str, page: object, scripts: Sequence[str]) -> str:
+def filled(
+    template: str, page: object, scripts: Sequence[str], folders: Sequence[Path] = ()
+) -> str:
     """Return a page as HTML; all outside text is escaped on the way.
 
     Args:
         template: Its name in the folder of templates.
         page: What it shows.
         scripts: Names of the scripts in it, which its policy lets run; no others do.
+        folders: Where else templates are.
     """
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([TEMPLATES, *folders]),
         bytecode_cache=Compiled(),
         autoescape=True,
         undefined=StrictUndefined,

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.course import QUIET, Course, PhaseEffect, courses, latest, phase_effects
+from tare.analysis.course import QUIET, Course, PhaseEffect, latest
 from tare.analysis.formatting import format_quantity
-from tare.analysis.model import Comparison
-from tare.analysis.rundata import SUBJECT, RunData
+from tare.analysis.rundata import SUBJECT
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
-from tare.report.figures.frame import Figure
+from tare.report.data import ReportData
 from tare.report.figures.response_times import course_figure
 from tare.report.intervals import interval_columns
-from tare.report.leads import Leads
+from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import (
     NONE,
@@ -36,62 +35,46 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class CourseSection:
-    """What the page shows of courses: a sentence, and the effect of each phase."""
+class ResponseTimesData(SectionData):
+    """What the page shows of response times: a sentence, and the effect of each phase."""
 
     lead: str
     effects: Shown | None
 
 
-@dataclass(frozen=True)
-class CourseParts:
-    """Everything of the section before its figures are drawn."""
+class ResponseTimes(Section):
+    """Response times over time, with the neighbours' phases, and what each phase did."""
 
-    section: CourseSection
-    figures: tuple[Figure, ...]
-    table: Table[PhaseEffect]
-    note = NOTE
+    name, title, template = "course", "Response time over time", "response_times.html.j2"
 
-
-def courses_of(
-    runs: Sequence[RunData], comparison: Comparison, leads: Leads | None = None
-) -> CourseParts | None:
-    """Return the section; None where no workload told of response times over time.
-
-    Args:
-        runs: The runs.
-        comparison: Their comparison.
-        leads: What each panel leads to.
-    """
-    found = courses(runs)
-    if not found:
-        return None
-    shown = latest(found)
-    # Where there are phases, the others are only their background.
-    phased = {key: each for key, each in shown.items() if any(course.phases for course in each)}
-    chosen = list((phased or shown).items())[:MOST_FIGURES]
-    names = Names(Part(*key, SUBJECT) for key in shown)
-    places = {arm: place for place, arm in enumerate(comparison.arms)}
-    effects = sorted(
-        phase_effects(found, comparison.confidence),
-        key=lambda e: (e.scenario, e.workload, e.parameters, places.get(e.arm, len(places))),
-    )
-    table = effects_table(effects)
-    same = table.unvaried("scenario", "workload")
-    return CourseParts(
-        CourseSection(_lead(effects, chosen), table.shown(hide=same) if effects else None),
-        tuple(
+    def data(self, report: ReportData) -> ResponseTimesData | None:
+        """Return all phases' effects; None if no workload recorded response times over time."""
+        if not report.courses:
+            return None
+        shown = latest(report.courses)
+        # Where there are phases, the others are only their background.
+        phased = {key: each for key, each in shown.items() if any(course.phases for course in each)}
+        chosen = list((phased or shown).items())[:MOST_FIGURES]
+        names = Names(Part(*key, SUBJECT) for key in shown)
+        places = {arm: place for place, arm in enumerate(report.comparison.arms)}
+        table = effects_table(report.phases)
+        same = table.unvaried("scenario", "workload")
+        figures = (
             course_figure(
                 sorted(each, key=lambda course: places.get(course.arm, len(places))),
                 name=f"course-{number}",
                 title=f"{names.name(Part(*key, SUBJECT))}: response time over time, "
                 f"block {max(course.block for course in each)}",
-                leads=leads,
+                leads=report.leads,
             )
             for number, (key, each) in enumerate(chosen, start=1)
-        ),
-        table,
-    )
+        )
+        return ResponseTimesData(
+            _lead(report.phases, chosen),
+            table.shown(hide=same) if report.phases else None,
+            figures=tuple((figure, NOTE) for figure in figures),
+            tables=(table,),
+        )
 
 
 def _lead(

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from tare.analysis.formatting import format_duration, format_quantity, format_size
+from tare.analysis.formatting import format_quantity
 from tare.analysis.model import (
     ArmSummary,
-    CellResult,
     Comparison,
     Effect,
-    EnvironmentChange,
-    HostCost,
     Interval,
     Key,
-    ProofDifference,
-    RunData,
-    SkippedPart,
     as_cost,
     cost_ends,
 )
@@ -33,15 +26,11 @@ from tare.report.words import (
     cost_interval,
     marked,
     metric_name,
-    parameters_of,
     percent,
     probability,
     ratio,
     ratio_interval,
-    short,
-    told,
 )
-from tare.skips import LeftOut, Line, lines_of
 
 COST = "Cost factor"
 """The heading of an effect as a cost."""
@@ -275,203 +264,3 @@ def _own_interval(summary: ArmSummary) -> str:
         return NONE
     ends = (summary.interval.low, summary.interval.high)
     return " to ".join(format_quantity(end, summary.unit, digits=4) for end in ends)
-
-
-def host_cost_table(comparison: Comparison) -> Table[HostCost]:
-    """Return what each arm's machines cost the host."""
-    columns: tuple[Column[HostCost], ...] = (
-        Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
-        Column("emulated", lambda c: c.emulated),
-        Column("scenario", lambda c: c.scenario, "Scenario"),
-        Column("machines", lambda c: c.machines, "Machines", numeric=True),
-        Column(
-            "boot_s",
-            lambda c: c.boot_s,
-            "Boot",
-            lambda c: NONE if c.boot_s is None else format_duration(c.boot_s),
-            numeric=True,
-        ),
-        Column(
-            "cpu_s",
-            lambda c: c.cpu_s,
-            "CPU time",
-            lambda c: NONE if c.cpu_s is None else format_duration(c.cpu_s),
-            numeric=True,
-        ),
-        Column(
-            "rss_bytes",
-            lambda c: c.rss_bytes,
-            "Memory",
-            lambda c: NONE if c.rss_bytes is None else format_size(c.rss_bytes),
-            numeric=True,
-        ),
-    )
-    caption = "What a machine costs the host: medians over machines"
-    tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
-    return Table("host-cost", caption, columns, comparison.host_costs, tone=tone)
-
-
-def proof_table(comparison: Comparison, emulated: frozenset[str]) -> Table[ProofDifference]:
-    """Return the differences between the arms' environment proofs and the baseline's."""
-    columns: tuple[Column[ProofDifference], ...] = (
-        Column("arm", lambda d: d.arm, "Arm", lambda d: marked(d.arm, d.arm in emulated)),
-        Column("emulated", lambda d: d.arm in emulated),
-        Column("path", lambda d: d.path, "What"),
-        Column("baseline_value", lambda d: d.baseline_value, f"On {comparison.against}"),
-        Column("arm_value", lambda d: d.arm_value, "In the arm"),
-        Column("explains", lambda d: d.explains),
-        Column("why", lambda d: d.why, "How it could explain a result"),
-        Column("varies", lambda d: d.varies),
-        Column("when", lambda d: d.when, "Blocks", lambda d: d.when or "all"),
-    )
-    caption = f"Differences between the arms' environments and that of {comparison.against}"
-    return Table("environment", caption, columns, comparison.proof_differences)
-
-
-def environment_changes_table(
-    comparison: Comparison, emulated: frozenset[str]
-) -> Table[EnvironmentChange]:
-    """Return what changed in the environment of arms from one block to a later one."""
-    columns: tuple[Column[EnvironmentChange], ...] = (
-        Column("block", lambda c: c.block, "From block", numeric=True),
-        Column(
-            "arms",
-            lambda c: ", ".join(c.arms),
-            "Arms",
-            lambda c: ", ".join(marked(arm, arm in emulated) for arm in c.arms),
-        ),
-        Column("path", lambda c: c.path, "What"),
-        Column("before", lambda c: c.before, "Before"),
-        Column("after", lambda c: c.after, "From then on"),
-        Column(
-            "again",
-            lambda c: ", ".join(map(str, c.blocks[1:])),
-            "Changed again at block",
-            lambda c: ", ".join(map(str, c.blocks[1:])) or NONE,
-        ),
-        Column("why", lambda c: c.why, "How it could explain a result", lambda c: c.why or NONE),
-    )
-    caption = "What changed in the environment during the run"
-    return Table("environment-changes", caption, columns, comparison.environment_changes)
-
-
-@dataclass(frozen=True)
-class ProofGroup:
-    """Differences that could explain a result in the same way, over arms."""
-
-    why: str
-    arms: tuple[str, ...]
-    differences: tuple[str, ...]
-
-
-SHOWN_DIFFERENCES = 3
-"""Of each group; the rest is counted, and listed in the whole table."""
-
-
-def proof_groups_table(comparison: Comparison, emulated: frozenset[str]) -> Table[ProofGroup]:
-    """Return the differences that could explain a result, those of one kind in one row."""
-    arms: dict[str, dict[str, None]] = {}
-    found: dict[str, dict[str, None]] = {}
-    for difference in comparison.proof_differences:
-        if difference.explains:
-            arms.setdefault(difference.why, {})[difference.arm] = None
-            values = f"{difference.baseline_value} → {difference.arm_value}"
-            values += f" ({difference.when})" if difference.when else ""
-            found.setdefault(difference.why, {})[f"{difference.path}: {values}"] = None
-
-    def what(group: ProofGroup) -> str:
-        texts = [short(text, 120) for text in group.differences[:SHOWN_DIFFERENCES]]
-        more = len(group.differences) - len(texts)
-        return "; ".join([*texts, f"and {more} more"] if more else texts)
-
-    columns: tuple[Column[ProofGroup], ...] = (
-        Column("why", lambda g: g.why, "What could explain a result"),
-        Column(
-            "arms",
-            lambda g: ", ".join(g.arms),
-            "Arms",
-            lambda g: ", ".join(marked(arm, arm in emulated) for arm in g.arms),
-        ),
-        Column("differences", what, f"What differs from {comparison.against}"),
-    )
-    rows = tuple(ProofGroup(why, tuple(arms[why]), tuple(found[why])) for why in found)
-    caption = f"Differences from {comparison.against} that could explain a result"
-    return Table("explaining", caption, columns, rows)
-
-
-def lost_cells_table(runs: Iterable[RunData]) -> Table[CellResult]:
-    """Return the cells that do not count, with their reasons."""
-    rows = tuple(cell for run in runs for cell in run.cells if cell.status != "ok")
-    emulated = {(run.run, arm) for run in runs for arm in run.emulated_arms}
-    columns: tuple[Column[CellResult], ...] = (
-        Column("run", lambda c: c.run),
-        Column("block", lambda c: c.block, "Block", numeric=True),
-        Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, (c.run, c.arm) in emulated)),
-        Column("cell", lambda c: c.cell, "Cell", lambda c: c.cell),
-        Column("status", lambda c: c.status, "Status"),
-        Column("reason", lambda c: c.reason, "Reason"),
-        Column("attempt", lambda c: c.attempt),
-    )
-    return Table("lost-cells", "Cells that do not count", columns, rows)
-
-
-@dataclass(frozen=True)
-class LostGroup:
-    """Cells of one arm and workload that did not count for one reason."""
-
-    arm: str
-    emulated: bool
-    what: str
-    status: str
-    reason: str
-    blocks: tuple[int, ...]
-
-
-def lost_groups_table(runs: Iterable[RunData]) -> Table[LostGroup]:
-    """Return the cells that do not count, those of one arm, workload and reason in one row."""
-    blocks: dict[tuple[str, bool, str, str, str], list[int]] = {}
-    for run in runs:
-        for cell in run.cells:
-            if cell.status != "ok":
-                given = told(parameters_of(cell.parameters))
-                what = f"{cell.workload} {given} ({cell.scenario})"
-                kind = (cell.arm, cell.arm in run.emulated_arms, what, cell.status, cell.reason)
-                blocks.setdefault(kind, []).append(cell.block)
-    columns: tuple[Column[LostGroup], ...] = (
-        Column("arm", lambda g: g.arm, "Arm", lambda g: marked(g.arm, g.emulated)),
-        Column("what", lambda g: g.what, "Cell"),
-        Column("status", lambda g: g.status, "Status"),
-        Column("blocks", lambda g: ", ".join(map(str, sorted(set(g.blocks)))), "Blocks"),
-        Column("reason", lambda g: g.reason, "Reason"),
-    )
-    rows = tuple(LostGroup(*kind, tuple(found)) for kind, found in blocks.items())
-    return Table("lost", "Cells that do not count", columns, rows)
-
-
-def skipped_table(runs: Iterable[RunData]) -> Table[SkippedPart]:
-    """Return what did not run at all, with the reasons, each once."""
-    runs = tuple(runs)
-    rows = tuple(dict.fromkeys(part for run in runs for part in run.skipped))
-    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
-    columns: tuple[Column[SkippedPart], ...] = (
-        Column("arm", lambda s: s.arm, "Arm", lambda s: marked(s.arm, s.arm in emulated)),
-        Column("scenario", lambda s: s.scenario, "Scenario", lambda s: s.scenario or "all"),
-        Column("workload", lambda s: s.workload, "Workload", lambda s: s.workload or "all"),
-        Column("reason", lambda s: s.reason, "Reason"),
-    )
-    return Table("skipped", "What did not run here", columns, rows)
-
-
-def skipped_groups_table(runs: Iterable[RunData]) -> Table[Line]:
-    """Return what did not run at all, one row for each reason."""
-    parts = (
-        LeftOut(each.arm, each.scenario, each.workload, each.reason)
-        for run in runs
-        for each in run.skipped
-    )
-    columns: tuple[Column[Line], ...] = (
-        Column("what", lambda line: line.what, "Skipped"),
-        Column("reason", lambda line: line.reason, "Reason"),
-    )
-    rows = tuple(lines_of(parts, between=" / "))
-    return Table("skipped-by-reason", "What did not run here", columns, rows)

@@ -1,85 +1,98 @@
-"""The sources that a run is set beside; loaded only where there are any."""
+"""The section on sources that the run is compared with; loaded only if there are any."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.model import Comparison
-from tare.outputs import put
 from tare.references.arms import Like, alike
 from tare.references.pairing import SideBySide, set_beside
 from tare.references.published import Reference
 from tare.references.stated import Stated, stated
-from tare.report.drawing import Drawn
-from tare.report.figures.frame import Figure
-from tare.report.glance import arms_table, glance_table
-from tare.report.paper import PaperDraft, RunFindings, figures_of, paper_drafts, paper_items
-from tare.report.published import write_published
+from tare.report.data import ReportData
+from tare.report.glance import Glance, arms_table, glance_table
+from tare.report.paper import PaperDraft, RunFindings, paper_drafts, paper_items
+from tare.report.published import published_values
 from tare.report.reference_section import ReferenceSection, reference_section
+from tare.report.sections import Section, SectionData
 from tare.report.stated import stated_table
 from tare.report.tables import Table
 
 
-class Sources:
-    """Sources set beside a run.
+@dataclass(frozen=True)
+class SourcesData(SectionData):
+    """What the page shows of each source."""
 
-    Args:
-        comparison: The run's values.
-        references: The sources.
-        findings: What else of the run they can be filled from.
-    """
+    sources: tuple[ReferenceSection, ...]
 
-    def __init__(
-        self, comparison: Comparison, references: Sequence[Reference], findings: RunFindings
-    ) -> None:
-        self._sides = [set_beside(comparison, reference) for reference in references]
-        self._told = [stated(comparison, reference) for reference in references]
-        self._likes = [alike(comparison, reference) for reference in references]
-        self._papers = [
-            paper_drafts(side, findings, told)
-            for side, told in zip(self._sides, self._told, strict=True)
-        ]
 
-    def figures(self) -> Iterator[Figure]:
-        """Yield the figures that are theirs alone."""
-        for paper in self._papers:
-            yield from figures_of(paper)
+class Sources(Section):
+    """Published values next to the run's own, source by source."""
 
-    def write(self, folder: Path) -> list[str]:
-        """Write their tables into ``folder`` and return the names of the files."""
-        files = [name for side in self._sides for name in write_published(side, folder)]
-        for table in self._tables():
-            put(folder / f"{table.name}.csv", table.csv())
-            put(folder / f"{table.name}.tex", table.latex())
-            files += [f"tables/{table.name}.{extension}" for extension in ("csv", "tex")]
-        return files
+    name, title, template = "published", "Beside published values", "sources.html.j2"
 
-    def _tables(self) -> Iterator[Table[Any]]:
-        """Yield the tables that are theirs alone."""
-        for side, told, likes, paper in self._each():
-            yield from (draft.whole for draft in paper if draft.whole is not None)
-            if told:
-                yield stated_table(side.reference, told)
-            if paper:
-                yield glance_table(side, paper, likes)
-                yield arms_table(side.reference.reference, likes)
+    def data(self, report: ReportData) -> SourcesData:
+        """Return each source's tables and figures with what the runs have for them."""
+        findings = RunFindings(
+            report.comparison,
+            report.looks,
+            report.series,
+            report.phases,
+            report.monitors,
+            report.leads,
+            report.proxied,
+        )
+        each = [_Source.of(reference, findings) for reference in report.references]
+        return SourcesData(
+            tuple(one.section() for one in each),
+            figures=tuple(
+                (draft.figure, draft.note) for one in each for draft in one.drafts if draft.figure
+            ),
+            tables=tuple(table for one in each for table in one.tables()),
+        )
 
-    def _each(
-        self,
-    ) -> Iterator[tuple[SideBySide, Sequence[Stated], Sequence[Like], Sequence[PaperDraft]]]:
-        return zip(self._sides, self._told, self._likes, self._papers, strict=True)
 
-    def sections(self, drawn: Mapping[str, Drawn]) -> list[ReferenceSection]:
-        """Return what the page says of each, with its figures as ``drawn``."""
-        return [
-            reference_section(
-                side,
-                paper_items(side, paper, drawn),
-                facts=stated_table(side.reference, told) if told else None,
-                arms=arms_table(side.reference.reference, likes),
-                glance=glance_table(side, paper, likes) if paper else None,
-            )
-            for side, told, likes, paper in self._each()
-        ]
+@dataclass(frozen=True)
+class _Source:
+    """One source, paired with the run."""
+
+    side: SideBySide
+    facts: Table[Stated] | None
+    drafts: Sequence[PaperDraft]
+    glance: Table[Glance] | None
+    arms: Table[Like]
+
+    @staticmethod
+    def of(reference: Reference, findings: RunFindings) -> _Source:
+        comparison = findings.comparison
+        side, facts = set_beside(comparison, reference), stated(comparison, reference)
+        likes = alike(comparison, reference)
+        drafts = paper_drafts(side, findings, facts)
+        return _Source(
+            side,
+            stated_table(side.reference, facts) if facts else None,
+            drafts,
+            glance_table(side, drafts, likes) if drafts else None,
+            arms_table(side.reference.reference, likes),
+        )
+
+    def tables(self) -> Iterator[Table[Any]]:
+        """Yield the tables that are written."""
+        yield published_values(self.side)
+        yield from (draft.whole for draft in self.drafts if draft.whole is not None)
+        if self.facts is not None:
+            yield self.facts
+        if self.glance is not None:
+            yield self.glance
+            yield self.arms
+
+    def section(self) -> ReferenceSection:
+        """Return what the page says of it."""
+        return reference_section(
+            self.side,
+            paper_items(self.side, self.drafts),
+            facts=self.facts,
+            arms=self.arms,
+            glance=self.glance,
+        )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tare.analysis.formatting import format_duration
 from tare.analysis.host_track import Cause
-from tare.analysis.recording_cost import RecordingCost
+from tare.analysis.recording_cost import recording_costs
 from tare.analysis.rundata import RunData
 from tare.analysis.spike_cells import (
     LONG_NS,
@@ -18,10 +17,10 @@ from tare.analysis.spike_cells import (
     spike_cells,
     summed,
 )
-from tare.report.figures.frame import Figure
+from tare.report.data import ReportData
 from tare.report.figures.spikes import timeline_figure, worst_spikes
-from tare.report.leads import Leads
 from tare.report.recording_cost import UNKNOWN, recording_cost_table
+from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
 
@@ -59,7 +58,7 @@ class CauseLine:
 
 
 @dataclass(frozen=True)
-class SpikesSection:
+class SpikesData(SectionData):
     """What the page shows of causes.
 
     Args:
@@ -67,58 +66,42 @@ class SpikesSection:
         explained: The same per arm and scenario.
         causes: What each cause took.
         notes: What a reader must know: what was not recorded or lost, and why.
-        cost: What recording cost the subject; None where the run does not tell.
+        cost: What recording cost the subject; None if the run does not show it.
     """
 
     lead: str
     explained: Shown | None
     causes: Shown | None
     notes: tuple[str, ...]
-    cost: Shown | None = None
+    cost: Shown | None
 
 
-@dataclass(frozen=True)
-class Spikes:
-    """Everything of the section before its figure is drawn."""
+class Spikes(Section):
+    """What caused the gaps: tables of causes, and the worst gaps as timelines."""
 
-    section: SpikesSection
-    figure: Figure | None
-    tables: tuple[Table[Any], ...]
-    note = NOTE
+    name, title, template = "causes", "What caused the gaps", "spikes.html.j2"
 
-
-def spikes_of(
-    runs: Sequence[RunData],
-    costs: Sequence[RecordingCost] = (),
-    leads: Leads | None = None,
-) -> Spikes | None:
-    """Return the section; None where the host's side was not to be recorded.
-
-    Args:
-        runs: The runs.
-        costs: What recording cost, where they tell.
-        leads: What the worst gaps lead to.
-    """
-    cells = tuple(map(summed, spike_cells(runs)))
-    if not cells:
-        return None
-    groups = _groups([cell for cell in cells if cell.matched is not None], runs)
-    whole, parts = explained_table(groups), causes_table(groups)
-    worst = worst_spikes([cell for group in groups for cell in group.cells])
-    shown = [row for row in parts.rows if _counts(row)]
-    cost = recording_cost_table(costs)
-    section = SpikesSection(
-        lead=_lead(cells),
-        explained=whole.shown() if groups else None,
-        causes=parts.shown(rows=shown) if shown else None,
-        notes=(*_notes(cells), *([] if costs or not groups else [UNKNOWN])),
-        cost=cost.shown() if costs else None,
-    )
-    figure = timeline_figure(worst, name=FIGURE, leads=leads) if worst else None
-    tables: list[Table[Any]] = [whole, parts] if groups else []
-    if costs:
-        tables.append(cost)
-    return Spikes(section, figure, tuple(tables))
+    def data(self, report: ReportData) -> SpikesData | None:
+        """Return the causes of all gaps; None if the host's side was not to be recorded."""
+        cells = tuple(map(summed, spike_cells(report.runs)))
+        if not cells:
+            return None
+        costs = recording_costs(report.runs, report.comparison)
+        groups = _groups([cell for cell in cells if cell.matched is not None], report.runs)
+        whole, parts = explained_table(groups), causes_table(groups)
+        worst = worst_spikes([cell for group in groups for cell in group.cells])
+        shown = [row for row in parts.rows if _counts(row)]
+        cost = recording_cost_table(costs)
+        figures = [timeline_figure(worst, name=FIGURE, leads=report.leads)] if worst else []
+        return SpikesData(
+            lead=_lead(cells),
+            explained=whole.shown() if groups else None,
+            causes=parts.shown(rows=shown) if shown else None,
+            notes=(*_notes(cells), *([] if costs or not groups else [UNKNOWN])),
+            cost=cost.shown() if costs else None,
+            figures=tuple((figure, NOTE) for figure in figures),
+            tables=(*((whole, parts) if groups else ()), *((cost,) if costs else ())),
+        )
 
 
 def _counts(line: CauseLine) -> bool:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from tare.analysis.model import ArmSummary, Comparison, Effect, Flag, Key, SeriesSummary
+from tare.analysis.kernels import tick_rates
+from tare.analysis.model import ArmSummary, Comparison, Effect, Flag, Key
 from tare.analysis.rundata import SUBJECT
 from tare.analysis.unit_cost import UnitCost
-from tare.report.drawing import Drawn, Noted
+from tare.report.data import ReportData
 from tare.report.far_tails import far_tables
 from tare.report.figures.distribution import distribution_figure
-from tare.report.figures.frame import Figure
+from tare.report.figures.frame import Captioned
 from tare.report.figures.overhead import metrics_figure
 from tare.report.leads import leads_of
-from tare.report.long_series import (
-    emulated_arms,
-    series_flags,
-    tails_table,
-)
-from tare.report.page import Section
-from tare.report.palette import Look
+from tare.report.long_series import series_figures, series_flags, tails_table
+from tare.report.results import summaries_table
+from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
-from tare.report.tables import Table
-from tare.report.unit_cost import unit_cost_table
-from tare.report.words import Names, Part, joined, marked, parameters_of, slug, told
+from tare.report.tables import Shown, Table
+from tare.report.unit_cost import by_part, costs_of, unit_cost_table
+from tare.report.words import Names, Part, joined, marked, parameters_of, told
 
 FEW = 14
 """Up to so many effects are all shown at once; more are folded behind the headline ones."""
@@ -36,135 +33,155 @@ DISTRIBUTIONS = 2
 HIDDEN = ("what", "noise_floor")
 """Of effects what a section says elsewhere: its name in the heading, the A/A pair in the figure."""
 
-Captioned = tuple[Figure, str]
-"""A figure with what is said below it."""
-
 
 @dataclass(frozen=True)
-class Draft:
-    """A section before its figures are drawn and its series are read.
+class WorkloadPart:
+    """What the page shows of one workload with its parameters in one scenario.
 
     Args:
-        part: What it is about.
+        id: Its id in links, with which its figures' names begin.
         name: Its heading.
-        stem: Its id, and the beginning of its figures' names.
-        summaries: Its values.
-        effects: Its effects.
-        first: Figures of values over blocks, shown first.
-        last: Figures of all metrics, shown after those of the series.
+        about: Its scenario and parameters in words.
+        subject: Whether it is of the machine that is measured, not of a neighbour.
+        scenario: Its scenario.
+        workload: Its workload.
+        flags: What a reader must know about its effects.
+        figures: Its figures with the text below each.
+        effects: Its effects; if there are many, those of headline metrics.
+        costs: What its work cost the host.
+        more: The other effects.
+        values: Each arm's own values.
+        tails: Quantiles of its long series.
+        far: What is to be expected beyond the samples of these.
     """
 
-    part: Part
+    id: str
     name: str
-    stem: str
-    summaries: tuple[ArmSummary, ...]
-    effects: tuple[Effect, ...]
-    first: tuple[Captioned, ...]
-    last: tuple[Captioned, ...]
-
-    @property
-    def figures(self) -> list[Figure]:
-        """The figures that do not wait for series."""
-        return [figure for figure, _ in (*self.first, *self.last)]
+    about: str
+    subject: bool
+    scenario: str
+    workload: str
+    flags: tuple[str, ...]
+    figures: tuple[Captioned, ...]
+    effects: Shown | None
+    costs: Shown | None
+    more: Shown | None
+    values: Shown
+    tails: Shown | None
+    far: tuple[Shown, ...]
 
 
 @dataclass(frozen=True)
-class WholeTables:
-    """The tables of all effects and all values."""
+class WorkloadsData(SectionData):
+    """All workloads' parts of the page."""
 
-    effects: Table[Effect]
-    values: Table[ArmSummary]
+    parts: tuple[WorkloadPart, ...]
 
 
-def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
-    """Return one draft per workload, parameters and scenario that has any value."""
-    by_part: dict[Part, list[ArmSummary]] = {}
+class Workloads(Section):
+    """Each workload's effects and values, one part for each scenario and set of parameters."""
+
+    name, title, template = "workloads", "Workload by workload", "workloads.html.j2"
+
+    def data(self, report: ReportData) -> WorkloadsData:
+        """Return one part for each workload, parameters and scenario that has any value."""
+        comparison, series = report.comparison, report.series
+        costs = costs_of(comparison)
+        values = summaries_table(comparison)
+        parts = tuple(_parts(report, values, by_part(costs)))
+        return WorkloadsData(
+            parts,
+            figures=tuple(figure for part in parts for figure in part.figures),
+            tables=(
+                report.effects,
+                values,
+                tails_table(comparison, series),
+                *far_tables(comparison, series),
+                unit_cost_table(comparison, costs),
+            ),
+        )
+
+
+def _parts(
+    report: ReportData,
+    values: Table[ArmSummary],
+    costs: Mapping[Part, Sequence[UnitCost]],
+) -> Iterator[WorkloadPart]:
+    comparison = report.comparison
+    summaries: dict[Part, list[ArmSummary]] = {}
     for summary in comparison.summaries:
-        by_part.setdefault(Part.of(summary.key), []).append(summary)
+        summaries.setdefault(Part.of(summary.key), []).append(summary)
     of_part: dict[Part, list[Effect]] = {}
     for effect in comparison.effects:
         of_part.setdefault(Part.of(effect.key), []).append(effect)
-    names, plain = Names(by_part, comparison.shown_as), Names(by_part)
-    taken: set[str] = set()
-    found = []
-    for part, summaries in by_part.items():
-        name = names.name(part)
-        stem = _unique(slug(plain.name(part)), taken)
-        effects = of_part.get(part, [])
-        first, last = [], []
-        # What neighbours did is shown in tables: it proves the load and is no result.
-        own = part.role == SUBJECT
-        for number, key in enumerate(_drawn_keys(summaries) if own else ()):
-            rows = [summary for summary in summaries if summary.key == key]
-            figure = distribution_figure(
-                rows, looks, name=f"{stem}-blocks-{number + 1}", part=name,
-                leads=leads_of([effect for effect in effects if effect.key == key], rows),
-                runs=[run.run for run in comparison.runs],
-            )  # fmt: skip
-            first.append((figure, _distribution_note(comparison, rows, figure.panels)))
-        if own and len({effect.key for effect in effects}) > 1:
-            metrics = metrics_figure(comparison, looks, effects, name=f"{stem}-metrics", part=name)
-            last += [(metrics, "")] if metrics else []
-        found.append(
-            Draft(part, name, stem, tuple(summaries), tuple(effects), tuple(first), tuple(last))
+    names, rates = Names(summaries, comparison.shown_as), tick_rates(report.runs)
+    for part, rows in summaries.items():
+        name, stem = names.name(part), report.stems[part]
+        effects, series = of_part.get(part, []), report.series.get(part, {})
+        first, last = _figures(report, part, name, rows, effects)
+        between = series_figures(
+            series,
+            report.looks,
+            report.emulated,
+            name=name,
+            stem=stem,
+            rates=rates,
+            leads=report.leads,
+            about=part,
         )
-    return found
+        headlines = [effect for effect in effects if effect.headline]
+        shown = effects if len(effects) <= FEW or not headlines else headlines
+        rest = [e for e in effects if not e.headline] if len(shown) < len(effects) else []
+        cost = costs.get(part, ())
+        tails = tails_table(comparison, {part: series}) if series else None
+        yield WorkloadPart(
+            id=stem,
+            name=name,
+            about=_about(part),
+            subject=part.role == SUBJECT,
+            scenario=legible(part.scenario),
+            workload=legible(part.workload),
+            flags=_flags(effects, series_flags(series, report.emulated)),
+            figures=(*first, *between, *last),
+            effects=report.effects.shown(hide=HIDDEN, rows=shown, named=True) if shown else None,
+            costs=unit_cost_table(comparison, cost).shown(hide=["what", "blocks"])
+            if cost
+            else None,
+            more=report.effects.shown(hide=HIDDEN, rows=rest, named=True) if rest else None,
+            values=values.shown(hide=["what"], rows=rows),
+            tails=tails.shown(hide=["what"]) if tails and tails.rows else None,
+            far=tuple(t.shown(hide=["what"]) for t in far_tables(comparison, {part: series})),
+        )
 
 
-def finish(
-    comparison: Comparison,
-    draft: Draft,
-    series: Mapping[str, SeriesSummary],
-    costs: Sequence[UnitCost],
-    whole: WholeTables,
-) -> Section:
-    """Return the section of ``draft``, but for its figures.
-
-    Args:
-        comparison: The whole comparison.
-        draft: The section's draft.
-        series: Its series by arm.
-        costs: What its work cost the host, one an arm.
-        whole: The tables of the whole comparison, of which it shows its rows.
-    """
-    effects, emulated = draft.effects, emulated_arms(comparison)
-    headlines = [effect for effect in effects if effect.headline]
-    shown = effects if len(effects) <= FEW or not headlines else headlines
-    rest = [e for e in effects if not e.headline] if len(shown) < len(effects) else []
-    tails = tails_table(comparison, {draft.part: series}) if series else None
-    return Section(
-        id=draft.stem,
-        name=draft.name,
-        subject=draft.part.role == SUBJECT,
-        scenario=legible(draft.part.scenario),
-        workload=legible(draft.part.workload),
-        about=_about(draft.part),
-        flags=_flags(effects, series_flags(series, emulated)),
-        figures=(),
-        effects=whole.effects.shown(hide=HIDDEN, rows=shown, named=True) if shown else None,
-        costs=unit_cost_table(comparison, costs).shown(hide=["what", "blocks"]) if costs else None,
-        more=whole.effects.shown(hide=HIDDEN, rows=rest, named=True) if rest else None,
-        values=whole.values.shown(hide=["what"], rows=draft.summaries),
-        tails=tails.shown(hide=["what"]) if tails and tails.rows else None,
-        far=tuple(t.shown(hide=["what"]) for t in far_tables(comparison, {draft.part: series})),
-    )
-
-
-def illustrated(
-    section: Section, draft: Draft, between: Sequence[Captioned], drawn: Mapping[str, Drawn]
-) -> Section:
-    """Return ``section`` with its figures.
-
-    Args:
-        section: The section of ``draft``.
-        draft: What knows its own figures.
-        between: The figures of its series.
-        drawn: All drawn figures by name.
-    """
-    captioned = (*draft.first, *between, *draft.last)
-    return replace(
-        section, figures=tuple(Noted(drawn[figure.name], note) for figure, note in captioned)
-    )
+def _figures(
+    report: ReportData,
+    part: Part,
+    name: str,
+    summaries: Sequence[ArmSummary],
+    effects: Sequence[Effect],
+) -> tuple[list[Captioned], list[Captioned]]:
+    """Return figures of values over blocks, and one of all metrics."""
+    first: list[Captioned] = []
+    last: list[Captioned] = []
+    if part.role != SUBJECT:
+        # Tables show what neighbours did: it proves the load and is not a result.
+        return first, last
+    comparison, stem = report.comparison, report.stems[part]
+    for number, key in enumerate(_drawn_keys(summaries)):
+        rows = [summary for summary in summaries if summary.key == key]
+        figure = distribution_figure(
+            rows, report.looks, name=f"{stem}-blocks-{number + 1}", part=name,
+            leads=leads_of([effect for effect in effects if effect.key == key], rows),
+            runs=[run.run for run in comparison.runs],
+        )  # fmt: skip
+        first.append((figure, _distribution_note(comparison, rows, figure.panels)))
+    if len({effect.key for effect in effects}) > 1:
+        metrics = metrics_figure(
+            comparison, report.looks, effects, name=f"{stem}-metrics", part=name
+        )
+        last += [(metrics, "")] if metrics else []
+    return first, last
 
 
 def _drawn_keys(summaries: Sequence[ArmSummary]) -> list[Key]:
@@ -198,11 +215,3 @@ def _flags(effects: Sequence[Effect], others: Sequence[tuple[str, Flag]]) -> tup
         if name not in who:
             who.append(name)
     return tuple(legible(f"{joined(who)}: {text}") for text, who in arms.items())
-
-
-def _unique(stem: str, taken: set[str]) -> str:
-    name, number = stem, 2
-    while name in taken:
-        name, number = f"{stem}-{number}", number + 1
-    taken.add(name)
-    return name

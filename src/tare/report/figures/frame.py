@@ -54,6 +54,10 @@ class Figure:
     panels: int = 1
 
 
+Captioned = tuple[Figure, str]
+"""A figure and the text below it."""
+
+
 def ratio_ticks(low: float, high: float, most: int = 7) -> list[float]:
     """Return round ratios between ``low`` and ``high``, both > 0, always with 1 when inside.
 
