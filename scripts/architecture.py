@@ -2,7 +2,7 @@
 """Draw from the code what docs/architecture.md shows of it: run by ``make architecture``.
 
 Between its marks ``<!-- NAME -->`` and ``<!-- end -->`` the page holds what this writes: the duty
-of each folder, the import graph of the rooms, and what the two examples cost in lines. The graph is
+of each folder, the import graph of the rooms, and what the examples cost in lines. The graph is
 also drawn as docs/architecture.svg.
 """
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tare"
 PAGE = ROOT / "docs" / "architecture.md"
 PICTURE = ROOT / "docs" / "architecture.svg"
-EXAMPLES = ("examples/tare-bubblewrap", "examples/tare-redis")
+EXAMPLES = ("examples/tare-bubblewrap", "examples/tare-redis", "examples/tare-boot-times")
 BOX, PASS, GAP, ROW, BEND = (112, 34), 6, 24, 84, 30
 """In pixels: a box, the room of an arrow that passes a row, space between two, from row to row,
 and how far an arrow goes straight before it bends."""
