@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tare.analysis.model import Comparison, Effect, RunData
 from tare.report.leads import Leads
-from tare.report.long_series import Pooled, emulated_arms, pooled_series
 from tare.report.palette import Look, looks
 from tare.report.results import effects_table
 from tare.report.tables import Table
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from tare.analysis.load_balancer import Through
     from tare.analysis.monitoring import Monitor
     from tare.references.published import Reference
+    from tare.report.long_series import Pooled
 
 HOST_TRACE, HARDWARE, PROXY, JOB = "host_trace", "hardware", "proxy", "job"
 HYPERVISOR = "hypervisor"
@@ -70,17 +70,12 @@ class ReportData:
     @cached_property
     def emulated(self) -> frozenset[str]:
         """The arms that any of the runs found to be emulated."""
-        return emulated_arms(self.comparison)
+        return frozenset().union(*(run.emulated_arms for run in self.comparison.runs))
 
     @cached_property
     def effects(self) -> Table[Effect]:
         """All effects against the baseline."""
         return effects_table(self.comparison, "effects", self.comparison.effects)
-
-    @cached_property
-    def series(self) -> Pooled:
-        """Summaries of all long series, by part and arm."""
-        return pooled_series(self.comparison)
 
     @cached_property
     def stems(self) -> Mapping[Part, str]:
@@ -95,7 +90,14 @@ class ReportData:
             found[part] = name
         return found
 
-    # The analyses below take long to load, and few runs have what they are made of.
+    # The analyses below take long to load: a table on a terminal needs none, few runs need all.
+
+    @cached_property
+    def series(self) -> Pooled:
+        """Summaries of all long series, by part and arm."""
+        from tare.report.long_series import pooled_series
+
+        return pooled_series(self.comparison)
 
     @cached_property
     def monitors(self) -> tuple[Monitor, ...]:

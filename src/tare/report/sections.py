@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from tare.report.data import (
     COUNTERS,
@@ -24,9 +24,11 @@ from tare.report.data import (
     RESPONSES,
     ReportData,
 )
-from tare.report.drawing import Drawn
 from tare.report.figures.frame import Captioned
 from tare.report.tables import Table
+
+if TYPE_CHECKING:
+    from tare.report.drawing import Drawn
 
 GROUP = "tare.sections"
 """The group of entry points."""
