@@ -29,7 +29,7 @@ from benchmarks._http_generators import (
 from benchmarks._pairs import median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
-from tare.analysis.formatting import format_size
+from tare.units import format_size
 
 CONNECTIONS = 32
 RATE, WHOLE_S, BEFORE_S, PAUSE_S = 200.0, 4.0, 1.5, 1.0

@@ -17,13 +17,13 @@ from typing import Any
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import DEADLINE_S, Unmeasured, carry_out
 from tare.analysis import compare_runs, load_run
-from tare.analysis.formatting import format_size
 from tare.analysis.load_balancer import through
 from tare.analysis.proxied_cells import HOST
 from tare.analysis.results import Effect
 from tare.analysis.rundata import RunData
 from tare.study.shipped import FOLDER
 from tare.study.yamltext import parse
+from tare.units import format_size
 
 SHORT, BARE = "load-balancer-short", "bare"
 MARGIN = 0.05

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tare.analysis.formatting import format_duration
 from tare.report.data import ReportData
 from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Table
 from tare.report.words import marked
+from tare.units import format_duration
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from report.report_proxied import LIMIT, write_proxied_run
 from tare.analysis import load_run
 from tare.analysis.compare import compare
 from tare.analysis.course import Course, Step
-from tare.analysis.formatting import format_quantity
 from tare.analysis.load_balancer import Through, through
 from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
@@ -30,6 +29,7 @@ from tare.report.figures.over_time import Line, _stretches, over_time_figure
 from tare.report.figures.time_spent import time_figures
 from tare.report.load_balancer import LoadBalancer, _bars, families
 from tare.report.palette import looks
+from tare.units import format_quantity
 
 ARMS = ("bare", "kvm", "tcg")
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tare.study.model import Catalog
 from tare.study.plan import ArmFacts
 from tare.study.platform_options import PlatformOptions
-from tare.study.quantities import Duration, Size
+from tare.units import Duration, Size
 
 
 class Options(BaseModel):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tare.analysis.verdict import percent, significant
 from tare.report import words
-from tare.study.quantities import (
+from tare.units import (
     format_duration,
     format_number,
     format_percent,

@@ -14,8 +14,9 @@ from tare.analysis.results import Key
 from tare.analysis.words import described
 from tare.cli.main import app
 from tare.report.words import Names, Part, told
-from tare.study.cells import parameter_words, work_words
+from tare.study.cells import work_words
 from tare.study.shipped import shipped_studies
+from tare.units import parameter_words
 
 PYTHON = ("{'", "['", '{"', "<class", "None", "True", "False", "<function", "object at 0x")
 NAME = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tare.analysis.rundata import RunData
 from tare.events.results import CellResult
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 ARRAYS = "arrays"
 """Where a cell's facts hold the sizes; see `tare.workloads.memory.bandwidth`."""

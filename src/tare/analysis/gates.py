@@ -25,7 +25,7 @@ from tare.analysis.statistics.tails import median_interval
 from tare.analysis.words import unfit_words
 from tare.errors import InputError
 from tare.study.checking import closest
-from tare.study.quantities import DURATION_UNITS
+from tare.units import DURATION_UNITS
 
 ERROR = 0.05
 """How often any gate of a call may fail, or hold, though the truth is on the other side."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tare.errors import InputError
-from tare.study.quantities import Confidence
+from tare.units import Confidence
 
 _MOST = 1e300
 _Number = Annotated[float, Field(allow_inf_nan=False, ge=-_MOST, le=_MOST)]

@@ -17,12 +17,12 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from tare.analysis.formatting import format_percent
 from tare.analysis.results import Kind
 from tare.analysis.statistics.logratio import mean_interval, relative_half_width, t_quantile
 from tare.analysis.statistics.tails import median_interval
 from tare.analysis.stopping_anytime import Look, settled, settled_difference
 from tare.events.results import FinishedCell
+from tare.units import format_percent
 
 Method = Literal["precision", "pilot", "stein", "anytime"]
 

@@ -14,7 +14,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tare.analysis.formatting import format_number, format_percent
 from tare.analysis.noise import beyond
 from tare.analysis.results import (
     Better,
@@ -27,7 +26,7 @@ from tare.analysis.results import (
 )
 from tare.analysis.statistics.detectable import blocks_for
 from tare.analysis.statistics.maxt import least_blocks
-from tare.study.quantities import format_quantity
+from tare.units import format_number, format_percent, format_quantity
 
 LEVEL = 0.05
 """How often an arm without any difference may be called worse or better in any headline metric."""

@@ -17,9 +17,8 @@ from tare.analysis.verdict import percent, significant
 from tare.events import LabFroze
 from tare.events.results import Break, PlatformResult
 from tare.study.blocks import SMOKE_RUN
-from tare.study.cells import parameter_words
 from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ITSELF, ONE_KERNEL, other_shape_note
-from tare.study.quantities import format_quantity
+from tare.units import format_quantity, parameter_words
 
 MOST_NAMED = 3
 """So many metrics are named where an arm has one verdict in several."""

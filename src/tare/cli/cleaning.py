@@ -104,7 +104,7 @@ def _only_cleaner(within: str) -> Iterator[None]:
     """
     from tare.errors import InputError
     from tare.hosts.lock import HostHeld, host_lock
-    from tare.study.quantities import parse_duration
+    from tare.units import parse_duration
 
     ends = time.monotonic()
     if within:

@@ -49,7 +49,7 @@ def list_images() -> None:
     from tare.images.kernels import cached_kernel
     from tare.images.toolbox.toolbox import toolboxes
     from tare.run.session import cache_dir
-    from tare.study.quantities import format_size
+    from tare.units import format_size
 
     index = read_index(cache_dir())
     for name, key in index.kernels.items():
@@ -239,7 +239,7 @@ def export(
     from tare.run.cache_wait import announced
     from tare.run.session import agent_path, cache_dir
     from tare.run.versions import tare_version
-    from tare.study.quantities import format_size
+    from tare.units import format_size
 
     agent = agent_path()
     wanted = {kind.value for kind in toolbox or [LiveToolbox.base]}

@@ -75,7 +75,7 @@ def up(
     from tare.lab.options import LabOptions
     from tare.run.cache_wait import announced
     from tare.run.session import agent_path, cache_dir
-    from tare.study.quantities import parse_size
+    from tare.units import parse_size
 
     try:
         size = parse_size(memory)

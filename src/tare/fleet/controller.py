@@ -56,7 +56,7 @@ from tare.run.interrupt import listening
 from tare.run.session import new_run_id
 from tare.run.setup import Decision
 from tare.study.model import Study
-from tare.study.quantities import format_duration
+from tare.units import format_duration
 
 
 class Controller:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.fleet.faults import HostGone, HostTaken, PartFailed, PartRefused
-from tare.study.quantities import format_duration
+from tare.units import format_duration
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 ELSEWHERE = ("/var/tmp", "/tmp", "/opt", "/srv", "/dev/shm")
 """Folders that usually exist, to suggest in place of one that cannot be used."""

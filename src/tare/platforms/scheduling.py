@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tare.study.quantities import Duration, Share, format_duration, format_percent, format_quantity
+from tare.units import Duration, Share, format_duration, format_percent, format_quantity
 
 DEFAULT_PERIOD_S = 0.1
 """What the kernel itself takes (Documentation/scheduler/sched-bwc.rst)."""

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from tare.plaintext import plain_line
 from tare.platforms.certificates.model import Certificate, kept_certificates
 from tare.platforms.contract import Platform, Statement
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 PAGE = "platforms.md"
 KNOBS = ("policy", "fifo", "nice", "weight", "cap", "reservation", "slice")

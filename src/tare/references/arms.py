@@ -10,7 +10,7 @@ from tare.analysis.comparison import Comparison
 from tare.references.lacking import why_it_did_not_run
 from tare.references.published import PublishedArm, Reference
 from tare.references.scenarios import mapping
-from tare.study.quantities import format_quantity
+from tare.units import format_quantity
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tare.references.scenarios import (
     neighbours_in,
     subject_of,
 )
-from tare.study.cells import parameter_words
+from tare.units import parameter_words
 
 PLACES = {
     "any": "Here the subject is pinned to CPUs of its own; in the source it was not.",

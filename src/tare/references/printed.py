@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tare.study.quantities import DURATION_UNITS, SIZE_UNITS, format_quantity
+from tare.units import DURATION_UNITS, SIZE_UNITS, format_quantity
 
 Unit = Literal["s", "B", "B/s", "1/s", "1"]
 """SI units that values are in once they are read."""

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tare.analysis.formatting import format_duration, format_percent
 from tare.analysis.pilot import Advice
 from tare.analysis.rundata import SUBJECT
 from tare.report.words import Names, Part, metric_name
+from tare.units import format_duration, format_percent
 
 
 def render_advice(advices: Sequence[Advice], precision: float, console: Console) -> None:

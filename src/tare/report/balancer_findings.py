@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.formatting import format_number, format_quantity, format_size
 from tare.analysis.load_balancer import IDLE, INSIDE, Through
 from tare.analysis.proxied_cells import HOST
 from tare.report.svg import legible
 from tare.report.words import counted, marked, percent, ratio
+from tare.units import format_number, format_quantity, format_size
 
 SERVER = "haproxy"
 FULL = 0.9

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.formatting import format_number, format_quantity, format_size
 from tare.analysis.load_balancer import Spent, Through
 from tare.report.intervals import interval_columns
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, marked, percent, ratio
+from tare.units import format_number, format_quantity, format_size
 
 
 def _of() -> tuple[Column[Through], ...]:

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from tare.analysis.between import Change, pooled, require_same_baseline
 from tare.analysis.changed import changed
-from tare.analysis.formatting import format_number
 from tare.analysis.model import Comparison, Effect, Key, as_cost, cost_ends
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
@@ -33,6 +32,7 @@ from tare.report.words import (
     ratio,
     ratio_interval,
 )
+from tare.units import format_number
 
 PLAIN_WIDTH = 180
 FEW = f"Each run needs {least_blocks(LEVEL)} blocks at least"

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tare.analysis.formatting import format_duration
 from tare.analysis.model import Comparison, RunData
 from tare.analysis.words import unfit_words
 from tare.errors import InputError
@@ -23,6 +22,7 @@ from tare.report.sections import Answer, ShownSection, make_sections
 from tare.report.svg import legible
 from tare.report.tables import Table
 from tare.report.words import EMULATED, counted, joined
+from tare.units import format_duration
 
 if TYPE_CHECKING:
     from tare.references.published import Reference

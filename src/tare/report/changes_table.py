@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.changed import Changed
-from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Comparison, Effect, RunData, as_cost, cost_ends
 from tare.analysis.run_differences import (
     RunDifference,
@@ -27,6 +26,7 @@ from tare.report.words import (
     ratio_interval,
     short,
 )
+from tare.units import format_quantity
 
 ANY = "any"
 """Told of costs that nothing bounds."""

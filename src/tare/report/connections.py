@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tare.analysis.formatting import format_quantity
+from tare.units import format_quantity
 
 SWITCHES = {"openvswitch": "Open vSwitch", "routed": "routed"}
 

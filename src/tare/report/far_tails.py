@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Comparison
 from tare.analysis.statistics.pareto import Level, Tail, Threshold
 from tare.report.figures.series import NANO
 from tare.report.long_series import Pooled, emulated_arms
 from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked, percent
+from tare.units import format_quantity
 
 FAR = (
     "How long one sample in so many is to be expected, beyond all that were seen: a generalised "

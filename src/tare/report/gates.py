@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from xml.etree import ElementTree
 
-from tare.analysis.formatting import format_number, format_quantity, parameter_words
 from tare.analysis.gates import ERROR, Checked, Outcome, worst
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.report.svg import legible
 from tare.report.words import parameters_of, ratio, ratio_interval
+from tare.units import format_number, format_quantity, parameter_words
 
 STATUS: Mapping[Outcome, int] = {"holds": 0, "fails": 1, "open": 3}
 SIGN: Mapping[Outcome, str] = {"holds": "✓", "fails": "✗", "open": "?"}

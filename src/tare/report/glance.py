@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
 from tare.references.arms import Like
 from tare.references.pairing import PairedTable, Row, SideBySide
 from tare.report.paper import PaperDraft
 from tare.report.published import as_printed
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, joined, ratio
+from tare.units import format_quantity
 
 Range = tuple[float, float]
 

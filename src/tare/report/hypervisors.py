@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_duration, format_quantity
 from tare.analysis.hypervisors import Counted, counted_by_hypervisors
 from tare.report.data import ReportData
 from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, marked
+from tare.units import format_duration, format_quantity
 
 NOT_SHOWN = "not shown"
 LEAD = (

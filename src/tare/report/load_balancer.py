@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.load_balancer import INSIDE, Through
 from tare.analysis.model import Key
 from tare.analysis.proxied_cells import HOST, LEAST
@@ -23,6 +22,7 @@ from tare.report.palette import Look
 from tare.report.sections import Section, SectionData
 from tare.report.tables import Shown
 from tare.report.words import marked, percent
+from tare.units import format_quantity, format_size
 
 RATE_NOTE = (
     "One request a connection unless the study says otherwise. Hollow: client or origin may have "

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tare.analysis import group_series, summarise_series
 from tare.analysis.close_up import close_up
-from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Comparison, Flag, Interval, SeriesSummary
 from tare.analysis.tail_bounds import platform_bound
 from tare.report.figures.frame import Figure
@@ -16,6 +15,7 @@ from tare.report.leads import Leads
 from tare.report.palette import Look
 from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked
+from tare.units import format_quantity
 
 CLOSE_UP_NOTE = (
     "Each dot is one sample: two periods of the kernel’s clock tick, from half a period before the "

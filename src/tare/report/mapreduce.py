@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.job_phases import JobCell, Limit, PhaseUse, job_cells, phase_uses
 from tare.analysis.model import ArmSummary, Comparison, Effect
 from tare.analysis.rundata import SUBJECT
@@ -20,6 +19,7 @@ from tare.report.leads import Leads
 from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, Names, Part, counted, joined, marked, ratio
+from tare.units import format_quantity, format_size
 
 CROSS_CHECKS = {"write": ("written", "write-throughput"), "read": ("read", "read-throughput")}
 """How something is done: Filebench's metric of it, and TestDFSIO's."""

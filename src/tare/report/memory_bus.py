@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
 from tare.analysis.hardware import Counted, counted
 from tare.analysis.interference import Hurt, memory_bus
 from tare.report.data import ReportData
@@ -15,6 +14,7 @@ from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, joined, marked, metric_name, percent, ratio
 from tare.report.words import counted as plural
+from tare.units import format_quantity
 
 CHECK = (
     "Neighbours that copy memory against such that calculate, at the same places: both keep their "

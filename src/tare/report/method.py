@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tare.analysis.duets import by_turns, is_duet
-from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Calibration, Comparison, RunData
 from tare.analysis.statistics.serial import LEAST_BLOCKS
 from tare.report.data import ReportData
@@ -15,6 +14,7 @@ from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, joined, probability
+from tare.units import format_quantity
 
 SHOWN_BY = 20
 """With so many blocks a correlation of 0.8 is nearly always seen (docs/statistics.md)."""

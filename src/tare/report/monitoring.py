@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_number, format_quantity
 from tare.analysis.monitoring import (
     COUNTS,
     QUANTITIES,
@@ -21,6 +20,7 @@ from tare.report.figures.monitoring import monitoring_figure, whose_counters
 from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
+from tare.units import format_number, format_quantity
 
 MOST_FIGURES = 12
 NOTE = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from tare.analysis.formatting import format_duration
 from tare.analysis.model import SessionResult
 from tare.analysis.over_sessions import OverSessions, over_sessions
 from tare.analysis.results import as_cost
@@ -15,6 +14,7 @@ from tare.report.intervals import interval_columns
 from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked, metric_name, percent, ratio
+from tare.units import format_duration
 
 MEASURED = "The sessions as they were measured; those of one round have the same blocks"
 BETWEEN = (

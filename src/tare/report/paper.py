@@ -9,7 +9,6 @@ from typing import Any
 from tare.analysis.close_up import close_up
 from tare.analysis.comparison import Comparison
 from tare.analysis.course import QUIET, PhaseEffect
-from tare.analysis.formatting import format_quantity
 from tare.analysis.kernels import tick_rates
 from tare.analysis.load_balancer import Through
 from tare.analysis.monitoring import Monitor
@@ -39,6 +38,7 @@ from tare.report.stated import statement
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, Part, joined, marked, slug
+from tare.units import format_quantity
 
 SAMPLES_NOTE = (
     "Each bar spans the least and the greatest sample of a stretch of time; of each arm, the boot "

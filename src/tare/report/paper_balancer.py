@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.comparison import Comparison
-from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.load_balancer import Spent, Through
 from tare.analysis.proxied_cells import HOST, LEAST
 from tare.analysis.results import Key
@@ -23,6 +22,7 @@ from tare.report.palette import Look
 from tare.report.paper_empty import arms_without
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, joined, marked, percent
+from tare.units import format_quantity, format_size
 
 REQUESTS, BANDWIDTH, LOSS = "requests", "bandwidth", "loss"
 NOTE = (

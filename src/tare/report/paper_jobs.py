@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tare.analysis.comparison import Comparison
-from tare.analysis.formatting import format_number, format_quantity, format_size
 from tare.analysis.job_counters import counter_values
 from tare.analysis.monitoring import COUNTS, QUANTITIES, Monitor
 from tare.analysis.results import Key
@@ -20,6 +19,7 @@ from tare.report.palette import Look
 from tare.report.paper_over import Shape, parameters_of, shapes, telling
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, Names, Part, counted, marked, metric_name, slug
+from tare.units import format_number, format_quantity, format_size
 
 NOTE = "Means over the blocks; lines are their intervals by Student’s t."
 MOST_BARS = 120

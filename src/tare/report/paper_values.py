@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.comparison import Comparison
-from tare.analysis.formatting import format_quantity
 from tare.analysis.results import ArmSummary, Key
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.references.exhibits import Exhibit
@@ -14,6 +13,7 @@ from tare.references.pairing import SideBySide, shown_value
 from tare.report.long_series import emulated_arms
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, Names, Part, counted, marked, metric_name, slug
+from tare.units import format_quantity
 
 
 @dataclass(frozen=True)

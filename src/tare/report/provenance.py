@@ -7,12 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.formatting import (
-    format_duration,
-    format_number,
-    format_size,
-    shape_words,
-)
 from tare.analysis.kernels import KernelFacts, kernels
 from tare.analysis.model import (
     CellResult,
@@ -29,6 +23,12 @@ from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, joined, marked
+from tare.units import (
+    format_duration,
+    format_number,
+    format_size,
+    shape_words,
+)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Interval
 from tare.references.pairing import (
     PairedTable,
@@ -26,6 +25,7 @@ from tare.report.words import (
     ratio_interval,
     slug,
 )
+from tare.units import format_quantity
 
 HOUR_S = 3600.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.formatting import format_quantity
 from tare.analysis.recording_cost import RecordingCost
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
@@ -16,6 +15,7 @@ from tare.report.words import (
     ratio,
     ratio_interval,
 )
+from tare.units import format_quantity
 
 UNKNOWN = (
     "What recording itself cost the subject cannot be told from this run: no arm was left "

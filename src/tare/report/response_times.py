@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.course import QUIET, Course, PhaseEffect, latest
-from tare.analysis.formatting import format_quantity
 from tare.analysis.rundata import SUBJECT
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
@@ -25,6 +24,7 @@ from tare.report.words import (
     probability,
     ratio,
 )
+from tare.units import format_quantity
 
 MOST_FIGURES = 8
 NOTE = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from tare.analysis.formatting import format_quantity
 from tare.analysis.model import (
     ArmSummary,
     Comparison,
@@ -31,6 +30,7 @@ from tare.report.words import (
     ratio,
     ratio_interval,
 )
+from tare.units import format_quantity
 
 COST = "Cost factor"
 """The heading of an effect as a cost."""

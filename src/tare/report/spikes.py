@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_duration
 from tare.analysis.host_track import Cause
 from tare.analysis.recording_cost import recording_costs
 from tare.analysis.rundata import RunData
@@ -23,6 +22,7 @@ from tare.report.recording_cost import UNKNOWN, recording_cost_table
 from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
+from tare.units import format_duration
 
 FIGURE = "spikes-timeline"
 LEAST_SHOWN = 0.01

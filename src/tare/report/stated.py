@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.formatting import format_percent, format_quantity
 from tare.references.printed import Fact
 from tare.references.published import Reference
 from tare.references.shares import Compared
@@ -12,6 +11,7 @@ from tare.references.stated import Stated
 from tare.report.published import as_printed
 from tare.report.tables import Column, Table
 from tare.report.words import joined, marked, ratio
+from tare.units import format_percent, format_quantity
 
 
 def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.model import Comparison
 from tare.analysis.unit_cost import UnitCost, unit_costs
 from tare.report.intervals import interval_columns
@@ -17,6 +16,7 @@ from tare.report.words import (
     metric_name,
     ratio,
 )
+from tare.units import format_quantity, format_size
 
 _LARGE = {"B/s": (1e9, "/GB")}
 """Units whose single piece is too small to speak of: by how much, and how it is written."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
 from tare.analysis.kernels import different_kernels
 from tare.analysis.model import (
     DECLARED,
@@ -33,6 +32,7 @@ from tare.report.words import (
     ratio,
     short,
 )
+from tare.units import format_quantity
 
 MANY = 4
 """More arms than this are counted in the lead, not named."""

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tare.analysis.cached import ShownAs, What
-from tare.analysis.formatting import (
+from tare.analysis.model import Effect, Key
+from tare.analysis.rundata import SUBJECT
+from tare.report.svg import legible
+from tare.units import (
     format_number,
     format_percent,
     format_quantity,
     parameter_words,
     value_words,
 )
-from tare.analysis.model import Effect, Key
-from tare.analysis.rundata import SUBJECT
-from tare.report.svg import legible
 
 EMULATED = "emulated"
 """The mark of results that show behaviour and relative instruction cost, not hardware speed."""

@@ -12,7 +12,7 @@ from tare.agent.clocktrust import ClockReading, ClockTrust, judge
 from tare.errors import MachineFault
 from tare.events.results import IMPOSSIBLE
 from tare.platforms.contract import SUBJECT
-from tare.study.quantities import format_number, format_size
+from tare.units import format_number, format_size
 from tare.workloads.values import number
 
 if TYPE_CHECKING:

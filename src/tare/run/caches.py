@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tare.study.quantities import SIZE_UNITS
+from tare.units import SIZE_UNITS
 
 if TYPE_CHECKING:
     from tare.hosts.contract import Host

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tare.events import Calibrated
-from tare.study.quantities import format_quantity
+from tare.units import format_quantity
 
 
 def calibration_lines(event: Calibrated, *, wrong_only: bool = False) -> Iterator[str]:

@@ -42,7 +42,7 @@ from tare.run.setup import Decision, RunSetup, platform_of
 from tare.run.sites import OtherHosts, ReadyArm
 from tare.run.slow_libraries import SlowLibraries
 from tare.run.toolbox import study_needs
-from tare.study.quantities import format_duration
+from tare.units import format_duration
 from tare.workloads import MachineFacts
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tare.errors import InputError
 from tare.platforms.linux.network import ALONE, chosen_way
 from tare.platforms.vendors.offer import LIVE
 from tare.study.platform_options import GIVEN
-from tare.study.quantities import format_size
+from tare.units import format_size
 from tare.workloads.mapreduce.outside import read_outside
 from tare.workloads.mapreduce.sizes import sizes_for
 from tare.workloads.needs import needs_of, needs_of_loads

@@ -39,8 +39,8 @@ from tare.study.cells import Batch, Cell, cell_label, work_words
 from tare.study.cpu_choice import numbers_in
 from tare.study.host_cpus import HostCpus
 from tare.study.plan import Plan, Skip
-from tare.study.quantities import format_duration
 from tare.study.sessions import part_of
+from tare.units import format_duration
 
 if TYPE_CHECKING:
     from tare.run.setup import StudySource

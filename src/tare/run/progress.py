@@ -47,7 +47,7 @@ from tare.run.calibration_words import calibration_lines
 from tare.run.doing import Doing, Stage, doing_lines
 from tare.skips import LeftOut, lines_of
 from tare.study.cells import cell_label, work_words
-from tare.study.quantities import format_duration, with_unit
+from tare.units import format_duration, with_unit
 
 SILENCE_S = 60.0
 """A long cell says so often where it is, where no panel shows it live."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
 from tare.run.host_facts import COMPUTER
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from tare.errors import InputError
 from tare.platforms.linux.disk import SPARE
 from tare.study.guest_kernels import HOST
 from tare.study.hosting import LABS
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 if TYPE_CHECKING:
     from tare.hosts import Host

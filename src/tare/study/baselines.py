@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 if TYPE_CHECKING:
     from tare.study.model import Arm, Study

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tare.study.hosting import Part
-from tare.study.quantities import Duration
+from tare.units import Duration
 
 FEWEST_BLOCKS_FOR_A_VERDICT = 6
 """Flipping the signs of fewer blocks cannot reach p < 0.05 (2/2^6 = 0.031), whatever the values."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.study.placement import Placement
-from tare.study.quantities import format_number
+from tare.units import parameter_words
 
 
 @dataclass(frozen=True)
@@ -124,26 +124,6 @@ def work_words(workload: str, parameters: Mapping[str, Any], repeat: int = 1) ->
     """
     inside = parameter_words(parameters)
     return f"{workload}{f'[{inside}]' if inside else ''}{f'#{repeat}' if repeat > 1 else ''}"
-
-
-def parameter_words(parameters: Mapping[str, Any]) -> str:
-    """Return parameters for reading, as ``samples=1000, metrics=(rate, loss)``."""
-    return ", ".join(f"{name}={value_words(value)}" for name, value in parameters.items())
-
-
-def value_words(value: Any) -> str:
-    """Return a parameter's value for reading; of a mapping only the names of what it holds."""
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "true", False: "false"}[value]
-    if isinstance(value, float):
-        return (
-            f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else format_number(value, 6)
-        )
-    if isinstance(value, Mapping):
-        return f"({', '.join(map(str, value))})"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(value_words, value))}]"
-    return str(value)
 
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.plaintext import plain_line
-from tare.study.quantities import parse_duration
+from tare.units import parse_duration
 
 XEN = {
     "timeslice": "slice",

@@ -12,8 +12,8 @@ from tare.study.forms import PACKAGE, absolute_path, host_alone
 from tare.study.jumping import jump_text
 from tare.study.lab_nodes import Uneven, cpus_by_node
 from tare.study.own_files import kernel_file, program_file, xen_file
-from tare.study.quantities import Duration, Size, format_size
 from tare.study.releases import Release
+from tare.units import Duration, Size, format_size
 
 LEAST_LAB_MEMORY = 1 << 30
 """Bytes; a Xen host alone takes the best part of it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tare.study.notes import BEYOND_MEMORY
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 if TYPE_CHECKING:
     from tare.study.cells import Batch

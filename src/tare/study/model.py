@@ -30,12 +30,12 @@ from tare.study.cpu_choice import CpuChoice
 from tare.study.hosting import CpuKeys, HostSpec, LabSpec, Part, or_list_of_names
 from tare.study.names import Slug
 from tare.study.platform_options import PlatformOptions
-from tare.study.quantities import Confidence, Duration
 from tare.study.releases import Release
 from tare.study.scenario import Scenario
 from tare.study.session_plan import Sessions, odd_rounds, with_as_many
 from tare.study.shape import Shape
 from tare.study.spreading import Spreadable
+from tare.units import Confidence, Duration
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tare.study.quantities import shape_words
+from tare.units import shape_words
 
 ONE_KERNEL = "every guest boots the distribution's general kernel"
 """Begins the note of a plan whose arms cannot all boot a real-time kernel."""

@@ -21,11 +21,11 @@ from tare.study.model import Study, WorkloadSpec
 from tare.study.notes import one_kernel_note, other_shape_note
 from tare.study.order import in_order
 from tare.study.placement import Unplaceable, place
-from tare.study.quantities import format_size
 from tare.study.releases import Release
 from tare.study.releasing import release_notes, unfit_release
 from tare.study.scenario import Scenario
 from tare.study.turns import by_turns
+from tare.units import format_size
 
 CLUSTER_S = 20.0
 """Seconds from machines that are ready to a cluster that is, and from its stop to its end."""

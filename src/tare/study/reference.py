@@ -13,11 +13,11 @@ from tare.study.blocks import Blocks
 from tare.study.checking import model_in, named_model_in
 from tare.study.hosting import Boot, HostSpec, LabSpec
 from tare.study.model import ArmFrame, Catalog, StudyFrame, WorkloadSpec
-from tare.study.quantities import format_duration, format_size
 from tare.study.scenario import Companion, Neighbours, Scenario, Subject
 from tare.study.schema import Schema, kebab, properties_of, required_of, study_schema
 from tare.study.session_plan import SessionBoot, Sessions
 from tare.study.shape import Shape
+from tare.units import format_duration, format_size
 
 
 class MetricLike(Protocol):

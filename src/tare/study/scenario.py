@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from tare.study.hosting import Part
-from tare.study.quantities import Rate, Size
 from tare.study.shape import MOST_VCPUS, Memory, Vcpus, subject_vcpus
 from tare.study.study_path import Absolute
+from tare.units import Rate, Size
 
 MOST_SLAVES = 16
 Where = Literal["any", "same", "other", "sibling", "other-node"]

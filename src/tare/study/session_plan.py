@@ -17,7 +17,7 @@ from tare.study.blocks import LEAST_BLOCKS, Blocks
 from tare.study.hosting import Part
 from tare.study.names import Slug
 from tare.study.order import williams
-from tare.study.quantities import Duration
+from tare.units import Duration
 
 THERE_AND_BACK = 2
 """Rounds after which each boot was as early as late."""

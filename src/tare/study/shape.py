@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from tare.study.hosting import Part
-from tare.study.quantities import Size, format_size
+from tare.units import Size, format_size
 
 LEAST_MEMORY = 32 << 20
 """Bytes; below this no Linux kernel with an initramfs boots anywhere."""

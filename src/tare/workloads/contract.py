@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from tare.study.quantities import format_number, with_unit
+from tare.units import format_number, with_unit
 from tare.workloads.additions import Additions
 
 if TYPE_CHECKING:

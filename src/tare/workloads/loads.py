@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from tare.study.quantities import Duration, Size
+from tare.units import Duration, Size
 from tare.workloads.contract import NO_CLAIM, DiskClaim, Metric, Need, Parameters, Workload
 from tare.workloads.values import mapping, number, numbers, shortened
 

@@ -17,8 +17,8 @@ from tare.errors import InputError
 from tare.platforms.imported.model import Found
 from tare.platforms.imported.numbers import cpu_set
 from tare.refusals import message_of
-from tare.study.quantities import format_size
 from tare.study.shape import LEAST_DISK, LEAST_MEMORY, Shape
+from tare.units import format_size
 
 MEASURED_DISK = 1 << 30
 """The bytes of the disk in the study, at most: how fast a disk is hardly depends on its size."""

@@ -8,7 +8,7 @@ from tare.platforms.imported.ledger import Node
 from tare.platforms.imported.model import Found
 from tare.platforms.imported.numbers import MOST_CPUS, cpu_set, whole
 from tare.platforms.scheduling import DEFAULT_PERIOD_S
-from tare.study.quantities import format_duration
+from tare.units import format_duration
 
 OWN_CPU = "each vCPU has a CPU of its own with `cpus: pinned` in a scenario, and else all of them"
 NO_LIST = "it is no list of CPUs"

@@ -12,7 +12,7 @@ from tare.platforms.qemu.disk_options import AttachedDisk
 from tare.platforms.qemu.features import CpuFeatures
 from tare.platforms.qemu.options import HugePageSize, QemuOptions
 from tare.study.forms import WORD, Form
-from tare.study.quantities import Duration, format_duration, format_size
+from tare.units import Duration, format_duration, format_size
 
 CPU_MODES = ("host-passthrough", "host-model", "maximum")
 PERIOD_US = 100_000

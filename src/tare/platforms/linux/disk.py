@@ -22,7 +22,7 @@ from tare.hosts.loops import detach, unmount_fully
 from tare.hosts.programs import how_to_install
 from tare.platforms.contract import Context, MachineSpec
 from tare.programs import MKFS
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 LABEL = "tare-scratch"
 """The label by which the agent finds the disk among others."""

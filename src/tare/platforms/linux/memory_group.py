@@ -22,7 +22,7 @@ from tare.platforms.linux.cgroups import (
     processes_in,
 )
 from tare.platforms.linux.process_cost import listed_cost
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 _ASK_S = 10.0
 

@@ -12,7 +12,7 @@ from tare.platforms.given import GivenOptions
 from tare.platforms.live.medium import read_medium
 from tare.platforms.vendors.options import place_of
 from tare.study.platform_options import fault_of
-from tare.study.quantities import Duration
+from tare.units import Duration
 
 ANY = "MEDIUM"
 """What stands for a medium's image where none is meant: in the docs and for the doctor."""

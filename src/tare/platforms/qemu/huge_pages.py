@@ -9,7 +9,7 @@ from tare.errors import InputError
 from tare.hosts import Host
 from tare.platforms.contract import Shape
 from tare.platforms.qemu.options import QemuOptions
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 _POOLS = "/sys/kernel/mm/hugepages"
 

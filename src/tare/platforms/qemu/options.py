@@ -14,7 +14,7 @@ from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.qemu.disk_options import MICROVM, DiskOptions
 from tare.platforms.qemu.enlightenments import Enlightenments
 from tare.platforms.qemu.features import CpuFeatures, flags
-from tare.study.quantities import Duration, Size, format_duration, format_size
+from tare.units import Duration, Size, format_duration, format_size
 
 
 def _power_of_two(size: int) -> int:

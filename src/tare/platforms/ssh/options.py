@@ -14,7 +14,7 @@ from tare.platforms.given import ASK, GivenOptions
 from tare.study.forms import absolute_path, host_alone
 from tare.study.hosting import Login
 from tare.study.platform_options import fault_of
-from tare.study.quantities import Duration
+from tare.units import Duration
 
 ANY = "ADDRESS"
 """What stands for the machine's address where none is meant: in the docs and for the doctor."""

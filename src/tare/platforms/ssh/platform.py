@@ -49,7 +49,7 @@ from tare.platforms.ssh.reached import UNDOERS, Reached, reached
 from tare.platforms.ssh.reboot import reboot
 from tare.platforms.ssh.shown import Look, look, uncontrolled
 from tare.study.notes import ITSELF
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 MIN_MEMORY = 16 << 20
 OWN_MEMORY = "the workloads share the machine's own"

@@ -11,7 +11,7 @@ from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.units import kernel_units
 from tare.platforms.qemu.enlightenments import KVM_NAME, told_by_kvm
-from tare.study.quantities import format_number, format_size
+from tare.units import format_number, format_size
 
 UUID = "/sys/class/dmi/id/product_uuid"
 LOOK_S = 30.0

@@ -16,7 +16,7 @@ from tare.platforms.scheduling import Scheduling
 from tare.platforms.xen import rtds
 from tare.platforms.xen.rtds import Rtds
 from tare.study.former_options import XEN
-from tare.study.quantities import Duration, format_duration, format_percent, format_quantity
+from tare.units import Duration, format_duration, format_percent, format_quantity
 
 DEFAULT_WEIGHT = 256
 """What Xen gives every domain (xen/common/sched/credit.c, CSCHED_DEFAULT_WEIGHT)."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
 from tare.report.figures.frame import log_ticks
+from tare.units import format_quantity
 
 LOGARITHMIC_FROM = 4.0
 """Values that span more than this factor are drawn on a logarithmic axis."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_number, format_quantity
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.palette import AXIS, RULE, SOFT, TEXT, Look
 from tare.report.words import marked, short
+from tare.units import format_number, format_quantity
 
 WIDE, NARROW = 720.0, 360.0
 HEAD, ROW, BAR, FOOT, LABELS = 18.0, 19.0, 13.0, 26.0, 150.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from tare.analysis.formatting import format_quantity
 from tare.analysis.model import ArmSummary, BlockValue
 from tare.report.figures.axes import Axis, value_axis
 from tare.report.figures.canvas import Canvas
@@ -15,6 +14,7 @@ from tare.report.figures.plot import Plot, fitted, width_of
 from tare.report.leads import at_block
 from tare.report.palette import TEXT, Look
 from tare.report.words import metric_name
+from tare.units import format_quantity
 
 LEFT = 171
 """Pixels for the arms' names."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.formatting import format_number
 from tare.report.words import short
+from tare.units import format_number
 
 FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 

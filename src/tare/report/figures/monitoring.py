@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_number, format_quantity
 from tare.analysis.monitoring import ARMS_HOST, Monitor, Track, host_named, is_host
 from tare.analysis.rundata import SUBJECT
 from tare.report.figures.axes import linear_ticks, tick_label
@@ -14,6 +13,7 @@ from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
 from tare.report.leads import Leads, part_of
 from tare.report.palette import ARMS, MARGIN, RULE, SOFT, Ink
 from tare.report.words import marked
+from tare.units import format_number, format_quantity
 
 WIDE, NARROW = 720.0, 360.0
 LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0

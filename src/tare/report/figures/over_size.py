@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tare.analysis.formatting import format_quantity, format_size
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.palette import RULE, SOFT, Look
 from tare.report.words import marked, short
+from tare.units import format_quantity, format_size
 
 WIDE, NARROW = 720.0, 360.0
 HEIGHT, FOOT, LINE, LEFT = 230.0, 34.0, 17.0, 62.0

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tare.analysis.formatting import format_quantity
 from tare.report.figures.axes import linear_ticks, tick_label, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.palette import RULE, SOFT, Look
 from tare.report.words import marked, short
+from tare.units import format_quantity
 
 WIDE, NARROW = 720.0, 360.0
 HEIGHT, FOOT, LINE, LEFT = 170.0, 34.0, 17.0, 62.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
 from tare.report.figures.axes import linear_ticks
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.palette import ARMS, AXIS, RULE, SOFT, TEXT, TIE, Ink
 from tare.report.words import marked, short
+from tare.units import format_quantity
 
 WIDE, NARROW = 720.0, 360.0
 ROW, BAR, HEAD, FOOT = 26.0, 14.0, 44.0, 30.0

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.course import Course, Step
-from tare.analysis.formatting import format_number
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within
 from tare.report.leads import Leads, part_of
 from tare.report.palette import ARMS, MARGIN, RULE, SOFT
 from tare.report.words import marked, short
+from tare.units import format_number
 
 WIDE, NARROW = 720.0, 360.0
 LEFT, HEIGHT, SPACE, TOP = 62.0, 108.0, 44.0, 22.0

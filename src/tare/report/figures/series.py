@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tare.analysis.formatting import format_number
 from tare.analysis.model import SeriesSummary
 from tare.report.figures.axes import Axis, linear_ticks, log_axis
 from tare.report.figures.canvas import Canvas
@@ -15,6 +14,7 @@ from tare.report.figures.frame import Figure
 from tare.report.figures.legends import arm_labels
 from tare.report.figures.plot import TITLE, Plot, fitted, width_of
 from tare.report.palette import SOFT, TEXT, Look
+from tare.units import format_number
 
 NANO = 1e-9
 COLUMNS = 160

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_duration
 from tare.analysis.host_track import CauseKind, Episode
 from tare.analysis.spike_cells import SpikeCell
 from tare.analysis.spikes import Spike
@@ -15,6 +14,7 @@ from tare.report.figures.frame import Figure, Spec
 from tare.report.leads import Leads, part_of
 from tare.report.palette import ARMS, BASELINE, MARGIN, NOISE, RULE, SOFT, Ink
 from tare.report.words import marked
+from tare.units import format_duration
 
 WIDE, NARROW = 720.0, 360.0
 ROW, LANE, TOP = 92.0, 16.0, 34.0

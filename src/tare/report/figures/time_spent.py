@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.formatting import format_quantity
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.palette import ARMS, NOISE, RULE, TIE, Ink
 from tare.report.words import short
+from tare.units import format_quantity
 
 WIDE, NARROW = 720.0, 360.0
 BAR, LINE, GAP, KEY = 20.0, 15.0, 12.0, 10.0

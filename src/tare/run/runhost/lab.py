@@ -20,8 +20,8 @@ from tare.run.runhost.contract import no_tracing
 from tare.run.runhost.lab_bare import LabBare
 from tare.study.host_cpus import HostCpus
 from tare.study.lab_nodes import node_of_each
-from tare.study.quantities import format_size
 from tare.study.releases import release_words
+from tare.units import format_size
 
 if TYPE_CHECKING:
     from tare.lab.host import Lab

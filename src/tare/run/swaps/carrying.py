@@ -31,8 +31,8 @@ from tare.run.swaps.looking import Look, boots_by_itself, look
 from tare.run.swaps.one_session import Ended, Given, measure
 from tare.run.swaps.words import agenda_of, described, deviation, swap
 from tare.run.versions import run_versions
-from tare.study.quantities import format_duration
 from tare.study.sessions import part_of
+from tare.units import format_duration
 
 if TYPE_CHECKING:
     from tare.events.session_course import SessionResult

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tare.study.quantities import format_duration
 from tare.study.session_plan import Agenda, Session, agenda
 from tare.study.sessions import plan_in
+from tare.units import format_duration
 
 if TYPE_CHECKING:
     from tare.study.model import Study

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from tare.errors import WorkloadFault
 from tare.study.forms import PACKAGE
-from tare.study.quantities import Duration
 from tare.study.study_path import StudyPath, folder_of
+from tare.units import Duration
 from tare.workloads.additions import Additions
 from tare.workloads.applications import figures, printed
 from tare.workloads.applications.program import TIMES, times_of, writes

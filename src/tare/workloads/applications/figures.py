@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, get_args
 
-from tare.study.quantities import DURATION_UNITS, RATE_UNITS, SIZE_UNITS
+from tare.units import DURATION_UNITS, RATE_UNITS, SIZE_UNITS
 from tare.workloads.values import finite, shortened
 
 Unit = Literal[

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from tare.study.quantities import Duration
+from tare.units import Duration
 from tare.workloads.applications.program import TIMES, times_of
 from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.values import per_second

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tare.study.quantities import Duration
+from tare.units import Duration
 from tare.workloads.applications.program import TIMES, times_of
 from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.values import per_second, shortened

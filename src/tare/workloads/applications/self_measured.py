@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tare.study.quantities import Duration
+from tare.units import Duration
 from tare.workloads.applications.program import TIMES, times_of
 from tare.workloads.applications.programs import (
     INPUTS,

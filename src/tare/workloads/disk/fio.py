@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tare.study.quantities import Duration, Size
+from tare.units import Duration, Size
 from tare.workloads.contract import NO_CLAIM, DiskClaim, Metric, Parameters, Workload
 from tare.workloads.disk.metrics import DISK_METRICS, disk_values
 from tare.workloads.values import finite, mapping, number, shortened

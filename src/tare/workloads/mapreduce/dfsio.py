@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tare.study.quantities import Size
+from tare.units import Size
 from tare.workloads.contract import Metric
 from tare.workloads.mapreduce.job import Job, Step, options
 from tare.workloads.mapreduce.metrics import (

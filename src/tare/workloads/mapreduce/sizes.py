@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.errors import InputError
-from tare.study.quantities import format_size
+from tare.units import format_size
 
 MIB = 1 << 20
 BEYOND_HEAP = 96

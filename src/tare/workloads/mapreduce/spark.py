@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.errors import InputError
-from tare.study.quantities import format_size
+from tare.units import format_size
 from tare.workloads.mapreduce.configuration import (
     DATA,
     HEARTBEAT_MS,

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tare.study.quantities import Duration, Size
+from tare.units import Duration, Size
 from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.hardware import SUMMARY, counted
 from tare.workloads.threads import FROM_MACHINE, Threads, threads_asked

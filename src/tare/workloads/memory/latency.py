@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tare.study.quantities import Duration, Size, format_size
+from tare.units import Duration, Size, format_size
 from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.values import mapping, number
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tare.study.quantities import Duration, Size
+from tare.units import Duration, Size
 from tare.workloads.contract import NETWORK, Metric, Parameters, Workload
 from tare.workloads.network.ends import AGENT_PORT, WITH_PEER, End, Ends
 from tare.workloads.values import numbers

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tare.study.quantities import Duration
+from tare.units import Duration
 from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.hardware import SUMMARY, counted
 from tare.workloads.values import at_least_one, number, numbers, per_second

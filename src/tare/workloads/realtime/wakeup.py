@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tare.study.quantities import Duration
+from tare.units import Duration
 from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.values import numbers
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tare.study.quantities import Duration, Size
+from tare.units import Duration, Size
 from tare.workloads.contract import Parameters
 
 MOST_ADDRESSES = 16

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-from tare.study.quantities import format_number
+from tare.units import format_number
 from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy.account import (

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, and SI-prefixed numbers as people read them."""
+"""Quantities: durations, sizes and rates as people write them, and numbers as people read them."""
 
 from __future__ import annotations
 
@@ -399,3 +399,23 @@ def shape_words(shape: Mapping[str, Any]) -> str:
     words += [f"a disk of {format_size(disk)}"] if disk else []
     *first, last = words or ["nothing"]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def parameter_words(parameters: Mapping[str, Any]) -> str:
+    """Return parameters for reading, as ``samples=1000, metrics=(rate, loss)``."""
+    return ", ".join(f"{name}={value_words(value)}" for name, value in parameters.items())
+
+
+def value_words(value: Any) -> str:
+    """Return a parameter's value for reading; of a mapping only the names of what it holds."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, float):
+        return (
+            f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else format_number(value, 6)
+        )
+    if isinstance(value, Mapping):
+        return f"({', '.join(map(str, value))})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_words, value))}]"
+    return str(value)

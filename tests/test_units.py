@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tare.study.quantities import (
+from tare.units import (
     Duration,
     Size,
     format_duration,
