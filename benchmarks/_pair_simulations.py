@@ -11,6 +11,7 @@ from benchmarks._simulated import DECLARED, Floats, Law, Setting, draw, interval
 from tare.analysis.results import Interval
 from tare.analysis.statistics.maxt import family_p
 from tare.analysis.verdict import Evidence, judge
+from tare.events.metric import Metric
 
 Wrong = tuple[float, float]
 """Shares of studies: each pair of arms a family, and all pairs one."""
@@ -58,7 +59,7 @@ def _any_declared(setting: Setting, differences: Floats, adjusted: NDArray[np.fl
 
 def _evidence(setting: Setting, mean: float, low: float, high: float, p: float) -> Evidence:
     return Evidence(
-        better="lower",
+        metric=Metric("m", "1", "lower"),
         scale="ratio",
         estimate=float(np.exp(mean)),
         interval=Interval(float(np.exp(low)), float(np.exp(high)), "student-t", 0.95),

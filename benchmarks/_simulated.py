@@ -18,6 +18,7 @@ from tare.analysis.statistics.maxt import Adjusted, family_p
 from tare.analysis.statistics.position import at_equal_positions
 from tare.analysis.statistics.serial import serial, widening
 from tare.analysis.verdict import Evidence, judge
+from tare.events.metric import Metric
 
 Floats = NDArray[np.float64]
 Law = Literal["normal", "outliers", "heavy", "exponential"]
@@ -176,7 +177,7 @@ def _evidence(
 ) -> Evidence:
     centre, low, high = (float(np.exp(one)) for one in mean)
     return Evidence(
-        better="lower",
+        metric=Metric("m", "1", "lower"),
         scale="ratio",
         estimate=centre,
         interval=Interval(low, high, "student-t", 0.95),

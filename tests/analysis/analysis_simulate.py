@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tare.analysis.results import Better, Kind
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -28,6 +27,7 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
+from tare.events.metric import Better, Kind
 
 T = TypeVar("T")
 

@@ -177,7 +177,9 @@ def test_a_verdict_that_holds_one_way_round_only_ranks_nobody() -> None:
 
 
 def test_metrics_without_a_better_direction_have_no_rank() -> None:
-    template = replace(_template(), better="neither", verdict="differs")
+    template = _template()
+    metric = template.metric._replace(better="neither")
+    template = replace(template, metric=metric, verdict="differs")
     both = [template, replace(template, arm=template.baseline, baseline=template.arm)]
     assert ranked(both, [template.arm, template.baseline]) == ()
 

@@ -23,6 +23,7 @@ from tare.analysis import load_run
 from tare.analysis.grouping import Measured, group
 from tare.analysis.results import Key
 from tare.analysis.rundata import OBSERVATION_COLUMNS
+from tare.events.metric import Metric
 
 VALUES = st.floats(-1e6, 1e6).filter(lambda value: abs(value) > 1e-9)
 REPEATS = st.lists(st.lists(VALUES, min_size=1, max_size=3), min_size=1, max_size=3)
@@ -43,7 +44,7 @@ def test_a_block_counts_as_the_mean_of_its_repeats_however_many(
             block: [[abs(value) for value in repeat] for repeat in repeats]
             for block, repeats in blocks.items()
         }
-    measured = Measured("s", "lower", "typical", True, {"arm": blocks})
+    measured = Measured(Metric("duration", "s", "lower", headline=True), {"arm": blocks})
     everything = [v for repeats in blocks.values() for repeat in repeats for v in repeat]
     assert measured.pooled("arm") == everything
     assert measured.pooled("absent") == []

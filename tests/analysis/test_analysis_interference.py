@@ -65,7 +65,10 @@ def test_of_few_blocks_the_sizes_are_told_and_no_interval_nor_that_nothing_hurts
 
 def test_where_more_is_better_half_the_value_is_a_slowdown_of_two(run: RunData) -> None:
     inverse = observed_as(
-        run, lambda _, seen: Observation(seen.metric._replace(better="higher"), 1 / seen.value)
+        run,
+        lambda _, seen: Observation(
+            seen.role, seen.metric._replace(better="higher"), 1 / seen.value
+        ),
     )
     found = interference([replace(run, counted=inverse)], ARMS, 0.95)
     assert found and all(hurt.slowdown == pytest.approx(2.0) for hurt in found)

@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
     def headline(result: object, seen: Observation) -> Observation:
         slower = 3.0 if getattr(result, "scenario", "") == "copying" else 1.0
-        return Observation(seen.metric._replace(headline=True), seen.value * slower)
+        return Observation(seen.role, seen.metric._replace(headline=True), seen.value * slower)
 
     return replace(data, counted=observed_as(data, headline))
 

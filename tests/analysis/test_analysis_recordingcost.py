@@ -11,6 +11,7 @@ from tare.analysis.comparison import Comparison
 from tare.analysis.recording_cost import recording_costs
 from tare.analysis.results import ArmSummary, BlockValue, Key
 from tare.analysis.rundata import RunData
+from tare.events.metric import Metric
 from tare.report.recording_cost import recording_cost_table
 
 KEY = Key("contention", "tick", "{}", "subject", "slowdown")
@@ -29,7 +30,7 @@ def summary(arm: str, *values: float) -> ArmSummary:
         ("mean", "median", "least", "greatest", "deviation", "error", "interval", "centre")
     )
     return ArmSummary(
-        key=KEY, arm=arm, unit="1", better="lower", kind="typical", headline=True, emulated=False,
+        key=KEY, arm=arm, metric=Metric("m", "1", "lower", headline=True), emulated=False,
         blocks=blocks, **fields,
     )  # fmt: skip
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tare.analysis.results import Kind
 from tare.analysis.stopping import Value, decide
+from tare.events.metric import Kind
 
 
 def values_of(blocks: int, spread: float, kind: Kind = "typical") -> list[Value]:

@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
     def rate(cell: CellResult, seen: Observation) -> Observation:
         metric = seen.metric._replace(unit="1/s", kind="typical", headline=True)
-        return Observation(metric, 500.0 if cell.arm == "vm" else 1000.0)
+        return Observation(seen.role, metric, 500.0 if cell.arm == "vm" else 1000.0)
 
     return replace(data, cells=cells, counted=observed_as(data, rate))
 
@@ -56,7 +56,9 @@ def test_cpu_time_is_divided_by_work_and_compared_within_blocks(run: RunData) ->
 
 
 def test_a_duration_costs_the_cpu_time_of_one_run(run: RunData) -> None:
-    seconds = observed_as(run, lambda _, seen: Observation(seen.metric._replace(unit="s"), 3.0))
+    seconds = observed_as(
+        run, lambda _, seen: seen._replace(metric=seen.metric._replace(unit="s"), value=3.0)
+    )
     costs = unit_costs([replace(run, counted=seconds)], "bare", 0.95)
     assert {round(cost.per_unit_s or 0.0, 6) for cost in costs} == {3.0, 6.0}
 

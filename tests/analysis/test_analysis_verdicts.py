@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.model import Interval, VerdictWord
+from tare.analysis.model import Interval, Metric, VerdictWord
 from tare.analysis.verdict import Evidence, judge, sentence, significant
 
+LOWER = Metric("m", "1", "lower")
 SURE = Evidence(
-    better="lower",
+    metric=LOWER,
     scale="ratio",
     estimate=1.2,
     interval=Interval(1.15, 1.25, "student-t", 0.95),
@@ -29,8 +30,8 @@ SURE = Evidence(
     ("change", "verdict"),
     [
         ({}, "worse"),
-        ({"better": "higher"}, "better"),
-        ({"better": "neither"}, "differs"),
+        ({"metric": LOWER._replace(better="higher")}, "better"),
+        ({"metric": LOWER._replace(better="neither")}, "differs"),
         ({"estimate": 0.8, "interval": Interval(0.75, 0.85, "student-t", 0.95)}, "better"),
         ({"adjusted_p": 0.06}, "inconclusive"),
         ({"adjusted_p": None, "p": None}, "inconclusive"),
@@ -77,14 +78,23 @@ def test_an_inconclusive_sentence_says_what_is_left_open() -> None:
         return sentence(evidence, judge(evidence), not_excluded, what="w", arm="a", baseline="b")
 
     assert "a cost up to 25 % is not excluded" in said(adjusted_p=0.06)
-    assert "a difference up to 25 %" in said(adjusted_p=0.06, better="neither")
+    assert "a difference up to 25 %" in said(
+        adjusted_p=0.06, metric=LOWER._replace(better="neither")
+    )
     assert "no cost is excluded" in said(None, interval=None)
     assert "cannot resolve 2 %: about" in said(adjusted_p=0.06)
     wide = Interval(0.1, 9.0, "student-t", 0.95)
     assert "its noise must become less first" in said(interval=wide)
     assert "but 1 boot in 12 is slow" in said(margin=0.3, doubt="1 boot in 12 is slow")
     seconds = Interval(-1e-3, 2e-3, "student-t", 0.95)
-    text = said(2e-3, scale="difference", interval=seconds, unit="s", margin=1e-4, estimate=5e-4)
+    text = said(
+        2e-3,
+        scale="difference",
+        interval=seconds,
+        metric=LOWER._replace(unit="s"),
+        margin=1e-4,
+        estimate=5e-4,
+    )
     assert "a cost up to 2.00 ms is not excluded" in text
 
 
@@ -100,7 +110,11 @@ def test_equal_and_unequal_are_never_told_without_an_interval_that_says_so(
     estimate: float, spread: float, p: float, margin: float, blocks: int, better: Any
 ) -> None:
     interval = Interval(estimate / spread, estimate * spread, "student-t", 0.95)
-    change: dict[str, Any] = {"estimate": estimate, "interval": interval, "better": better}
+    change: dict[str, Any] = {
+        "estimate": estimate,
+        "interval": interval,
+        "metric": LOWER._replace(better=better),
+    }
     evidence = replace(SURE, **change, adjusted_p=p, margin=margin, blocks=blocks)
     verdict = judge(evidence)
     inside = max(interval.high, 1 / interval.low) <= (1 + margin) * (1 + 1e-9)
@@ -113,8 +127,8 @@ def test_equal_and_unequal_are_never_told_without_an_interval_that_says_so(
         assert not interval.holds(1.0)
         assert not inside
     # Turning the direction around turns the verdict around, and nothing else.
-    turned = {"higher": "lower", "lower": "higher", "neither": "neither"}[better]
-    other = judge(replace(evidence, better=turned))  # type: ignore[arg-type]
+    turned: Any = {"higher": "lower", "lower": "higher", "neither": "neither"}[better]
+    other = judge(replace(evidence, metric=LOWER._replace(better=turned)))
     assert other == {"worse": "better", "better": "worse"}.get(verdict, verdict)
 
 

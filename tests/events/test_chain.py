@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tare.events import CellFinished
 from tare.events.chain import NO_SEAL, Chain, Seal
+from tare.events.metric import Metric
 from tare.events.observations import possible
-from tare.events.results import IMPOSSIBLE, Metric, Observation
+from tare.events.results import IMPOSSIBLE, Observation
 
 
 def written(count: int) -> tuple[list[bytes], list[str]]:
@@ -108,9 +109,9 @@ def test_no_more_than_the_first_twenty_lines_are_named() -> None:
 )
 def test_what_no_machine_can_have_had_is_withheld(value: float, status: str) -> None:
     done = CellFinished(cell="b001/bare/alone/tick", status="ok")
-    metric = Metric("subject", "rate", "1/s", "higher", "typical", headline=True)
-    found, reason = possible(done, [Observation(metric, 1.0), Observation(metric, value)])
+    metric = Metric("rate", "1/s", "higher", headline=True)
+    found, reason = possible(done, [Observation("subject", metric, each) for each in (1.0, value)])
     assert found == status
     assert ("no machine can have had" in reason) == (status == "withheld")
     failed = CellFinished(cell=done.cell, status="failed", reason="it died")
-    assert possible(failed, [Observation(metric, value)]) == ("failed", "it died")
+    assert possible(failed, [Observation("subject", metric, value)]) == ("failed", "it died")

@@ -28,7 +28,7 @@ from tare.events import (
     read_events,
 )
 from tare.events.chain import Sealer, seal_path
-from tare.events.observations import Seen, metric_of
+from tare.events.observations import Seen
 from tare.events.results import Observation
 from tare.events.stream import read_entries
 from tare.plaintext import plain_json
@@ -200,7 +200,8 @@ def test_observations_are_read_fast_as_the_model_reads_them(
     path = tmp_path_factory.mktemp("run") / "events.jsonl"
     write(path, list(happened))
     assert [seen_of(entry) for entry in read_entries(path)] == [
-        (event.cell, Observation(metric_of(event), event.value)) for event in map(shown, happened)
+        (event.cell, Observation(event.role, event.described, event.value))
+        for event in map(shown, happened)
     ]
 
 
@@ -208,7 +209,8 @@ def seen_of(entry: Record | Seen) -> tuple[str, Observation]:
     if isinstance(entry, Seen):
         return entry.cell, entry.observation
     assert isinstance(entry.event, Observed)
-    return entry.event.cell, Observation(metric_of(entry.event), entry.event.value)
+    event = entry.event
+    return event.cell, Observation(event.role, event.described, event.value)
 
 
 PLAIN = (

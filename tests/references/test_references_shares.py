@@ -24,12 +24,12 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
+from tare.events.metric import Better, Kind
 from tare.references.printed import Fact
 from tare.references.published import Reference, parse_reference
 from tare.references.shares import AS_STATED
 from tare.references.stated import Stated, stated
 from tare.report.stated import own_words, statement
-from tare.workloads.contract import Better, Kind
 
 ARMS = {
     "bare": {"platform": "bare", "options": {}},

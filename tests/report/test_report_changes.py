@@ -107,7 +107,8 @@ def test_a_change_without_an_interval_has_none_as_a_cost(
         replace(one, low=-math.inf, high=math.inf),
         replace(one, low=0.0, high=math.inf),
     ):
-        told = replace(few[0], change=replace(change, before=replace(one.before, better=better)))
+        before = replace(one.before, metric=one.before.metric._replace(better=better))
+        told = replace(few[0], change=replace(change, before=before))
         assert told.cost is not None
         assert not all(map(math.isfinite, told.cost[1:]))
 

@@ -14,6 +14,7 @@ from report.report_synthetic import QUICK, hostile, json_hostile, write_run
 from tare.analysis import compare_every_pair, load_run
 from tare.analysis.interference import Hurt
 from tare.analysis.model import Comparison, Key
+from tare.events.metric import Metric
 from tare.report import explorer
 from tare.report.anchors import anchor_of
 from tare.report.data import ReportData
@@ -132,7 +133,17 @@ def test_names_on_an_axis_stay_within_and_leave_room(
 def hurt(arm: str, slowdown: float, decided: bool) -> Hurt:
     key = Key("contended", "tick", "{}", "subject", "slowdown")
     return Hurt(
-        arm, False, key, "1 neighbour", "alone", "1", "lower", slowdown, None, 8, 0.01, decided
+        arm,
+        False,
+        key,
+        "1 neighbour",
+        "alone",
+        Metric("slowdown", "1", "lower"),
+        slowdown,
+        None,
+        8,
+        0.01,
+        decided,
     )
 
 

@@ -19,6 +19,7 @@ from tare.analysis.cores import STATES, Core, together
 from tare.analysis.job_phases import Limit, PhaseUse, limit_of, use_of
 from tare.analysis.model import Effect, Key
 from tare.analysis.monitoring import Monitor, Phase, Track
+from tare.events.metric import Metric
 from tare.report import mapreduce
 from tare.report.data import ReportData
 from tare.report.figures.monitoring import LEFT, WIDE, monitoring_figure
@@ -176,7 +177,13 @@ def test_what_neither_limits_waits_for_something_else() -> None:
 def effect(metric: str, estimate: float, unit: str = "B/s") -> Effect:
     told = dict.fromkeys((field.name for field in fields(Effect)), None)
     key = Key("any", "any", "{}", "subject", metric)
-    said = {"key": key, "arm": "kvm", "unit": unit, "scale": "ratio", "estimate": estimate}
+    said = {
+        "key": key,
+        "arm": "kvm",
+        "metric": Metric(metric, unit, "higher"),
+        "scale": "ratio",
+        "estimate": estimate,
+    }
     return Effect(**{**told, **said})  # type: ignore[arg-type]
 
 

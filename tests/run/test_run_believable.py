@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from tare.agent.client import AgentClient
 from tare.agent.clocktrust import ClockReading, judge
 from tare.errors import MachineFault
+from tare.events.metric import LEAST, Better, Kind
 from tare.platforms.contract import Machine
 from tare.run import believable, neighbours
 from tare.run.believable import Clocks, all_impossible, impossible
@@ -23,7 +23,6 @@ from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import Loads, Neighbour
 from tare.workloads import WORKLOADS, MachineFacts, Metric
 from tare.workloads.applications.command import CommandMetric
-from tare.workloads.contract import LEAST, Better, Kind
 
 MB = 1e6
 
@@ -223,7 +222,7 @@ def test_a_value_next_to_nothing_is_no_value(unit: str) -> None:
         assert "and cannot be above 0 and below" in metric.impossible(value)
     assert metric.impossible(LEAST[unit]) == ""
     # A figure of a study's own may be anything.
-    assert replace(metric, may_be_negative=True).impossible(5e-324) == ""
+    assert metric._replace(may_be_negative=True).impossible(5e-324) == ""
 
 
 def test_a_rate_next_to_nothing_is_impossible() -> None:
@@ -243,7 +242,7 @@ def test_no_metric_of_any_workload_is_below_zero(metric: Metric, value: float) -
 @pytest.mark.parametrize("headline", [False, True])
 def test_whether_zero_is_possible_does_not_depend_on_being_a_headline(headline: bool) -> None:
     for metric in ALL:
-        placed = replace(metric, headline=headline)
+        placed = metric._replace(headline=headline)
         assert placed.impossible(0.0) == metric.impossible(0.0)
 
 

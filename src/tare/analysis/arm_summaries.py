@@ -58,10 +58,7 @@ def summarise_arm(
     return ArmSummary(
         key=key,
         arm=arm,
-        unit=measured.unit,
-        better=measured.better,
-        kind=measured.kind,
-        headline=measured.headline,
+        metric=measured.metric,
         emulated=emulated,
         blocks=values,
         mean=mean,

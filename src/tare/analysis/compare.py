@@ -290,7 +290,7 @@ class Comparing:
         flags = flags_of(pair, arms, self.known, order)
         interval, surest, wider = widened(pair, estimate, order)
         evidence = Evidence(
-            better=pair.measured.better,
+            metric=pair.measured.metric,
             scale=pair.scale,
             estimate=estimate.estimate,
             interval=interval,
@@ -300,7 +300,6 @@ class Comparing:
             margin=settings.margin_of(pair.key, pair.scale, abs(summary.centre)),
             tests=test.tests,
             level=settings.level,
-            unit=pair.measured.unit,
             baseline_value=summary.mean if pair.seldom else summary.centre,
             spread=(min(values), max(values)),
             doubt=doubts(pair, arms, flags, self.known)
@@ -325,10 +324,7 @@ class Comparing:
             key=pair.key,
             arm=pair.arm,
             baseline=baseline,
-            unit=pair.measured.unit,
-            better=pair.measured.better,
-            kind=pair.measured.kind,
-            headline=pair.measured.headline,
+            metric=pair.measured.metric,
             emulated=emulated,
             family=family,
             scale=pair.scale,

@@ -5,42 +5,19 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 
 from tare.analysis.hypervisors import told_by_hypervisors
-from tare.analysis.rundata import RunData
-from tare.events.results import CellResult
+from tare.analysis.rundata import OBSERVATION_COLUMNS, RunData
 from tare.outputs import put_for_user
 
 Format = Literal["csv", "parquet", "json"]
 HYPERVISOR = "hypervisor"
 """The role of what a cell's hypervisor counted."""
 
-EXPORT_COLUMNS = (
-    "run",
-    "block",
-    "arm",
-    "platform",
-    "scenario",
-    "workload",
-    "parameters",
-    "repeat",
-    "cell",
-    "role",
-    "metric",
-    "unit",
-    "better",
-    "kind",
-    "headline",
-    "value",
-    "emulated",
-    "status",
-    "reason",
-    "source",
-    "resolution_s",
-)
+EXPORT_COLUMNS = (*OBSERVATION_COLUMNS, "reason", "source", "resolution_s")
 """Columns of an export, in order."""
 
 
@@ -69,26 +46,9 @@ def _tidy_run(run: RunData) -> pl.DataFrame:
         source=pl.lit(None, pl.String),
         resolution_s=pl.lit(None, pl.Float64),
     ).select(EXPORT_COLUMNS)
-    platforms = {result.arm: result.platform for result in run.platforms}
-
-    def of(cell: CellResult) -> dict[str, Any]:
-        return {
-            "run": cell.run,
-            "block": cell.block,
-            "arm": cell.arm,
-            "platform": platforms.get(cell.arm, ""),
-            "scenario": cell.scenario,
-            "workload": cell.workload,
-            "parameters": cell.parameters,
-            "repeat": cell.repeat,
-            "cell": cell.cell,
-            "emulated": cell.arm in run.emulated_arms,
-            "status": cell.status,
-        }
-
     rows = [
         {
-            **of(told.cell),
+            **run.columns_of(told.cell),
             "role": HYPERVISOR,
             "metric": told.figure.name,
             "unit": told.figure.unit,
@@ -101,7 +61,9 @@ def _tidy_run(run: RunData) -> pl.DataFrame:
         }
         for told in told_by_hypervisors(run)
     ]
-    rows += [{**of(cell), "reason": cell.reason} for cell in run.cells if cell.status != "ok"]
+    rows += [
+        {**run.columns_of(cell), "reason": cell.reason} for cell in run.cells if cell.status != "ok"
+    ]
     others = pl.DataFrame(rows, schema=measured.schema) if rows else None
     return measured if others is None else pl.concat([measured, others])
 

@@ -20,7 +20,8 @@ from tare.analysis.interference import Hurt
 from tare.analysis.results import Key
 from tare.analysis.rundata import SUBJECT, RunData
 from tare.analysis.verdict import LEVEL
-from tare.events.results import CellResult, Metric
+from tare.events.metric import Metric
+from tare.events.results import CellResult
 
 RATE = "rate"
 """What loads tell of their work."""
@@ -111,8 +112,7 @@ def fates(
             pair.key,
             told,
             ALONE,
-            disturbed.metric.unit,
-            disturbed.metric.better,
+            disturbed.metric,
             1 / one.estimate,
             interval,
             len(pair.blocks),
@@ -172,7 +172,7 @@ def _seen(runs: Sequence[RunData]) -> dict[tuple[_Who, _Others], _Seen]:
         for done in run.counted:
             cell = done.result
             machines = tuple(_machines(run, cell))
-            rates = {seen.metric.role: seen for seen in done.observed if seen.metric.name == RATE}
+            rates = {seen.role: seen for seen in done.observed if seen.metric.name == RATE}
             for machine in machines:
                 seen = rates.get(machine.role)
                 if machine.kind not in loads or seen is None:
@@ -228,9 +228,8 @@ def _undisturbed(seen: Mapping[tuple[_Who, _Others], _Seen], who: _Who) -> _Seen
 
 
 def _measured(disturbed: _Seen, quiet: _Seen) -> Measured:
-    metric = disturbed.metric
     # Whether or not a load is a headline, its rate is what it is for.
-    measured = Measured(metric.unit, metric.better, metric.kind, headline=True)
+    measured = Measured(disturbed.metric._replace(headline=True))
     measured.arms[BESIDE], measured.arms[ALONE] = _blocks(disturbed), _blocks(quiet)
     return measured
 
@@ -250,7 +249,7 @@ def _each(disturbed: _Seen, quiet: _Seen) -> dict[str, float]:
             for block, by_role in sorted(disturbed.by_block.items())
             if role in by_role
         }
-        measured = Measured(disturbed.metric.unit, disturbed.metric.better, "typical", True)
+        measured = Measured(disturbed.metric._replace(kind="typical", headline=True))
         measured.arms[BESIDE], measured.arms[ALONE] = own, alone
         pair = pair_up(Key("", "", "", role, RATE), measured, BESIDE, ALONE)
         if pair is not None and pair.scale == "ratio":

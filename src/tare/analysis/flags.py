@@ -10,11 +10,12 @@ from tare.analysis.effects import Estimate, Pair
 from tare.analysis.findings import LostCells, SlowBoots
 from tare.analysis.flattery import lost_alone
 from tare.analysis.order import Order
-from tare.analysis.results import Better, Flag, Interval, Key, Scale, as_cost, cost_ends
+from tare.analysis.results import Flag, Interval, Key, Scale, as_cost, cost_ends
 from tare.analysis.series_data import SeriesKey
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.rates import mean_ratio
 from tare.analysis.statistics.shares import Share, exact_share
+from tare.events.metric import Better
 from tare.units import format_number, format_percent
 
 ONE_IN_MOST = 20

@@ -2,90 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from tare.events.results import FinishedCell
-
-_OF_CELL = (
-    "run",
-    "block",
-    "arm",
-    "platform",
-    "scenario",
-    "workload",
-    "parameters",
-    "repeat",
-    "cell",
-    "emulated",
-    "status",
-)
-_OF_METRIC = ("role", "metric", "unit", "better", "kind", "headline")
-_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "run": pl.String,
-    "block": pl.Int64,
-    "arm": pl.String,
-    "platform": pl.String,
-    "scenario": pl.String,
-    "workload": pl.String,
-    "parameters": pl.String,
-    "repeat": pl.Int64,
-    "cell": pl.String,
-    "role": pl.String,
-    "metric": pl.String,
-    "unit": pl.String,
-    "better": pl.String,
-    "kind": pl.String,
-    "headline": pl.Boolean,
-    "value": pl.Float64,
-    "emulated": pl.Boolean,
-    "status": pl.String,
-}
+from tare.events.metric import Metric
+from tare.events.results import CellResult, FinishedCell
 
 
 def observation_frame(
-    counted: Sequence[FinishedCell], platforms: Mapping[str, str], emulated: Collection[str]
+    counted: Sequence[FinishedCell],
+    columns_of: Callable[[CellResult], Mapping[str, Any]],
+    columns: Mapping[str, type],
 ) -> pl.DataFrame:
     """Return one row per observation.
 
     Args:
         counted: The cells that count, in order.
-        platforms: Each arm's platform.
-        emulated: The arms that are emulated.
+        columns_of: Returns what the rows of a cell have in common, by column.
+        columns: All columns in order, with their types.
     """
-    cells = pl.DataFrame(
-        [
-            (
-                cell.run,
-                cell.block,
-                cell.arm,
-                platforms.get(cell.arm, ""),
-                cell.scenario,
-                cell.workload,
-                cell.parameters,
-                cell.repeat,
-                cell.cell,
-                cell.arm in emulated,
-                cell.status,
-            )
-            for cell in (done.result for done in counted)
-        ],
-        schema={name: _SCHEMA[name] for name in _OF_CELL},
-        orient="row",
-    )
-    metrics = {seen.metric: None for done in counted for seen in done.observed}
+    metrics = {(seen.role, seen.metric): None for done in counted for seen in done.observed}
     numbers = {metric: number for number, metric in enumerate(metrics)}
-    described = pl.DataFrame(
-        list(metrics), schema={name: _SCHEMA[name] for name in _OF_METRIC}, orient="row"
-    )
-    # Texts that many rows share are gathered by their number, not collected row by row.
-    of_cell = np.repeat(np.arange(len(counted)), [len(done.observed) for done in counted])
-    of_metric = np.fromiter(
-        (numbers[seen.metric] for done in counted for seen in done.observed), np.int64
-    )
     values = np.fromiter((seen.value for done in counted for seen in done.observed), np.float64)
+    if not values.size:
+        return pl.DataFrame(schema=columns)
+    # Texts that many rows share are gathered by their number, not collected row by row.
+    described = [_described(role, metric) for role, metric in metrics]
+    of_metric = np.fromiter(
+        (numbers[seen.role, seen.metric] for done in counted for seen in done.observed), np.int64
+    )
+    cells = [columns_of(done.result) for done in counted]
+    of_cell = np.repeat(np.arange(len(counted)), [len(done.observed) for done in counted])
     return pl.concat(
-        [cells[of_cell], described[of_metric], pl.DataFrame({"value": values})], how="horizontal"
-    ).select(list(_SCHEMA))
+        [
+            _table(cells, columns)[of_cell],
+            _table(described, columns)[of_metric],
+            pl.DataFrame({"value": values}),
+        ],
+        how="horizontal",
+    ).select(list(columns))
+
+
+def _described(role: str, metric: Metric) -> dict[str, Any]:
+    return {
+        "role": role,
+        "metric": metric.name,
+        "unit": metric.unit,
+        "better": metric.better,
+        "kind": metric.kind,
+        "headline": metric.headline,
+    }
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]) -> pl.DataFrame:
+    """Return rows that all hold the same ones of the columns."""
+    return pl.DataFrame(rows, schema={name: columns[name] for name in rows[0]})

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tare.analysis.results import Better, Key, Kind
+from tare.analysis.results import Key, OfMetric
 from tare.analysis.rundata import RunData
-from tare.events.results import Metric
+from tare.events.metric import Metric
 
 BlockId = tuple[str, int]
 """Run and block number: blocks of different runs are different blocks."""
@@ -18,21 +18,15 @@ Block = list[list[float]]
 
 
 @dataclass
-class Measured:
+class Measured(OfMetric):
     """One metric over all arms and blocks.
 
     Args:
-        unit: SI unit.
-        better: Which direction is an improvement.
-        kind: ``typical``, ``tail`` or ``maximum``.
-        headline: Whether it is for the first screen.
+        metric: The metric.
         arms: Values by arm and block.
     """
 
-    unit: str
-    better: Better
-    kind: Kind
-    headline: bool
+    metric: Metric
     arms: dict[str, dict[BlockId, Block]] = field(default_factory=dict)
     # Worked out once; not handed on by `replace`, which may give `arms` another meaning.
     _values: dict[tuple[str, bool], dict[BlockId, float]] = field(
@@ -108,22 +102,20 @@ def group(runs: Sequence[RunData]) -> dict[Key, Measured]:
     measured: dict[Key, Measured] = {}
     cells: dict[tuple[Key, str], _Cells] = {}
     # Where values of a metric go is the same for all cells of one arm and part of the study.
-    places: dict[tuple[str, str, str, str], dict[Metric, _Cells]] = {}
+    places: dict[tuple[str, str, str, str], dict[tuple[str, Metric], _Cells]] = {}
     for run in runs:
         for done in run.counted:
             cell = done.result
             part = (cell.scenario, cell.workload, cell.parameters)
             name, block = cell.cell, (cell.run, cell.block)
             of_metric = places.setdefault((*part, cell.arm), {})
-            for metric, value in done.observed:
-                blocks = of_metric.get(metric)
+            for role, metric, value in done.observed:
+                blocks = of_metric.get((role, metric))
                 if blocks is None:
-                    key = Key(*part, metric.role, metric.name)
+                    key = Key(*part, role, metric.name)
                     if key not in measured:
-                        measured[key] = Measured(
-                            metric.unit, metric.better, metric.kind, metric.headline
-                        )
-                    blocks = of_metric[metric] = cells.setdefault((key, cell.arm), {})
+                        measured[key] = Measured(metric)
+                    blocks = of_metric[role, metric] = cells.setdefault((key, cell.arm), {})
                 by_cell = blocks.get(block)
                 if by_cell is None:
                     blocks[block] = {name: [value]}

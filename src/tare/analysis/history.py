@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from tare.analysis.between import require_same_baseline
 from tare.analysis.comparison import Comparison
-from tare.analysis.results import Better, Effect, Key, as_cost
+from tare.analysis.results import Effect, Key, OfMetric, as_cost
 from tare.analysis.statistics.between import mean_shift
 from tare.analysis.statistics.bootstrap import seed_from
 from tare.analysis.statistics.change_place import place_ends
 from tare.analysis.statistics.divisive import LEAST_PART, LEAST_VALUES, changes_of
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
+from tare.events.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,12 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Line:
+class Line(OfMetric):
     """One effect over the runs that have it.
 
     Args:
         key: What was measured.
+        metric: The metric.
         arm: The arm.
         emulated: Whether any run's effect is marked so.
         runs: Identities of the runs, in order of time.
@@ -60,12 +62,12 @@ class Line:
     """
 
     key: Key
+    metric: Metric
     arm: str
     emulated: bool
     runs: tuple[str, ...]
     effects: tuple[float, ...]
     turns: tuple[Turn, ...]
-    better: Better = "lower"
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,7 @@ def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
             turns = _turns(found, rows[row], starts, ordered[0].confidence)
             emulated = any(effect.emulated for _, effect in found)
             costs = tuple(_cost(effect) for _, effect in found)
-            better = found[0][1].better
-            lines.append(Line(key, arm, emulated, runs, costs, turns, better))
+            lines.append(Line(key, found[0][1].metric, arm, emulated, runs, costs, turns))
     everyone = tuple(comparison.runs[0].run for comparison in ordered)
     confidence = ordered[0].confidence
     return History(ordered[0].baseline, everyone, tuple(lines), level, confidence, zeros)

@@ -13,13 +13,14 @@ from typing import Any
 from tare.analysis.effects import Pair, estimate_all, pair_up
 from tare.analysis.families import tested
 from tare.analysis.grouping import Measured, group
-from tare.analysis.results import Better, Interval, Key
+from tare.analysis.results import Interval, Key, OfMetric
 from tare.analysis.rundata import SUBJECT, RunData
 from tare.analysis.verdict import LEVEL
+from tare.events.metric import Metric
 
 
 @dataclass(frozen=True)
-class Hurt:
+class Hurt(OfMetric):
     """What the neighbours of one scenario do to one metric of one arm.
 
     Args:
@@ -28,8 +29,7 @@ class Hurt:
         key: What was measured; its scenario is the one with neighbours.
         neighbours: These neighbours in words.
         quiet: The scenario without neighbours that is compared with.
-        unit: SI unit of the metric.
-        better: Which direction is an improvement.
+        metric: The metric.
         slowdown: How many times worse: the ratio of the value beside neighbours to that without,
             turned so that above 1 is worse; geometric mean over blocks (median for tails).
         interval: Of the slowdown; None with fewer than two blocks.
@@ -44,8 +44,7 @@ class Hurt:
     key: Key
     neighbours: str
     quiet: str
-    unit: str
-    better: Better
+    metric: Metric
     slowdown: float
     interval: Interval | None
     blocks: int
@@ -214,8 +213,7 @@ def _hurt(
         key=pair.key,
         neighbours=neighbour_words(scenarios[pair.key.scenario]["neighbours"]),
         quiet=pair.baseline,
-        unit=pair.measured.unit,
-        better=pair.measured.better,
+        metric=pair.measured.metric,
         slowdown=ratio if worse_is_more else _over(ratio),
         interval=interval,
         blocks=len(pair.blocks),

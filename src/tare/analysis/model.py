@@ -17,7 +17,6 @@ from tare.analysis.pairs import AllPairs, Rank, Tie
 from tare.analysis.results import (
     DECLARED,
     ArmSummary,
-    Better,
     BlockValue,
     Effect,
     Family,
@@ -26,7 +25,6 @@ from tare.analysis.results import (
     Interval,
     IntervalMethod,
     Key,
-    Kind,
     Robust,
     Scale,
     VerdictWord,
@@ -40,6 +38,7 @@ from tare.analysis.series_data import (
     SeriesSummary,
 )
 from tare.events import Calibrated, Calibration
+from tare.events.metric import Better, Kind, Metric
 from tare.events.results import (
     CellResult,
     CheckResult,
@@ -78,6 +77,7 @@ __all__ = [
     "Key",
     "Kind",
     "MachineResult",
+    "Metric",
     "PlatformResult",
     "ProofDifference",
     "Quantile",

@@ -12,7 +12,7 @@ from typing import Any
 
 from tare.analysis.effects import pair_up
 from tare.analysis.grouping import group
-from tare.analysis.results import Each, Kind
+from tare.analysis.results import Each
 from tare.analysis.rundata import RunData
 from tare.analysis.sessions import in_sessions
 from tare.analysis.settings import Settings
@@ -21,6 +21,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.stopping import TAIL_FACTOR
 from tare.analysis.twin import taken_together
 from tare.analysis.verdict import LEVEL, percent
+from tare.events.metric import Kind
 
 ASSUMED_CV = 0.03
 """Where nothing was measured: boots of one arm that differ by 3 % (standard deviation), as CPU and

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Better = Literal["higher", "lower", "neither"]
-Kind = Literal["typical", "tail", "maximum"]
+from tare.events.metric import Better, Kind, Metric
+
 Scale = Literal["ratio", "difference"]
 Family = Literal["headline", "detail", "control", "pairs"]
 IntervalMethod = Literal[
@@ -107,17 +107,40 @@ class BlockValue(NamedTuple):
     repeats: int
 
 
+class OfMetric:
+    """What is known of one metric, and answers for it."""
+
+    metric: Metric
+
+    @property
+    def unit(self) -> str:
+        """The SI unit of values."""
+        return self.metric.unit
+
+    @property
+    def better(self) -> Better:
+        """Which direction is an improvement."""
+        return self.metric.better
+
+    @property
+    def kind(self) -> Kind:
+        """``typical``, ``tail`` or ``maximum``."""
+        return self.metric.kind
+
+    @property
+    def headline(self) -> bool:
+        """Whether the report's first screen shows it for the workload."""
+        return self.metric.headline
+
+
 @dataclass(frozen=True)
-class ArmSummary:
+class ArmSummary(OfMetric):
     """One metric of one arm over the blocks.
 
     Args:
         key: What was measured.
         arm: The arm.
-        unit: SI unit of all values here.
-        better: Which direction is an improvement.
-        kind: ``typical``, ``tail`` or ``maximum``.
-        headline: Whether it stands for the workload on the first screen.
+        metric: The metric, in whose unit all values are.
         emulated: Whether the arm is emulated.
         blocks: Block values in order of run and block.
         mean: Arithmetic mean over blocks.
@@ -134,10 +157,7 @@ class ArmSummary:
 
     key: Key
     arm: str
-    unit: str
-    better: Better
-    kind: Kind
-    headline: bool
+    metric: Metric
     emulated: bool
     blocks: tuple[BlockValue, ...]
     mean: float
@@ -167,17 +187,15 @@ class Robust:
 
 
 @dataclass(frozen=True)
-class Effect:
+class Effect(OfMetric):
     """One metric of one arm against the baseline.
 
     Args:
         key: What is compared.
         arm: The arm.
         baseline: The arm it is compared with.
-        unit: SI unit of the two summaries (the estimate itself is a ratio, or in ``unit``).
-        better: Which direction is an improvement.
-        kind: ``typical``, ``tail`` or ``maximum``.
-        headline: Whether it stands for the workload on the first screen.
+        metric: The metric, in whose unit both summaries are (the estimate itself is a ratio, or in
+            that unit).
         emulated: Whether the arm or the baseline is emulated: mark it everywhere.
         family: What ``adjusted_p`` is corrected over: the arm's ``headline`` metrics, its others
             (``detail``, told as exploratory), ``control`` for the A/A pair, or ``pairs`` for all
@@ -222,10 +240,7 @@ class Effect:
     key: Key
     arm: str
     baseline: str
-    unit: str
-    better: Better
-    kind: Kind
-    headline: bool
+    metric: Metric
     emulated: bool
     family: Family
     scale: Scale

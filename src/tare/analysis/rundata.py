@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tare.events.parts import SUBJECT as SUBJECT
@@ -27,27 +28,29 @@ if TYPE_CHECKING:
     from tare.events import ArmEnded, Calibrated, CpusChanged, LabFroze
     from tare.events.session_course import SessionResult
 
-OBSERVATION_COLUMNS = (
-    "run",
-    "block",
-    "arm",
-    "platform",
-    "scenario",
-    "workload",
-    "parameters",
-    "repeat",
-    "cell",
-    "role",
-    "metric",
-    "unit",
-    "better",
-    "kind",
-    "headline",
-    "value",
-    "emulated",
-    "status",
+OBSERVATION_COLUMNS: Mapping[str, type] = MappingProxyType(
+    {
+        "run": str,
+        "block": int,
+        "arm": str,
+        "platform": str,
+        "scenario": str,
+        "workload": str,
+        "parameters": str,
+        "repeat": int,
+        "cell": str,
+        "role": str,
+        "metric": str,
+        "unit": str,
+        "better": str,
+        "kind": str,
+        "headline": bool,
+        "value": float,
+        "emulated": bool,
+        "status": str,
+    }
 )
-"""Columns of `RunData.observations`, in order."""
+"""Columns of `RunData.observations` with their types, in order."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +150,27 @@ class RunData:
         # Tables take long to load, and a report needs none of this one.
         from tare.analysis.frames import observation_frame
 
-        platforms = {platform.arm: platform.platform for platform in self.platforms}
-        return observation_frame(self.counted, platforms, self.emulated_arms)
+        return observation_frame(self.counted, self.columns_of, OBSERVATION_COLUMNS)
+
+    def columns_of(self, cell: CellResult) -> dict[str, Any]:
+        """Return what a cell's rows have in common, by column of `OBSERVATION_COLUMNS`."""
+        return {
+            "run": cell.run,
+            "block": cell.block,
+            "arm": cell.arm,
+            "platform": self._platform_names.get(cell.arm, ""),
+            "scenario": cell.scenario,
+            "workload": cell.workload,
+            "parameters": cell.parameters,
+            "repeat": cell.repeat,
+            "cell": cell.cell,
+            "emulated": cell.arm in self.emulated_arms,
+            "status": cell.status,
+        }
+
+    @cached_property
+    def _platform_names(self) -> Mapping[str, str]:
+        return {platform.arm: platform.platform for platform in self.platforms}
 
     @property
     def baseline(self) -> str:

@@ -17,10 +17,10 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from tare.analysis.results import Kind
 from tare.analysis.statistics.logratio import mean_interval, relative_half_width, t_quantile
 from tare.analysis.statistics.tails import median_interval
 from tare.analysis.stopping_anytime import Look, settled, settled_difference
+from tare.events.metric import Kind
 from tare.events.results import FinishedCell
 from tare.units import format_percent
 
@@ -76,9 +76,9 @@ def headline_values(cells: Iterable[FinishedCell]) -> Iterator[Value]:
         cell = done.result
         if cell.status != "ok":
             continue
-        for metric, value in done.observed:
+        for role, metric, value in done.observed:
             if metric.headline:
-                key = (cell.scenario, cell.workload, cell.parameters, metric.role, metric.name)
+                key = (cell.scenario, cell.workload, cell.parameters, role, metric.name)
                 yield Value(cell.block, cell.arm, key, value, metric.kind)
 
 

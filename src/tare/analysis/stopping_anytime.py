@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-from tare.analysis.results import Kind
 from tare.analysis.statistics.anytime import (
     mean_ends,
     mean_evidence,
@@ -18,6 +17,7 @@ from tare.analysis.statistics.anytime import (
 from tare.analysis.statistics.logratio import deviation, relative_half_width
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
+from tare.events.metric import Kind
 
 
 class Look(NamedTuple):

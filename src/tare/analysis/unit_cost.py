@@ -111,13 +111,8 @@ def _work_of(run: RunData) -> dict[str, list[_Work]]:
     """Return the headline metrics of each cell that count work: rates, or else durations."""
     found: dict[str, list[_Work]] = {}
     for cell in run.counted:
-        for metric, value in cell.observed:
-            if (
-                metric.role == SUBJECT
-                and metric.headline
-                and metric.kind == "typical"
-                and value > 0
-            ):
+        for role, metric, value in cell.observed:
+            if role == SUBJECT and metric.headline and metric.kind == "typical" and value > 0:
                 work = _Work(metric.name, metric.unit, value)
                 found.setdefault(cell.result.cell, []).append(work)
     return {cell: _counting(work) for cell, work in found.items()}

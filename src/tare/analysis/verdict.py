@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 from tare.analysis.noise import beyond
 from tare.analysis.results import (
-    Better,
     Each,
     Interval,
+    OfMetric,
     Scale,
     VerdictWord,
     as_cost,
@@ -26,6 +26,7 @@ from tare.analysis.results import (
 )
 from tare.analysis.statistics.detectable import blocks_for
 from tare.analysis.statistics.maxt import least_blocks
+from tare.events.metric import Metric
 from tare.units import format_number, format_percent, format_quantity
 
 LEVEL = 0.05
@@ -36,7 +37,7 @@ MOST_BLOCKS_TOLD = 1000
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(OfMetric):
     """All that a verdict rests on; the fields mean what they mean in `results.Effect`.
 
     Args:
@@ -51,7 +52,7 @@ class Evidence:
         each: What of ``blocks`` each is.
     """
 
-    better: Better
+    metric: Metric
     scale: Scale
     estimate: float
     interval: Interval | None
@@ -61,7 +62,6 @@ class Evidence:
     margin: float
     tests: int
     level: float = LEVEL
-    unit: str = "1"
     baseline_value: float = 0.0
     spread: tuple[float, float] | None = None
     doubt: str = ""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tare.analysis.pilot import Advice
     from tare.analysis.resolving import Basis, Plans
-    from tare.analysis.results import Kind
     from tare.analysis.rundata import RunData
+    from tare.events.metric import Kind
     from tare.study.model import Study
 
 RUNS = Path("runs")

@@ -35,7 +35,7 @@ from tare.events.model import (
     SeriesSaved,
     Skipped,
 )
-from tare.events.observations import Seen, metric_of, possible
+from tare.events.observations import Seen, possible
 from tare.events.opened import OpenCell, OpenMachine, machine_result, of_one_host, series_entry
 from tare.events.results import (
     Break,
@@ -159,7 +159,7 @@ class Fold:
         """Account for one more record."""
         event = record.event
         if event.type == "observation":
-            self.observe(event.cell, Observation(metric_of(event), event.value))
+            self.observe(event.cell, Observation(event.role, event.described, event.value))
             return
         if event.type in ("run_started", "run_resumed"):
             self._process_began = record.time - self.wall_s

@@ -9,15 +9,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tare.events.metric import Better, Kind, Metric
 from tare.events.parts import SUBJECT, Base, Calibration, Check
 from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 
 STREAM_VERSION = 2
 """2: lines carry a hash, see :mod:`tare.events.chain`."""
 
-Better = Literal["higher", "lower", "neither"]
 CellStatus = Literal["ok", "failed", "withheld"]
-Kind = Literal["typical", "tail", "maximum"]
 
 
 class RunStarted(Base):
@@ -313,6 +312,25 @@ class Observed(Base):
     kind: Kind = "typical"
     headline: bool = False
     value: float
+
+    @classmethod
+    def of(cls, cell: str, role: str, metric: Metric, value: float) -> Observed:
+        """Return the event of a metric's value; headlines are the subject's alone."""
+        return cls(
+            cell=cell,
+            role=role,
+            metric=metric.name,
+            unit=metric.unit,
+            better=metric.better,
+            kind=metric.kind,
+            headline=metric.headline and role == SUBJECT,
+            value=value,
+        )
+
+    @property
+    def described(self) -> Metric:
+        """The metric, as far as events hold it."""
+        return Metric(self.metric, self.unit, self.better, kind=self.kind, headline=self.headline)
 
 
 class SeriesSaved(Base):

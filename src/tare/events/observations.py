@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tare.events.metric import Metric
 from tare.events.model import CellFinished, CellStatus, Observed
-from tare.events.results import IMPOSSIBLE, Metric, Observation
+from tare.events.results import IMPOSSIBLE, Observation
 
 _UNSAFE = re.compile(
     rb"\\[ubfr]|\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
@@ -45,7 +46,7 @@ class ObservationReader:
     """Reads lines; what they have in common is kept once."""
 
     _cells: dict[bytes, str] = field(default_factory=dict)
-    _metrics: dict[bytes, Metric] = field(default_factory=dict)
+    _metrics: dict[bytes, tuple[str, Metric]] = field(default_factory=dict)
 
     def read(self, line: bytes) -> Seen | None:
         """Return the observation that ``line`` holds, or None where the model has to look at it."""
@@ -61,16 +62,16 @@ class ObservationReader:
             metric = self._metrics.get(metric_text) or self._metric(metric_text)
         except ValueError:
             return None
-        return Seen(int(seq), cell, Observation(metric, value))
+        return Seen(int(seq), cell, Observation(*metric, value))
 
     def _cell(self, text: bytes) -> str:
         _require_plain(text)
         return self._cells.setdefault(text, text[1:-1].decode())
 
-    def _metric(self, text: bytes) -> Metric:
+    def _metric(self, text: bytes) -> tuple[str, Metric]:
         _require_plain(text)
         event = Observed.model_validate_json(f'{{"cell":"","value":0,{text.decode()}}}')
-        return self._metrics.setdefault(text, metric_of(event))
+        return self._metrics.setdefault(text, (event.role, event.described))
 
 
 def steers(line: bytes) -> bool:
@@ -84,11 +85,6 @@ def steers(line: bytes) -> bool:
 def _require_plain(text: bytes) -> None:
     if steers(text):
         raise ValueError("the model reads it")
-
-
-def metric_of(event: Observed) -> Metric:
-    """Return what was observed, without the value."""
-    return Metric(event.role, event.metric, event.unit, event.better, event.kind, event.headline)
 
 
 def possible(event: CellFinished, observed: Iterable[Observation]) -> tuple[CellStatus, str]:

@@ -7,27 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tare.events.model import Better, CellStatus, Kind, SeriesSaved
+from tare.events.metric import Metric
+from tare.events.model import CellStatus, SeriesSaved
 from tare.events.parts import Level
 
 IMPOSSIBLE = 1e15
 """No figure of a machine, in s, B/s or 1/s, is as large: it would be thirty million years."""
 
 
-class Metric(NamedTuple):
-    """What was observed of which machine of a cell, without the value."""
+class Observation(NamedTuple):
+    """One value of one metric, in the metric's unit, and the role of its machine."""
 
     role: str
-    name: str
-    unit: str
-    better: Better
-    kind: Kind
-    headline: bool
-
-
-class Observation(NamedTuple):
-    """One value of one metric, in the metric's unit."""
-
     metric: Metric
     value: float
 

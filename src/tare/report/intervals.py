@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from tare.analysis.results import Better, Interval, cost_ends
+from tare.analysis.model import Better
+from tare.analysis.results import Interval, cost_ends
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.report.tables import Column

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from tare.events.model import Kind
+from tare.events.metric import Kind
 from tare.hosts.local import LocalHost
 from tare.registry import installed
 from tare.run.account import NOTHING_COMPARED, nothing_compared

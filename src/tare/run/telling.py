@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tare.errors import MachineFault, TareError
 from tare.events import CellFinished, CellStarted, MachineStopped, Observed
-from tare.platforms.contract import SUBJECT
 from tare.run.believable import require_possible
 from tare.run.neighbours import LoadReport
 from tare.run.outputs import digests, logs_and_files
@@ -40,16 +39,7 @@ def observed(
     """
     require_possible(values)
     return [
-        Observed(
-            cell=cell.id,
-            role=role,
-            metric=metric.name,
-            unit=metric.unit,
-            better=metric.better,
-            kind=metric.kind,
-            headline=metric.headline and role == SUBJECT,
-            value=values[metric.name],
-        )
+        Observed.of(cell.id, role, metric, values[metric.name])
         for metric in metrics
         if metric.name in values
     ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel
 
+from tare.events.metric import Metric
 from tare.study.blocks import Blocks
 from tare.study.checking import model_in, named_model_in
 from tare.study.hosting import Boot, HostSpec, LabSpec
@@ -20,25 +21,8 @@ from tare.study.shape import Shape
 from tare.units import format_duration, format_size
 
 
-class MetricLike(Protocol):
-    """What the reference tells of a metric."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def unit(self) -> str: ...  # noqa: D102
-    @property
-    def better(self) -> str: ...  # noqa: D102
-    @property
-    def kind(self) -> str: ...  # noqa: D102
-    @property
-    def headline(self) -> bool: ...  # noqa: D102
-    @property
-    def summary(self) -> str: ...  # noqa: D102
-
-
 def render(
-    catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]] | None = None
+    catalog: Catalog, metrics: Mapping[str, Sequence[Metric]] | None = None
 ) -> dict[str, str]:
     """Return the generated files of ``docs/`` by name.
 
@@ -52,7 +36,7 @@ def render(
     }
 
 
-def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]]) -> str:
+def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[Metric]]) -> str:
     """Return the reference as Markdown.
 
     Args:
@@ -160,7 +144,7 @@ def _table(
     )
 
 
-def _metrics(metrics: Sequence[MetricLike]) -> str:
+def _metrics(metrics: Sequence[Metric]) -> str:
     return _rows(
         ("metric", "unit", "better", "kind", "meaning"),
         (

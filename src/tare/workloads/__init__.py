@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from tare.events.metric import Better, Kind
 from tare.workloads.applications.command import Command
 from tare.workloads.applications.kernel_compile import KernelCompile
 from tare.workloads.applications.program import Program
 from tare.workloads.applications.programs import PROGRAMS
 from tare.workloads.applications.self_measured import OpensslAes, Scimark
-from tare.workloads.contract import Better, Kind, Metric, Parameters, Workload
+from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.cpu.bytemark import KERNELS, Bytemark
 from tare.workloads.disk.bonnie import Bonnie
 from tare.workloads.disk.filebench import Filebench

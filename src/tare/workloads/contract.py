@@ -9,12 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from tare.units import format_number, with_unit
+from tare.events.metric import Metric as Metric
 from tare.workloads.additions import Additions
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from tare.workloads.network.ends import Ends
 
 NOTHING = Additions()
-Better = Literal["higher", "lower", "neither"]
-Kind = Literal["typical", "tail", "maximum"]
 Need = Literal[
     "toolbox",
     "toolbox-build",
@@ -36,62 +33,6 @@ Need = Literal[
 """What a machine may have to have: the applications, those that compile, Hadoop, what runs on it, a
 disk, a network, and one on which it reaches others by itself."""
 NETWORK: frozenset[Need] = frozenset({"network"})
-
-
-LEAST: Mapping[str, float] = MappingProxyType(
-    {"s": 1e-12, "1/s": 1e-7, "B/s": 1e-6, "B": 1e-6, "1": 1e-18}
-)
-"""The smallest value above 0 that a machine can have had, by unit.
-
-A picosecond is less than a hundredth of any processor's cycle. A cell lasts at most 1e6 s, so a
-rate is at least one event, or one byte, in that time. Averages of bytes and ratios have room below.
-"""
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One measured quantity.
-
-    Args:
-        name: Short kebab-case name, unique within the workload.
-        unit: SI unit (``s``, ``B``, ``B/s``, ``1/s``, ``1``).
-        better: Which direction is an improvement.
-        summary: What it means, in one sentence.
-        kind: ``typical`` values get t-intervals on log-ratios; ``tail`` and ``maximum`` get
-            order-statistic or boot-level bootstrap intervals only.
-        headline: Whether it stands for the workload on the report's first screen.
-        may_be_zero: Whether 0 is a possible value. True of counts and shares of what went wrong,
-            whose best value is 0; False of what takes time or is worked through. None: possible
-            unless more is better.
-        may_be_negative: Whether it can be below zero, as only a study's own figures are.
-    """
-
-    name: str
-    unit: str
-    better: Better
-    summary: str
-    kind: Kind = "typical"
-    headline: bool = False
-    may_be_zero: bool | None = None
-    may_be_negative: bool = False
-
-    def impossible(self, value: float) -> str:
-        """Return why no machine can have had this value, in SI units; empty if it can."""
-        if self.may_be_negative and value:
-            return ""
-        least = LEAST.get(self.unit, 0.0)
-        if 0 < value < least:
-            told, bound = (with_unit(f"{each:g}", self.unit) for each in (value, least))
-            return f"{self.name} is {told}, and cannot be above 0 and below {bound}"
-        if value > 0:
-            return ""
-        zero = self.may_be_zero
-        if zero is None:
-            zero = self.better != "higher"
-        if value == 0 and zero:
-            return ""
-        told = with_unit(format_number(value, 6), self.unit)
-        return f"{self.name} is {told}, and cannot be {'0 or ' * (not zero)}less"
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from tare.errors import WorkloadFault
+from tare.events.metric import Better, Kind
 from tare.study.forms import PACKAGE
 from tare.study.study_path import StudyPath, folder_of
 from tare.units import Duration
 from tare.workloads.additions import Additions
 from tare.workloads.applications import figures, printed
 from tare.workloads.applications.program import TIMES, times_of, writes
-from tare.workloads.contract import Better, Kind, Metric, Parameters, Workload
+from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.values import number, words
 
 KEPT_BYTES = 128 << 10
@@ -260,14 +260,14 @@ class Command(Workload[CommandParameters]):
     parameters = CommandParameters
     needs = frozenset({"toolbox"})
     carried_out_by = "program"
-    metrics = (replace(TIMES[0], headline=True), TIMES[1], USER_TIME, *TIMES[2:])
+    metrics = (TIMES[0]._replace(headline=True), TIMES[1], USER_TIME, *TIMES[2:])
 
     def metrics_for(self, parameters: CommandParameters) -> tuple[Metric, ...]:
         """Return the study's own metrics, and those that every program has."""
         own = tuple(metric.of(name) for name, metric in parameters.metrics.items())
         if not any(metric.headline for metric in own):
             return (*own, *self.metrics)
-        return (*own, *(replace(metric, headline=False) for metric in self.metrics))
+        return (*own, *(metric._replace(headline=False) for metric in self.metrics))
 
     def adds(self, parameters: CommandParameters) -> Additions:
         """Return the packages and files that the study adds to the toolbox."""
