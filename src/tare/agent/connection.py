@@ -152,7 +152,7 @@ class Connection:
         return request
 
     def expect(self, op: str, *, repeat_s: float, **fields: Any) -> Request:
-        """Create a request that is only sent if its answer does not come first within ``repeat_s`` s.
+        """Create a request that is sent only if no answer comes within ``repeat_s`` seconds.
 
         It is sent earlier if a frame from the agent was damaged: that may have been the answer.
         """
@@ -353,7 +353,7 @@ class Connection:
     # --- recovery of damaged and lost frames
 
     def _recover(self) -> None:
-        """Recover from damage: request the frame, or repeat all requests if none has arrived yet."""
+        """Recover from damage: request the frame, or repeat all requests if none arrived yet."""
         if self._frames.arrived is None:
             self._repeat_all()
         self._request_missing()

@@ -1,9 +1,9 @@
 """The disk of a machine's own at a maker's hypervisor: empty when it boots, formatted inside.
 
 The server makes an empty virtual disk of the shape's size; the machine's configuration tells the
-live image's agent that size and how to format it (agent/src/boot/empty_disk.rs), so that the file system
-is the same as the one that Tare makes on hosts. Which device model carries the disk, the guest's
-kernel proves.
+live image's agent that size and how to format it (agent/src/boot/empty_disk.rs), so that the file
+system is the same as the one that Tare makes on hosts. Which device model carries the disk, the
+guest's kernel proves.
 """
 
 from __future__ import annotations
