@@ -34,6 +34,8 @@ workloads:
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # What other tests found out about doubles is not remembered of this computer.
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # Runs go to the current directory; the repository's may hold runs of its user.
+    monkeypatch.chdir(tmp_path)
     probe = tmp_path / "probe"
     probe.write_text("#!/bin/sh\n")
     probe.chmod(0o755)
@@ -52,7 +54,7 @@ def test_what_reaches_a_host_is_refused_by_line_and_key_before_anything(
     assert "-incoming exec:id" in told.stderr and "clock=vm" not in told.stderr
     assert f"{study}:9:" in told.stderr and "arms.free.confined" in told.stderr
     assert "--allow-host-access" in told.stderr
-    assert not (tmp_path / "ran").exists() and not Path("runs").exists()
+    assert not (tmp_path / "ran").exists() and not (tmp_path / "runs").exists()
 
 
 def test_a_plan_lists_all_that_a_study_hands_to_hosts(study: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.lab.command import Places, command
-from tare.lab.emulator import emulator_in
+from tare.lab.emulator import Emulator, emulator_in
 from tare.lab.image import LabImage
 from tare.lab.options import LabOptions
 from tare.registry import installed
@@ -55,7 +55,8 @@ def test_labs_that_differ_in_a_file_have_other_names(tmp_path: Path) -> None:
 def test_the_lab_is_emulated_by_its_own_qemu_and_boots_its_own_xen(tmp_path: Path) -> None:
     image = LabImage(tmp_path, "d", "6.1", "4.17", {}, (), True, 0.0, own_xen=tmp_path / "mine")
     options = LabOptions("xen", qemu="/opt/qemu", xen="/x/xen")
-    argv = command(options, image, Places(tmp_path), "tare-a")
+    emulator = Emulator("7.2.22", program=options.qemu)
+    argv = command(options, image, Places(tmp_path), "tare-a", emulator)
     assert argv[0] == "/opt/qemu"
     assert argv[argv.index("-kernel") + 1] == str(tmp_path / "mine")
 
