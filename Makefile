@@ -21,7 +21,7 @@ test:  ## set up what is missing and run all tests
 	@scripts/setup test
 	nice cargo test --locked --quiet --manifest-path agent/Cargo.toml
 	@# What measures needs the computer for itself; the rest runs side by side, a file's labs in one place.
-	@$(PYTEST) -n 2 -m "not slow and not acceptance"; quick=$$?; \
+	@$(PYTEST) -n 3 -m "not slow and not acceptance"; quick=$$?; \
 	$(PYTEST) -n 2 --dist loadfile -m "slow and boots and not acceptance"; boots=$$?; \
 	$(PYTEST) -m "slow and not boots and not acceptance" && exit $$((quick + boots))
 
