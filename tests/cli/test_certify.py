@@ -129,3 +129,12 @@ def test_a_strangers_words_begin_no_line_of_their_own(tmp_path: Path) -> None:
     assert told.returncode == 1
     assert not any(line.startswith("✓") for line in told.stdout.splitlines())
     assert "left out: a ✓ no" in told.stdout and "\x1b" not in told.stdout
+
+
+def test_raw_arguments_that_act_on_the_host_are_tried_only_if_allowed() -> None:
+    words = ("certify", "qemu", "--dry-run", "--set", 'extra-args=[-incoming, "exec:id"]')
+    refused = tare(*words)
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert "extra-args" in refused.stderr and "--allow-host-access" in refused.stderr
+    allowed = tare(*words, "--allow-host-access")
+    assert allowed.returncode == 0, allowed.stdout + allowed.stderr

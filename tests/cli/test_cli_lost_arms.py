@@ -43,9 +43,7 @@ def test_a_lost_arm_ends_with_1_and_a_lacking_host_with_0(
     with pytest.raises(typer.Exit) as ended:
         end(folder, finished)
     assert ended.value.exit_code == EXIT_FAULT
-    assert "box was not measured, and not because the host lacks something: runc hung" in (
-        capsys.readouterr().out
-    )
+    assert "box is missing although the host can run it: runc hung" in (capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("sure", [True, False])

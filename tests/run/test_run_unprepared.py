@@ -87,6 +87,35 @@ async def test_a_kernel_that_apt_lacks_is_not_available_and_a_wrong_name_is_wron
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="programs are hidden by mounts, which root makes")
+@pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="no QEMU is installed")
+def test_an_arm_whose_named_kernel_cannot_be_had_ends_the_run_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    (tmp_path / "study.yaml").write_text(
+        "study: named\nbaseline: bare\nkernel: rt\nblocks: {least: 1, most: 1}\n"
+        "arms: {bare: {platform: bare}, vm: {platform: qemu, accelerator: tcg}}\n"
+        "workloads: {numeric-sort: {duration: 100ms}}\n"
+    )
+    found = [shutil.which(name) for name in ("dpkg", "apt-get", "apt-cache")]
+    hide = 'for file in $1; do mount --bind /dev/null "$file"; done; shift; exec "$@"'
+    done = subprocess.run(
+        [
+            *("unshare", "--mount", "sh", "-c", hide, "sh", " ".join(filter(None, found))),
+            *(str(TARE), "run", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "run")),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "vm is missing although the host can run it: " in said and "has no apt" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="programs are hidden by mounts, which root makes")
 @pytest.mark.slow
 def test_quick_runs_bare_alone_where_there_is_nothing_else(tmp_path: Path) -> None:
     hidden = [shutil.which(name) for name in ("qemu-system-x86_64", "kvm", "runc", "crun")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tare.cli.study_options import HostsFile
+from tare.cli.study_options import HostAccess, HostsFile
 from tare.cli.telling import piped_or_terminal, tell
 from tare.errors import InputError
 from tare.plaintext import plain_line
@@ -52,6 +52,7 @@ def certify(
     ] = 10.0,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it begins.")] = False,
+    host_access: HostAccess = False,
 ) -> None:
     """Try a platform on your own host, and write one file without secrets to send to the project.
 
@@ -74,7 +75,14 @@ def certify(
     if not platform:
         raise InputError("no platform is named", "tare doctor lists them")
     known = load_hosts(hosts)
-    order = asked(platform, values or (), known, minutes=minutes, figures=with_figures)
+    order = asked(
+        platform,
+        values or (),
+        known,
+        minutes=minutes,
+        figures=with_figures,
+        host_access=host_access,
+    )
     for line in steps(order):
         tell(line, wrapped=False)
     if dry_run:

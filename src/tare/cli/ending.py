@@ -212,7 +212,7 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
         tell(f"no cell of {arm} counts: {reason}", "bold red")
     lost = lost_arms(data)
     for arm, reason in lost.items():
-        tell(f"{arm} was not measured, and not because the host lacks something: {reason}", "red")
+        tell(f"{arm} is missing although the host can run it: {reason}", "red")
     for sentence in different_kernels(data):
         tell(sentence, "yellow")
     for line, style in closing(finished):

@@ -190,7 +190,8 @@ async def _study(
             return Decision(False, f"{order.minutes:g} min are over")
         return Decision(True, "there is time for another block")
 
-    ended = await carry_study_out(study, study_source(file), out, 1, decide, console)
+    source, allowed = study_source(file), order.host_access
+    ended = await carry_study_out(study, source, out, 1, decide, console, host_access=allowed)
     if ended is None:
         raise MachineFault(
             "the study was interrupted, so no certificate was written",

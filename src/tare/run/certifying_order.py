@@ -14,6 +14,7 @@ from tare.errors import InputError
 from tare.plaintext import plain_line
 from tare.platforms.contract import Platform, PlatformOptions
 from tare.registry import installed
+from tare.run.host_access import ALLOWING
 from tare.study.checking import message_of, suggestion
 from tare.study.hosts_file import KnownHosts
 from tare.study.named_hypervisors import options_named
@@ -36,6 +37,7 @@ class Order:
         minutes: How long the study may take.
         figures: Whether values go into the file.
         named_in: The hosts file that some of the options stand in; None: they are all given.
+        host_access: Whether the command line allows raw arguments that may act on hosts.
     """
 
     platform: Platform[Any]
@@ -44,10 +46,17 @@ class Order:
     minutes: float
     figures: bool
     named_in: Path | None = None
+    host_access: bool = False
 
 
 def asked(
-    name: str, values: Sequence[str], hosts: KnownHosts, *, minutes: float, figures: bool
+    name: str,
+    values: Sequence[str],
+    hosts: KnownHosts,
+    *,
+    minutes: float,
+    figures: bool,
+    host_access: bool = False,
 ) -> Order:
     """Return what a command line asks for.
 
@@ -57,9 +66,11 @@ def asked(
         hosts: The hosts file, which may name the user's own hypervisor of that platform.
         minutes: How long the study may take.
         figures: Whether values go into the file.
+        host_access: Whether the command line allows raw arguments that may act on hosts.
 
     Raises:
-        InputError: There is no such platform or option, or the platform cannot be certified.
+        InputError: There is no such platform or option, the platform cannot be certified, or an
+            option may act on a host and is not allowed.
     """
     known = installed().platforms
     if name not in known:
@@ -73,7 +84,11 @@ def asked(
             f"{name} cannot be certified: it does not state what it makes and changes on a host",
             "whoever wrote it lets it say so, by `writes` (docs/extending.md)",
         )
-    return Order(platform, options, given, minutes, figures, hosts.path if named else None)
+    if not host_access and (asking := platform.host_access(options)):
+        told = "; ".join(f"{each.option}: `{each.value}` {each.effect}" for each in asking)
+        raise InputError(told, f"remove it; or, if you trust it with the host, add {ALLOWING}")
+    named_in = hosts.path if named else None
+    return Order(platform, options, given, minutes, figures, named_in, host_access)
 
 
 def _named(platform: Platform[Any], hosts: KnownHosts, said: Mapping[str, Any]) -> dict[str, Any]:
