@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from debian import deb822
-
 from tare.errors import InputError, NotAvailable
 from tare.hosts import Host
 from tare.images.archives import OWN, Archive, os_release
@@ -213,6 +211,9 @@ async def _show(host: Host, name: str, archive: Archive) -> Package | None:
 
 def described(stanzas: str) -> Iterator[Package]:
     """Yield the packages that ``apt-cache show`` describes; what has no file is left out."""
+    # Loaded only here: most commands read no list of packages.
+    from debian import deb822
+
     # A text of its own might be taken for the name of a file.
     lines = stanzas.splitlines()
     for stanza in deb822.Packages.iter_paragraphs(lines, use_apt_pkg=False):

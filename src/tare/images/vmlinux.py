@@ -18,9 +18,6 @@ import zlib
 from collections.abc import Callable
 from typing import Protocol
 
-import lz4.block
-import zstandard
-
 _ELF = b"\x7fELF"
 _LZ4_LEGACY = 0x184C2102
 _LZ4_BLOCK = 8 << 20
@@ -30,8 +27,6 @@ _MOST_WINDOW = 1 << 30
 _DAMAGE = (
     lzma.LZMAError,
     zlib.error,
-    lz4.block.LZ4BlockError,
-    zstandard.ZstdError,
     OSError,
     ValueError,
     EOFError,
@@ -154,6 +149,9 @@ def _bzip2(payload: bytes) -> bytes:
 
 def _lz4(payload: bytes) -> bytes:
     """Decompress the legacy frame: magic, then blocks of at most 8 MiB, each with its length."""
+    # Loaded only here: most commands unpack no kernel.
+    import lz4.block
+
     blocks: list[bytes] = []
     total = 0
     at = 4
@@ -167,7 +165,10 @@ def _lz4(payload: bytes) -> bytes:
             return b"".join(blocks)
         if length == 0 or at + length > len(payload):
             break
-        block = lz4.block.decompress(payload[at : at + length], uncompressed_size=_LZ4_BLOCK)
+        try:
+            block = lz4.block.decompress(payload[at : at + length], uncompressed_size=_LZ4_BLOCK)
+        except lz4.block.LZ4BlockError as error:
+            raise ValueError(str(error)) from error
         blocks.append(block)
         total += len(block)
         if total > _MOST_KERNEL:
@@ -177,8 +178,13 @@ def _lz4(payload: bytes) -> bytes:
 
 
 def _zstd(payload: bytes) -> bytes:
+    import zstandard
+
     limits = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW)
-    return _whole(limits.decompressobj(), payload)
+    try:
+        return _whole(limits.decompressobj(), payload)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
 
 
 def decompress_zstd(data: bytes) -> bytes:
@@ -189,7 +195,7 @@ def decompress_zstd(data: bytes) -> bytes:
     """
     try:
         return _zstd(data)
-    except (zstandard.ZstdError, EOFError) as error:
+    except (ValueError, EOFError) as error:
         raise NotExtractable(f"its zstd data are damaged: {error}") from error
 
 

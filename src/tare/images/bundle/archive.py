@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Literal
 
-import zstandard
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tare.errors import InputError
@@ -158,6 +157,9 @@ def write_bundle(out: IO[bytes], manifest: Manifest,
     """
     text = json.dumps(manifest.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     head = text.encode()
+    # Loaded only where a bundle is written or read.
+    import zstandard
+
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True, write_checksum=True, threads=0
     )
@@ -204,6 +206,8 @@ class BundleReader:
     """
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
+        import zstandard
+
         self._name = name
         # A window as large as the writer's; more is refused, whatever the file asks for.
         decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
@@ -265,6 +269,8 @@ class BundleReader:
         return b"".join(parts)
 
     def _read(self, size: int) -> bytes:
+        import zstandard
+
         try:
             return self._stream.read(size)
         except zstandard.ZstdError as error:

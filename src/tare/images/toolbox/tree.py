@@ -16,7 +16,6 @@ from pathlib import Path
 
 from tare.errors import InputError
 from tare.hosts import Host
-from tare.images.toolbox.inputs import INPUTS
 from tare.images.toolbox.recipe import (
     INPUTS as INPUTS_AT,
 )
@@ -158,6 +157,9 @@ def _link(path: Path, target: str) -> None:
 
 def add_inputs(tree: Path) -> None:
     """Write the applications' inputs."""
+    # Loaded only here, with NumPy: most commands build no toolbox.
+    from tare.images.toolbox.inputs import INPUTS
+
     folder = tree / INPUTS_AT
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in INPUTS.items():

@@ -18,7 +18,7 @@ from tare.platforms.contract import (
 from tare.platforms.hyperv.making import BUSES, Making
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
 from tare.platforms.hyperv.server import Server, facts_of, groups_of
-from tare.platforms.hyperv.session import HypervSession, load
+from tare.platforms.hyperv.session import EXTRA, PRODUCT, HypervSession
 from tare.platforms.hyperv.vm import HypervVm, wanted_of
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
@@ -32,6 +32,7 @@ from tare.platforms.vendors.platform import (
     removal,
     shown_of,
 )
+from tare.platforms.vendors.session import require
 
 VM = "hyperv-vm"
 MIN_MEMORY = 256 << 20
@@ -121,9 +122,9 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         """Return how VMs get the disk that their shape asks for."""
         return BUSES[options.devices]
 
-    def load(self) -> None:
-        """Import pypsrp."""
-        load()
+    def require_library(self) -> None:
+        """Check that pypsrp is installed."""
+        require(EXTRA, PRODUCT, "pypsrp")
 
     def session(self, way: Mapping[str, Any]) -> HypervSession:
         """Return a login at a host."""

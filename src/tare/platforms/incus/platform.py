@@ -134,8 +134,8 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         """Return how VMs get the disk that their shape asks for; containers get none."""
         return None if options.is_container else BUS
 
-    def load(self) -> None:
-        """Import nothing: it is plain HTTP."""
+    def require_library(self) -> None:
+        """Check nothing: Incus needs only HTTP."""
 
     def session(self, way: Mapping[str, Any]) -> IncusSession:
         """Return a session of a server that has an address."""

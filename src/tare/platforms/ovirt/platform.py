@@ -19,7 +19,7 @@ from tare.platforms.linux.writes import FOLDER
 from tare.platforms.ovirt.engine import Engine
 from tare.platforms.ovirt.making import Making, bus_of, words_of
 from tare.platforms.ovirt.options import KNOBS, OvirtOptions
-from tare.platforms.ovirt.session import OvirtSession, load
+from tare.platforms.ovirt.session import EXTRA, PRODUCT, OvirtSession
 from tare.platforms.ovirt.vm import OvirtVm
 from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD, dialling_network
 from tare.platforms.vendors.options import ANY
@@ -33,6 +33,7 @@ from tare.platforms.vendors.platform import (
     require_cpus,
     shown_of,
 )
+from tare.platforms.vendors.session import require
 
 VM = "ovirt-vm"
 MIN_MEMORY = 256 << 20
@@ -121,9 +122,9 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         """Return how VMs get the disk that their shape asks for."""
         return bus_of(options)
 
-    def load(self) -> None:
-        """Import the engine's library."""
-        load()
+    def require_library(self) -> None:
+        """Check that the engine's library is installed."""
+        require(EXTRA, PRODUCT, "ovirtsdk4")
 
     def session(self, way: Mapping[str, Any]) -> OvirtSession:
         """Return a login at an engine."""

@@ -23,7 +23,7 @@ from tare.platforms.contract import (
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.proxmox.node import ONLINE, Node, only_node, vms_of
 from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
-from tare.platforms.proxmox.session import ProxmoxSession, load
+from tare.platforms.proxmox.session import EXTRA, PRODUCT, ProxmoxSession
 from tare.platforms.proxmox.vm import (
     ProxmoxVm,
     affinity,
@@ -42,7 +42,7 @@ from tare.platforms.vendors.platform import (
     require_cpus,
     shown_of,
 )
-from tare.platforms.vendors.session import Refused, opened
+from tare.platforms.vendors.session import Refused, opened, require
 
 VM, UPLOAD = "proxmox-vm", "proxmox-upload"
 MIN_MEMORY = 256 << 20
@@ -146,9 +146,9 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         """Return how VMs get the disk that their shape asks for."""
         return own_bus(options)
 
-    def load(self) -> None:
-        """Import proxmoxer."""
-        load()
+    def require_library(self) -> None:
+        """Check that proxmoxer is installed."""
+        require(EXTRA, PRODUCT, "requests", "proxmoxer")
 
     def session(self, way: Mapping[str, Any]) -> ProxmoxSession:
         """Return a login at a node."""

@@ -128,8 +128,12 @@ class VendorPlatform(Platform[V], Generic[V, S]):
         self._doors = Doors()
 
     @abstractmethod
-    def load(self) -> None:
-        """Import the maker's library; raises InputError, with what installs it, without one."""
+    def require_library(self) -> None:
+        """Check that the vendor's library is installed, without importing it.
+
+        Raises:
+            InputError: It is not; the hint is the command that installs it.
+        """
 
     @abstractmethod
     def session(self, way: Mapping[str, Any]) -> S:
@@ -200,7 +204,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
         stated = self.stated(options)
         able, emulated = stated.capabilities, stated.emulated
         try:
-            self.load()
+            self.require_library()
             if options.address == ANY:
                 reason = f"a study names a server, as in {self.example}"
                 return Verdict(False, reason, "", emulated, {}, able)
@@ -231,7 +235,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
     async def presence(self, context: Context, options: V) -> Presence:
         """Ask the server whether the host of the machines is up, and since when."""
         try:
-            self.load()
+            self.require_library()
             async with self.logged_in(context.host, options.way()) as session:
                 return await self.host_presence(session, options)
         except TareError as error:

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -28,10 +29,30 @@ def load_library(module: str, extra: str, product: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise InputError(
-            f"the library that speaks with {product} is not there: {error}",
-            f"pip install 'hypertare[{extra}]'",
-        ) from None
+        raise _missing(extra, product, str(error)) from None
+
+
+def require(extra: str, product: str, *modules: str) -> None:
+    """Check that a vendor's modules are installed, without importing them.
+
+    Args:
+        extra: The extra of Tare's that brings them.
+        product: What they are for, in words.
+        modules: Their names.
+
+    Raises:
+        InputError: One is not installed; the hint is the command that installs it.
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            raise _missing(extra, product, f"no module named {module!r}")
+
+
+def _missing(extra: str, product: str, why: str) -> InputError:
+    return InputError(
+        f"the library that speaks with {product} is not there: {why}",
+        f"pip install 'hypertare[{extra}]'",
+    )
 
 
 class Expired(MachineFault):

@@ -23,13 +23,13 @@ from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform
-from tare.platforms.vendors.session import opened
+from tare.platforms.vendors.session import opened, require
 from tare.platforms.vsphere.esxi_host import in_drs, presence_of, proof_of, threads_of
 from tare.platforms.vsphere.inventory import host_named, spot
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.removing import remove
 from tare.platforms.vsphere.rights import rights_of
-from tare.platforms.vsphere.session import VsphereSession, load
+from tare.platforms.vsphere.session import EXTRA, PRODUCT, VsphereSession
 from tare.platforms.vsphere.spec import BUSES, require_processors
 from tare.platforms.vsphere.vm import FILES, HIDDEN, VM, VsphereVm
 
@@ -118,9 +118,9 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         """Return how virtual machines get the disk that their shape asks for."""
         return BUSES[options.devices]
 
-    def load(self) -> None:
-        """Import pyVmomi."""
-        load()
+    def require_library(self) -> None:
+        """Check that pyVmomi is installed."""
+        require(EXTRA, PRODUCT, "pyVmomi")
 
     def session(self, way: Mapping[str, Any]) -> VsphereSession:
         """Return a login at ESXi or vCenter."""

@@ -28,10 +28,11 @@ from tare.platforms.vendors.platform import (
     require_cpus,
     shown_of,
 )
+from tare.platforms.vendors.session import require
 from tare.platforms.xenserver.making import BUSES, Making
 from tare.platforms.xenserver.options import KNOBS, XenserverOptions
 from tare.platforms.xenserver.pool import Pool
-from tare.platforms.xenserver.session import XenSession, load
+from tare.platforms.xenserver.session import EXTRA, PRODUCT, XenSession
 from tare.platforms.xenserver.vm import XenVm
 
 VM = "xenserver-vm"
@@ -114,9 +115,9 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         """Return how VMs get the disk that their shape asks for."""
         return BUSES[options.devices]
 
-    def load(self) -> None:
-        """Import XenAPI."""
-        load()
+    def require_library(self) -> None:
+        """Check that XenAPI is installed."""
+        require(EXTRA, PRODUCT, "XenAPI")
 
     def session(self, way: Mapping[str, Any]) -> XenSession:
         """Return a login at a pool's coordinator."""
