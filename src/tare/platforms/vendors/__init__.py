@@ -18,7 +18,7 @@ A machine's start is always the same road, and ``VendorPlatform.start`` goes it:
 5. a :class:`~tare.platforms.vendors.machine.VendorMachine` holds all that, and ``bring_up``
    switches it on; ``vm.remove()`` marks the ledger's entry as done.
 
-``extras.load`` imports a vendor's library only when it is used, ``secret`` keeps what is secret
+``load_library`` imports a vendor's library only when it is used, ``secret`` keeps what is secret
 out of every text, and ``tare.testing.dialling`` plays a guest's firmware where a simulator boots
 nothing: it reads that image and starts ``tare-agent dial FILE``.
 """
