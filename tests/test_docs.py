@@ -112,3 +112,11 @@ def test_the_table_of_dependencies_is_what_the_package_asks_for() -> None:
     shown = {name: set(re.findall(r"[a-z]+", by)) for name, by in rows}
     assert len(shown) == len(rows)
     assert shown == asked
+
+
+def test_papers_are_named_by_their_citation_keys() -> None:
+    """Numbers and nicknames of papers mean nothing to readers of this repository."""
+    names = r"\bseed[ _]?0[0-9]{2}|(as|in|of) the seeds?['’]s|the seeds (took|copied)"
+    asked = ["git", "grep", "-niE", names]
+    found = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    assert [line for line in found.splitlines() if not line.startswith("tests/test_docs.py:")] == []

@@ -57,7 +57,7 @@ def value_of(base: float, arm: str, block: int) -> float:
 
 
 def write_realtime_run(folder: Path, scenarios: dict[str, Any] | None = None) -> Path:
-    """Write a run of ``scenarios`` (by default a few of the seeds') into ``folder``."""
+    """Write a run of ``scenarios`` (by default a few of fayyad2013's) into ``folder``."""
     chosen = SCENARIOS if scenarios is None else scenarios
     folder.mkdir(parents=True, exist_ok=True)
     with EventLog(folder / "events.jsonl") as log:

@@ -41,7 +41,7 @@ TABLES = {
 DEDUCED = "extracted as figure 9"
 
 BY_HAND = {
-    # (table, arm): seconds, read from the seed and its README
+    # (table, arm): seconds, read from the published text
     (1, "bare"): (11.2e-6, 11.45e-6),
     (2, "esxi-hw"): (59.61e-3,),
     (3, "xen-pv"): (15.27e-6, 17.2e-6),

@@ -37,7 +37,7 @@ from tare.study.load import load_study
 from tare.study.shipped import shipped_studies
 from tare.workloads import WORKLOADS
 
-SEEDS = ("fayyad2013", "fayyad2013-hyperv", "haproxy2012", "hwang2013", "li2013")
+PAPERS = ("fayyad2013", "fayyad2013-hyperv", "haproxy2012", "hwang2013", "li2013")
 NO_HYPERVISORS = frozenset({"bare", "oci"})
 
 
@@ -56,7 +56,7 @@ def told(comparison: Comparison) -> dict[str, Stated]:
     return {each.name: each for each in stated(comparison, load_reference("fayyad2013"))}
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_each_number_of_the_text_has_a_counterpart_or_the_reason_why_not(name: str) -> None:
     for fact in load_reference(name).facts.values():
         elsewhere = bool(fact.here) and not fact.setup
@@ -66,7 +66,7 @@ def test_each_number_of_the_text_has_a_counterpart_or_the_reason_why_not(name: s
             assert fact.metric in {metric.name for metric in WORKLOADS[fact.workload].metrics}
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_what_has_a_counterpart_is_measured_by_a_study(name: str) -> None:
     reference = load_reference(name)
     # Arms of hypervisors, which are compared, are not in a plan of a host without any.
@@ -76,7 +76,7 @@ def test_what_has_a_counterpart_is_measured_by_a_study(name: str) -> None:
     assert not lacking
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_each_number_is_set_beside_the_scenario_that_it_is_of(name: str) -> None:
     reference = load_reference(name)
     measured = {key: fact for key, fact in reference.facts.items() if fact.measured}
@@ -215,7 +215,7 @@ def test_what_a_count_of_characters_may_also_be_is_said() -> None:
     assert "50.8 MiB/s" in facts["char-output-one-vcpu"].says
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_every_arm_of_a_source_has_a_counterpart_or_the_reason(name: str) -> None:
     reference = load_reference(name)
     run = planned_run(reference.studies[0], 4)
@@ -227,7 +227,7 @@ def test_every_arm_of_a_source_has_a_counterpart_or_the_reason(name: str) -> Non
         assert measured[reference.baseline][0] == "bare"
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_each_study_has_an_arm_like_each_of_its_source_where_the_makers_are_at_hand(
     name: str, tmp_path: Path
 ) -> None:
@@ -312,7 +312,7 @@ def test_the_page_and_its_files_hold_it_all(
         assert all(row["here"] for row in csv.DictReader(file))
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_the_docs_name_a_file_for_all_that_is_not_empty_by_a_reason(name: str) -> None:
     reference = load_reference(name)
     for exhibit in reference.exhibits:

@@ -116,7 +116,7 @@ def test_one_block_of_three_decides_nothing() -> None:
 
 def test_what_differs_between_numbers_of_slaves_is_told_of_each() -> None:
     full = uses(monitor(cpu_until=24.0, disk_from=99.0))[0]
-    # As seed 004 found: one slave waits for its CPU, and four for the disk that they share.
+    # As li2013 found: one slave waits for its CPU, and four for the disk that they share.
     limits: dict[str, Limit] = {"one": "CPU", "three": "disk", "four": "disk"}
     found = [
         replace(full, block=block, scenario=scenario, limit=limit)

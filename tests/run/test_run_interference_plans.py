@@ -1,4 +1,4 @@
-"""The studies of neighbours as shipped: what the seed asks for, in the time they promise."""
+"""The studies of neighbours as shipped: what hwang2013 asks for, in the time they promise."""
 
 from __future__ import annotations
 

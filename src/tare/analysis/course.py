@@ -1,7 +1,7 @@
 """Response times over a cell, and what each phase of its neighbours did to them.
 
 All times are seconds since the common start of subject and neighbours, so that a phase can be laid
-over the requests that were due in it (seed 002, figure 9).
+over the requests that were due in it (hwang2013, figure 9).
 """
 
 from __future__ import annotations

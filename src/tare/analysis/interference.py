@@ -75,7 +75,7 @@ def memory_bus(
 ) -> tuple[Hurt, ...]:
     """Return what neighbours that copy memory take beyond such that calculate in the same places.
 
-    Both keep their CPUs busy; only the former need caches and memory bus (seeds 000 and 001,
+    Both keep their CPUs busy; only the former need caches and memory bus (fayyad2013,
     scenarios 3 to 6). It counts no access to memory, and shows what those cost.
 
     Args:

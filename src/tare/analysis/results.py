@@ -148,7 +148,7 @@ class ArmSummary(OfMetric):
         least: Least block value.
         greatest: Greatest block value (of a maximum: the greatest value ever seen).
         deviation: Standard deviation over blocks (n − 1); None with one block.
-        error: Seed 002's E = t(α/2)·s/√n of the mean, in ``unit``; None with one block, and for
+        error: hwang2013's E = t(α/2)·s/√n of the mean, in ``unit``; None with one block, and for
             tails and maxima, which have no t-interval.
         interval: Of the mean by Student's t (``typical``), of the median by order statistics
             (``tail``, ``maximum``); None when there are too few blocks.

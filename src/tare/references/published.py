@@ -121,7 +121,6 @@ class Reference(Part):
     title: str
     authors: tuple[str, ...] = Field(min_length=1)
     published: str
-    seed: str = ""
     reading: str = Field("", description="What a reader must know of all its values.")
     studies: tuple[str, ...] = Field(
         (), description="The studies that come with Tare whose runs it is set beside."

@@ -26,7 +26,7 @@ CROSS_CHECKS = {"write": ("written", "write-throughput"), "read": ("read", "read
 PHASES = ("map", "shuffle", "sort", "reduce")
 NOTE = (
     "Mean over the blocks. A phase ends with the last task that is in it; what is in none is the "
-    "start and the end of the job. The line is the interval of the whole time. Seed 004 has such "
+    "start and the end of the job. The line is the interval of the whole time. li2013 has such "
     "bars for TeraSort in its figure 6(c)."
 )
 FEW_BLOCKS = 8
@@ -205,7 +205,7 @@ def cross_checks(effects: Sequence[Effect]) -> list[str]:
     """Return a sentence an arm: what its disk loses without Hadoop, beside what TestDFSIO loses.
 
     Where both lose alike, the way to the disk is to blame; where TestDFSIO loses more, Hadoop's own
-    work or its network is (the method of seed 004, which sets Filebench beside TestDFSIO).
+    work or its network is (the method of li2013, which sets Filebench beside TestDFSIO).
     """
     found: dict[tuple[str, bool], dict[str, dict[str, list[Effect]]]] = {}
     for effect in effects:

@@ -61,7 +61,7 @@ class Neighbours(Part):
     )
     memory: Memory | None = Field(
         None,
-        description="Main memory of each, at least 32 MiB; the shape's when left out (seed 002 "
+        description="Main memory of each, at least 32 MiB; the shape's when left out (hwang2013 "
         "gives neighbours half of what the subject has).",
     )
     parameters: dict[str, Any] = Field(

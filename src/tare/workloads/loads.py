@@ -41,8 +41,8 @@ class MemoryLoadParameters(CpuLoadParameters):
     block: Size = Field(
         default=0,
         ge=0,
-        description="The block that each thread copies; 0: 9/8 of all caches together, as in the "
-        "seeds, but at most what fits into 40 % of the machine's memory.",
+        description="The block that each thread copies; 0: 9/8 of all caches together, as in "
+        "fayyad2013, but at most what fits into 40 % of the machine's memory.",
     )
 
 
@@ -69,7 +69,7 @@ class _Load(Workload[L]):
 
 
 class CpuLoad(_Load[CpuLoadParameters]):
-    """The CPU-load machine of the seeds' scenarios 3 to 5."""
+    """The CPU-load machine of fayyad2013's scenarios 3 to 5."""
 
     name = "cpu-load"
     summary = "Endless arithmetic that fits in the first cache."
@@ -90,7 +90,7 @@ class CpuLoad(_Load[CpuLoadParameters]):
 
 
 class MemoryLoad(_Load[MemoryLoadParameters]):
-    """The memory-load machine of the seeds' scenarios 6 and 7."""
+    """The memory-load machine of fayyad2013's scenarios 6 and 7."""
 
     name = "memory-load"
     summary = "Endless copying of a block larger than all caches together."
@@ -128,7 +128,7 @@ class DiskLoadParameters(CpuLoadParameters):
 
 
 class DiskLoad(_Load[DiskLoadParameters]):
-    """A neighbour that keeps the host's disk busy (seed 002, section IV.G)."""
+    """A neighbour that keeps the host's disk busy (hwang2013, section IV.G)."""
 
     name = "disk-load"
     summary = "Endless writing through to, and reading from, the machine's own disk."
@@ -175,7 +175,7 @@ class PhasedLoadParameters(Parameters):
 
 
 class PhasedLoad(Workload[PhasedLoadParameters]):
-    """Loads that take turns, with quiet between them (seed 002, figure 9)."""
+    """Loads that take turns, with quiet between them (hwang2013, figure 9)."""
 
     name = "phased-load"
     summary = (

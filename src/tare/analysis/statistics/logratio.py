@@ -1,6 +1,6 @@
 """Student-t intervals over blocks: of raw values, and of block-paired log-ratios.
 
-Sources: Student's t for the mean of n independent blocks, E = t(α/2)·s/√n as seed 002 uses it;
+Sources: Student's t for the mean of n independent blocks, E = t(α/2)·s/√n as hwang2013 uses it;
 effects as log-ratios within a block, so that what a block has in common cancels out.
 """
 
@@ -46,11 +46,11 @@ def t_quantile(confidence: float, degrees: int) -> float:
 
 
 def error_of_mean(values: ArrayLike, confidence: float) -> float:
-    """Return seed 002's E = t(α/2)·s/√n: the mean is known to ± E, in the values' unit.
+    """Return hwang2013's E = t(α/2)·s/√n: the mean is known to ± E, in the values' unit.
 
     Args:
         values: One value per block, shape ``(n,)`` with n ≥ 2.
-        confidence: Nominal coverage; seed 002 takes 0.99 for CPU and memory, 0.95 for disk
+        confidence: Nominal coverage; hwang2013 takes 0.99 for CPU and memory, 0.95 for disk
             and network.
     """
     sample: list[float] = np.asarray(values, dtype=np.float64).tolist()

@@ -1,6 +1,6 @@
 """Applications: real programs of the toolbox on inputs that Tare made, each output verified.
 
-They are the applications of seed 002 (table II): what people run, rather than what stresses one
+They are the applications of hwang2013 (table II): what people run, rather than what stresses one
 part. What a program writes is compared with what the same program wrote when the toolbox was built.
 """
 

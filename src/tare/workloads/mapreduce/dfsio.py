@@ -46,7 +46,7 @@ class DfsioParameters(ClusterParameters):
     size: Size = Field(
         default=64 * MIB,
         ge=MIB,
-        description="Bytes of all files together, in whole MiB for each; the seed has 5 to 25 GB.",
+        description="Bytes of all files together, in whole MiB for each; li2013 has 5 to 25 GB.",
     )
     files: int = Field(default=4, ge=1, le=1000, description="Files, each one task's own.")
     warm: bool = Field(

@@ -36,7 +36,7 @@ class TerasortParameters(ProgramParameters):
     size: Size = Field(
         default=64 << 20,
         ge=RECORD * 1000,
-        description="Bytes of all records, of 100 bytes each; the seed has 5 to 25 GB.",
+        description="Bytes of all records, of 100 bytes each; li2013 has 5 to 25 GB.",
     )
     maps: int = Field(default=2, ge=1, le=10_000, description="Tasks that make the records.")
     reduces: int = Field(default=2, ge=1, le=10_000, description="Tasks that sort and write them.")

@@ -22,7 +22,7 @@ class NetLoadParameters(Parameters):
 
 
 class NetLoad(Workload[NetLoadParameters]):
-    """A neighbour whose packets take the host's time (seed 002, section IV.G)."""
+    """A neighbour whose packets take the host's time (hwang2013, section IV.G)."""
 
     name = "net-load"
     summary = (

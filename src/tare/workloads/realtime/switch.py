@@ -43,7 +43,7 @@ class SwitchParameters(Parameters):
 
 
 class Switch(Workload[SwitchParameters]):
-    """Thread switch latency, as seed 000 calls it (section 6.2.2)."""
+    """Thread switch latency, as fayyad2013 calls it (section 6.2.2)."""
 
     name = "switch"
     summary = (

@@ -28,7 +28,7 @@ class TickParameters(Parameters):
         ge=1,
         le=10**12,
         description="Samples to take; 20000 when `duration` is not given either "
-        "(the seeds took 50 million, an hour).",
+        "(fayyad2013 took 50 million, an hour).",
     )
     duration: Duration | None = Field(
         default=None, gt=0, le=1e6, description="Take samples for so long instead of counting them."
@@ -87,7 +87,7 @@ class TickParameters(Parameters):
 
 
 class Tick(Workload[TickParameters]):
-    """Clock tick processing duration, as seeds 000 and 001 call it (000, section 6.2.1)."""
+    """Clock tick processing duration, as fayyad2013 calls it (section 6.2.1)."""
 
     name = "tick"
     summary = (
