@@ -82,7 +82,7 @@ lab-boots:  ## boot KVM guests in labs under contention, for each way of emulati
 	@scripts/setup bench
 	.venv/bin/python -m scripts.lab_boots --work $(LAB_BOOTS) --qemu 10=$$(scripts/newer-qemu)/qemu-system-x86_64
 
-docs:  ## generate the study's reference and JSON Schema, the tables of platforms and sources, the man page
+docs:  ## generate the study's reference, the tables of platforms and sources, the man page
 	.venv/bin/python -m tare.run.reference
 	.venv/bin/python -m tare.cli.manual
 	.venv/bin/python -m tare.references.listing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from run.run_driving import of_type
+from tare.run.catalog import build_catalog
+from tare.study.schema import study_schema
 
 ROOT = Path(__file__).parents[2]
 SHORT = ("run", "quick", "--blocks", "2", "--arm", "qemu-pv", "--workload", "numeric-sort")
@@ -52,6 +55,12 @@ def test_one_file_installed_alone_runs_the_quick_study(tmp_path: Path) -> None:
             env={"PATH": os.defpath + ":/usr/sbin:/sbin", "HOME": str(Path.home()), "LANG": "C",
                  "XDG_STATE_HOME": str(home / "state")},
         )  # fmt: skip
+
+    schema = json.loads(tare("study", "schema").stdout)
+    assert schema["$schema"] and "blocks" in schema["properties"]
+    shipped = home / "env" / "share" / "tare" / "study.schema.json"
+    assert json.loads(shipped.read_text()) == schema
+    assert json.loads(shipped.read_text()) == study_schema(build_catalog())
 
     listed = dict(line.split("\t") for line in tare("studies").stdout.splitlines())
     assert set(listed) == {path.stem for path in (ROOT / "studies").glob("*.yaml")}

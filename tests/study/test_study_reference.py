@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 from study.study_catalog import CATALOG, GOOD
+from tare.cli.study import schema
 from tare.run.catalog import build_catalog
 from tare.run.reference import generated
 from tare.study.load import load_study, restore_study
 from tare.study.model import WorkloadSpec
-from tare.study.reference import render
+from tare.study.reference import render_markdown
 from tare.study.schema import Schema, study_schema
 
 ROOT = Path(__file__).parents[2]
@@ -42,10 +43,19 @@ def faults(schema: Any, study: object) -> list[str]:
     return [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(study)]
 
 
-@pytest.mark.parametrize("name", ["study.md", "study.schema.json"])
-def test_the_committed_reference_is_current(name: str) -> None:
-    committed = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    assert committed == generated()[name], "run `make docs`"
+def test_the_command_prints_the_schema(
+    real_schema: Schema, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    schema()
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == real_schema
+    schema(tmp_path / "study.schema.json")
+    assert (tmp_path / "study.schema.json").read_text(encoding="utf-8") == printed
+
+
+def test_the_committed_reference_is_current() -> None:
+    committed = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    assert committed == generated()["study.md"], "run `make docs`"
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
@@ -118,7 +128,7 @@ def test_the_schema_refuses_what_the_loader_refuses(old: str, new: str) -> None:
 
 
 def test_the_reference_names_every_key_with_its_default() -> None:
-    text = render(CATALOG)["study.md"]
+    text = render_markdown(CATALOG, {})
     for line in (
         "| `twin-of` | text |",
         "| `memory` | size | `256 MiB` |",

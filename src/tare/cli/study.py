@@ -38,19 +38,25 @@ Out = Annotated[Path | None, typer.Option(help="A file; standard output otherwis
 @study_app.command()
 def schema(out: Out = None) -> None:
     """Write the JSON Schema of study files, by which editors complete and check them."""
-    _write("study.schema.json", out)
+    from tare.run.reference import study_schema
+
+    _write(study_schema(), out)
 
 
 @study_app.command()
 def reference(out: Out = None) -> None:
     """Write every key of a study file with its meaning, as Markdown."""
-    _write("study.md", out)
+    from tare.run.reference import study_reference
+
+    _write(study_reference(), out)
 
 
 @study_app.command()
 def platforms(out: Out = None) -> None:
     """Write the tables of what each platform offers and needs, as Markdown."""
-    _write("platforms.md", out)
+    from tare.run.reference import platform_tables
+
+    _write(platform_tables(), out)
 
 
 def _keys(typed: str) -> list[str]:
@@ -83,10 +89,7 @@ def key(
     print(explain(study_reference(), name), end="")
 
 
-def _write(name: str, out: Path | None) -> None:
-    from tare.run.reference import generated
-
-    text = generated()[name]
+def _write(text: str, out: Path | None) -> None:
     if out is None:
         print(text, end="")
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tare.platforms import tables
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.study.reference import render, render_markdown
+from tare.study.reference import render_markdown, render_schema
 from tare.workloads.contract import Metric
 
 
@@ -21,10 +21,19 @@ def _metrics() -> dict[str, tuple[Metric, ...]]:
     return {name: workload.metrics for name, workload in installed().workloads.items()}
 
 
+def study_schema() -> str:
+    """Return the JSON Schema of study files, with all that is installed here."""
+    return render_schema(build_catalog())
+
+
+def platform_tables() -> str:
+    """Return the tables of what each platform offers and needs, as Markdown."""
+    return tables.render(installed().platforms)
+
+
 def generated() -> dict[str, str]:
     """Return the generated files of ``docs/`` by name."""
-    parts = installed()
-    return {**render(build_catalog(), _metrics()), tables.PAGE: tables.render(parts.platforms)}
+    return {"study.md": study_reference(), tables.PAGE: platform_tables()}
 
 
 def main(folder: Path) -> None:

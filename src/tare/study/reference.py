@@ -21,19 +21,13 @@ from tare.study.shape import Shape
 from tare.units import format_duration, format_size
 
 
-def render(
-    catalog: Catalog, metrics: Mapping[str, Sequence[Metric]] | None = None
-) -> dict[str, str]:
-    """Return the generated files of ``docs/`` by name.
+def render_schema(catalog: Catalog) -> str:
+    """Return the JSON Schema of study files, as text.
 
     Args:
-        catalog: The platforms and workloads, with their summaries.
-        metrics: The metrics of each workload, by its name.
+        catalog: The platforms and workloads.
     """
-    return {
-        "study.md": render_markdown(catalog, metrics or {}),
-        "study.schema.json": json.dumps(study_schema(catalog), indent=2, ensure_ascii=False) + "\n",
-    }
+    return json.dumps(study_schema(catalog), indent=2, ensure_ascii=False) + "\n"
 
 
 def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[Metric]]) -> str:
@@ -247,8 +241,9 @@ workloads:
   switch: {threads: [2, 100]}        # a list on a single value: one cell for each
 ```
 
-Editors that know JSON Schema complete and check the keys when the file begins with
-`# yaml-language-server: $schema=PATH/docs/study.schema.json`.
+Editors that support JSON Schema complete and check the keys. Write the schema with
+`tare study schema > study.schema.json`, and begin the study with
+`# yaml-language-server: $schema=study.schema.json`.
 
 A *duration* is seconds as a number, or a number with `ns`, `us`, `ms`, `s`, `min` or `h`
 (`68us`, `1.5 min`). A *size* is bytes as a whole number, or a number with `B`, `KiB`, `MiB`,
