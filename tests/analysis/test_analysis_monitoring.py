@@ -18,9 +18,8 @@ from tare.analysis.monitoring import (
     track_of,
     whole_disks,
 )
-from tare.report.cores import cores_table
 from tare.report.figures.monitoring import monitoring_figure, thinned
-from tare.report.monitoring import means_table
+from tare.report.monitoring import cores_table, means_table
 
 
 def columns(samples: int = 5) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ from tare.analysis.proofs import (
 from tare.events import Event, MachineReady, MachineStarting, Record, fold_records
 from tare.events.results import MachineResult
 from tare.report import render_comparison
-from tare.report.changes_table import RunPair, environment_table
+from tare.report.changes import RunPair, environment_table
 from tare.report.run_doubts import doubts_of
 
 ARMS = ("bare", "bare-again", "qemu-pv")

@@ -12,7 +12,7 @@ from tare.analysis.recording_cost import recording_costs
 from tare.analysis.results import ArmSummary, BlockValue, Key
 from tare.analysis.rundata import RunData
 from tare.events.metric import Metric
-from tare.report.recording_cost import recording_cost_table
+from tare.report.spikes import recording_cost_table
 
 KEY = Key("contention", "tick", "{}", "subject", "slowdown")
 BARE: dict[str, Any] = {"platform": "bare", "twin_of": None, "host_trace": None, "options": {}}

@@ -12,7 +12,7 @@ from tare.analysis import load_run
 from tare.analysis.rundata import RunData
 from tare.analysis.unit_cost import LEAST_CPU_S, unit_costs
 from tare.events.results import CellResult, Observation
-from tare.report.unit_cost import per_unit
+from tare.report.workload_sections import per_unit
 
 MEASURED_S = 10.0
 

@@ -17,10 +17,10 @@ from tare.references.lacking import why_it_did_not_run, why_no_value, why_usable
 from tare.references.pairing import PairedTable, set_beside
 from tare.references.published import load_reference
 from tare.references.stated import stated
-from tare.report.glance import glance_table
 from tare.report.palette import looks
 from tare.report.paper import PaperDraft, RunFindings, paper_drafts
 from tare.report.paper_empty import arms_without
+from tare.report.sources import glance_table
 from tare.report.stated import own_words
 
 REFERENCE = load_reference("fayyad2013")

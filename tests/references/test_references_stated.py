@@ -27,9 +27,9 @@ from tare.references.published import (
 )
 from tare.references.stated import SETUP, Stated, stated
 from tare.report import build_report
-from tare.report.glance import glance_table
 from tare.report.palette import looks
 from tare.report.paper import RunFindings, paper_drafts
+from tare.report.sources import glance_table
 from tare.report.stated import own_words, statement
 from tare.run.catalog import build_catalog
 from tare.study.hosts_file import KnownHosts

@@ -12,7 +12,7 @@ from study.shipped_studies import NAMES
 from tare.references.pairing import SideBySide, set_beside
 from tare.references.published import Reference, known_references, load_reference
 from tare.references.scenarios import vcpus_in
-from tare.report.reference_section import reference_section
+from tare.report.sources import reference_section
 from tare.study.scenario import Scenario
 
 REFERENCES = {name: load_reference(name) for name in known_references()}

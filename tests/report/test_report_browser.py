@@ -19,8 +19,8 @@ from tare.analysis import compare_every_pair, compare_runs, load_run
 from tare.analysis.model import Comparison
 from tare.analysis.settings import Settings
 from tare.report import build_report
-from tare.report.anchors import anchor_of
 from tare.report.changes import write_changes
+from tare.report.leads import anchor_of
 
 pytestmark = [
     pytest.mark.slow,

@@ -23,12 +23,11 @@ from tare.analysis.model import Comparison
 from tare.analysis.settings import Settings
 from tare.errors import InputError
 from tare.events import Record, fold_records
-from tare.report.anchors import anchor_of
 from tare.report.between import render_changes
-from tare.report.changes import changes_page
-from tare.report.changes_table import RunPair
+from tare.report.changes import RunPair, changes_page
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
+from tare.report.leads import anchor_of
 from tare.report.palette import looks
 
 ARMS = {"bare": "bare", "box": "oci", "vm": "qemu"}

@@ -16,11 +16,11 @@ from tare.analysis.interference import Hurt
 from tare.analysis.model import Comparison, Key
 from tare.events.metric import Metric
 from tare.report import explorer
-from tare.report.anchors import anchor_of
 from tare.report.data import ReportData
 from tare.report.explorer import explorer_data
 from tare.report.figures.frame import SMALL_LETTER, name_within
 from tare.report.interference import neighbours_answer
+from tare.report.leads import anchor_of
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from tare.analysis.model import Comparison
 from tare.analysis.statistics.histogram import Histogram
 from tare.analysis.statistics.pareto import tail_beyond
 from tare.analysis.tail_bounds import platform_bound
-from tare.report.far_tails import far_tables
-from tare.report.long_series import Pooled, pooled_series
+from tare.report.long_series import Pooled, far_tables, pooled_series
 from tare.report.method import method_of
 
 

@@ -21,13 +21,12 @@ from tare.analysis.course import Course, Step
 from tare.analysis.load_balancer import Through, through
 from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
-from tare.report.balancer_courses import _rates, course_figures
-from tare.report.balancer_findings import findings
 from tare.report.data import ReportData
 from tare.report.figures.over_size import NOTHING, Mark, _ticks, over_size_figure
 from tare.report.figures.over_time import Line, _stretches, over_time_figure
 from tare.report.figures.time_spent import time_figures
-from tare.report.load_balancer import LoadBalancer, _bars, families
+from tare.report.load_balancer import LoadBalancer, _bars, families, findings
+from tare.report.load_balancer_over_time import _rates, course_figures
 from tare.report.palette import looks
 from tare.units import format_quantity
 

@@ -17,8 +17,7 @@ from tare.references.published import load_reference
 from tare.report import paper_jobs
 from tare.report.figures.bars import Bar, bars_figure
 from tare.report.palette import looks
-from tare.report.paper_jobs import bars_of, counter_name, counters_of
-from tare.report.paper_over import Shape, telling
+from tare.report.paper_jobs import Shape, bars_of, counter_name, counters_of, telling
 from tare.report.words import Part
 
 REFERENCE = load_reference("li2013")

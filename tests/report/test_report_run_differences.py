@@ -26,8 +26,7 @@ from tare.analysis.run_differences import (
 )
 from tare.events import Check, Event, Preflight, RunStarted
 from tare.report.between import render_changes, render_together
-from tare.report.changes import changes_page
-from tare.report.changes_table import RunPair
+from tare.report.changes import RunPair, changes_page
 from tare.report.gates import FORMATS
 from tare.report.run_doubts import doubts_of
 

@@ -18,8 +18,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
 from tare.report.arrange import arranged
-from tare.report.nothing_common import why_nothing
-from tare.report.run_doubts import doubts_of, studies_of
+from tare.report.run_doubts import doubts_of, studies_of, why_nothing
 from tare.report.svg import legible
 from tare.report.words import (
     NONE,

@@ -2,39 +2,61 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from tare.analysis.changed import Changed, changed
-from tare.analysis.model import Comparison, RunData, VerdictWord
-from tare.analysis.run_differences import settings_sha256
+from tare.analysis.model import Comparison, Effect, Key, RunData, VerdictWord, as_cost, cost_ends
+from tare.analysis.monitoring import monitors
+from tare.analysis.run_differences import (
+    RunDifference,
+    environment_differences,
+    machine_differences,
+    settings_sha256,
+    study_differences,
+)
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.outputs import put_for_user
-from tare.report.anchors import anchor_of
 from tare.report.arrange import arranged
-from tare.report.changes_explorer import changes_data
-from tare.report.changes_table import (
-    ANY,
-    RunPair,
-    changes_table,
-    environment_table,
-    open_cost,
-    what_of,
+from tare.report.explorer import (
+    MOST_DIFFERENCES,
+    cells_of_runs,
+    counters_of,
+    ends_of_runs,
+    finite,
+    machines_of_runs,
 )
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
-from tare.report.nothing_common import why_nothing
+from tare.report.leads import anchor_of
 from tare.report.palette import looks
 from tare.report.rendering import SCRIPTS, filled
-from tare.report.run_doubts import doubts_of
+from tare.report.run_doubts import doubts_of, why_nothing
 from tare.report.svg import inline_svg, legible
-from tare.report.tables import Shown
+from tare.report.tables import Column, Shown, Table
 from tare.report.verdicts import ArmLine
-from tare.report.words import Names, Part, counted, joined, marked, percent, ratio
+from tare.report.words import (
+    Names,
+    Part,
+    counted,
+    joined,
+    marked,
+    metric_name,
+    percent,
+    ratio,
+    ratio_interval,
+    short,
+)
+from tare.units import format_quantity
 
 WIDE, NARROW, MOST_MARKS = 900.0, 360.0, 40
 HEADED = {"worse": "worse", "better": "better", "differs": "different"}
@@ -226,3 +248,244 @@ def _method(comparison: Comparison) -> tuple[str, ...]:
         "Two runs tell what differs between these two; how far runs differ that are alike in all, "
         "only more runs tell: tare history, or tare compare of three or more.",
     )
+
+
+ANY = "any"
+"""Told of costs that nothing bounds."""
+
+
+@dataclass(frozen=True)
+class RunPair:
+    """Both runs, and their comparisons by baseline."""
+
+    before: Mapping[str, Comparison]
+    after: Mapping[str, Comparison]
+    chosen: str
+
+    @property
+    def runs(self) -> tuple[RunData, RunData]:
+        """The first run and the second."""
+        return self.before[self.chosen].runs[0], self.after[self.chosen].runs[0]
+
+
+def what_of(one: Changed, names: Names) -> str:
+    """Return what was measured, in words."""
+    return f"{names.name(Part.of(one.change.key))} · {metric_name(one.change.key.metric)}"
+
+
+def _estimate(effect: Effect) -> str:
+    if effect.scale == "ratio":
+        return ratio(as_cost(effect.estimate, effect.better))
+    return format_quantity(effect.estimate, effect.unit)
+
+
+def _change(one: Changed) -> str:
+    if one.change.ratio:
+        return ratio(as_cost(one.change.change, one.change.before.better))
+    return format_quantity(one.change.change, one.change.before.unit)
+
+
+def _interval(one: Changed) -> str:
+    if one.verdict == "preliminary":
+        return "–"
+    ends = one.change.low, one.change.high
+    if one.change.ratio:
+        return ratio_interval(cost_ends(*ends, one.change.before.better))
+    return " to ".join(format_quantity(end, one.change.before.unit) for end in ends)
+
+
+def open_cost(one: Changed) -> str:
+    """Return what cost an inconclusive change leaves open; a dash where it leaves none."""
+    if one.verdict != "inconclusive":
+        return "–"
+    if apart := one.difference_not_excluded:
+        return format_quantity(apart, one.change.before.unit) if math.isfinite(apart) else ANY
+    if not one.not_excluded:
+        return "–"
+    return percent(one.not_excluded) if one.not_excluded < 1e6 else ANY
+
+
+def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
+    """Return changes as a table, named for links."""
+    shown_as = pair.before[pair.chosen].shown_as
+    names = Names((Part.of(one.change.key) for one in own), shown_as, short=True)
+    columns: tuple[Column[Changed], ...] = (
+        Column("what", lambda o: names.name(Part.of(o.change.key)), "What"),
+        Column(
+            "metric",
+            lambda o: o.change.key.metric,
+            "Metric",
+            lambda o: metric_name(o.change.key.metric),
+        ),
+        Column(
+            "arm",
+            lambda o: o.change.arm,
+            "Arm",
+            lambda o: marked(o.change.arm, o.change.before.emulated),
+        ),
+        Column(
+            "before",
+            lambda o: o.change.before.estimate,
+            "Cost before",
+            lambda o: _estimate(o.change.before),
+            True,
+        ),
+        Column(
+            "after",
+            lambda o: o.change.after.estimate,
+            "Cost after",
+            lambda o: _estimate(o.change.after),
+            True,
+        ),
+        Column("change", lambda o: o.change.change, "After ÷ before", _change, True),
+        Column("low", lambda o: o.change.low, "Interval", _interval, True),
+        Column("verdict", lambda o: o.verdict, "Verdict"),
+        Column("not_excluded", lambda o: o.not_excluded, "Not excluded", open_cost, True),
+        Column("reason", lambda o: o.reason, "Why not told", lambda o: o.reason or "–"),
+    )
+    return Table(
+        "changes",
+        f"Costs against {legible(pair.chosen)}, and how they changed; above 1 is worse",
+        columns,
+        tuple(own),
+        lambda o: f"{o.verdict}{' emulated' if o.change.before.emulated else ''}",
+        lambda o: anchor_of(o.change.key, o.change.arm),
+    )
+
+
+def environment_table(pair: RunPair) -> Table[RunDifference]:
+    """Return what differs between the runs: studies, hosts, versions, and arms one by one."""
+    before, after = pair.runs
+    rows = (*study_differences(before, after), *environment_differences(before, after))
+    columns: tuple[Column[RunDifference], ...] = (
+        Column("where", lambda r: r.where, "Where"),
+        Column("path", lambda r: r.what, "What"),
+        Column("baseline_value", lambda r: r.before, "Before", lambda r: short(r.before, 120)),
+        Column("arm_value", lambda r: r.after, "After", lambda r: short(r.after, 120)),
+        Column("why", lambda r: r.why, "How it could explain a change", lambda r: r.why or "–"),
+    )
+    return Table("environment", "What differs between the runs", columns, rows)
+
+
+REPORT = "report.html"
+
+
+def changes_data(found: Sequence[Changed], pair: RunPair, folder: Path) -> str:
+    """Return it as JSON that may stand inside a page.
+
+    Args:
+        found: All changes, judged.
+        pair: The runs.
+        folder: Where the page will be; the runs' own pages are linked from there.
+    """
+    keys = list(dict.fromkeys(one.change.key for one in found))
+    place = {key: number for number, key in enumerate(keys)}
+    runs = pair.runs
+    blocks = [
+        (number, block)
+        for number, comparisons in enumerate((pair.before, pair.after))
+        for block in sorted({b.block for s in comparisons[pair.chosen].summaries for b in s.blocks})
+    ]
+    every = changes_table(found, pair)
+    rows = [_row(one, every, place, pair.chosen) for one in found]
+    about = {
+        name: f"Against {name}: how each effect changed from the first run to the second"
+        + ("" if name == pair.chosen else ", all baselines being one family")
+        for name in dict.fromkeys(one.baseline for one in found)
+    }
+    arms = dict.fromkeys(
+        arm for comparisons in (pair.before, pair.after) for arm in comparisons[pair.chosen].arms
+    )
+    data = {
+        "baseline": pair.chosen,
+        "twins": dict(pair.before[pair.chosen].pooled),
+        "own": [],
+        "arms": list(arms),
+        "emulated": sorted(runs[0].emulated_arms | runs[1].emulated_arms),
+        "keys": [[legible(key.scenario), legible(key.workload), ""] for key in keys],
+        "rows": rows,
+        "flags": {
+            row[0]: flags for row, one in zip(rows, found, strict=True) if (flags := _flags(one))
+        },
+        "blocks": blocks,
+        "values": _values(pair, place, blocks),
+        "cells": cells_of_runs(runs, place),
+        "machines": machines_of_runs(runs, folder),
+        "ends": ends_of_runs(runs),
+        "counters": counters_of(monitors(runs), runs),
+        "differences": _told_differences(pair),
+        "runs": [run.run for run in runs],
+        "about": about,
+        "apart": "the first run’s",
+        "reports": _reports(runs, folder),
+    }
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _row(one: Changed, table: Table[Changed], place: Mapping[Key, int], chosen: str) -> list[Any]:
+    texts, change = table.texts_of(one), one.change
+    told = f"{texts['before']} → {texts['after']}: {texts['change']}"
+    return [
+        anchor_of(change.key, change.arm, "" if one.baseline == chosen else one.baseline),
+        place[change.key],
+        change.arm,
+        one.baseline,
+        int(change.before.headline),
+        f"{change.before.blocks} and {change.after.blocks}",
+        [*(texts[name] for name in ("what", "metric")), told, texts["low"], one.verdict,
+         texts["not_excluded"], "–"],
+        [finite(end) for end in one.cost or (None, None, None)],
+    ]  # fmt: skip
+
+
+def _flags(one: Changed) -> list[str]:
+    return [
+        legible(f"{when}: {flag.text}")
+        for when, effect in (("before", one.change.before), ("after", one.change.after))
+        for flag in effect.flags
+    ]
+
+
+def _values(
+    pair: RunPair, place: Mapping[Key, int], blocks: Sequence[tuple[int, int]]
+) -> dict[str, dict[str, tuple[str, str]]]:
+    known: dict[tuple[int, str], dict[tuple[int, int], float]] = {}
+    units: dict[tuple[int, str], str] = {}
+    for number, comparisons in enumerate((pair.before, pair.after)):
+        for summary in comparisons[pair.chosen].summaries:
+            if summary.key in place:
+                whose = place[summary.key], summary.arm
+                units[whose] = summary.unit
+                known.setdefault(whose, {}).update(
+                    {(number, block.block): block.value for block in summary.blocks}
+                )
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for (key, arm), values in known.items():
+        told = " ".join(f"{values[b]:.6g}" if b in values else "-" for b in blocks)
+        found.setdefault(str(key), {})[arm] = (units[key, arm], told)
+    return found
+
+
+def _told_differences(pair: RunPair) -> dict[str, Any]:
+    """Return by arm how its machines differ between the runs: how many ways, and the first few."""
+    found = {}
+    for arm in pair.before[pair.chosen].arms:
+        if different := machine_differences(*pair.runs, arm):
+            told = [
+                [legible(d.what), short(legible(d.before), 100), short(legible(d.after), 100),
+                 legible(d.why)]
+                for d in different[:MOST_DIFFERENCES]
+            ]  # fmt: skip
+            found[arm] = [len(different), told]
+    return found
+
+
+def _reports(runs: Sequence[RunData], folder: Path) -> list[list[str]]:
+    """Return how each run's own page is called and where it is, as seen from this one."""
+    found = []
+    for when, run in zip(("first", "second"), runs, strict=True):
+        page = run.folder / REPORT
+        if page.is_file():
+            where = os.path.relpath(page.resolve(), folder.resolve())
+            found.append([f"in the {when} run’s report", quote(where)])
+    return found

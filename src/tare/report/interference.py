@@ -10,10 +10,9 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.report.data import ReportData
 from tare.report.figures.heat import MOST_ROWS, heat_figure, heat_rows
-from tare.report.intervals import interval_columns
 from tare.report.sections import Answer, Section, SectionData
 from tare.report.svg import legible
-from tare.report.tables import Column, Shown, Table
+from tare.report.tables import Column, Shown, Table, interval_columns
 from tare.report.words import counted, joined, marked, metric_name, probability, ratio
 
 NOTE = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tare.analysis.model import ArmSummary, Comparison, Effect, Key
 from tare.analysis.rundata import SUBJECT
-from tare.report.anchors import anchor_of
 from tare.report.words import Part
 
 AT = "@"
@@ -92,3 +92,15 @@ class Leads:
     def cell(self, part: Part, arm: str, run: str, block: int) -> str:
         """Return what leads to one cell of an arm; nothing where no effect lists it."""
         return at_block(self.part(part, arm), self._runs.get(run, 0), block)
+
+
+def anchor_of(key: Key, arm: str, baseline: str = "") -> str:
+    """Return an effect's name in links: letters and digits, whatever it is made of.
+
+    Args:
+        key: What was measured.
+        arm: The arm.
+        baseline: What it is compared with; empty for the comparison's baseline.
+    """
+    text = "\0".join((*key, arm, baseline))
+    return f"e{hashlib.blake2b(text.encode('utf-8', 'replace'), digest_size=6).hexdigest()}"

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from tare.analysis import group_series, summarise_series
 from tare.analysis.close_up import close_up
 from tare.analysis.model import Comparison, Flag, Interval, SeriesSummary
+from tare.analysis.statistics.pareto import Level, Tail, Threshold
 from tare.analysis.tail_bounds import platform_bound
 from tare.report.figures.frame import Figure
 from tare.report.figures.series import NANO, scatter_figure, tail_figure
 from tare.report.leads import Leads
 from tare.report.palette import Look
 from tare.report.tables import Column, Table
-from tare.report.words import Names, Part, marked
+from tare.report.words import Names, Part, marked, percent
 from tare.units import format_quantity
 
 CLOSE_UP_NOTE = (
@@ -27,7 +28,7 @@ Pooled = Mapping[Part, Mapping[str, SeriesSummary]]
 
 
 @dataclass(frozen=True)
-class Tail:
+class Quantile:
     """One quantile of one arm's samples, or the longest of all (``q`` = 1)."""
 
     part: Part
@@ -156,7 +157,7 @@ def series_flags(
     ]
 
 
-def tails_table(comparison: Comparison, series: Pooled) -> Table[Tail]:
+def tails_table(comparison: Comparison, series: Pooled) -> Table[Quantile]:
     """Return the quantiles of all series, arm by arm, with the longest sample last."""
     emulated = emulated_arms(comparison)
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
@@ -173,7 +174,7 @@ def tails_table(comparison: Comparison, series: Pooled) -> Table[Tail]:
     def ends(interval: tuple[float, float] | None) -> str:
         return "–" if interval is None else " to ".join(map(seconds, interval))
 
-    columns: tuple[Column[Tail], ...] = (
+    columns: tuple[Column[Quantile], ...] = (
         Column("what", lambda t: names.name(t.part), "What"),
         Column("scenario", lambda t: t.part.scenario),
         Column("workload", lambda t: t.part.workload),
@@ -222,16 +223,16 @@ def tails_table(comparison: Comparison, series: Pooled) -> Table[Tail]:
     return Table("tails", caption, columns, rows, tone=tone)
 
 
-def _rows(part: Part, arm: str, emulated: bool, summary: SeriesSummary) -> list[Tail]:
+def _rows(part: Part, arm: str, emulated: bool, summary: SeriesSummary) -> list[Quantile]:
     of = (part, arm, emulated, summary.boots, summary.count)
     found = [
-        Tail(
+        Quantile(
             *of, q.q, q.value * NANO, _finite(q.interval),
             None if q.population is None else q.population * NANO, _finite(q.population_interval),
         )
         for q in summary.quantiles
     ]  # fmt: skip
-    return [*found, Tail(*of, 1.0, summary.greatest * NANO, None)]
+    return [*found, Quantile(*of, 1.0, summary.greatest * NANO, None)]
 
 
 def _end(interval: tuple[float, float] | None, which: int) -> float | None:
@@ -243,3 +244,158 @@ def _finite(interval: Interval | None) -> tuple[float, float] | None:
         return None
     ends = interval.low * NANO, interval.high * NANO
     return ends if all(abs(end) < float("inf") for end in ends) else None
+
+
+FAR = (
+    "How long one sample in so many is to be expected, beyond all that were seen: a generalised "
+    "Pareto tail above the lowest threshold from which on its shape stays the same. Intervals are "
+    "over boots; where no such tail can be told of, the reason stands in its place"
+)
+SHAPES = (
+    "The shape of the tail beyond each threshold, with its interval over boots: above 0 it is "
+    "heavier than an exponential one, below 0 it comes to an end. Only where it stays the same is "
+    "the tail continued"
+)
+
+
+@dataclass(frozen=True)
+class FarTail:
+    """What one arm's tail is beyond its samples: at one level, or above one threshold."""
+
+    part: Part
+    arm: str
+    emulated: bool
+    tail: Tail
+    level: Level | None = None
+    threshold: Threshold | None = None
+    used: bool = False
+
+
+def far_tables(comparison: Comparison, series: Pooled) -> tuple[Table[FarTail], ...]:
+    """Return both tables; none where no series was long enough to ask.
+
+    Args:
+        comparison: The comparison.
+        series: The series' summaries.
+    """
+    emulated = emulated_arms(comparison)
+    asked = [
+        FarTail(part, arm, arm in emulated, summary.tail)
+        for part, arms in series.items()
+        for arm, summary in arms.items()
+        if summary.tail is not None and summary.tail.thresholds
+    ]
+    if not asked:
+        return ()
+    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    # What is refused by name is told beside what is not, whatever its series would have shown.
+    asked += [
+        FarTail(part, arm, arm in emulated, summary.tail)
+        for part, arms in series.items()
+        for arm, summary in arms.items()
+        if summary.tail is not None and not summary.tail.thresholds
+    ]
+    return _levels(asked, names), _shapes(asked, names)
+
+
+def _whose(names: Names) -> tuple[Column[FarTail], ...]:
+    return (
+        Column("what", lambda r: names.name(r.part), "What"),
+        Column("scenario", lambda r: r.part.scenario),
+        Column("workload", lambda r: r.part.workload),
+        Column("parameters", lambda r: r.part.parameters),
+        Column("arm", lambda r: r.arm, "Arm", lambda r: marked(r.arm, r.emulated)),
+        Column("emulated", lambda r: r.emulated),
+    )
+
+
+def _seconds(nanoseconds: float) -> str:
+    return format_quantity(nanoseconds * NANO, "s", digits=3)
+
+
+def _levels(asked: list[FarTail], names: Names) -> Table[FarTail]:
+    rows = tuple(
+        FarTail(row.part, row.arm, row.emulated, row.tail, level=level)
+        for row in asked
+        for level in (row.tail.levels or (None,))
+    )
+    columns: tuple[Column[FarTail], ...] = (
+        *_whose(names),
+        Column(
+            "one_in",
+            lambda r: r.level and r.level.one_in,
+            "One sample in",
+            lambda r: "–" if r.level is None else f"{r.level.one_in:,.0f}",
+            numeric=True,
+        ),
+        Column(
+            "value_s",
+            lambda r: r.level and r.level.value * NANO,
+            "is longer than",
+            lambda r: "–" if r.level is None else _seconds(r.level.value),
+            numeric=True,
+        ),
+        Column(
+            "low_s",
+            lambda r: r.level and r.level.low * NANO,
+            "Interval",
+            lambda r: (
+                "–" if r.level is None else f"{_seconds(r.level.low)} to {_seconds(r.level.high)}"
+            ),
+            numeric=True,
+        ),
+        Column("high_s", lambda r: r.level and r.level.high * NANO),
+        Column(
+            "misses",
+            lambda r: r.tail.misses,
+            "Misses what was seen by",
+            lambda r: "–" if r.tail.misses is None else percent(r.tail.misses),
+            numeric=True,
+        ),
+        Column("reason", lambda r: r.tail.reason, "Why not", lambda r: r.tail.reason or "–"),
+    )
+    return Table("far-tails", FAR, columns, rows, tone=_tone)
+
+
+def _shapes(asked: list[FarTail], names: Names) -> Table[FarTail]:
+    rows = tuple(
+        FarTail(row.part, row.arm, row.emulated, row.tail, None, each, number == row.tail.chosen)
+        for row in asked
+        for number, each in enumerate(row.tail.thresholds)
+    )
+    columns: tuple[Column[FarTail], ...] = (
+        *_whose(names),
+        Column(
+            "threshold_s",
+            lambda r: r.threshold and r.threshold.at * NANO,
+            "Threshold",
+            lambda r: "–" if r.threshold is None else _seconds(r.threshold.at),
+            numeric=True,
+        ),
+        Column(
+            "beyond",
+            lambda r: r.threshold and r.threshold.beyond,
+            "Samples beyond",
+            lambda r: "–" if r.threshold is None else f"{r.threshold.beyond:,}",
+            numeric=True,
+        ),
+        Column(
+            "shape",
+            lambda r: r.threshold and r.threshold.shape,
+            "Shape",
+            lambda r: (
+                "–"
+                if r.threshold is None
+                else f"{r.threshold.shape:.2f} ({r.threshold.low:.2f} to {r.threshold.high:.2f})"
+            ),
+            numeric=True,
+        ),
+        Column("shape_low", lambda r: r.threshold and r.threshold.low),
+        Column("shape_high", lambda r: r.threshold and r.threshold.high),
+        Column("used", lambda r: r.used, "Used", lambda r: "from here on" if r.used else ""),
+    )
+    return Table("tail-shapes", SHAPES, columns, rows, tone=_tone)
+
+
+def _tone(row: FarTail) -> str:
+    return "emulated" if row.emulated else ""

@@ -8,9 +8,8 @@ from tare.analysis.fates import Fate, fates, matrix
 from tare.report.data import ReportData
 from tare.report.figures.frame import Captioned
 from tare.report.figures.heat import heat_figure
-from tare.report.intervals import interval_columns
 from tare.report.sections import Section, SectionData
-from tare.report.tables import Column, Table
+from tare.report.tables import Column, Table, interval_columns
 from tare.report.words import marked, probability, ratio
 
 NOTE = (

@@ -10,9 +10,8 @@ from tare.analysis.over_sessions import OverSessions, over_sessions
 from tare.analysis.results import as_cost
 from tare.analysis.sessions import measured_in_turn
 from tare.report.data import ReportData
-from tare.report.intervals import interval_columns
 from tare.report.sections import Section, SectionData
-from tare.report.tables import Column, Table
+from tare.report.tables import Column, Table, interval_columns
 from tare.report.words import Names, Part, marked, metric_name, percent, ratio
 from tare.units import format_duration
 

@@ -12,11 +12,12 @@ from tare.analysis.course import QUIET, PhaseEffect
 from tare.analysis.kernels import tick_rates
 from tare.analysis.load_balancer import Through
 from tare.analysis.monitoring import Monitor
-from tare.analysis.results import Key
+from tare.analysis.results import ArmSummary, Key
 from tare.analysis.series_data import SeriesSummary
+from tare.analysis.statistics.logratio import error_of_mean
 from tare.references.exhibits import Exhibit
 from tare.references.measured import longest_views, measured_keys, samples_of
-from tare.references.pairing import PairedTable, SideBySide
+from tare.references.pairing import PairedTable, SideBySide, shown_value
 from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
 from tare.report.figures.frame import Captioned, Figure
@@ -31,13 +32,12 @@ from tare.report.paper_balancer import over_size_of, time_spent_of
 from tare.report.paper_empty import arms_undrawn, arms_without, why_unfilled
 from tare.report.paper_jobs import NOTE as JOBS_NOTE
 from tare.report.paper_jobs import bars_of, counters_of
-from tare.report.paper_values import values_table
 from tare.report.published import published_table
 from tare.report.response_times import ResponseTimes
 from tare.report.stated import statement
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
-from tare.report.words import NONE, Part, joined, marked, slug
+from tare.report.words import NONE, Names, Part, counted, joined, marked, metric_name, slug
 from tare.units import format_quantity
 
 SAMPLES_NOTE = (
@@ -372,3 +372,59 @@ def _phases_table(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> Table
         (Column("phase", lambda phase: phase, "Phase"), *map(column, arms)),
         tuple(dict.fromkeys(phase for phase, _ in means)),
     )
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """One metric of a run: every arm's value with its interval."""
+
+    key: Key
+    summaries: Mapping[str, ArmSummary]
+
+
+def values_table(
+    side: SideBySide, comparison: Comparison, exhibit: Exhibit, keys: Sequence[Key]
+) -> Table[ValueRow]:
+    """Return each metric's mean over blocks with the source's E = t(α/2)·s/√n, arm by arm."""
+    by_key: dict[Key, dict[str, ArmSummary]] = {key: {} for key in keys}
+    for summary in comparison.summaries:
+        if summary.key in by_key:
+            by_key[summary.key][summary.arm] = summary
+    names = Names(map(Part.of, keys))
+
+    def what(row: ValueRow) -> str:
+        return f"{names.name(Part.of(row.key))}: {metric_name(row.key.metric)}"
+
+    columns: list[Column[ValueRow]] = [Column("what", what, "Test")]
+    emulated = emulated_arms(comparison)
+    for arm in comparison.arms:
+        if any(arm in found for found in by_key.values()):
+            columns.append(_arm_column(arm, marked(arm, arm in emulated), exhibit.confidence))
+    level = f"{100 * exhibit.confidence:g} %"
+    caption = (
+        f"{exhibit.shows}: mean over {counted(comparison.blocks, 'block')} ± the half-width of its "
+        f"{level} interval by Student’s t; of maxima the longest of all"
+    )
+    rows = tuple(ValueRow(key, found) for key, found in by_key.items())
+    name = exhibit.stem(side.reference.reference)
+    return Table(name, caption, tuple(columns), rows)
+
+
+def _arm_column(arm: str, title: str, confidence: float) -> Column[ValueRow]:
+    def value(row: ValueRow) -> float | None:
+        summary = row.summaries.get(arm)
+        if summary is None:
+            return None
+        return shown_value(summary) if summary.kind == "maximum" else summary.mean
+
+    def text(row: ValueRow) -> str:
+        found, summary = value(row), row.summaries.get(arm)
+        if found is None or summary is None:
+            return NONE
+        shown = format_quantity(found, summary.unit)
+        if summary.kind == "maximum" or len(summary.blocks) < 2:
+            return shown
+        error = error_of_mean([block.value for block in summary.blocks], confidence)
+        return f"{shown} ± {format_quantity(error, summary.unit)}"
+
+    return Column(slug(arm), value, title, text, numeric=True)

@@ -15,8 +15,7 @@ from tare.references.pairing import (
     describe_column,
 )
 from tare.references.scenarios import describe_scenario
-from tare.report.intervals import interval_columns
-from tare.report.tables import Column, Table
+from tare.report.tables import Column, Table, interval_columns
 from tare.report.words import (
     NONE,
     marked,

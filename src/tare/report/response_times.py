@@ -11,9 +11,8 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.report.data import ReportData
 from tare.report.figures.response_times import course_figure
-from tare.report.intervals import interval_columns
 from tare.report.sections import Section, SectionData
-from tare.report.tables import Column, Shown, Table
+from tare.report.tables import Column, Shown, Table, interval_columns
 from tare.report.words import (
     NONE,
     Names,

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
+from tare.analysis.model import Better
+from tare.analysis.results import Interval, cost_ends
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.verdict import LEVEL
 from tare.report.svg import legible
+from tare.report.words import ratio_interval
 
 Row = TypeVar("Row")
 Raw = str | int | float | bool | None
@@ -160,6 +165,41 @@ class Table(Generic[Row]):
             "",
         ]
         return "\n".join(lines)
+
+
+def interval_columns(
+    interval: Callable[[Row], Interval | None],
+    blocks: Callable[[Row], int | None],
+    prefix: str = "",
+    better: Callable[[Row], Better] = lambda _: "neither",
+) -> tuple[Column[Row], ...]:
+    """Return the ends of a ratio's interval for files, and its method; people read it as one.
+
+    A few blocks that happen to be alike have a narrow interval: like an effect's verdict, an
+    interval is shown from as many blocks on as can reach p < 0.05.
+
+    Args:
+        interval: A row's interval; None if it has none.
+        blocks: The blocks that it is made of.
+        better: Which direction is an improvement in a row: people read the interval of a cost.
+        prefix: What the names of the columns in files begin with, where a table has several.
+    """
+
+    def shown(row: Row) -> Interval | None:
+        return interval(row) if (blocks(row) or 0) >= least_blocks(LEVEL) else None
+
+    def part(of: Callable[[Interval], float | str]) -> Callable[[Row], float | str | None]:
+        return lambda row: None if (found := shown(row)) is None else of(found)
+
+    def read(row: Row) -> str:
+        found = shown(row)
+        return ratio_interval(cost_ends(found.low, found.high, better(row)) if found else None)
+
+    return (
+        Column(f"{prefix}low", part(lambda found: found.low)),
+        Column(f"{prefix}high", part(lambda found: found.high)),
+        Column(f"{prefix}method", part(lambda found: found.method), "Interval", read),
+    )
 
 
 def _csv(value: Raw) -> Raw:

@@ -9,8 +9,7 @@ from tare.analysis.model import ArmSummary, BlockValue
 from tare.report.figures.axes import Axis, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
-from tare.report.figures.legends import arm_labels
-from tare.report.figures.plot import Plot, fitted, width_of
+from tare.report.figures.plot import Plot, arm_labels, fitted, width_of
 from tare.report.leads import at_block
 from tare.report.palette import TEXT, Look
 from tare.report.words import metric_name

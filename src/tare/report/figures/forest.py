@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.model import DECLARED, Comparison, Effect
-from tare.report.anchors import anchor_of
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec, ratio_ticks, times
 from tare.report.figures.plot import apart, fitted, width_of
+from tare.report.leads import anchor_of
 from tare.report.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
 from tare.report.words import (
     EMULATED,

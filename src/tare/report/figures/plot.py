@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tare.report.figures.axes import Axis
 from tare.report.figures.canvas import Canvas
 from tare.report.palette import AXIS, RULE, SOFT
+from tare.report.words import EMULATED, short
 
 TICK = 5
 LABEL = 15
@@ -109,3 +110,19 @@ def fitted(text: str, room: float, size: float = SIZE) -> str:
     while text and width_of(f"{text}…", size) > room:
         text = text[:-1]
     return f"{text.rstrip()}…"
+
+
+def arm_labels(
+    arms: Sequence[str], emulated: frozenset[str] | set[str], most: int = 26
+) -> dict[str, str]:
+    """Return each arm's label in figures, distinct even where long names had to be cut."""
+    labels: dict[str, str] = {}
+    for arm in arms:
+        mark = f" ({EMULATED})" if arm in emulated else ""
+        label = short(arm, most) + mark
+        number = 2
+        while label in labels.values():
+            label = f"{short(arm, most - 3)} {number}{mark}"
+            number += 1
+        labels[arm] = label
+    return labels
