@@ -22,7 +22,7 @@ from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Kind, VerdictWord
 from tare.analysis.statistics.between import mean_shift, seldom_shift
 from tare.events import Event, Observed, Record, RunStarted, fold_records
-from tare.report.between import render_together
+from tare.report.between import render_pooled
 from tare.report.changes import write_changes
 
 ARMS = {"bare": "bare", "vm": "qemu"}
@@ -90,7 +90,7 @@ def test_what_many_runs_cannot_say_together_is_told() -> None:
     """Random effects are of ratios of what is typical: a count that is often 0 has none."""
     text = StringIO()
     runs = [lost(in_some(20, 4), run=f"r{number}") for number in range(3)]
-    render_together(runs, Console(file=text, width=200))
+    render_pooled(runs, Console(file=text, width=200))
     assert "Left out: 1 headline effect without a typical ratio" in " ".join(
         text.getvalue().split()
     )

@@ -18,7 +18,7 @@ from tare.analysis.monitoring import Phase
 from tare.analysis.rundata import RunData
 from tare.events.results import SeriesEntry
 from tare.report.figures.response_times import course_figure, ends_of, thinned
-from tare.report.response_times import _lead, effects_table
+from tare.report.response_times import _lead, phases_table
 
 PHASES = (Phase("cpu-load", 2.0, 4.0), Phase("net-load", 6.0, 8.0))
 
@@ -96,7 +96,7 @@ def test_what_follows_a_phase_at_once_counts_to_neither() -> None:
 def test_a_single_block_has_an_effect_and_no_interval() -> None:
     effect = phase_effects([course()], 0.95)[1]
     assert effect.slowdown == pytest.approx(4.0) and effect.interval is None
-    assert effects_table([effect]).csv().count("\n") == 2
+    assert phases_table([effect]).csv().count("\n") == 2
 
 
 def test_a_course_without_phases_has_no_effects_and_is_drawn_all_the_same() -> None:

@@ -21,7 +21,7 @@ from tare.analysis.settings import Settings
 from tare.analysis.statistics import slow_boots
 from tare.analysis.statistics.shares import Share
 from tare.events import CellFinished, Event, Observed, Record, fold_records
-from tare.report.verdicts import findings_told, lead
+from tare.report.verdicts import finding_notes, lead
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu", "other": "qemu"}
 EQUAL = SimulatedMetric("time", dict.fromkeys(ARMS, 1e-3), spreads=(0.004, 0.001))
@@ -71,7 +71,7 @@ def test_two_modes_of_boots_are_in_the_effect_and_on_the_first_screen(blocks: in
     found = compared(times(1.3, "vm", slow), blocks=blocks, shared_spread=0.0)
     (flag,) = [flag for flag in of(found).flags if flag.kind == "two-humped"]
     assert flag.text.startswith("the boots of vm form two groups, which an average hides (dip")
-    assert any("the boots of vm form two groups" in said for said in findings_told(found))
+    assert any("the boots of vm form two groups" in said for said in finding_notes(found))
     assert not any(flag.kind == "two-humped" for flag in of(found, "other").flags)
 
 

@@ -15,7 +15,7 @@ from tare.analysis.load import run_data
 from tare.analysis.model import Better, Comparison, Effect, Kind, as_cost, cost_ends
 from tare.events import CellFinished, Record, fold_records
 from tare.report import render_comparison
-from tare.report.between import render_changes, render_together
+from tare.report.between import render_changes, render_pooled
 from tare.report.results import effects_table
 from tare.report.words import cost, ratio
 
@@ -101,7 +101,7 @@ def test_table_figure_sentence_and_comparisons_agree_on_the_direction(better: Be
     assert f"cost {drawn:.1f}" in effect.sentence
     two, all_three = StringIO(), StringIO()
     render_changes(first, second, Console(file=two, width=200))
-    render_together([first, second, third], Console(file=all_three, width=200))
+    render_pooled([first, second, third], Console(file=all_three, width=200))
     for printed in (two, all_three):
         assert f" {ratio(drawn)[:3]}" in printed.getvalue()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from report.report_synthetic import comparison_of, write_run
 from report.report_values import ArmSpec
 from tare.analysis.model import Comparison, SeriesSummary
-from tare.report.arrange import arranged
+from tare.report.arrange import arrange
 from tare.report.drawing import draw
 from tare.report.figures.axes import linear_ticks, log_axis, tick_label, value_axis
 from tare.report.figures.canvas import Canvas
@@ -32,7 +32,7 @@ MEASURED = st.one_of(st.just(0.0), st.floats(1e-12, 1e12), st.floats(-1e12, -1e-
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     folder = tmp_path_factory.mktemp("figures")
     write_run(folder, series=False)
-    return arranged(comparison_of(folder))
+    return arrange(comparison_of(folder))
 
 
 def styles(comparison: Comparison) -> dict[str, Look]:
@@ -134,7 +134,7 @@ def test_an_arm_keeps_its_colour_in_every_figure(comparison: Comparison) -> None
 def test_many_effects_share_rows_and_get_a_legend(tmp_path: Path) -> None:
     arms = {"bare": ArmSpec()} | {f"a{i}": ArmSpec("qemu", cpu=1 + i / 5) for i in range(12)}
     write_run(tmp_path, arms=arms, aa=None, blocks=2, series=False)
-    comparison = arranged(comparison_of(tmp_path))
+    comparison = arrange(comparison_of(tmp_path))
     figure = overhead_figure(comparison, styles(comparison))
     assert figure is not None
     labels = [row["t"] for row in values(figure.spec) if "t" in row]
@@ -148,7 +148,7 @@ def test_labels_of_ticks_never_touch(arms: int, spread: float, tmp_path: Path) -
     costs = [spread ** (place / arms) for place in range(1, arms + 1)]
     slower = {f"a{place}": ArmSpec("qemu", cpu=cost) for place, cost in enumerate(costs)}
     write_run(tmp_path, arms={"bare": ArmSpec()} | slower, aa=None, blocks=2, series=False)
-    comparison = arranged(comparison_of(tmp_path))
+    comparison = arrange(comparison_of(tmp_path))
     style = styles(comparison)
     overview = overhead_figure(comparison, style)
     detail = metrics_figure(comparison, style, comparison.headlines, name="m", part="p")

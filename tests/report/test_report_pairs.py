@@ -13,7 +13,7 @@ from run.run_driving import tare
 from tare.analysis import compare_every_pair, load_run
 from tare.analysis.model import AllPairs, Comparison
 from tare.report import build_report
-from tare.report.pairs import pairs_table, places_of, ranking_table
+from tare.report.pairs import pairs_table, rank_range, ranking_table
 
 Made = tuple[Path, Page, Comparison, AllPairs]
 
@@ -56,7 +56,7 @@ def test_tables_are_in_the_order_of_the_study(made: Made) -> None:
     table = pairs_table(comparison, pairs)
     assert [c.title for c in table.columns if c.key == "baseline"] == ["Against"]
     assert len(ranking_table(comparison, pairs).rows) > 0
-    assert places_of(None) == "–"
+    assert rank_range(None) == "–"
 
 
 def test_another_baseline_turns_the_whole_report(tmp_path: Path) -> None:

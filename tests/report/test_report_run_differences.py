@@ -25,7 +25,7 @@ from tare.analysis.run_differences import (
     study_differences,
 )
 from tare.events import Check, Event, Preflight, RunStarted
-from tare.report.between import render_changes, render_together
+from tare.report.between import render_changes, render_pooled
 from tare.report.changes import RunPair, changes_page
 from tare.report.gates import FORMATS
 from tare.report.run_doubts import doubts_of
@@ -106,7 +106,7 @@ def test_what_differs_comes_first_in_text() -> None:
 
 def test_what_differs_is_said_of_three_runs_too() -> None:
     console = Console(file=StringIO(), width=200)
-    render_together([run(1), run(2), with_study(run(3), nicer)], console)
+    render_pooled([run(1), run(2), with_study(run(3), nicer)], console)
     first, *rest = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert first.startswith("Note: r3 against r1: What was measured differs: ") and SAID in first
     assert not any(line.startswith("Note:") for line in rest)

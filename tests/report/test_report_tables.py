@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from report.report_synthetic import comparison_of, hostile, write_run
 from tare.analysis.model import Comparison
-from tare.report.arrange import arranged
+from tare.report.arrange import arrange
 from tare.report.lost import lost_cells_table
 from tare.report.results import effects_table, summaries_table
 from tare.report.tables import Column, Table, latex_text
@@ -20,7 +20,7 @@ from tare.report.tables import Column, Table, latex_text
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     folder = tmp_path_factory.mktemp("tables")
     write_run(folder, blocks=4, series=False, fates={2: {("oci", "tick"): "failed"}})
-    return arranged(comparison_of(folder))
+    return arrange(comparison_of(folder))
 
 
 def rows_of(text: str) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tare.analysis.results import Key
 from tare.analysis.words import described
 from tare.cli.main import app
-from tare.report.words import Names, Part, told
+from tare.report.words import Names, Part
 from tare.study.cells import work_words
 from tare.study.shipped import shipped_studies
 from tare.units import parameter_words
@@ -43,7 +43,7 @@ def test_no_object_of_python_is_in_any_name(several: list[dict[str, Any]]) -> No
     for each, part in zip(several, parts, strict=True):
         no_python(work_words("own", each, 2))
         no_python(parameter_words(each))
-        no_python(told(each))
+        no_python(parameter_text(each))
         no_python(names.name(part))
         no_python(names.metric(part, "rate"))
         no_python(described(Key("alone", "own", part.parameters, "subject", "rate")))

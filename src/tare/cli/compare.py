@@ -223,13 +223,13 @@ def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Sho
 def _tables(directories: Sequence[Path], baseline: str, console: Console, *, pairs: bool) -> None:
     """Tell what there is to tell without gates: of one run, of two, or of more."""
     from tare.report import render_comparison
-    from tare.report.between import render_changes, render_together
+    from tare.report.between import render_changes, render_pooled
 
     if pairs:
         _pairs(loaded(directories[0]), baseline, console)
         return
     if len(directories) > 2:
-        render_together(effects_of(directories, baseline), console)
+        render_pooled(effects_of(directories, baseline), console)
         return
     runs = [loaded(directory) for directory in directories]
     _require_different([run.run for run in runs])
@@ -242,14 +242,14 @@ def _tables(directories: Sequence[Path], baseline: str, console: Console, *, pai
 
 def _as_json(directories: Sequence[Path], baseline: str) -> str:
     """Return the same as plain values, for other programs."""
-    from tare.report.as_json import changes_json, effects_json, together_json, written
+    from tare.report.as_json import changes_json, effects_json, json_text, pooled_json
 
     if len(directories) > 2:
-        return written(together_json(effects_of(directories, baseline)))
+        return json_text(pooled_json(effects_of(directories, baseline)))
     runs = [loaded(directory) for directory in directories]
     _require_different([run.run for run in runs])
     compared = [compared_with(run, baseline) for run in runs]
-    return written(effects_json(*compared) if len(compared) == 1 else changes_json(*compared))
+    return json_text(effects_json(*compared) if len(compared) == 1 else changes_json(*compared))
 
 
 def effects_of(directories: Sequence[Path], baseline: str) -> list[Comparison]:

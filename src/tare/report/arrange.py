@@ -13,7 +13,7 @@ from tare.report.words import Part, parameters_of
 Rank = tuple[Any, ...]
 
 
-def arranged(comparison: Comparison) -> Comparison:
+def arrange(comparison: Comparison) -> Comparison:
     """Return ``comparison`` with effects and summaries in the study's order.
 
     Scenarios and workloads come as the study names them, sets of parameters by their values,
@@ -38,7 +38,7 @@ def arranged(comparison: Comparison) -> Comparison:
         effects=tuple(sorted(comparison.effects, key=lambda e: place(e.key, e.arm))),
         aa=tuple(sorted(comparison.aa, key=lambda e: place(e.key, e.arm))),
         summaries=tuple(sorted(comparison.summaries, key=lambda s: place(s.key, s.arm))),
-        pairs=_arranged_pairs(comparison.pairs, place),
+        pairs=_arrange_pairs(comparison.pairs, place),
         host_costs=tuple(
             sorted(
                 comparison.host_costs,
@@ -48,7 +48,7 @@ def arranged(comparison: Comparison) -> Comparison:
     )
 
 
-def _arranged_pairs(
+def _arrange_pairs(
     pairs: AllPairs | None, place: Callable[[Key, str], tuple[int, int]]
 ) -> AllPairs | None:
     if pairs is None:

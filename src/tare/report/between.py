@@ -17,8 +17,8 @@ from tare.analysis.model import Comparison, Effect, Key, as_cost, cost_ends
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
-from tare.report.arrange import arranged
-from tare.report.run_doubts import doubts_of, studies_of, why_nothing
+from tare.report.arrange import arrange
+from tare.report.run_doubts import doubts_of, studies_of, why_not_comparable
 from tare.report.svg import legible
 from tare.report.words import (
     NONE,
@@ -49,12 +49,12 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
         InputError: They have no headline effect in common, or different baselines.
     """
     require_same_baseline([before, after])
-    before = arranged(before)
+    before = arrange(before)
     base = before.baseline
     told = changed({base: before}, {base: after}, base)
     found = [one for one in told if one.change.before.headline]
     if not found:
-        raise InputError(*why_nothing(before, after))
+        raise InputError(*why_not_comparable(before, after))
     names = Names((Part.of(one.change.key) for one in found), before.shown_as, short=True)
     table = table_of(
         "What",
@@ -92,14 +92,14 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
             console.print(Text(f"{what}, {arm}: {legible(one.reason)}"), soft_wrap=True)
 
 
-def render_together(comparisons: Sequence[Comparison], console: Console) -> None:
+def render_pooled(comparisons: Sequence[Comparison], console: Console) -> None:
     """Print what several runs say together, with a term for the run.
 
     Args:
         comparisons: One of each run, two or more.
         console: Where to.
     """
-    first = arranged(comparisons[0])
+    first = arrange(comparisons[0])
     every = [first, *comparisons[1:]]
     found = [p for p in pooled(every, first.confidence) if p.effects[0].headline]
     names = Names((Part.of(each.key) for each in found), first.shown_as, short=True)

@@ -13,11 +13,11 @@ from tare.analysis.model import Comparison, RunData
 from tare.analysis.words import unfit_words
 from tare.errors import InputError
 from tare.outputs import PART, put, remedy
-from tare.report.arrange import arranged
+from tare.report.arrange import arrange
 from tare.report.data import ReportData
 from tare.report.drawing import draw, require_converter
 from tare.report.explorer import ExplorerData
-from tare.report.rendering import SCRIPTS, filled
+from tare.report.rendering import SCRIPTS, fill_template
 from tare.report.sections import Answer, ShownSection, make_sections
 from tare.report.svg import legible
 from tare.report.tables import Table
@@ -83,7 +83,7 @@ def build_report(
     """
     require_converter(formats)
     try:
-        return _build(ReportData(runs, arranged(comparison), out, references), formats)
+        return _build(ReportData(runs, arrange(comparison), out, references), formats)
     except OSError as error:
         place = Path(os.fsdecode(error.filename)) if error.filename else out
         if place.name.startswith(PART):
@@ -116,7 +116,7 @@ def _build(report: ReportData, formats: Sequence[str]) -> Path:
     folders = [section.folder for section, _ in made if section.folder is not None]
     scripts = SCRIPTS if page.explorer else SCRIPTS[:1]
     path = report.out / PAGE
-    put(path, filled("page.html.j2", page, scripts, folders))
+    put(path, fill_template("page.html.j2", page, scripts, folders))
     return path
 
 

@@ -26,7 +26,7 @@ from tare.analysis.run_differences import (
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.outputs import put_for_user
-from tare.report.arrange import arranged
+from tare.report.arrange import arrange
 from tare.report.explorer import (
     MOST_DIFFERENCES,
     cells_of_runs,
@@ -39,8 +39,8 @@ from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
 from tare.report.leads import anchor_of
 from tare.report.palette import looks
-from tare.report.rendering import SCRIPTS, filled
-from tare.report.run_doubts import doubts_of, why_nothing
+from tare.report.rendering import SCRIPTS, fill_template
+from tare.report.run_doubts import doubts_of, why_not_comparable
 from tare.report.svg import inline_svg, legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.verdicts import ArmLine
@@ -100,10 +100,10 @@ def write_changes(
     Raises:
         InputError: It cannot be written, or the runs have no effect in common.
     """
-    first = {name: arranged(comparison) for name, comparison in before.items()}
+    first = {name: arrange(comparison) for name, comparison in before.items()}
     pair = RunPair(first, after, chosen)
     page = changes_page(pair, changed(first, after, chosen), out.parent)
-    html = filled("changes.html.j2", page, SCRIPTS if page.explorer else SCRIPTS[:1])
+    html = fill_template("changes.html.j2", page, SCRIPTS if page.explorer else SCRIPTS[:1])
     put_for_user(out, html.encode(), "or choose another file with --html")
 
 
@@ -159,7 +159,7 @@ def _named(run: RunData) -> str:
 
 
 def _nothing(pair: RunPair) -> str:
-    why, _ = why_nothing(pair.before[pair.chosen], pair.after[pair.chosen])
+    why, _ = why_not_comparable(pair.before[pair.chosen], pair.after[pair.chosen])
     return f"Nothing can be compared: {why}."
 
 
@@ -413,7 +413,7 @@ def changes_data(found: Sequence[Changed], pair: RunPair, folder: Path) -> str:
         "machines": machines_of_runs(runs, folder),
         "ends": ends_of_runs(runs),
         "counters": counters_of(monitors(runs), runs),
-        "differences": _told_differences(pair),
+        "differences": _machine_differences(pair),
         "runs": [run.run for run in runs],
         "about": about,
         "apart": "the first run’s",
@@ -466,7 +466,7 @@ def _values(
     return found
 
 
-def _told_differences(pair: RunPair) -> dict[str, Any]:
+def _machine_differences(pair: RunPair) -> dict[str, Any]:
     """Return by arm how its machines differ between the runs: how many ways, and the first few."""
     found = {}
     for arm in pair.before[pair.chosen].arms:

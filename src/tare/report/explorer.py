@@ -196,13 +196,13 @@ def counters_of(watched: Sequence[Monitor], runs: Sequence[RunData]) -> dict[str
     """
     if not watched or len(watched) > MOST_COUNTED:
         return {}
-    from tare.report.monitoring import means_told
+    from tare.report.monitoring import means_in_words
 
     places = {run.run: number for number, run in enumerate(runs)}
     found: dict[str, Any] = {}
     for monitor in watched:
         name = f"{places.get(monitor.run, 0)}.{legible(monitor.cell)}"
-        found[name] = [legible(line) for track in monitor.tracks if (line := means_told(track))]
+        found[name] = [legible(line) for track in monitor.tracks if (line := means_in_words(track))]
     return found
 
 

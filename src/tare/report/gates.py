@@ -55,7 +55,7 @@ def _why(one: Checked) -> str:
     return legible(one.reason) or (OPEN if one.value or _bounded(one) else FEW)
 
 
-def _told(one: Checked) -> str:
+def _describe_change(one: Checked) -> str:
     return f"{'is' if one.value is not None else 'changed by'} {_change(one)}{_floor(one)}"
 
 
@@ -71,7 +71,8 @@ def as_text(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
     """Return what differs between the runs, one line for each gate, and the outcome of all."""
     lines = [f"Note: {legible(doubt)}" for doubt in doubts]
     lines += [
-        f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} {_told(one)}"
+        f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} "
+        f"{_describe_change(one)}"
         + legible(_but(one))
         for one in checked
     ]
@@ -144,7 +145,7 @@ def as_junit(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
             suite, "testcase", classname=legible(one.gate.text), name=_name(one)
         )
         if one.outcome == "fails":
-            ElementTree.SubElement(case, "failure", message=_told(one))
+            ElementTree.SubElement(case, "failure", message=_describe_change(one))
         elif one.outcome == "open":
             ElementTree.SubElement(
                 case, "skipped", message=f"{_change(one)}{_floor(one)}; {_why(one)}"
@@ -191,7 +192,7 @@ def as_github(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
             "name": _name(one),
             "unit": "times the baseline's cost",
             "value": 1 + after.overhead,
-            "extra": f"{one.gate.text}: {one.outcome}, {_told(one)}{_but(one)}",
+            "extra": f"{one.gate.text}: {one.outcome}, {_describe_change(one)}{_but(one)}",
         }
         ends = after.overhead_interval
         if ends is not None and all(map(math.isfinite, ends)):

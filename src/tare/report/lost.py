@@ -10,7 +10,7 @@ from tare.report.data import ReportData
 from tare.report.sections import Section, SectionData
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
-from tare.report.words import counted, marked, parameters_of, told
+from tare.report.words import counted, marked, parameter_text, parameters_of
 from tare.skips import LeftOut, Line, lines_of
 
 MOST_LINES = 40
@@ -94,7 +94,7 @@ def lost_groups_table(runs: Iterable[RunData]) -> Table[LostGroup]:
     for run in runs:
         for cell in run.cells:
             if cell.status != "ok":
-                given = told(parameters_of(cell.parameters))
+                given = parameter_text(parameters_of(cell.parameters))
                 what = f"{cell.workload} {given} ({cell.scenario})"
                 kind = (cell.arm, cell.arm in run.emulated_arms, what, cell.status, cell.reason)
                 blocks.setdefault(kind, []).append(cell.block)

@@ -35,7 +35,7 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class Watched:
+class MonitoredTrack:
     """One computer's counters over one cell: a row of the table."""
 
     monitor: Monitor
@@ -105,10 +105,10 @@ def longest(found: Sequence[Monitor], most: int = MOST_FIGURES) -> tuple[Monitor
     return tuple(ordered[:most])
 
 
-def means_table(found: Sequence[Monitor]) -> Table[Watched]:
+def means_table(found: Sequence[Monitor]) -> Table[MonitoredTrack]:
     """Return the mean of each quantity over each cell."""
-    rows = tuple(Watched(monitor, track) for monitor in found for track in monitor.tracks)
-    columns: tuple[Column[Watched], ...] = (
+    rows = tuple(MonitoredTrack(monitor, track) for monitor in found for track in monitor.tracks)
+    columns: tuple[Column[MonitoredTrack], ...] = (
         Column("workload", lambda w: w.monitor.workload, "Workload"),
         Column("parameters", lambda w: w.monitor.parameters),
         Column("scenario", lambda w: w.monitor.scenario, "Scenario"),
@@ -131,7 +131,7 @@ def means_table(found: Sequence[Monitor]) -> Table[Watched]:
 _TITLES = {"cpu": "CPU", "disk": "Disk", "net": "Net"}
 
 
-def _mean(quantity: str, unit: str) -> Column[Watched]:
+def _mean(quantity: str, unit: str) -> Column[MonitoredTrack]:
     kind, _, what = quantity.partition("-")
     title = f"{_TITLES[kind]} {what}"
     return Column(
@@ -151,7 +151,7 @@ def _shown(value: float | None, unit: str) -> str:
     return f"{100 * value:.1f} %" if unit == "1" else format_quantity(value, unit)
 
 
-def means_told(track: Track) -> str:
+def means_in_words(track: Track) -> str:
     """Return the means of a computer's counters as a line; empty where nothing ever happened."""
     told = [
         f"{_TITLES.get(kind, kind)} {what} {_shown(mean, '' if quantity in COUNTS else unit)}"

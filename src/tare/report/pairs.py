@@ -38,14 +38,14 @@ class Pairs(Section):
         ranks = ranking_table(report.comparison, pairs)
         hidden = [column.key for column in table.columns if column.key not in PAIR_COLUMNS]
         return PairsData(
-            about=about_pairs(pairs),
+            about=describe_pairs(pairs),
             ranking=ranks.shown() if ranks.rows else None,
             pairs=table.shown(hide=hidden) if table.rows else None,
             tables=(table, ranks) if table.rows else (),
         )
 
 
-def about_pairs(pairs: AllPairs) -> str:
+def describe_pairs(pairs: AllPairs) -> str:
     """Return what the pairs are, and what their verdicts hold for."""
     if pairs.left_out:
         return f"{pairs.left_out}."
@@ -87,7 +87,7 @@ def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[Places]:
 
     def of_arm(arm: str) -> Column[Places]:
         def text(row: Places) -> str:
-            return places_of(row.of_arm.get(arm))
+            return rank_range(row.of_arm.get(arm))
 
         return Column(f"rank_{arm}", text, marked(arm, arm in emulated), text, numeric=True)
 
@@ -96,7 +96,7 @@ def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[Places]:
         Column("scenario", lambda row: row.key.scenario),
         Column("metric", lambda row: row.key.metric, "Metric", lambda r: metric_name(r.key.metric)),
         *(of_arm(arm) for arm in pairs.arms),
-        Column("ties", ties_of, "Not told apart"),
+        Column("ties", describe_ties, "Not told apart"),
     )
     rows = tuple(Places(key, ranks) for key, ranks in of_key.items())
     caption = (
@@ -106,14 +106,14 @@ def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[Places]:
     return Table("ranking", caption, columns, rows)
 
 
-def places_of(rank: Rank | None) -> str:
+def rank_range(rank: Rank | None) -> str:
     """Return the places that an arm can have: ``1``, or ``2–3``."""
     if rank is None:
         return NONE
     return str(rank.best) if rank.best == rank.worst else f"{rank.best}–{rank.worst}"
 
 
-def ties_of(row: Places) -> str:
+def describe_ties(row: Places) -> str:
     """Return which arms share places, and whether as equals or for want of evidence."""
     said: dict[str, list[str]] = {"equivalent": [], "inconclusive": [], "preliminary": []}
     seen: set[frozenset[str]] = set()

@@ -11,8 +11,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tare.analysis.model import Comparison
-from tare.report.arrange import arranged
-from tare.report.pairs import PAIR_COLUMNS, about_pairs, pairs_table, ranking_table
+from tare.report.arrange import arrange
+from tare.report.pairs import PAIR_COLUMNS, describe_pairs, pairs_table, ranking_table
 from tare.report.svg import legible
 from tare.report.tables import Table
 
@@ -27,13 +27,13 @@ def render_pairs(comparison: Comparison, console: Console) -> None:
         comparison: One with all pairs.
         console: Where to.
     """
-    comparison = arranged(comparison)
+    comparison = arrange(comparison)
     pairs = comparison.pairs
     assert pairs is not None
     if not console.is_terminal:
         console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True, highlight=False)
     console.print(Text(legible(comparison.title), style="bold"))
-    console.print(Text(about_pairs(pairs)))
+    console.print(Text(describe_pairs(pairs)))
     _print(pairs_table(comparison, pairs), PAIR_COLUMNS, console)
     ranks = ranking_table(comparison, pairs)
     if ranks.rows:

@@ -159,7 +159,7 @@ def time_spent_of(
         Column("where", lambda r: r[1].where, "Where"),
         Column("who", lambda r: r[1].who, "Who"),
         Column("share", lambda r: r[1].share, "Share", lambda r: percent(r[1].share), numeric=True),
-        Column("cores", _cores, "Of one CPU", _cores_told, numeric=True),
+        Column("cores", _cores, "Of one CPU", _format_cores, numeric=True),
     )
     name = exhibit.stem(reference.reference)
     caption = f"{exhibit.shows}: who used the CPUs while the proxy was full"
@@ -176,7 +176,7 @@ def _cores(row: tuple[Through, Spent]) -> float | None:
     return spent.share * through.cpus if spent.where == HOST and through.cpus else None
 
 
-def _cores_told(row: tuple[Through, Spent]) -> str:
+def _format_cores(row: tuple[Through, Spent]) -> str:
     cores = _cores(row)
     return NONE if cores is None else percent(cores)
 

@@ -309,8 +309,10 @@ def _column(arm: str, title: str) -> Column[JobRow]:
             return NONE
         mean, ends = row.arms[arm]
         if ends is None:
-            return _told(mean, row.unit)
-        return f"{_told(mean, row.unit)} ± {_told((ends[1] - ends[0]) / 2, row.unit)}"
+            return _format_value(mean, row.unit)
+        return (
+            f"{_format_value(mean, row.unit)} ± {_format_value((ends[1] - ends[0]) / 2, row.unit)}"
+        )
 
     def value(row: JobRow) -> float | None:
         return row.arms[arm][0] if arm in row.arms else None
@@ -318,7 +320,7 @@ def _column(arm: str, title: str) -> Column[JobRow]:
     return Column(slug(arm), value, title, text, numeric=True)
 
 
-def _told(value: float, unit: str) -> str:
+def _format_value(value: float, unit: str) -> str:
     if unit == SHARE:
         return f"{100 * value:.1f} %"
     return format_number(value) if unit == "1" else format_quantity(value, unit)

@@ -24,7 +24,7 @@ SCRIPTS = ("page.js", "near.js", "explorer.js")
 """The scripts of a page that has effects to choose from; of one without any the first alone."""
 
 
-def filled(
+def fill_template(
     template: str, page: object, scripts: Sequence[str], folders: Sequence[Path] = ()
 ) -> str:
     """Return a page as HTML; all outside text is escaped on the way.

@@ -56,7 +56,7 @@ class ResponseTimes(Section):
         chosen = list((phased or shown).items())[:MOST_FIGURES]
         names = Names(Part(*key, SUBJECT) for key in shown)
         places = {arm: place for place, arm in enumerate(report.comparison.arms)}
-        table = effects_table(report.phases)
+        table = phases_table(report.phases)
         same = table.unvaried("scenario", "workload")
         figures = (
             course_figure(
@@ -97,7 +97,7 @@ def _lead(
     )
 
 
-def effects_table(effects: Sequence[PhaseEffect]) -> Table[PhaseEffect]:
+def phases_table(effects: Sequence[PhaseEffect]) -> Table[PhaseEffect]:
     """Return what each phase did, one row an arm and phase."""
     columns: tuple[Column[PhaseEffect], ...] = (
         Column("scenario", lambda e: e.scenario, "Scenario"),

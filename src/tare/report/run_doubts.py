@@ -136,7 +136,7 @@ def _alone(when: str, one: Comparison, other: Comparison) -> list[str]:
     return [f"The {when} run alone has {joined(told)}: how these changed is not known."]
 
 
-def why_nothing(before: Comparison, after: Comparison) -> tuple[str, str]:
+def why_not_comparable(before: Comparison, after: Comparison) -> tuple[str, str]:
     """Return why two runs have no headline effect in common, and what to do about it.
 
     Args:

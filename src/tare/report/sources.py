@@ -198,13 +198,13 @@ def _alike(side: SideBySide, one: PairedTable, likes: Sequence[Like]) -> Iterato
             continue
         rows = (printed[like.arm], *found)
         divided = all(value.ratio is not None for row in rows for value in row.values if value)
-        said = [_told(one, row, divided=divided) for row in rows]
+        said = [_ratios_or_values(one, row, divided=divided) for row in rows]
         yield f"{like.label}, published: {said[0]}; here " + ", ".join(
             f"{row.label}: {text}" for row, text in zip(found, said[1:], strict=True)
         )
 
 
-def _told(one: PairedTable, row: Row, *, divided: bool) -> str:
+def _ratios_or_values(one: PairedTable, row: Row, *, divided: bool) -> str:
     """Return a row's ratios to its own bare machine, or its values."""
     if divided:
         known = [value.ratio for value in row.values if value and value.ratio is not None]

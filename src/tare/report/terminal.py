@@ -12,12 +12,12 @@ from tare.analysis.interference import interference
 from tare.analysis.kernels import different_kernels
 from tare.analysis.model import Comparison, Effect
 from tare.analysis.words import unfit_words
-from tare.report.arrange import arranged
+from tare.report.arrange import arrange
 from tare.report.interference import neighbours_answer
 from tare.report.results import ABOUT_COST, ABOUT_PAIRED, effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
-from tare.report.verdicts import failures_told, findings_told, lead
+from tare.report.verdicts import failure_notes, finding_notes, lead
 from tare.report.words import EMULATED, counted, metric_name
 
 COLUMNS = (
@@ -64,14 +64,14 @@ def comparison_view(
     comparison: Comparison, *, width: int = 120, every: bool = False, plain: bool = False
 ) -> RenderableType:
     """Return ``comparison`` as something rich can print in ``width`` characters."""
-    comparison = arranged(comparison)
+    comparison = arrange(comparison)
     effects = comparison.effects if every or not comparison.headlines else comparison.headlines
     words = lead(comparison) or "No comparison: no arm beside the baseline has values."
     parts: list[RenderableType] = [Text(legible(comparison.title), style="bold"), Text(words)]
     hurts = interference(comparison.runs, comparison.arms, comparison.confidence)
     if hurts:
         parts.append(Text(neighbours_answer(hurts)))
-    said = (*failures_told(comparison), *findings_told(comparison))
+    said = (*failure_notes(comparison), *finding_notes(comparison))
     parts += [Text(told, style="yellow") for told in said]
     unfit = [words for run in comparison.runs if (words := unfit_words(run))]
     notes = [f"The host was not fit for measuring: {words}." for words in unfit]

@@ -99,11 +99,11 @@ def lead(comparison: Comparison) -> str:
     ]
     told = [*(not_alike(comparison.runs) if compared else ()), *arms_ended(comparison.runs)]
     kernels = dict.fromkeys(each for run in comparison.runs for each in different_kernels(run))
-    first = [*_told_apart(comparison), *(map(legible, kernels) if compared else ())]
+    first = [*_aa_warning(comparison), *(map(legible, kernels) if compared else ())]
     return " ".join([*first, *compared, *map(legible, told)])
 
 
-def _told_apart(comparison: Comparison) -> list[str]:
+def _aa_warning(comparison: Comparison) -> list[str]:
     """Return, before anything else is said, that identical arms were told apart."""
     failed = [e for e in comparison.aa if e.headline and e.verdict in DECLARED]
     where = list(dict.fromkeys(_where(comparison, effect) for effect in failed))
@@ -281,7 +281,7 @@ def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
     )
 
 
-def failures_told(comparison: Comparison) -> tuple[str, ...]:
+def failure_notes(comparison: Comparison) -> tuple[str, ...]:
     """Return a sentence on each arm whose cells failed; of those without values, too."""
     found = {
         rate.arm: f"{legible(marked(rate.arm, rate.emulated))}: {_failures(rate)}."
@@ -303,7 +303,7 @@ def _lost(run: RunData, arm: str) -> tuple[int, str]:
     return len(reasons), short(legible(reasons[0]), 100).rstrip(".") if reasons else ""
 
 
-def findings_told(comparison: Comparison) -> tuple[str, ...]:
+def finding_notes(comparison: Comparison) -> tuple[str, ...]:
     """Return a sentence for each arm on what its means hide: slow boots, and order in time."""
     emulated = {effect.arm: effect.emulated for effect in comparison.headlines}
     told = {arm: _hidden(comparison, arm) for arm in emulated}

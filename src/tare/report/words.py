@@ -113,7 +113,7 @@ def parameters_of(text: str) -> Mapping[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def told(parameters: Mapping[str, object]) -> str:
+def parameter_text(parameters: Mapping[str, object]) -> str:
     """Return parameters for reading; those that hold keys of their own are in the study alone."""
     return parameter_words({k: v for k, v in parameters.items() if not isinstance(v, dict)})
 

@@ -26,9 +26,9 @@ from tare.report.words import (
     joined,
     marked,
     metric_name,
+    parameter_text,
     parameters_of,
     ratio,
-    told,
 )
 from tare.units import format_quantity, format_size
 
@@ -212,7 +212,7 @@ def _about(part: Part) -> str:
     words = [f"Scenario {part.scenario}"]
     given = parameters_of(part.parameters)
     if given:
-        words.append(f"parameters {told(given)}")
+        words.append(f"parameters {parameter_text(given)}")
     return legible("; ".join(words) + ".")
 
 

@@ -57,7 +57,7 @@ def bars_figure(
         name=name,
         title=title,
         description="; ".join(
-            f"{bar.group}, {marked(bar.arm, bar.emulated)}: {_told(bar.value, unit)}"
+            f"{bar.group}, {marked(bar.arm, bar.emulated)}: {_format_value(bar.value, unit)}"
             for bar in bars
         ),
         spec=_drawn(bars, looks, unit, WIDE),
@@ -66,7 +66,7 @@ def bars_figure(
     )
 
 
-def _told(value: float, unit: str) -> str:
+def _format_value(value: float, unit: str) -> str:
     return f"{100 * value:.0f} %" if unit == SHARE else format_quantity(value, unit)
 
 
@@ -107,4 +107,4 @@ def _bar(
         for place in (low, high):
             canvas.rule(place, top + 3, place, top + BAR - 3, TEXT, size=1.5, above=True)
         far = max(end, high)
-    canvas.text(far + 6, top + BAR / 2, _told(bar.value, unit), size=10, ink=SOFT)
+    canvas.text(far + 6, top + BAR / 2, _format_value(bar.value, unit), size=10, ink=SOFT)

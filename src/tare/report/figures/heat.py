@@ -52,13 +52,13 @@ def heat_rows(hurts: Sequence[Hurt]) -> tuple[Row, ...]:
     rows = []
     for (arm, workload, parameters, metric), found in cells.items():
         any_cell = next(iter(found.values()))
-        told = _told(parameters) if len(given[workload]) > 1 else ""
+        told = _parameter_words(parameters) if len(given[workload]) > 1 else ""
         name = f"{workload}{told}: {metric_name(metric)}"
         rows.append(Row(arm, any_cell.emulated, name, found))
     return tuple(rows)
 
 
-def _told(parameters: str) -> str:
+def _parameter_words(parameters: str) -> str:
     given = {k: v for k, v in parameters_of(parameters).items() if k in ("threads", "size")}
     return "".join(f" {value} {key}" for key, value in given.items())
 

@@ -43,7 +43,7 @@ def history_figure(history: History) -> Spec:
     top = HEADING
     for line in history.lines:
         what = f"{names.name(Part.of(line.key))} · {metric_name(line.key.metric)}"
-        heading = f"{what}, {marked(line.arm, line.emulated)}{_told(line)}"
+        heading = f"{what}, {marked(line.arm, line.emulated)}{_describe_changes(line)}"
         canvas.text(0, top + 8, fitted(heading, WIDTH), ink=TEXT)
         _panel(Plot(canvas, LEFT, top + 20, WIDTH - LEFT - RIGHT, PANEL), line, place, look)
         top += 20 + PANEL + BETWEEN - 20
@@ -53,7 +53,7 @@ def history_figure(history: History) -> Spec:
     return canvas.spec(top + FOOT)
 
 
-def _told(line: Line) -> str:
+def _describe_changes(line: Line) -> str:
     if not line.turns:
         return ": no change found"
     days = (

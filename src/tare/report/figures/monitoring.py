@@ -90,7 +90,8 @@ def monitoring_figure(monitor: Monitor, *, name: str, leads: Leads | None = None
     return Figure(
         name=name,
         title=f"{whose}, {monitor.scenario}, block {monitor.block}",
-        description="; ".join(_told(monitor, panel) for panel in panels) or "nothing happened",
+        description="; ".join(_describe_panel(monitor, panel) for panel in panels)
+        or "nothing happened",
         spec=_drawn(monitor, panels, WIDE, to),
         narrow=_drawn(monitor, panels, NARROW, to),
         emulated=monitor.emulated,
@@ -114,7 +115,7 @@ def _packets(monitor: Monitor) -> float:
     return max(received, default=0.0)
 
 
-def _told(monitor: Monitor, panel: Panel) -> str:
+def _describe_panel(monitor: Monitor, panel: Panel) -> str:
     parts = []
     for track in monitor.tracks:
         for quantity, word, _ in panel.lines:

@@ -45,7 +45,8 @@ def over_size_figure(
         unit: Of the values; ``%`` for shares.
     """
     words = "; ".join(
-        f"{mark.arm}, {format_size(mark.size)}: {'at least ' * mark.least}{_told(mark.value, unit)}"
+        f"{mark.arm}, {format_size(mark.size)}: {'at least ' * mark.least}"
+        f"{_format_value(mark.value, unit)}"
         for mark in marks
     )
     return Figure(
@@ -58,7 +59,7 @@ def over_size_figure(
     )
 
 
-def _told(value: float, unit: str) -> str:
+def _format_value(value: float, unit: str) -> str:
     return f"{100 * value:.0f} %" if unit == "%" else format_quantity(value, unit)
 
 
@@ -77,7 +78,7 @@ def _drawn(marks: Sequence[Mark], looks: Mapping[str, Look], unit: str, width: f
 
     for tick in ticks:
         canvas.rule(LEFT, up(tick), width, up(tick), RULE)
-        canvas.text(LEFT - 6, up(tick), _told(tick, unit), size=11, ink=SOFT, align="right")
+        canvas.text(LEFT - 6, up(tick), _format_value(tick, unit), size=11, ink=SOFT, align="right")
     for size in sizes:
         canvas.text(across(size), HEIGHT + 10, format_size(size), size=10, ink=SOFT, align="center")
     arms = list(dict.fromkeys((mark.arm, mark.emulated) for mark in marks))
@@ -88,7 +89,7 @@ def _drawn(marks: Sequence[Mark], looks: Mapping[str, Look], unit: str, width: f
             ends = (across(one.size), up(one.value), across(other.size), up(other.value))
             canvas.rule(*ends, look.ink, size=1.5, dashed=emulated)
         for mark in own:
-            tip = f"{arm}, {format_size(mark.size)}: {_told(mark.value, unit)}"
+            tip = f"{arm}, {format_size(mark.size)}: {_format_value(mark.value, unit)}"
             place = (across(mark.size), up(mark.value))
             canvas.point(*place, look.ink, look.shape, hollow=mark.least, tip=tip, to=mark.to)
         top = HEIGHT + FOOT + number * LINE

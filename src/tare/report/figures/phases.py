@@ -46,14 +46,14 @@ def phases_figure(bars: Sequence[PhaseBar], *, name: str, title: str) -> Figure:
     return Figure(
         name=name,
         title=title,
-        description="; ".join(map(_told, bars)),
+        description="; ".join(map(_describe_bar, bars)),
         spec=_drawn(bars, WIDE),
         narrow=_drawn(bars, NARROW),
         emulated=any(bar.emulated for bar in bars),
     )
 
 
-def _told(bar: PhaseBar) -> str:
+def _describe_bar(bar: PhaseBar) -> str:
     phases = ", ".join(f"{phase} {_s(seconds)}" for phase, seconds in bar.seconds)
     return f"{bar.name}, {marked(bar.arm, bar.emulated)}: {phases} of {_s(bar.whole)}"
 

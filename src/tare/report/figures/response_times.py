@@ -45,7 +45,7 @@ def course_figure(
     return Figure(
         name=name,
         title=title,
-        description="; ".join(_told(course) for course in courses),
+        description="; ".join(_describe_course(course) for course in courses),
         spec=_drawn(courses, WIDE, leads),
         narrow=_drawn(courses, NARROW, leads),
         emulated=any(course.emulated for course in courses),
@@ -53,7 +53,7 @@ def course_figure(
     )
 
 
-def _told(course: Course) -> str:
+def _describe_course(course: Course) -> str:
     medians = sorted(step.median_s for step in course.steps if step.median_s > 0)
     middle = medians[len(medians) // 2] if medians else math.nan
     longest = max(step.max_s for step in course.steps)

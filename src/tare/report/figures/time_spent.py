@@ -58,7 +58,7 @@ def time_figures(name: str, arms: Sequence[Sequence[Bar]], where: str = "") -> t
             Figure(
                 name=name if number == 1 else f"{name}-{number}",
                 title=f"{TITLE}{where}{f' ({number} of {len(parts)})' * (len(parts) > 1)}",
-                description="; ".join(map(_told, bars)),
+                description="; ".join(map(_describe_bar, bars)),
                 spec=_drawn(bars, WIDE, inks),
                 narrow=_drawn(bars, NARROW, inks),
                 emulated=any(bar.emulated for bar in bars),
@@ -68,7 +68,7 @@ def time_figures(name: str, arms: Sequence[Sequence[Bar]], where: str = "") -> t
     return tuple(figures)
 
 
-def _told(bar: Bar) -> str:
+def _describe_bar(bar: Bar) -> str:
     shares = (f"{part.who} {100 * part.share:.0f} %" for part in bar.parts)
     return f"{bar.name}: {', '.join((*shares, *bar.more))}"
 
