@@ -20,7 +20,7 @@ from tare.analysis.model import Comparison
 from tare.analysis.settings import Settings
 from tare.report import build_report
 from tare.report.changes import write_changes
-from tare.report.leads import anchor_of
+from tare.report.links import anchor_of
 
 pytestmark = [
     pytest.mark.slow,

@@ -23,7 +23,7 @@ from tare.analysis.rundata import RunData
 from tare.events.results import SeriesEntry
 from tare.references.published import load_reference
 from tare.report import build_report
-from tare.report.leads import anchor_of
+from tare.report.links import anchor_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -27,7 +27,7 @@ from tare.report.between import render_changes
 from tare.report.changes import RunPair, changes_page
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
-from tare.report.leads import anchor_of
+from tare.report.links import anchor_of
 from tare.report.palette import looks
 
 ARMS = {"bare": "bare", "box": "oci", "vm": "qemu"}

@@ -20,7 +20,7 @@ from tare.report.data import ReportData
 from tare.report.explorer import explorer_data
 from tare.report.figures.frame import SMALL_LETTER, name_within
 from tare.report.interference import neighbours_answer
-from tare.report.leads import anchor_of
+from tare.report.links import anchor_of
 
 
 @pytest.fixture(scope="module")

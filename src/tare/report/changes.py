@@ -37,7 +37,7 @@ from tare.report.explorer import (
 )
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
-from tare.report.leads import anchor_of
+from tare.report.links import anchor_of
 from tare.report.palette import looks
 from tare.report.rendering import SCRIPTS, fill_template
 from tare.report.run_doubts import doubts_of, why_not_comparable

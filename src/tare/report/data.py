@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.analysis.model import Comparison, Effect, RunData
-from tare.report.leads import Leads
+from tare.report.links import Links
 from tare.report.palette import Look, looks
 from tare.report.results import effects_table
 from tare.report.tables import Table
@@ -63,9 +63,9 @@ class ReportData:
         return looks(list(arms), self.comparison.baseline)
 
     @cached_property
-    def leads(self) -> Leads:
+    def links(self) -> Links:
         """What marks of figures link to."""
-        return Leads(self.comparison)
+        return Links(self.comparison)
 
     @cached_property
     def emulated(self) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tare.analysis.model import Comparison, Effect, Key, RunData
 from tare.analysis.rundata import SUBJECT
 from tare.report.data import ReportData
-from tare.report.leads import anchor_of
+from tare.report.links import anchor_of
 from tare.report.results import PAIRED, effects_table
 from tare.report.sections import Section, SectionData
 from tare.report.svg import legible

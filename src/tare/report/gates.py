@@ -72,8 +72,7 @@ def as_text(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
     lines = [f"Note: {legible(doubt)}" for doubt in doubts]
     lines += [
         f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} "
-        f"{_describe_change(one)}"
-        + legible(_but(one))
+        f"{_describe_change(one)}" + legible(_but(one))
         for one in checked
     ]
     return "\n".join([*lines, f"{worst(checked)} ({_error(checked)})", ""])

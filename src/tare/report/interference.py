@@ -45,7 +45,7 @@ class Interference(Section):
         return InterferenceData(
             _lead(hurts),
             table.shown(),
-            figures=((heat_figure(hurts, name=self.name, leads=report.leads), NOTE),),
+            figures=((heat_figure(hurts, name=self.name, links=report.links), NOTE),),
             tables=(table,),
             answer=Answer(neighbours_answer(hurts), "All slowdowns"),
         )

@@ -14,7 +14,7 @@ from tare.report.data import ReportData
 from tare.report.figures.frame import Captioned
 from tare.report.figures.over_size import Mark, over_size_figure
 from tare.report.figures.time_spent import Bar, Part, time_figures
-from tare.report.leads import Leads
+from tare.report.links import Links
 from tare.report.load_balancer_over_time import course_figures
 from tare.report.palette import Look
 from tare.report.sections import Section, SectionData
@@ -62,15 +62,15 @@ class LoadBalancer(Section):
             findings(found),
             *(table.shown(hide=same) for table in tables),
             figures=(
-                *_figures(found, report.looks, comparison.baseline, report.leads),
-                *course_figures(report.runs, comparison.arms, report.looks, report.leads),
+                *_figures(found, report.looks, comparison.baseline, report.links),
+                *course_figures(report.runs, comparison.arms, report.looks, report.links),
             ),
             tables=tables,
         )
 
 
 def _figures(
-    found: Sequence[Through], looks: Mapping[str, Look], baseline: str, leads: Leads | None
+    found: Sequence[Through], looks: Mapping[str, Look], baseline: str, links: Links | None
 ) -> tuple[Captioned, ...]:
     figures: list[Captioned] = []
     kinds = list(dict.fromkeys((each.workload, each.scenario) for each in found))
@@ -78,45 +78,45 @@ def _figures(
         own = [each for each in found if (each.workload, each.scenario) == (workload, scenario)]
         stem = "load-balancer" if len(kinds) == 1 else f"load-balancer-{number + 1}"
         where = "" if len(kinds) == 1 else f", {workload} in {scenario}"
-        rates = _rate_marks(own, leads)
-        bands = [_mark(t, t.bandwidth, leads, "bandwidth", least=t.limited) for t in own]
-        losses = [_mark(t, t.loss, leads) for t in own if t.loss is not None]
+        rates = _rate_marks(own, links)
+        bands = [_mark(t, t.bandwidth, links, "bandwidth", least=t.limited) for t in own]
+        losses = [_mark(t, t.loss, links) for t in own if t.loss is not None]
         title = f"Requests per second over the size of objects{where}"
         figures.append((over_size_figure(f"{stem}-rate", title, rates, looks, "1/s"), RATE_NOTE))
         for family, members in families(own, baseline).items():
             name = f"{stem}-rate-{re.sub('[^a-z0-9]+', '-', family.lower())}"
             words = f"Requests per second over the size of objects, {family} by its devices{where}"
-            figure = over_size_figure(name, words, _rate_marks(members, leads), looks, "1/s")
+            figure = over_size_figure(name, words, _rate_marks(members, links), looks, "1/s")
             figures.append((figure, RATE_NOTE))
         title = f"Bandwidth over the size of objects{where}"
         figures.append((over_size_figure(f"{stem}-band", title, bands, looks, "B/s"), RATE_NOTE))
         if losses:
             title = f"Loss against the baseline over the size of objects{where}"
             figures.append((over_size_figure(f"{stem}-loss", title, losses, looks, "%"), LOSS_NOTE))
-        drawn = time_figures(f"{stem}-time", _bars(own, leads), where)
+        drawn = time_figures(f"{stem}-time", _bars(own, links), where)
         figures += [(figure, _time_note(own)) for figure in drawn]
     return tuple(figures)
 
 
-def _rate_marks(own: Sequence[Through], leads: Leads | None) -> list[Mark]:
-    return [_mark(t, t.requests, leads, least=t.limited) for t in own]
+def _rate_marks(own: Sequence[Through], links: Links | None) -> list[Mark]:
+    return [_mark(t, t.requests, links, least=t.limited) for t in own]
 
 
 def _mark(
     one: Through,
     value: float,
-    leads: Leads | None,
+    links: Links | None,
     metric: str = "requests",
     *,
     least: bool = False,
 ) -> Mark:
-    to = _lead(one, leads, f"{metric}{LEAST}" if one.limited else metric)
+    to = _target(one, links, f"{metric}{LEAST}" if one.limited else metric)
     return Mark(one.arm, one.emulated, one.size, value, least, to)
 
 
-def _lead(one: Through, leads: Leads | None, metric: str) -> str:
+def _target(one: Through, links: Links | None, metric: str) -> str:
     key = Key(one.scenario, one.kind, one.parameters, SUBJECT, metric)
-    return leads.effect(key, one.arm) if leads else ""
+    return links.effect(key, one.arm) if links else ""
 
 
 def families(own: Sequence[Through], baseline: str) -> dict[str, list[Through]]:
@@ -143,7 +143,7 @@ def _time_note(own: Sequence[Through]) -> str:
     return f"{TIME_NOTE} No cycles: the host’s CPUs show no counters ({why})." if why else TIME_NOTE
 
 
-def _bars(own: Sequence[Through], leads: Leads | None) -> list[tuple[Bar, ...]]:
+def _bars(own: Sequence[Through], links: Links | None) -> list[tuple[Bar, ...]]:
     """Return two bars an arm, of the smallest objects: there each request counts most."""
     least = {arm: min(t.size for t in own if t.arm == arm) for arm in {t.arm for t in own}}
     arms = []
@@ -162,7 +162,7 @@ def _bars(own: Sequence[Through], leads: Leads | None) -> list[tuple[Bar, ...]]:
             ]
             name = f"{marked(each.arm, each.emulated)}, {format_size(each.size)}, {words}"
             if parts:
-                to = _lead(each, leads, "cpu-per-request")
+                to = _target(each, links, "cpu-per-request")
                 bars.append(Bar(name, each.emulated, tuple(parts), to, more))
         if bars:
             arms.append(tuple(bars))

@@ -10,7 +10,7 @@ from tare.analysis.proxied_cells import FACT, named
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_time import Line, over_time_figure
-from tare.report.leads import Leads, part_of
+from tare.report.links import Links, part_of
 from tare.report.palette import Look
 
 PROBE_RESPONSES = "probe-responses"
@@ -24,7 +24,7 @@ def course_figures(
     runs: Sequence[RunData],
     arms: Sequence[str],
     looks: Mapping[str, Look],
-    leads: Leads | None = None,
+    links: Links | None = None,
 ) -> tuple[tuple[Figure, str], ...]:
     """Return figures of the load that counts and of its probe, second by second, with their notes.
 
@@ -34,7 +34,7 @@ def course_figures(
         runs: Runs of one study.
         arms: The arms in the order they are to come.
         looks: How arms are drawn.
-        leads: What lines lead to: the blocks of their cells.
+        links: What lines lead to: the blocks of their cells.
     """
     names = named(runs)
     sizes = {
@@ -51,10 +51,10 @@ def course_figures(
         where = "" if len(kinds) == 1 else f", {kind[0]} in {kind[1]}"
         load, probe = (_last(found.get(kind, []), sizes) for found in (loads, probes))
         for name, title, unit, points_of in _SHOWN:
-            lines = _lines(load, arms, points_of, leads)
+            lines = _lines(load, arms, points_of, links)
             words = f"{title} while the proxy is full, over time{where}"
             figures += _figure(f"{stem}-{name}", words, lines, looks, unit, load)
-        lines = _lines(probe, arms, _medians, leads)
+        lines = _lines(probe, arms, _medians, links)
         words = f"Median response time of the probe beside that load, over time{where}"
         figures += _figure(f"{stem}-probe-time", words, lines, looks, "s", probe)
     return tuple(figures)
@@ -100,17 +100,17 @@ def _lines(
     found: Mapping[str, Course],
     arms: Sequence[str],
     points_of: Callable[[Course], Points],
-    leads: Leads | None,
+    links: Links | None,
 ) -> list[Line]:
     return [
-        Line(arm, found[arm].emulated, points, _lead(found[arm], leads))
+        Line(arm, found[arm].emulated, points, _lead(found[arm], links))
         for arm in arms
         if arm in found and (points := points_of(found[arm]))
     ]
 
 
-def _lead(course: Course, leads: Leads | None) -> str:
-    return leads.cell(part_of(course), course.arm, course.run, course.block) if leads else ""
+def _lead(course: Course, links: Links | None) -> str:
+    return links.cell(part_of(course), course.arm, course.run, course.block) if links else ""
 
 
 def _medians(course: Course) -> Points:

@@ -12,7 +12,7 @@ from tare.analysis.statistics.pareto import Level, Tail, Threshold
 from tare.analysis.tail_bounds import platform_bound
 from tare.report.figures.frame import Figure
 from tare.report.figures.series import NANO, scatter_figure, tail_figure
-from tare.report.leads import Leads
+from tare.report.links import Links
 from tare.report.palette import Look
 from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked, percent
@@ -70,7 +70,7 @@ def series_figures(
     name: str,
     stem: str,
     rates: Mapping[str, float],
-    leads: Leads | None = None,
+    links: Links | None = None,
     about: Part | None = None,
 ) -> list[tuple[Figure, str]]:
     """Return scatter, close-up and tails of one part with their captions.
@@ -82,7 +82,7 @@ def series_figures(
         name: The part's name.
         stem: The beginning of the figures' names.
         rates: Clock ticks per second of the arms' kernels, where they are known.
-        leads: What marks lead to: those of all boots to an effect, those of one to its block.
+        links: What marks lead to: those of all boots to an effect, those of one to its block.
         about: The part.
     """
     figures = []
@@ -94,14 +94,14 @@ def series_figures(
     }
     whole: dict[str, str] = {}
     blocks: dict[str, str] = {}
-    if leads is not None and about is not None:
-        whole = {arm: leads.part(about, arm) for arm in series}
-        blocks = blocks_of(over_time, leads, about)
+    if links is not None and about is not None:
+        whole = {arm: links.part(about, arm) for arm in series}
+        blocks = blocks_of(over_time, links, about)
     if over_time:
         figures.append(
             (
                 scatter_figure(
-                    over_time, looks, emulated, name=f"{stem}-scatter", part=name, leads=blocks
+                    over_time, looks, emulated, name=f"{stem}-scatter", part=name, links=blocks
                 ),
                 "Each bar spans the least and the greatest sample of a stretch of time, the dot is "
                 "the greatest; of each arm, the boot with its longest sample is shown.",
@@ -116,14 +116,14 @@ def series_figures(
     if ticks:
         title = f"{name}, around a tick"
         figure = scatter_figure(
-            ticks, looks, emulated, name=f"{stem}-tick", part=title, leads=blocks
+            ticks, looks, emulated, name=f"{stem}-tick", part=title, links=blocks
         )
         figures.append((figure, CLOSE_UP_NOTE))
     samples = {arm: s for arm, s in series.items() if s.count and s.greatest > 0}
     if samples:
         figures.append(
             (
-                tail_figure(samples, looks, emulated, name=f"{stem}-tails", part=name, leads=whole),
+                tail_figure(samples, looks, emulated, name=f"{stem}-tails", part=name, links=whole),
                 "All samples of all boots; a line that reaches further right has longer tails.",
             )
         )
@@ -131,13 +131,13 @@ def series_figures(
 
 
 def blocks_of(
-    series: Mapping[str, SeriesSummary], leads: Leads | None, part: Part
+    series: Mapping[str, SeriesSummary], links: Links | None, part: Part
 ) -> dict[str, str]:
-    """Return by arm what leads to the block whose samples are drawn over time."""
+    """Return by arm what links to the block whose samples are drawn over time."""
     return {
-        arm: leads.cell(part, arm, each.envelope_run, each.envelope_block)
+        arm: links.cell(part, arm, each.envelope_run, each.envelope_block)
         for arm, each in series.items()
-        if leads is not None and each.envelope_block is not None
+        if links is not None and each.envelope_block is not None
     }
 
 

@@ -33,7 +33,7 @@ class MachineLosses(Section):
         square = matrix(found)
         figures: tuple[Captioned, ...] = ()
         if square:
-            figure = heat_figure(square, name=self.name, title=self.title, leads=report.leads)
+            figure = heat_figure(square, name=self.name, title=self.title, links=report.links)
             figures = ((figure, NOTE),)
         return SectionData(figures=figures, tables=(losses_table(found),))
 

@@ -15,7 +15,7 @@ from tare.references.scenarios import mapping
 from tare.report.data import ReportData
 from tare.report.figures.frame import Figure
 from tare.report.figures.phases import PhaseBar, phases_figure
-from tare.report.leads import Leads
+from tare.report.links import Links
 from tare.report.sections import Section, SectionData
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, Names, Part, counted, joined, marked, ratio
@@ -55,7 +55,7 @@ class MapReduce(Section):
             return None
         uses = phase_uses(report.runs)
         table = uses_table(uses, cells)
-        figures = phase_figures(report.comparison, report.leads)
+        figures = phase_figures(report.comparison, report.links)
         return MapReduceData(
             _lead(uses, cells, report.comparison),
             table.shown() if uses else None,
@@ -64,12 +64,12 @@ class MapReduce(Section):
         )
 
 
-def phase_figures(comparison: Comparison, leads: Leads | None = None) -> tuple[Figure, ...]:
+def phase_figures(comparison: Comparison, links: Links | None = None) -> tuple[Figure, ...]:
     """Return one figure for each step that has phases and a time of its own.
 
     Args:
         comparison: The comparison.
-        leads: What bars lead to: the effect of their whole time.
+        links: What bars lead to: the effect of their whole time.
     """
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
     found: dict[tuple[str, str], dict[tuple[Part, str], dict[str, ArmSummary]]] = {}
@@ -81,7 +81,7 @@ def phase_figures(comparison: Comparison, leads: Leads | None = None) -> tuple[F
     figures: list[Figure] = []
     for (workload, step), members in found.items():
         bars = [
-            _bar(names.name(part), arm, told, leads)
+            _bar(names.name(part), arm, told, links)
             for (part, arm), told in members.items()
             if "time" in told and any(phase in told for phase in PHASES)
         ]
@@ -102,7 +102,7 @@ def _first_of(bars: Sequence[PhaseBar]) -> str:
     return f", the first {MOST_BARS} of {len(bars)} bars" if len(bars) > MOST_BARS else ""
 
 
-def _bar(name: str, arm: str, told: Mapping[str, ArmSummary], leads: Leads | None) -> PhaseBar:
+def _bar(name: str, arm: str, told: Mapping[str, ArmSummary], links: Links | None) -> PhaseBar:
     whole = told["time"]
     ends = whole.interval
     return PhaseBar(
@@ -112,7 +112,7 @@ def _bar(name: str, arm: str, told: Mapping[str, ArmSummary], leads: Leads | Non
         seconds=tuple((phase, told[phase].mean) for phase in PHASES if phase in told),
         whole=whole.mean,
         ends=None if ends is None else (ends.low, ends.high),
-        to=leads.effect(whole.key, arm) if leads else "",
+        to=links.effect(whole.key, arm) if links else "",
     )
 
 

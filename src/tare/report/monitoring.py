@@ -68,7 +68,7 @@ class Monitoring(Section):
         shown = [row for row in means.rows if row.monitor.cell in chosen]
         apart = [row for row in groups.rows if row.monitor.cell in chosen]
         figures = (
-            monitoring_figure(monitor, name=f"monitoring-{number}", leads=report.leads)
+            monitoring_figure(monitor, name=f"monitoring-{number}", links=report.links)
             for number, monitor in enumerate(drawn, start=1)
         )
         return MonitoringData(

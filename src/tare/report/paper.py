@@ -22,16 +22,16 @@ from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
 from tare.report.figures.frame import Captioned, Figure
 from tare.report.figures.series import scatter_figure
-from tare.report.leads import Leads
+from tare.report.links import Links
 from tare.report.load_balancer import LoadBalancer
 from tare.report.long_series import Pooled, blocks_of, emulated_arms
 from tare.report.mapreduce import MapReduce
 from tare.report.palette import Look
-from tare.report.paper_balancer import NOTE as THROUGH_NOTE
-from tare.report.paper_balancer import over_size_of, time_spent_of
 from tare.report.paper_empty import arms_undrawn, arms_without, why_unfilled
 from tare.report.paper_jobs import NOTE as JOBS_NOTE
 from tare.report.paper_jobs import bars_of, counters_of
+from tare.report.paper_load_balancer import NOTE as THROUGH_NOTE
+from tare.report.paper_load_balancer import over_size_of, time_spent_of
 from tare.report.published import published_table
 from tare.report.response_times import ResponseTimes
 from tare.report.stated import statement
@@ -117,7 +117,7 @@ class RunFindings:
         series: Summaries of long series by part and arm.
         phases: What each phase of the neighbours did.
         watched: The counters of cells.
-        leads: What marks lead to.
+        links: What marks lead to.
         proxied: What each arm let through a load balancer, by size.
     """
 
@@ -126,7 +126,7 @@ class RunFindings:
     series: Pooled
     phases: Sequence[PhaseEffect]
     watched: Sequence[Monitor] = ()
-    leads: Leads | None = None
+    links: Links | None = None
     proxied: Sequence[Through] = ()
 
 
@@ -217,9 +217,9 @@ def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
         return replace(plain, above=JOBS) if told else replace(plain, empty=_unmeasured(exhibit))
     name = exhibit.stem(side.reference.reference)
     made = (
-        bars_of(found, run.looks, exhibit, name, run.leads)
+        bars_of(found, run.looks, exhibit, name, run.links)
         if exhibit.view == "bars"
-        else counters_of(found, run.watched, run.looks, exhibit, name, run.leads)
+        else counters_of(found, run.watched, run.looks, exhibit, name, run.links)
     )
     shown = made.table.shown() if made.table else None
     said = replace(plain, figure=made.figure, note=JOBS_NOTE, empty=made.empty)
@@ -232,7 +232,7 @@ def _through(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraf
     if exhibit.view == "time-spent":
         made = time_spent_of(found, run.proxied, side.reference, exhibit)
     else:
-        made = over_size_of(found, run.proxied, run.looks, side.reference, exhibit, run.leads)
+        made = over_size_of(found, run.proxied, run.looks, side.reference, exhibit, run.links)
     return replace(
         plain,
         table=made.table.shown(hide=made.table.unvaried("scenario", "workload"))
@@ -320,7 +320,7 @@ def _samples(
         emulated_arms(run.comparison),
         name=exhibit.stem(side.reference.reference),
         part=exhibit.name,
-        leads=blocks_of(series, run.leads, Part.of(key)),
+        links=blocks_of(series, run.links, Part.of(key)),
     )
     note = CLOSE_UP_NOTE if exhibit.view == "close-up" else SAMPLES_NOTE
     where = f"This run: {key.workload} in scenario {key.scenario}."

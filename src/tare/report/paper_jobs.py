@@ -17,7 +17,7 @@ from tare.references.measured import kinds_of
 from tare.references.scenarios import mapping
 from tare.report.figures.bars import SHARE, Bar, bars_figure
 from tare.report.figures.frame import Figure
-from tare.report.leads import Leads
+from tare.report.links import Links
 from tare.report.palette import Look
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, Names, Part, counted, marked, metric_name, slug
@@ -58,9 +58,9 @@ class JobRow:
     arms: Mapping[str, tuple[float, tuple[float, float] | None]]
     key: Key | None = None
 
-    def lead(self, leads: Leads, arm: str) -> str:
-        """Return what an arm's bar leads to."""
-        return leads.effect(self.key, arm) if self.key else leads.part(self.part, arm)
+    def lead(self, links: Links, arm: str) -> str:
+        """Return what an arm's bar links to."""
+        return links.effect(self.key, arm) if self.key else links.part(self.part, arm)
 
 
 def bars_of(
@@ -68,7 +68,7 @@ def bars_of(
     looks: Mapping[str, Look],
     exhibit: Exhibit,
     name: str,
-    leads: Leads | None = None,
+    links: Links | None = None,
 ) -> JobsExhibit:
     """Return metrics of jobs as bars: of all scenarios that show what the figure is about."""
     kinds = kinds_of(comparison.runs)
@@ -88,7 +88,7 @@ def bars_of(
         for part in chosen
         if (metric, part) in by_place
     ]
-    return _made(comparison, looks, exhibit, name, rows, leads)
+    return _made(comparison, looks, exhibit, name, rows, links)
 
 
 def counters_of(
@@ -97,7 +97,7 @@ def counters_of(
     looks: Mapping[str, Look],
     exhibit: Exhibit,
     name: str,
-    leads: Leads | None = None,
+    links: Links | None = None,
 ) -> JobsExhibit:
     """Return counters of machines or hosts in one step of jobs, as bars."""
     kinds = kinds_of(comparison.runs)
@@ -122,7 +122,7 @@ def counters_of(
             for part in dict.fromkeys(chosen)
             if part in found
         ]
-    return _made(comparison, looks, exhibit, name, rows, leads)
+    return _made(comparison, looks, exhibit, name, rows, links)
 
 
 def counter_name(quantity: str) -> str:
@@ -191,7 +191,7 @@ def _made(
     exhibit: Exhibit,
     name: str,
     rows: Sequence[JobRow],
-    leads: Leads | None,
+    links: Links | None,
 ) -> JobsExhibit:
     if not rows:
         return JobsExhibit(empty=_nothing(exhibit))
@@ -206,7 +206,7 @@ def _made(
             arm,
             arm in emulated,
             *row.arms[arm],
-            to=row.lead(leads, arm) if leads else "",
+            to=row.lead(links, arm) if links else "",
         )
         for row in drawn
         for arm in comparison.arms

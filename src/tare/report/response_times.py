@@ -64,7 +64,7 @@ class ResponseTimes(Section):
                 name=f"course-{number}",
                 title=f"{names.name(Part(*key, SUBJECT))}: response time over time, "
                 f"block {max(course.block for course in each)}",
-                leads=report.leads,
+                links=report.links,
             )
             for number, (key, each) in enumerate(chosen, start=1)
         )

@@ -14,7 +14,7 @@ from tare.analysis.model import (
     as_cost,
     cost_ends,
 )
-from tare.report.leads import anchor_of
+from tare.report.links import anchor_of
 from tare.report.tables import Column, Table
 from tare.report.words import (
     NONE,

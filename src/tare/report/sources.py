@@ -42,7 +42,7 @@ class Sources(Section):
             report.series,
             report.phases,
             report.monitors,
-            report.leads,
+            report.links,
             report.proxied,
         )
         each = [_Source.of(reference, findings) for reference in report.references]

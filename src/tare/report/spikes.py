@@ -100,7 +100,7 @@ class Spikes(Section):
         worst = worst_spikes([cell for group in groups for cell in group.cells])
         shown = [row for row in parts.rows if _counts(row)]
         cost = recording_cost_table(costs)
-        figures = [timeline_figure(worst, name=FIGURE, leads=report.leads)] if worst else []
+        figures = [timeline_figure(worst, name=FIGURE, links=report.links)] if worst else []
         return SpikesData(
             lead=_lead(cells),
             explained=whole.shown() if groups else None,

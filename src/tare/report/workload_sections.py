@@ -13,7 +13,7 @@ from tare.report.data import ReportData
 from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Captioned
 from tare.report.figures.overhead import metrics_figure
-from tare.report.leads import leads_of
+from tare.report.links import links_of
 from tare.report.long_series import far_tables, series_figures, series_flags, tails_table
 from tare.report.results import summaries_table
 from tare.report.sections import Section, SectionData
@@ -135,7 +135,7 @@ def _parts(
             name=name,
             stem=stem,
             rates=rates,
-            leads=report.leads,
+            links=report.links,
             about=part,
         )
         headlines = [effect for effect in effects if effect.headline]
@@ -181,7 +181,7 @@ def _figures(
         rows = [summary for summary in summaries if summary.key == key]
         figure = distribution_figure(
             rows, report.looks, name=f"{stem}-blocks-{number + 1}", part=name,
-            leads=leads_of([effect for effect in effects if effect.key == key], rows),
+            links=links_of([effect for effect in effects if effect.key == key], rows),
             runs=[run.run for run in comparison.runs],
         )  # fmt: skip
         first.append((figure, _distribution_note(comparison, rows, figure.panels)))

@@ -30,7 +30,7 @@ class Bar:
         emulated: Whether it is emulated.
         value: At least 0.
         ends: Its interval; None where there is none.
-        to: What it leads to on the page.
+        to: What it links to on the page.
     """
 
     group: str

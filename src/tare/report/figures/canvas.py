@@ -21,7 +21,7 @@ class Canvas:
         self._marks: defaultdict[str, list[Mark]] = defaultdict(list)
 
     def rect(self, x: float, y: float, x2: float, y2: float, ink: Ink, *, to: str = "") -> None:
-        """Fill a rectangle; on the page it leads to the effect or block that ``to`` names."""
+        """Fill a rectangle; on the page it links to the effect or block that ``to`` names."""
         self._marks["rect"].append({"x": x, "y": y, "x2": x2, "y2": y2, "c": ink.light, "l": to})
 
     def area(self, x: float, y: float, x2: float, y2: float, to: str) -> None:
@@ -65,7 +65,7 @@ class Canvas:
             ink: Its colour.
             size: Its width.
             dash: Pixels drawn and left out by turns, such as ``5,3``; empty: drawn throughout.
-            to: What it leads to on the page.
+            to: What it links to on the page.
         """
         self._marks["path"].append({"p": points, "c": ink.light, "w": size, "k": dash, "l": to})
 
@@ -85,8 +85,8 @@ class Canvas:
     ) -> None:
         """Draw a symbol of ``size`` square pixels, hollow for what is emulated.
 
-        On the page it leads to the effect that is called ``to`` in links, or to one block of it
-        (`tare.report.leads.at_block`).
+        On the page it links to the effect that is called ``to`` in links, or to one block of it
+        (`tare.report.links.at_block`).
         """
         fill = PAPER.light if hollow else ink.light
         self._marks["point"].append(

@@ -18,7 +18,7 @@ ROW, FOOT, TOP, GAP = 22.0, 40.0, 6.0, 14.0
 
 @dataclass(frozen=True)
 class ChangeMark:
-    """One line: what, of which arm, by which factor it costs more, and what it leads to."""
+    """One line: what, of which arm, by which factor it costs more, and what it links to."""
 
     what: str
     arm: str

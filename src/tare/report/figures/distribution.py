@@ -10,7 +10,7 @@ from tare.report.figures.axes import Axis, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
 from tare.report.figures.plot import Plot, arm_labels, fitted, width_of
-from tare.report.leads import at_block
+from tare.report.links import at_block
 from tare.report.palette import TEXT, Look
 from tare.report.words import metric_name
 from tare.units import format_quantity
@@ -36,7 +36,7 @@ def distribution_figure(
     *,
     name: str,
     part: str,
-    leads: Mapping[str, str] | None = None,
+    links: Mapping[str, str] | None = None,
     runs: Sequence[str] = (),
 ) -> Figure:
     """Return the figure of one metric's ``summaries``, one row per arm.
@@ -49,7 +49,7 @@ def distribution_figure(
         looks: How arms look.
         name: The figure's name.
         part: What it is of.
-        leads: By arm the effect in which a dot leads to its block, with its cells and logs.
+        links: By arm the effect in which a dot links to its block, with its cells and logs.
         runs: The identities of the runs on the page, in its order.
     """
     first = summaries[0]
@@ -62,7 +62,7 @@ def distribution_figure(
     places = {run: place for place, run in enumerate(runs)}
 
     def to(arm: str, block: BlockValue) -> str:
-        return at_block((leads or {}).get(arm, ""), places.get(block.run, 0), block.block)
+        return at_block((links or {}).get(arm, ""), places.get(block.run, 0), block.block)
 
     top = 1.0
     for group, axis, title in zip(groups, axes, titles, strict=True):

@@ -10,7 +10,7 @@ from tare.analysis.model import DECLARED, Comparison, Effect
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec, ratio_ticks, times
 from tare.report.figures.plot import apart, fitted, width_of
-from tare.report.leads import anchor_of
+from tare.report.links import anchor_of
 from tare.report.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
 from tare.report.words import (
     EMULATED,

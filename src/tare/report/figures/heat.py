@@ -11,7 +11,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.leads import Leads
+from tare.report.links import Links
 from tare.report.palette import HEAT, RULE, SOFT, TEXT, Ink
 from tare.report.words import (
     Part,
@@ -68,7 +68,7 @@ def heat_figure(
     *,
     name: str,
     title: str = "How much neighbours hurt",
-    leads: Leads | None = None,
+    links: Links | None = None,
 ) -> Figure:
     """Return the matrix of slowdowns as a heat map.
 
@@ -76,7 +76,7 @@ def heat_figure(
         hurts: The slowdowns; at least one.
         name: The figure's name.
         title: What it is.
-        leads: What its fields lead to.
+        links: What its fields lead to.
     """
     rows = heat_rows(hurts)[:MOST_ROWS]
     scenarios = tuple(dict.fromkeys(hurt.key.scenario for hurt in hurts))
@@ -88,15 +88,15 @@ def heat_figure(
             f"{ratio(hurt.slowdown)}"
             for hurt in hurts[:MOST_ROWS]
         ),
-        spec=_drawn(rows, scenarios, WIDE, leads),
-        narrow=_drawn(rows, scenarios, NARROW, leads),
+        spec=_drawn(rows, scenarios, WIDE, links),
+        narrow=_drawn(rows, scenarios, NARROW, links),
         emulated=any(hurt.emulated for hurt in hurts),
         panels=1,
     )
 
 
 def _drawn(
-    rows: Sequence[Row], scenarios: Sequence[str], width: float, leads: Leads | None
+    rows: Sequence[Row], scenarios: Sequence[str], width: float, links: Links | None
 ) -> Spec:
     canvas = Canvas(width)
     names = width * 0.30 if width > NARROW else width * 0.34
@@ -118,8 +118,8 @@ def _drawn(
             if hurt is not None:
                 left = names + number * room
                 _cell(canvas, hurt, left, top, room)
-                if leads is not None:
-                    to = leads.part(Part.of(hurt.key), hurt.arm)
+                if links is not None:
+                    to = links.part(Part.of(hurt.key), hurt.arm)
                     canvas.area(left + 1, top + 1, left + room - 1, top + ROW - 1, to)
         top += ROW
     return canvas.spec(top + 6)

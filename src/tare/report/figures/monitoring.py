@@ -10,7 +10,7 @@ from tare.analysis.rundata import SUBJECT
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
-from tare.report.leads import Leads, part_of
+from tare.report.links import Links, part_of
 from tare.report.palette import ARMS, MARGIN, RULE, SOFT, Ink
 from tare.report.words import marked
 from tare.units import format_number, format_quantity
@@ -76,16 +76,16 @@ PANELS = (
 )
 
 
-def monitoring_figure(monitor: Monitor, *, name: str, leads: Leads | None = None) -> Figure:
+def monitoring_figure(monitor: Monitor, *, name: str, links: Links | None = None) -> Figure:
     """Return the counters of one cell; panels in which nothing ever happened are left out.
 
     Args:
         monitor: The cell.
         name: The figure's name.
-        leads: What it leads to: the cell's block.
+        links: What it links to: the cell's block.
     """
     panels = [panel for panel in PANELS if _moved(monitor, panel)]
-    to = leads.cell(part_of(monitor), monitor.arm, monitor.run, monitor.block) if leads else ""
+    to = links.cell(part_of(monitor), monitor.arm, monitor.run, monitor.block) if links else ""
     whose = f"{monitor.workload} in {marked(monitor.arm, monitor.emulated)}"
     return Figure(
         name=name,

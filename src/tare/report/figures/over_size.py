@@ -22,7 +22,7 @@ NOTHING = 1e-9
 
 @dataclass(frozen=True)
 class Mark:
-    """One value: of an arm, at a size; ``least``: at least so much; ``to``: what it leads to."""
+    """One value: of an arm, at a size; ``least``: at least so much; ``to``: what it links to."""
 
     arm: str
     emulated: bool

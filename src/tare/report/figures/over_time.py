@@ -22,7 +22,7 @@ class Line:
     """One arm's values: seconds since the start of the load, and the value then.
 
     Where that is 0, the line has a gap: many axes are logarithmic, and no line may lead across a
-    time in which nothing was answered. ``to`` is what it leads to on the page.
+    time in which nothing was answered. ``to`` is what it links to on the page.
     """
 
     arm: str
@@ -88,7 +88,7 @@ def _drawn(lines: Sequence[Line], looks: Mapping[str, Look], unit: str, width: f
         canvas.point(LEFT, top, look.ink, look.shape)
         name = short(marked(line.arm, line.emulated), int((width - LEFT) / 6.5))
         canvas.text(LEFT + 12, top, name, size=11)
-        # A line is thin: its name leads there too.
+        # A line is thin: its name links there too.
         canvas.area(LEFT - 8, top - LINE / 2, width, top + LINE / 2, line.to)
     return canvas.spec(HEIGHT + FOOT + len(lines) * LINE)
 

@@ -29,7 +29,7 @@ class PhaseBar:
         seconds: The mean time of each phase over the blocks, by its name, in their order.
         whole: The mean time of the whole step.
         ends: The interval of that; None where there is none.
-        to: What it leads to on the page.
+        to: What it links to on the page.
     """
 
     name: str

@@ -10,7 +10,7 @@ from tare.analysis.course import Course, Step
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within
-from tare.report.leads import Leads, part_of
+from tare.report.links import Links, part_of
 from tare.report.palette import ARMS, MARGIN, RULE, SOFT
 from tare.report.words import marked, short
 from tare.units import format_number
@@ -32,7 +32,7 @@ class Ends:
 
 
 def course_figure(
-    courses: Sequence[Course], *, name: str, title: str, leads: Leads | None = None
+    courses: Sequence[Course], *, name: str, title: str, links: Links | None = None
 ) -> Figure:
     """Return the courses of several arms, alike in their axes.
 
@@ -40,14 +40,14 @@ def course_figure(
         courses: One an arm; at least one.
         name: The figure's name.
         title: What it is.
-        leads: What each panel leads to: the block of its cell.
+        links: What each panel links to: the block of its cell.
     """
     return Figure(
         name=name,
         title=title,
         description="; ".join(_describe_course(course) for course in courses),
-        spec=_drawn(courses, WIDE, leads),
-        narrow=_drawn(courses, NARROW, leads),
+        spec=_drawn(courses, WIDE, links),
+        narrow=_drawn(courses, NARROW, links),
         emulated=any(course.emulated for course in courses),
         panels=len(courses),
     )
@@ -100,7 +100,7 @@ def ends_of(courses: Sequence[Course]) -> Ends:
     return Ends(max(course.length_s for course in courses), low / 1.3, max(high, low * 2) * 1.6)
 
 
-def _drawn(courses: Sequence[Course], width: float, leads: Leads | None) -> Spec:
+def _drawn(courses: Sequence[Course], width: float, links: Links | None) -> Spec:
     canvas, ends = Canvas(width), ends_of(courses)
     room = width - LEFT
     x = LEFT
@@ -124,8 +124,8 @@ def _drawn(courses: Sequence[Course], width: float, leads: Leads | None) -> Spec
         _levels(canvas, ends, width, base)
         _steps(canvas, course, ends, room, base, few=width <= NARROW)
         _time_axis(canvas, ends, room, base, few=width <= NARROW)
-        if leads is not None:
-            to = leads.cell(part_of(course), course.arm, course.run, course.block)
+        if links is not None:
+            to = links.cell(part_of(course), course.arm, course.run, course.block)
             canvas.area(LEFT, top, width, base, to)
         top = base + SPACE - 18
     return canvas.spec(top + 4)

@@ -42,7 +42,7 @@ def scatter_figure(
     *,
     name: str,
     part: str,
-    leads: Mapping[str, str] | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> Figure:
     """Return duration against time, one panel per arm, from interval extremes of one boot each.
 
@@ -55,7 +55,7 @@ def scatter_figure(
         emulated: The emulated arms.
         name: The figure's name.
         part: What it is of.
-        leads: By arm the block, in an effect, that all that is drawn of the arm leads to.
+        links: By arm the block, in an effect, that all that is drawn of the arm links to.
     """
     names = arm_labels(list(series), emulated, 36)
     labels = {arm: f"{names[arm]}, block {s.envelope_block}" for arm, s in series.items()}
@@ -87,7 +87,7 @@ def scatter_figure(
                 size=9,
                 line=1,
             )
-        canvas.area(left, top, left + WIDTH, top + HEADER + PANEL, (leads or {}).get(arm, ""))
+        canvas.area(left, top, left + WIDTH, top + HEADER + PANEL, (links or {}).get(arm, ""))
         top = plot.top + PANEL + BETWEEN
     plot.across(x, "sample" if counted else "time within the cell")
     return Figure(
@@ -135,7 +135,7 @@ def tail_figure(
     *,
     name: str,
     part: str,
-    leads: Mapping[str, str] | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> Figure:
     """Return the share of samples longer than a duration, both axes logarithmic.
 
@@ -145,7 +145,7 @@ def tail_figure(
         emulated: The emulated arms.
         name: The figure's name.
         part: What it is of.
-        leads: By arm the effect that its line leads to.
+        links: By arm the effect that its line links to.
     """
     labels = arm_labels(list(series), emulated)
     points = {arm: exceedance(summary) for arm, summary in series.items()}
@@ -178,7 +178,7 @@ def tail_figure(
             list(_steps(places)),
             looks[arm].ink,
             dash=_dash(arm in emulated),
-            to=(leads or {}).get(arm, ""),
+            to=(links or {}).get(arm, ""),
         )
     return Figure(
         name=name,

@@ -11,7 +11,7 @@ from tare.analysis.spikes import Spike
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.leads import Leads, part_of
+from tare.report.links import Links, part_of
 from tare.report.palette import ARMS, BASELINE, MARGIN, NOISE, RULE, SOFT, Ink
 from tare.report.words import marked
 from tare.units import format_duration
@@ -69,33 +69,33 @@ def worst_spikes(cells: Sequence[SpikeCell], most: int = 6) -> tuple[Worst, ...]
     return tuple(ordered[:most])
 
 
-def timeline_figure(worst: Sequence[Worst], *, name: str, leads: Leads | None = None) -> Figure:
+def timeline_figure(worst: Sequence[Worst], *, name: str, links: Links | None = None) -> Figure:
     """Return the timelines of these gaps below one another.
 
     Args:
         worst: The gaps; at least one.
         name: The figure's name.
-        leads: What each leads to: the block of its cell.
+        links: What each links to: the block of its cell.
     """
     return Figure(
         name=name,
         title="Guest against host around the worst gaps",
         description="; ".join(each.title for each in worst),
-        spec=_drawn(worst, WIDE, leads),
-        narrow=_drawn(worst, NARROW, leads),
+        spec=_drawn(worst, WIDE, links),
+        narrow=_drawn(worst, NARROW, links),
         emulated=any(each.cell.emulated for each in worst),
         panels=len(worst),
     )
 
 
-def _drawn(worst: Sequence[Worst], width: float, leads: Leads | None) -> Spec:
+def _drawn(worst: Sequence[Worst], width: float, links: Links | None) -> Spec:
     canvas = Canvas(width)
     legend_rows = _legend(canvas, worst, width)
     top = legend_rows * 18.0 + 6.0
     for number, each in enumerate(worst):
         _row(canvas, each, top + number * ROW, width)
-        if leads is not None:
-            to = leads.cell(part_of(each.cell), each.cell.arm, each.cell.run, each.cell.block)
+        if links is not None:
+            to = links.cell(part_of(each.cell), each.cell.arm, each.cell.run, each.cell.block)
             canvas.area(0, top + number * ROW, width, top + (number + 1) * ROW, to)
     return canvas.spec(top + len(worst) * ROW)
 

@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: what it is of, its parts, what it leads to on the page, and what else is said."""
+    """One bar: what it is of, its parts, what it links to on the page, and what else is said."""
 
     name: str
     emulated: bool

@@ -56,16 +56,16 @@ def _opacity(mark: Mark) -> str:
     return "" if mark["o"] == 1 else f' opacity="{_number(mark["o"])}"'
 
 
-def _leads(mark: Mark) -> str:
+def _links(mark: Mark) -> str:
     return f' data-to="{mark["l"]}"' if mark["l"] else ""
 
 
 def _rect(mark: Mark) -> str:
-    return f'<rect{_leads(mark)} {_sides(mark)} fill="{mark["c"]}"/>'
+    return f'<rect{_links(mark)} {_sides(mark)} fill="{mark["c"]}"/>'
 
 
 def _area(mark: Mark) -> str:
-    return f'<rect{_leads(mark)} {_sides(mark)} fill="none" pointer-events="all"/>'
+    return f'<rect{_links(mark)} {_sides(mark)} fill="none" pointer-events="all"/>'
 
 
 def _sides(mark: Mark) -> str:
@@ -87,14 +87,14 @@ def _rule(mark: Mark) -> str:
 
 def _path(mark: Mark) -> str:
     places = "L".join(f"{_number(x)},{_number(y)}" for x, y in mark["p"])
-    return f'<path{_leads(mark)} d="M{places}" fill="none"{_look(mark)}/>'
+    return f'<path{_links(mark)} d="M{places}" fill="none"{_look(mark)}/>'
 
 
 def _point(mark: Mark) -> str:
     said = f' role="img" aria-label="{escape(mark["d"])}"' if mark["d"] else ""
     place = f"{_number(mark['x'])},{_number(mark['y'])}"
     return (
-        f'<path{_leads(mark)}{said} transform="translate({place})" '
+        f'<path{_links(mark)}{said} transform="translate({place})" '
         f'd="{symbol(mark["s"], mark["z"])}" fill="{mark["f"]}" stroke="{mark["c"]}" '
         f'stroke-width="{_number(mark["w"])}"{_opacity(mark)}/>'
     )

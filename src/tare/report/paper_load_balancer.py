@@ -17,7 +17,7 @@ from tare.references.measured import measured_keys
 from tare.references.published import Reference
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_size import Mark, over_size_figure
-from tare.report.leads import Leads
+from tare.report.links import Links
 from tare.report.palette import Look
 from tare.report.paper_empty import arms_without
 from tare.report.tables import Column, Table
@@ -82,7 +82,7 @@ def over_size_of(
     looks: Mapping[str, Look],
     reference: Reference,
     exhibit: Exhibit,
-    leads: Leads | None = None,
+    links: Links | None = None,
 ) -> BalancerExhibit:
     """Return what went through over the size of objects.
 
@@ -96,7 +96,7 @@ def over_size_of(
         looks: How arms are drawn.
         reference: The source.
         exhibit: Its figure.
-        leads: What marks lead to.
+        links: What marks lead to.
     """
     own, empty = _of_its_arms(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
     first = QUANTITIES[exhibit.metrics[0]]
@@ -115,7 +115,7 @@ def over_size_of(
             each.size,
             first.value(each) or 0.0,
             first.least and each.limited,
-            leads.effect(_key(each), each.arm) if leads else "",
+            links.effect(_key(each), each.arm) if links else "",
         )
         for each in drawn
     ]

@@ -1,4 +1,4 @@
-"""Where the marks of figures lead: to an effect, and within it to one block and its cells."""
+"""What the marks of figures link to: an effect, or one block of it and its cells."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from tare.analysis.rundata import SUBJECT
 from tare.report.words import Part
 
 AT = "@"
-"""Between an effect's name and a block, in what a mark leads to."""
+"""Separates an effect's name from a block in the target of a link."""
 
 
-def leads_of(effects: Sequence[Effect], summaries: Sequence[ArmSummary]) -> dict[str, str]:
+def links_of(effects: Sequence[Effect], summaries: Sequence[ArmSummary]) -> dict[str, str]:
     """Return by arm the effect in which its blocks, cells and logs are listed.
 
-    The baseline's are listed beside those of any arm.
+    Those of the baseline are listed with the effects of every arm.
     """
     found = {effect.arm: anchor_of(effect.key, effect.arm) for effect in reversed(effects)}
     first = next(iter(reversed(found.values())), "")
     return {summary.arm: found.get(summary.arm, first) for summary in summaries}
 
 
-def at_block(lead: str, run: int, block: int) -> str:
-    """Return what leads to one block of an effect; nothing where ``lead`` is nothing.
+def at_block(effect: str, run: int, block: int) -> str:
+    """Return the target of a link to one block of an effect; empty if ``effect`` is empty.
 
     Args:
-        lead: The effect's name in links.
+        effect: The effect's name in links.
         run: The run's place among those of the page.
         block: The block's number in it.
     """
-    return f"{lead}{AT}{run}.{block}" if lead else ""
+    return f"{effect}{AT}{run}.{block}" if effect else ""
 
 
 class OfCell(Protocol):
-    """What tells of which part a cell is."""
+    """A cell, as far as it names its part."""
 
     @property
     def scenario(self) -> str:
@@ -56,8 +56,8 @@ def part_of(cell: OfCell) -> Part:
     return Part(cell.scenario, cell.workload, cell.parameters, SUBJECT)
 
 
-class Leads:
-    """Finds for any cell of a comparison what a mark of it leads to.
+class Links:
+    """Find what the mark of any cell of a comparison links to.
 
     Args:
         comparison: The comparison, whose effects stand on the page.
@@ -90,7 +90,7 @@ class Leads:
         return self._arms.get((part, arm), self._first.get(part, ""))
 
     def cell(self, part: Part, arm: str, run: str, block: int) -> str:
-        """Return what leads to one cell of an arm; nothing where no effect lists it."""
+        """Return what links to one cell of an arm; nothing where no effect lists it."""
         return at_block(self.part(part, arm), self._runs.get(run, 0), block)
 
 
