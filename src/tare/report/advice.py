@@ -54,5 +54,5 @@ def render_advice(advices: Sequence[Advice], precision: float, console: Console)
 
 
 def _rounds(one: Advice) -> str:
-    """Return the rounds of sessions, with the blocks of each session, as a study says them."""
+    """Return the rounds of sessions, with the blocks of each session, as a study writes them."""
     return f"{one.rounds} of {one.blocks // one.rounds}" if one.rounds else "–"

@@ -18,7 +18,7 @@ def arrange(comparison: Comparison) -> Comparison:
 
     Scenarios and workloads come as the study names them, sets of parameters by their values,
     metrics as the workload reports them, arms as the study names them with the baseline first.
-    Events come in the random order of the blocks, which says nothing to a reader.
+    Events come in the random order of the blocks, which means nothing to a reader.
     """
     keys = dict.fromkeys(
         key

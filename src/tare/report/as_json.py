@@ -52,13 +52,13 @@ def changes_json(before: Comparison, after: Comparison) -> dict[str, Any]:
 
 
 def pooled_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return what three runs or more say together."""
+    """Return the pooled effects of three runs or more."""
     found = pooled(comparisons, comparisons[0].confidence)
     return {**_head("together", comparisons), "together": [_pooled(each) for each in found]}
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """Return a value as text; what is no finite number becomes null."""
+    """Return a value as text; numbers that are not finite become null."""
     return json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n"
 
 

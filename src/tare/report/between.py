@@ -1,4 +1,4 @@
-"""Run against run in the terminal: changes of effects, and what many runs say together."""
+"""Run against run in the terminal: changes of effects, and the pooled effects of many runs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
 
 
 def render_pooled(comparisons: Sequence[Comparison], console: Console) -> None:
-    """Print what several runs say together, with a term for the run.
+    """Print the pooled effects of several runs, with a term for the run.
 
     Args:
         comparisons: One of each run, two or more.
@@ -179,7 +179,7 @@ def _change(change: Change) -> tuple[str, str]:
 
 
 def print_table(console: Console, title: str, table: Table, foot: str) -> None:
-    """Print a table between its title and what is to know of it."""
+    """Print a table between its title and its notes."""
     if not console.is_terminal:
         console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True, highlight=False)
     console.print(Text(title, style="bold"))

@@ -108,7 +108,7 @@ def write_changes(
 
 
 def changes_page(pair: RunPair, found: Sequence[Changed], folder: Path) -> ChangesPage:
-    """Return what the page says.
+    """Return what the page shows.
 
     Args:
         pair: The runs.
@@ -186,7 +186,7 @@ def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine
         own = [one for one in headlines if one.change.arm == arm]
         emulated = any(one.change.before.emulated or one.change.after.emulated for one in own)
         counts = Counter(one.verdict for one in own)
-        # What is open comes last, for it has its greatest cost beside it.
+        # What is open comes last, because its greatest cost follows it.
         said = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
         widest = max(
             (one.not_excluded or 0.0 for one in own if one.verdict == "inconclusive"), default=0.0
@@ -194,7 +194,7 @@ def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine
         more = f": a cost up to {percent(widest)} more is not excluded" if widest else ""
         left = [o for o in own if o.verdict == "inconclusive" and o.difference_not_excluded]
         if left and not widest:
-            # Differences of several metrics have no order: the first stands for them.
+            # Differences of several metrics have no order: the first represents them.
             size = open_cost(left[0])
             more = (
                 ": no cost is excluded"
@@ -371,7 +371,7 @@ REPORT = "report.html"
 
 
 def changes_data(found: Sequence[Changed], pair: RunPair, folder: Path) -> str:
-    """Return it as JSON that may stand inside a page.
+    """Return it as JSON that may be inside a page.
 
     Args:
         found: All changes, judged.

@@ -1,7 +1,7 @@
 """What the page's script chooses from: effects against any baseline, their blocks and origins.
 
 Every verdict here is the analysis' own, and every text as the tables show it: the script only
-chooses, sorts and shows. Without it the page says the same in tables.
+chooses, sorts and shows. Without it the page shows the same in tables.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from tare.analysis.monitoring import Monitor
 
 MOST_VALUES = 20_000
-"""With more values than these only those of headline metrics are told block by block."""
+"""With more values than these only those of headline metrics are listed block by block."""
 
 MOST_DIFFERENCES = 12
-"""Differences of an arm's environment that are told beside an effect; the page lists all."""
+"""Differences of an arm's environment that are listed with an effect; the page lists all."""
 
 MOST_COUNTED = 3_000
 """Of more cells with counters than these the page has only the table of means."""
@@ -154,7 +154,7 @@ def _blocks(comparison: Comparison) -> list[tuple[int, int]]:
 def _values(
     comparison: Comparison, place: Mapping[Key, int], blocks: Sequence[tuple[int, int]]
 ) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return by key and arm the unit and the value of each of ``blocks``, ``-`` without one."""
+    """Return by key and arm the unit and the value of each of ``blocks``; ``-``: no value."""
     whole = sum(len(summary.blocks) for summary in comparison.summaries)
     names = [(comparison.runs[run].run, block) for run, block in blocks]
     found: dict[str, dict[str, tuple[str, str]]] = {}
@@ -190,9 +190,9 @@ def cells_of_runs(runs: Sequence[RunData], place: Mapping[Key, int]) -> dict[str
 
 
 def counters_of(watched: Sequence[Monitor], runs: Sequence[RunData]) -> dict[str, Any]:
-    """Return by cell and run what its counters say: of each computer a line.
+    """Return the means of counters by cell and run, one line for each computer.
 
-    Of more cells than `MOST_COUNTED` none is told: the table of the counters' means has all.
+    With more cells than `MOST_COUNTED`, return none: the table of means has all.
     """
     if not watched or len(watched) > MOST_COUNTED:
         return {}
@@ -218,7 +218,7 @@ def ends_of_runs(runs: Sequence[RunData]) -> dict[str, list[str]]:
 
 
 def machines_of_runs(runs: Sequence[RunData], out: Path) -> dict[str, dict[str, Any]]:
-    """Return by arm and scenario, run and block: the machine, and its logs beside the page."""
+    """Return by arm and scenario, run and block: the machine, and its logs next to the page."""
     found: dict[str, dict[str, Any]] = {}
     for at, run in enumerate(runs):
         logs = _logs(run.folder, out)
@@ -231,7 +231,7 @@ def machines_of_runs(runs: Sequence[RunData], out: Path) -> dict[str, dict[str, 
 
 
 def _logs(folder: Path, out: Path) -> dict[str, list[str]]:
-    """Return the names of each machine's logs, where they lie beside the page."""
+    """Return the names of each machine's logs if they are next to the page."""
     place = folder / "machines"
     if folder.resolve() != out.resolve() or not place.is_dir():
         return {}

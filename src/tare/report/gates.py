@@ -1,4 +1,4 @@
-"""Gates told to people and to other programs."""
+"""Write the outcome of gates for people and for other programs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _describe_change(one: Checked) -> str:
 
 
 def _floor(one: Checked) -> str:
-    """Return where the limit lies if a floor moved it, which the gate's own text does not say."""
+    """Return the limit if a floor moved it, which the gate's own text does not show."""
     if not one.by_floor:
         return ""
     limit = ratio(one.limit) if one.change.ratio else format_number(one.limit, sign=True)
@@ -109,7 +109,7 @@ def _prose(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return what may stand between backticks in a table, where nothing but the bar is escaped."""
+    """Return code for between backticks in a table, where only the bar is escaped."""
     return " ".join(legible(text).split()).replace("`", "'").replace("|", "\\|")
 
 
@@ -216,7 +216,7 @@ def as_openmetrics(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> st
     for name, (about, value) in series.items():
         lines += [f"# TYPE {name} gauge", f"# HELP {name} {about}"]
         told = (f"{name}{{{_labels(one)}}} {_number(value(one))}" for one in checked)
-        # The same gate given twice is the same sample, which may be told once.
+        # The same gate given twice is the same sample, which may be written once.
         lines += dict.fromkeys(told)
     return "\n".join([*lines, "# EOF", ""])
 

@@ -58,7 +58,7 @@ def render_history(history: History, console: Console) -> None:
 
 
 def _zeros(history: History) -> str:
-    """Return of what the runs were left out in which there is no ratio."""
+    """Return what was left out because it has no ratio in some runs."""
     told = [
         f"{key.workload} {key.metric} of {arm} in {key.scenario} ({zeros} of {len(history.runs)} "
         "runs)"
@@ -91,7 +91,7 @@ def _turn(turn: Turn) -> Iterable[str]:
 
 
 def _between(turn: Turn) -> str:
-    """Return between which runs the change may lie, where more than one is left."""
+    """Return the runs between which the change may be, if more than one is left."""
     if turn.earliest == turn.latest:
         return ""
     return f"; {legible(turn.earliest)} to {legible(turn.latest)}"

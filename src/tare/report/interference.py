@@ -80,7 +80,7 @@ def neighbours_answer(hurts: Sequence[Hurt]) -> str:
     """Return what neighbours cost each arm at most, in one sentence.
 
     Args:
-        hurts: All slowdowns, at least one. With too few blocks for verdicts their sizes are told.
+        hurts: All slowdowns, at least one. With too few blocks for verdicts their sizes are named.
     """
     few = _few(hurts)
     worst: dict[str, Hurt | None] = {}

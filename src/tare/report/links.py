@@ -60,7 +60,7 @@ class Links:
     """Find what the mark of any cell of a comparison links to.
 
     Args:
-        comparison: The comparison, whose effects stand on the page.
+        comparison: The comparison, whose effects are on the page.
     """
 
     def __init__(self, comparison: Comparison) -> None:
@@ -78,19 +78,19 @@ class Links:
             self._any.setdefault(effect.key, name)
 
     def effect(self, key: Key, arm: str) -> str:
-        """Return an arm's effect of one metric; without one what `part` says.
+        """Return an arm's effect of one metric; if there is none, the result of `part`.
 
-        The baseline's values are listed beside those of any arm.
+        The baseline's values are listed with the effects of every arm.
         """
         own = self._own.get((key, arm)) or self._any.get(key)
         return own or self.part(Part.of(key), arm)
 
     def part(self, part: Part, arm: str) -> str:
-        """Return the first effect that lists the blocks of an arm; nothing without any."""
+        """Return the first effect that lists the blocks of an arm; empty if there is none."""
         return self._arms.get((part, arm), self._first.get(part, ""))
 
     def cell(self, part: Part, arm: str, run: str, block: int) -> str:
-        """Return what links to one cell of an arm; nothing where no effect lists it."""
+        """Return what links to one cell of an arm; empty if no effect lists it."""
         return at_block(self.part(part, arm), self._runs.get(run, 0), block)
 
 

@@ -122,7 +122,7 @@ def _target(one: Through, links: Links | None, metric: str) -> str:
 def families(own: Sequence[Through], baseline: str) -> dict[str, list[Through]]:
     """Return the arms that differ by their devices alone, by what they have in common.
 
-    Each with the baseline's; a family of one arm, or one that is all there is, says nothing more
+    Each with the baseline's; a family of one arm, or a single family, shows nothing more
     than the figure of all arms.
     """
     arms: dict[str, set[str]] = {}
@@ -170,7 +170,7 @@ def _bars(own: Sequence[Through], links: Links | None) -> list[tuple[Bar, ...]]:
 
 
 def _interrupts(one: Through) -> tuple[str, ...]:
-    """Return how much of the host's time was interrupts', of those that it is told among."""
+    """Return the share of the host's time that interrupts took, of each kind."""
     whole = sum(each.per_request_s for each in one.spent if each.where == HOST)
     kinds = (("software", one.softirq_s), ("hardware", one.hardirq_s))
     known = [(kind, spent) for kind, spent in kinds if spent is not None and whole > 0]
@@ -181,7 +181,7 @@ def _interrupts(one: Through) -> tuple[str, ...]:
 
 
 def _haproxys(one: Through) -> tuple[str, ...]:
-    """Return what HAProxy says of itself beside what the kernel says of it."""
+    """Return what HAProxy reports of its own idle time."""
     if one.own is None:
         return ()
     of = "its thread" if one.own.threads == 1 else f"the one of its {one.own.threads} threads asked"
@@ -189,7 +189,7 @@ def _haproxys(one: Through) -> tuple[str, ...]:
 
 
 def _of() -> tuple[Column[Through], ...]:
-    """Return the columns that say what a row is of."""
+    """Return the columns that identify a row."""
     return (
         Column("scenario", lambda t: t.scenario, "Scenario"),
         Column("workload", lambda t: t.workload, "Workload"),
@@ -383,7 +383,7 @@ FULL = 0.9
 MOSTLY = 0.5
 """A proxy that uses less of a CPU than this does not fill any."""
 ALONE = ("netback", "vhost", "ovs-vswitchd", "the machine’s devices", "ksoftirqd")
-"""Owners whose work for one machine is that of a single thread, or nearly."""
+"""Owners whose work for one machine is done by a single thread, or nearly."""
 
 
 def findings(found: Sequence[Through]) -> tuple[str, ...]:
@@ -430,7 +430,7 @@ def _interrupt_times(small: Through) -> str:
 
 
 def _own_words(small: Through) -> str:
-    """Return what HAProxy says of itself."""
+    """Return what HAProxy reports of itself."""
     if small.own is None:
         return ""
     waited, threads = percent(small.own.idle), counted(small.own.threads, "thread")
@@ -438,7 +438,7 @@ def _own_words(small: Through) -> str:
 
 
 def _instead(small: Through) -> str:
-    """Return what is lost where capacity does not tell: in CPU time and at the offered rate."""
+    """Return the loss in CPU time and in latency, if capacity shows none."""
     if small.loss is not None:
         return ""
     words = []

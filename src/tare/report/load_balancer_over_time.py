@@ -136,7 +136,7 @@ def _points(course: Course, value: Callable[[Step], float]) -> Points:
 def _rates(course: Course) -> Points:
     """Return at most so many points of a load without a rate; 0: nothing was asked nor answered.
 
-    The course lacks a step in which nothing was due, as while a proxy that is full stands still.
+    The course lacks a step in which nothing was due, for example while a full proxy is blocked.
     """
     begin, length = course.steps[0].begin_s, course.interval_s
     answered = {round((step.begin_s - begin) / length): step.completed for step in course.steps}

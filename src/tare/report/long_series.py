@@ -86,7 +86,7 @@ def series_figures(
         about: The part.
     """
     figures = []
-    # On an axis of orders of magnitude there is no place for what took no time at all.
+    # A logarithmic axis cannot show a time of 0.
     over_time = {
         arm: s
         for arm, s in series.items()
@@ -288,7 +288,7 @@ def far_tables(comparison: Comparison, series: Pooled) -> tuple[Table[FarTail], 
     if not asked:
         return ()
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
-    # What is refused by name is told beside what is not, whatever its series would have shown.
+    # What was refused by name is listed with the rest, whatever its series would have shown.
     asked += [
         FarTail(part, arm, arm in emulated, summary.tail)
         for part, arms in series.items()

@@ -1,4 +1,4 @@
-"""What each machine lost beside the others: a square matrix of loads, and a table of machines."""
+"""What each machine lost to the others: a square matrix of loads, and a table of machines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MachineLosses(Section):
 
 
 def losses_table(found: Sequence[Fate]) -> Table[Fate]:
-    """Return what machines of every load lost beside every mixture of others."""
+    """Return what machines of every load lost next to every mixture of others."""
     columns: tuple[Column[Fate], ...] = (
         Column("arm", lambda f: f.hurt.arm, "Arm", lambda f: marked(f.hurt.arm, f.hurt.emulated)),
         Column("emulated", lambda f: f.hurt.emulated),

@@ -98,7 +98,7 @@ def phase_figures(comparison: Comparison, links: Links | None = None) -> tuple[F
 
 
 def _first_of(bars: Sequence[PhaseBar]) -> str:
-    """Return that a figure has no room for all bars, where it has not."""
+    """Return a note that a figure has no room for all bars; empty if it has."""
     return f", the first {MOST_BARS} of {len(bars)} bars" if len(bars) > MOST_BARS else ""
 
 
@@ -176,7 +176,7 @@ def _decided(counts: Counter[Limit]) -> Limit:
 
 
 def _where(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str]:
-    """Return each limit with the scenarios or works it is told of, in words; empty: of all.
+    """Return each limit with the scenarios or works that it applies to, in words; empty: all.
 
     Args:
         decided: What limits a phase, by work and scenario.
@@ -184,7 +184,7 @@ def _where(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str]:
     if len(set(decided.values())) == 1:
         return dict.fromkeys(decided.values(), "")
     names: Sequence[str] = [f"{work} in {scenario}" for work, scenario in decided]
-    # By scenario alone or by work alone, where that tells all.
+    # By scenario alone or by work alone, if that is enough.
     for few in ([work for work, _ in decided], [scenario for _, scenario in decided]):
         if len(set(zip(few, decided.values(), strict=True))) == len(set(few)):
             names = few
@@ -202,16 +202,16 @@ def _some(names: Sequence[str]) -> str:
 
 
 def cross_checks(effects: Sequence[Effect]) -> list[str]:
-    """Return a sentence an arm: what its disk loses without Hadoop, beside what TestDFSIO loses.
+    """Return a sentence for each arm: what its disk loses without Hadoop, and in TestDFSIO.
 
     Where both lose alike, the way to the disk is to blame; where TestDFSIO loses more, Hadoop's own
-    work or its network is (the method of li2013, which sets Filebench beside TestDFSIO).
+    work or its network is (the method of li2013, which compares Filebench with TestDFSIO).
     """
     found: dict[tuple[str, bool], dict[str, dict[str, list[Effect]]]] = {}
     for effect in effects:
         for way, (alone, within) in CROSS_CHECKS.items():
             side = {alone: "alone", within: "within"}.get(effect.key.metric)
-            # Jobs tell under the same name how much they wrote, which is no rate.
+            # Jobs report under the same name how much they wrote, which is not a rate.
             if side is not None and effect.scale == "ratio" and effect.unit == "B/s":
                 told = found.setdefault((effect.arm, effect.emulated), {}).setdefault(way, {})
                 told.setdefault(side, []).append(effect)

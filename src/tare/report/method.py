@@ -190,14 +190,14 @@ def _aa_words(comparison: Comparison) -> str:
 
 @dataclass(frozen=True)
 class CalibratedAt:
-    """One figure of the agent's beside another's, and where: run and host."""
+    """One figure of the agent next to another program's, and where: run and host."""
 
     place: str
     figure: Calibration
 
 
 def calibration_table(runs: Iterable[RunData]) -> Table[CalibratedAt]:
-    """Return what the agent and others told of each host before the first block."""
+    """Return what the agent and other programs measured on each host before the first block."""
     rows = tuple(
         CalibratedAt(f"{run.run} on {each.host}" if each.host else run.run, figure)
         for run in runs

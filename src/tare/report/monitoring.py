@@ -178,7 +178,7 @@ class CoresUse:
 
     @property
     def used(self) -> float | None:
-        """The share in use: user and system. I/O wait is idle time, and no part of it."""
+        """The share in use: user and system. I/O wait is idle time, and not part of it."""
         user, system = self.means.get("user"), self.means.get("system")
         return None if user is None or system is None else user + system
 

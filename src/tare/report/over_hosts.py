@@ -1,4 +1,4 @@
-"""The table of a run that several hosts share: each host's effect, and what lies between them."""
+"""The table of a run that several hosts share: each host's effect, and how much hosts differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a run in sessions: the sessions as they were, and what lies between them."""
+"""The tables of a run in sessions: the sessions as measured, and how much they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colours: one per role and arm, told apart by colour-blind eyes, in a light and a dark dress.
+"""Colours: one per role and arm, distinct for colour-blind eyes, in a light and a dark theme.
 
 Figures are drawn once, in the light colours. Every colour there is unique to its role, so that the
 page can swap each for a CSS variable and follow the reader's scheme.

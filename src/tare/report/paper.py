@@ -69,15 +69,15 @@ class PaperDraft:
 
     Args:
         exhibit: The source's table or figure.
-        caption: What it shows, and where it stands.
-        table: What stands for it, if it is a table.
-        figure: What stands for it, if it is a figure.
-        note: What is said below the figure.
+        caption: What it shows, and in which section.
+        table: The run's counterpart, if it is a table.
+        figure: The run's counterpart, if it is a figure.
+        note: The text below the figure.
         notes: What a reader must know, one sentence each.
         above: The part of the page that draws it already.
-        empty: Why nothing of the run stands here.
-        stated: What the source's text states of it, with what the run has for that.
-        whole: Its table as it goes into a file, where it has one of its own.
+        empty: Why the run has no counterpart.
+        stated: What the source's text states about it, and the run's counterpart.
+        whole: Its table as written to a file, if it has its own.
     """
 
     exhibit: Exhibit
@@ -138,7 +138,7 @@ def paper_drafts(
     Args:
         side: Published and own values.
         run: What else the run has.
-        told: What the source's text states; each stands with the tables and figures it is of.
+        told: What the source's text states; each is shown with its tables and figures.
     """
     drafts: dict[str, PaperDraft] = {}
     for exhibit in side.reference.exhibits:
@@ -175,7 +175,7 @@ def _id(side: SideBySide, name: str) -> str:
 def _draft(
     side: SideBySide, run: RunFindings, exhibit: Exhibit, same: PaperDraft | None
 ) -> PaperDraft:
-    """Return what stands for an exhibit; ``same`` is the figure that shows it too, if one does."""
+    """Return an exhibit's counterpart; ``same`` is the figure that shows it too, if any."""
     written = next((one for one in side.tables if one.table.is_shown_by(exhibit)), None)
     if written is not None:
         return _written(side, run.comparison, exhibit, written)

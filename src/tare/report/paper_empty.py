@@ -1,4 +1,4 @@
-"""Why a part of a paper's page stays empty: a whole table of it, or what one arm has in it."""
+"""Why a part of a paper's page is empty: a whole table, or one arm in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tare.report.words import joined
 
 
 def why_unfilled(comparison: Comparison, one: PairedTable) -> str:
-    """Return why a table of the source has no row of the run; empty where it has one."""
+    """Return why a table of the source has no row of the run; empty if it has one."""
     if one.has_own:
         return ""
     said = f"this run has no {one.table.workload} "
@@ -33,7 +33,7 @@ def why_unfilled(comparison: Comparison, one: PairedTable) -> str:
 def arms_without(comparison: Comparison, keys: Iterable[Key]) -> tuple[str, ...]:
     """Return which arms lack values that others have, and why, one sentence for each reason.
 
-    Arms of which nothing was measured at all are told of where the source's arms are.
+    Arms of which nothing was measured are listed with the source's arms.
 
     Args:
         comparison: The runs, compared.

@@ -30,9 +30,9 @@ MOST_BARS = 120
 
 @dataclass(frozen=True)
 class JobsExhibit:
-    """What stands for a figure: it drawn, its values as a table, or why there is nothing.
+    """A figure's counterpart: drawn, its values as a table, or why there is none.
 
-    ``left_out`` says of what the figure has no room for, and the table has.
+    ``left_out`` lists what the figure has no room for; the table has it.
     """
 
     figure: Figure | None = None
@@ -46,7 +46,7 @@ class JobRow:
     """One quantity of one piece of work: each arm's mean and its interval.
 
     ``copies`` and ``written`` are the effective replication and the bytes that all machines wrote,
-    of the baseline or of the first arm that tells them. ``key`` is the metric; None of counters.
+    of the baseline or of the first arm that has them. ``key`` is the metric; None for counters.
     """
 
     part: Part
@@ -223,7 +223,7 @@ def _made(
 
 
 def _fitting(rows: Sequence[JobRow], arms: Sequence[str]) -> list[JobRow]:
-    """Return the first rows, with all arms of each, of which a figure has room for the bars."""
+    """Return the first rows, with all arms of each, whose bars fit into a figure."""
     found: list[JobRow] = []
     bars = 0
     for row in rows:

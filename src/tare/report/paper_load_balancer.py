@@ -68,7 +68,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 @dataclass(frozen=True)
 class BalancerExhibit:
-    """What stands for a figure: it drawn, its values as a table, or why there is nothing."""
+    """A figure's counterpart: drawn, its values as a table, or why there is none."""
 
     figure: Figure | None = None
     table: Table[Any] | None = None

@@ -206,7 +206,7 @@ def host_cost_table(comparison: Comparison) -> Table[HostCost]:
 
 @dataclass(frozen=True)
 class Place:
-    """On which host CPUs the machines of one role ran, and of which arms."""
+    """The host CPUs that the machines of one role ran on, and their arms."""
 
     scenario: str
     summary: str

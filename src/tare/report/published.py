@@ -1,4 +1,4 @@
-"""Published values beside the run's own, in the layout of the source's tables."""
+"""Published values next to the run's own, in the layout of the source's tables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def published_table(side: SideBySide, one: PairedTable) -> Table[Row]:
 
 def _columns(one: PairedTable, index: int, heading: str) -> list[Column[Row]]:
     unit = one.table.unit
-    # Beside several columns there is no room on a page; the CSV file has it.
+    # With several columns a page has no room for it; the CSV file has it.
     same_load = "÷ bare, same load, over blocks" if len(one.table.columns) == 1 else ""
 
     def found(row: Row) -> Value | None:
@@ -124,7 +124,7 @@ def _tone(row: Row) -> str:
 
 @dataclass(frozen=True)
 class TidyRow:
-    """One value of one source for the CSV file; ``why`` says what it lacks one for."""
+    """One value of one source for the CSV file; ``why`` is the reason if it has none."""
 
     one: PairedTable
     column: int

@@ -72,7 +72,7 @@ def unbroken(text: str) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """Return ``text`` as HTML in which what stands between backticks is code."""
+    """Return ``text`` as HTML in which text between backticks is code."""
     return _with_code(text, escape)
 
 
@@ -100,7 +100,7 @@ FOLDER = Path(__file__).parent / "__pycache__"
 
 
 class Compiled(BytecodeCache):
-    """Compiled templates in a folder; where nothing can be kept, templates are compiled anew.
+    """Compiled templates in a folder; if nothing can be kept, templates are compiled again.
 
     Args:
         folder: Where they are kept; it is not made.

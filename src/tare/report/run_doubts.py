@@ -18,7 +18,7 @@ from tare.report.svg import legible
 from tare.report.words import counted, joined, short
 
 FACTS = ("name", "hostname", "machine", "cpu_model", "cpus")
-"""What tells hosts apart."""
+"""What distinguishes hosts."""
 MOST = 6
 """Differences of a kind that a sentence lists; the rest is counted."""
 LONGEST = 60
@@ -122,7 +122,7 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _alone(when: str, one: Comparison, other: Comparison) -> list[str]:
-    """Return of which arms one run alone has headline results, and of how many."""
+    """Return the arms that only one run has headline results of, and how many results."""
     there = {(effect.arm, effect.key) for effect in other.effects}
     lost: dict[str, int] = {}
     for effect in one.headlines:

@@ -90,7 +90,7 @@ class _Source:
             yield self.arms
 
     def section(self) -> ReferenceSection:
-        """Return what the page says of it."""
+        """Return what the page shows of it."""
         return reference_section(
             self.side,
             paper_items(self.side, self.drafts),
@@ -113,7 +113,7 @@ class Glance:
         published: The least and the greatest of its values against its own bare machine.
         own: The same of the run; None without.
         alike: Machines that are like one another, the source's and then the run's.
-        here: What stands for it, or why nothing does.
+        here: The run's counterpart, or why there is none.
     """
 
     name: str
@@ -131,7 +131,7 @@ def glance_table(
 
     Args:
         side: Published and own values.
-        drafted: What stands for each.
+        drafted: The run's counterpart of each.
         likes: The run's arms that are like the source's.
     """
     by_name = {
@@ -261,7 +261,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class ShownBeside:
-    """One table for the page, with what must be said below it."""
+    """One table for the page, with the notes below it."""
 
     table: Shown
     notes: tuple[str, ...]
@@ -269,7 +269,7 @@ class ShownBeside:
 
 @dataclass(frozen=True)
 class ReferenceSection:
-    """What the page says of one reference: ``items`` where its source's order is known."""
+    """What the page shows of one reference: ``items`` if its source's order is known."""
 
     id: str
     name: str
@@ -297,7 +297,7 @@ def reference_section(
         items: The source's tables and figures in its order; without any, the tables that the run
             has values for are shown alone.
         facts: What its text states.
-        arms: What stands for its arms.
+        arms: The run's counterparts of its arms.
         glance: Its tables and figures at a glance.
     """
     reference = side.reference
@@ -343,7 +343,7 @@ def _nothing(side: SideBySide) -> Iterator[str]:
 
 
 def _left_out(side: SideBySide) -> Iterator[str]:
-    """Say which tables stand only in the CSV file, and why."""
+    """Yield which tables are only in the CSV file, and why."""
     lonely: dict[str, list[str]] = {}
     for one in side.tables:
         if one.has_own:

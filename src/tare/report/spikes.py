@@ -1,4 +1,4 @@
-"""The section that says what caused the gaps: tables of causes, and the worst as timelines."""
+"""The section on what caused the gaps: tables of causes, and the worst as timelines."""
 
 from __future__ import annotations
 

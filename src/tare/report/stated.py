@@ -1,4 +1,4 @@
-"""What a source's text states beside its tables, and what a run has for it."""
+"""What a source's text states in addition to its tables, and a run's counterpart."""
 
 from __future__ import annotations
 

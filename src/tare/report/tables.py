@@ -115,7 +115,7 @@ class Table(Generic[Row]):
         )
 
     def unvaried(self, *keys: str) -> tuple[str, ...]:
-        """Return those of some columns' keys that would say the same in every row."""
+        """Return those of some columns' keys that have the same value in every row."""
         asked = [column for column in self.columns if column.key in keys]
         return tuple(c.key for c in asked if len({c.raw(row) for row in self.rows}) == 1)
 

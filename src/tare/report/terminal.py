@@ -31,7 +31,7 @@ COLUMNS = (
     "adjusted_p",
     "verdict",
 )
-"""What stands in the table, in order; narrower terminals lose some, see :data:`SPARE`."""
+"""The table's columns, in order; narrower terminals lose some, see :data:`SPARE`."""
 
 SPARE = (("baseline_value", 128), ("value", 116), ("not_excluded", 104), ("adjusted_p", 96))
 """Columns and the width, in characters, below which they are left out."""

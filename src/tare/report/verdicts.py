@@ -38,10 +38,10 @@ MANY = 4
 """More arms than this are counted in the lead, not named."""
 
 HIDDEN = ("slow-boots", "two-humped", "serial", "together", "seldom")
-"""What an arm's line says: boots in another mode, autocorrelated blocks, rare losses."""
+"""Flags that an arm's line names: boots in another mode, autocorrelated blocks, rare losses."""
 
 OF_ARM = ("together",)
-"""What is said of all metrics of an arm at once."""
+"""Flags of all metrics of an arm at once."""
 
 OPEN = ("inconclusive", "differs")
 """The verdicts that leave a question open."""
@@ -104,7 +104,7 @@ def lead(comparison: Comparison) -> str:
 
 
 def _aa_warning(comparison: Comparison) -> list[str]:
-    """Return, before anything else is said, that identical arms were told apart."""
+    """Return a warning, which comes first, if identical arms differ."""
     failed = [e for e in comparison.aa if e.headline and e.verdict in DECLARED]
     where = list(dict.fromkeys(_where(comparison, effect) for effect in failed))
     if len(where) > MOST_HIDDEN:
@@ -144,8 +144,8 @@ def _so_many(comparison: Comparison) -> tuple[str, str]:
 def _left_open(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
     """Return the greatest cost that is not excluded for some arms, and where.
 
-    Ratios before differences, whose units do not compare: of these the first is told. What cells
-    that failed would have cost, nobody knows.
+    Ratios before differences, whose units do not compare: of these the first is named. What cells
+    that failed would have cost is unknown.
     """
     arms = {verdict.arm for verdict in verdicts}
     known = [
@@ -197,7 +197,7 @@ def _farthest(effects: Sequence[Effect]) -> Effect | None:
 
 
 def _where(comparison: Comparison, effect: Effect) -> str:
-    """Return which metric of which work an effect is of."""
+    """Return the metric and the work of an effect."""
     parts = (Part.of(summary.key) for summary in comparison.summaries)
     names = Names(parts, comparison.shown_as, short=True)
     return names.metric(Part.of(effect.key), effect.key.metric)
@@ -239,7 +239,7 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
 
 
 def _why_no_values(run: RunData, platform: PlatformResult) -> str:
-    """Return why an arm has no values; that it can be used here is no reason."""
+    """Return why an arm has no values; that it can be used here is not a reason."""
     if not platform.usable:
         return why_it_did_not_run((run,), platform.arm, to_do=True)
     lost, why = _lost(run, platform.arm)

@@ -1,4 +1,4 @@
-"""Numbers and names as the report writes them; every table and figure says the same words."""
+"""Numbers and names as the report writes them; every table and figure uses the same words."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Part(NamedTuple):
 
 
 class Names:
-    """Short names of parts: the workload, plus only what tells it from the others.
+    """Short names of parts: the workload, plus only what distinguishes it from the others.
 
     Args:
         parts: All parts that are named.
-        shown_as: What workloads are called that did not measure what their name says.
+        shown_as: Names of workloads that did not measure what their own name means.
         short: Whether these names are without the sizes that explain them, as in figures.
     """
 
@@ -97,7 +97,7 @@ class Names:
         return f"{name} no. {alike + 1}" if alike else name
 
     def _called(self, part: Part) -> str:
-        """Return what the workload is called: by what it measured, where its name says another."""
+        """Return the workload's name: that of what it measured, if its own name means another."""
         named = self._shown_as.get((part.scenario, part.workload, part.parameters))
         if named is None:
             return part.workload
@@ -164,14 +164,14 @@ def between(low: str, high: str) -> str:
 
 
 def ratio_interval(interval: tuple[float, float] | None) -> str:
-    """Return ``1.79 to 1.90``, or a dash without one."""
+    """Return ``1.79 to 1.90``, or a dash if there is none."""
     if interval is None:
         return NONE
     return between(ratio(interval[0]).rstrip("×"), ratio(interval[1]).rstrip("×"))
 
 
 def apart(value: float, unit: str) -> str:
-    """Return a difference with its sign, which tells it from a ratio: ``+10.4``, ``-3.10 µs``."""
+    """Return a difference with its sign, unlike a ratio: ``+10.4``, ``-3.10 µs``."""
     return f"{'+' if value > 0 else ''}{format_quantity(value, unit)}"
 
 

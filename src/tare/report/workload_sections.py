@@ -40,7 +40,7 @@ DISTRIBUTIONS = 2
 
 
 HIDDEN = ("what", "noise_floor")
-"""Of effects what a section says elsewhere: its name in the heading, the A/A pair in the figure."""
+"""Columns of effects that a part shows elsewhere: its name in the heading, A/A in the figure."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ def _work(cost: UnitCost) -> str:
 
 
 def per_unit(cost: UnitCost) -> str:
-    """Return CPU time per unit as people say it: ``1.2 µs``, ``0.31 s/GB``."""
+    """Return CPU time per unit as people write it: ``1.2 µs``, ``0.31 s/GB``."""
     if cost.per_unit_s is None:
         return NONE
     times, per = _LARGE.get(cost.unit, (1.0, ""))

@@ -15,7 +15,7 @@ LOGARITHMIC_FROM = 4.0
 
 @dataclass(frozen=True)
 class Axis:
-    """From where to where an axis reaches, and what stands at it.
+    """The range of an axis, and its ticks and title.
 
     Args:
         low: The value at its beginning.

@@ -25,7 +25,7 @@ class Bar:
     """One arm's value.
 
     Args:
-        group: What it stands under: bars of one group follow each other.
+        group: Its heading: bars of one group follow each other.
         arm: The arm.
         emulated: Whether it is emulated.
         value: At least 0.

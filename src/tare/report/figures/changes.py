@@ -40,7 +40,7 @@ def changes_figure(
         width: In pixels.
     """
     canvas, labels = Canvas(width), [f"{mark.arm}: {mark.what}" for mark in marks]
-    # Beside the marks, or above each where they would be cut, and could not be told apart.
+    # Next to the marks; above each if names would be cut and look alike.
     named = width * 0.42 if max(map(width_of, labels)) <= width * 0.42 else 0.0
     row = ROW if named else 2 * ROW
     plot = Plot(canvas, named + GAP, TOP, width - named - 2 * GAP, row * len(marks))

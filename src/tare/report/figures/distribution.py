@@ -18,7 +18,7 @@ from tare.units import format_quantity
 LEFT = 171
 """Pixels for the arms' names."""
 ACROSS = 256
-"""Pixels of the axis: two figures fit beside each other, one on a phone."""
+"""Pixels of the axis: two figures fit side by side, one on a phone."""
 
 ROW = 30
 BELOW = 37
@@ -104,7 +104,7 @@ def clusters(summaries: Sequence[ArmSummary]) -> list[list[ArmSummary]]:
 
 
 def _ends(summary: ArmSummary) -> tuple[float, float] | None:
-    """Return the ends of the interval, held within what was seen where it has none."""
+    """Return the ends of the interval; an open end is the extreme value."""
     interval = summary.interval
     if interval is None:
         return None

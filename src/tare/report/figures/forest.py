@@ -23,7 +23,7 @@ from tare.report.words import (
 )
 
 FAR = 2.5
-"""A whole range wider than this gets a close-up beside it."""
+"""A whole range wider than this gets a close-up next to it."""
 
 NEAR = 1.3
 """Costs within this factor of 1 belong into the close-up."""
@@ -32,7 +32,7 @@ SEPARATOR = " · "
 """Between what was measured and its metric, in a label."""
 
 ROOM_FOR_TWO = 270
-"""Pixels of a plot that has room for a close-up beside the whole range."""
+"""Pixels of a plot that has room for a close-up next to the whole range."""
 
 LABELS = 300
 """Most pixels that a compact figure's labels have left of the rows; half of a small one."""
@@ -50,7 +50,7 @@ class Group:
 
     @property
     def floor(self) -> float:
-        """What the A/A pair cannot exclude of this metric, relative; 0 without one."""
+        """What the A/A pair cannot exclude of this metric, relative; 0 without a pair."""
         return max(effect.noise_floor or 0.0 for effect in self.effects)
 
 
@@ -70,7 +70,7 @@ class Panel:
         return self.left + min(max(share, 0.0), 1.0) * (self.right - self.left)
 
     def beyond(self, factor: float) -> int:
-        """Return −1 or 1 when a cost lies left or right of the panel, else 0."""
+        """Return −1 or 1 when a cost is left or right of the panel, else 0."""
         place = math.log(max(factor, 1e-300)) if math.isfinite(factor) else math.inf
         return (place > self.high + 1e-9) - (place < self.low - 1e-9)
 
@@ -319,7 +319,7 @@ def paint_compact(
 
 
 def _beside(canvas: Canvas, right: float, middle: float, label: str) -> None:
-    """Write a row's label left of it, on two lines where one has no room for it."""
+    """Write a row's label left of it, on two lines if one is too short."""
     what, _, metric = label.rpartition(SEPARATOR)
     if width_of(label) <= right or not what:
         canvas.text(right, middle, fitted(label, right), align="right")

@@ -93,7 +93,7 @@ def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
 
 
 def times(ratio: float) -> str:
-    """Return a tick's ratio as people say it: ``1×``, ``1.05×``, ``200×``."""
+    """Return a tick's ratio as people write it: ``1×``, ``1.05×``, ``200×``."""
     return f"{format_number(ratio, 6)}×"
 
 
@@ -101,7 +101,7 @@ SMALL_LETTER = 5.2
 """Pixels of a letter of the smallest size."""
 
 LEAST_LETTERS = 4
-"""A name of which fewer fit tells nothing."""
+"""If fewer characters of a name fit, it is not drawn."""
 
 
 def name_within(name: str, left: float, right: float, taken: float) -> str:
@@ -111,7 +111,7 @@ def name_within(name: str, left: float, right: float, taken: float) -> str:
         name: The name.
         left: Where the stretch begins, in pixels.
         right: Where it ends.
-        taken: Up to where another name stands already; stretches may overlap.
+        taken: Up to where another name is already; stretches may overlap.
     """
     letters = int((right - left) / SMALL_LETTER)
     if len(name) > letters < LEAST_LETTERS:

@@ -1,4 +1,4 @@
-"""The interference matrix: how much worse each arm's work runs beside each kind of neighbour."""
+"""The interference matrix: how much worse each arm's work runs next to each kind of neighbour."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _cell(canvas: Canvas, hurt: Hurt, left: float, top: float, room: float) -> N
 
 
 def ink_of(slowdown: float) -> Ink:
-    """Return the colour of a slowdown; what is no number at all counts as the worst."""
+    """Return the colour of a slowdown; NaN counts as the worst."""
     if math.isnan(slowdown):
         return HEAT[-1]
     return HEAT[sum(slowdown >= step for step in STEPS)]

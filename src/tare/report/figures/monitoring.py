@@ -19,7 +19,7 @@ WIDE, NARROW = 720.0, 360.0
 LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0
 MOST_POINTS, MOST_COLUMNS = 160, 4
 LEAST_PACKETS = 50.0
-"""So many a second, and a machine's network is at work: below that is what networks say anyway."""
+"""Packets per second from which a machine's network counts as used; idle networks have fewer."""
 ROLES = (SUBJECT, "slave-1")
 WORDS = {SUBJECT: "the machine", "slave-1": "the first slave", ARMS_HOST: "its host"}
 
@@ -34,7 +34,7 @@ class Panel:
     whole: float | None = None
     """The axis' end, where the quantity has one."""
     networked: bool = False
-    """Whether it is about single packets, and told only where a machine's network is at work."""
+    """Whether it is about single packets, and shown only if a machine's network is used."""
 
 
 def _cpu(kind: str, title: str) -> Panel:
@@ -172,7 +172,7 @@ def _legend(canvas: Canvas, monitor: Monitor, panel: Panel, top: float) -> None:
     canvas.text(0, top - 8, panel.title, size=12, bold=True)
     x = 12 + 7.4 * len(panel.title)
     for quantity, word, ink in panel.lines:
-        # What nobody counted, such as steal that no hypervisor tells, has no line.
+        # What was not counted, such as steal that no hypervisor reports, has no line.
         if not any(quantity in track.values for track in monitor.tracks):
             continue
         canvas.rule(x, top - 8, x + 14, top - 8, ink, size=2)

@@ -2,8 +2,8 @@
 
 One row per workload and arm on a logarithmic axis of cost (1 = even, 2 = twice), oriented so that
 right is always worse. The practical margin and what the A/A pair cannot exclude are shaded; what
-is equivalent is grey, as is all that is not decided; what is emulated is hollow, dashed and says
-so. When one arm is far away, a close-up of the surroundings of 1 stands beside the whole range.
+is equivalent is grey, as is all that is not decided; what is emulated is hollow, dashed and marked
+so. When one arm is far away, a close-up of the surroundings of 1 is next to the whole range.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tare.report.words import (
 CROWDED = 56
 """With more effects than this a workload's arms share one row, without numbers."""
 MOST_ROWS = 50
-"""More are no overview: each workload then keeps its first headline; the sections have all."""
+"""With more than these, each workload keeps its first headline; the sections have all."""
 
 
 def overhead_figure(
@@ -80,7 +80,7 @@ def metrics_figure(
 ) -> Figure | None:
     """Return the costs of one workload's metrics, for its section; None when there is no ratio.
 
-    Of metrics without a better direction more is no cost, so they are left to the tables.
+    Metrics without a better direction have no cost, so they are only in the tables.
     """
     judged = [effect for effect in effects if effect.better != "neither"]
     groups = _groups(judged, lambda key: metric_name(key.metric))

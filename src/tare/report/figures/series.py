@@ -206,7 +206,7 @@ def _steps(places: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
 
 
 def _legend(canvas: Canvas, entries: Sequence[tuple[str, Look, str]]) -> float:
-    """Draw the arms' names and lines, two beside each other; return where the plot begins."""
+    """Draw the arms' names and lines, two in a row; return where the plot begins."""
     beside = math.ceil(max(width_of(label) for label, _, _ in entries[::2])) + LEGEND_GAP
     left = canvas.width - WIDTH - 2
     for place, (label, look, dash) in enumerate(entries):

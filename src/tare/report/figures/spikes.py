@@ -121,7 +121,7 @@ def _row(canvas: Canvas, each: Worst, top: float, width: float) -> None:
     spike = each.spike
     begin, end = each.shown
     left = 44.0
-    # The label would not fit beside a phone's edge.
+    # The label would not fit at a phone's edge.
     title = each.title if len(each.title) * 6.2 < width else each.title[: int(width / 6.4)] + "…"
     canvas.text(0, top + 10, title, size=12, bold=width > NARROW)
 

@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: what it is of, its parts, what it links to on the page, and what else is said."""
+    """One bar: its name, its parts, what it links to on the page, and further notes."""
 
     name: str
     emulated: bool
