@@ -51,8 +51,8 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     require_same_baseline([before, after])
     before = arrange(before)
     base = before.baseline
-    told = changed({base: before}, {base: after}, base)
-    found = [one for one in told if one.change.before.headline]
+    found_all = changed({base: before}, {base: after}, base)
+    found = [one for one in found_all if one.change.before.headline]
     if not found:
         raise InputError(*why_not_comparable(before, after))
     names = Names((Part.of(one.change.key) for one in found), before.shown_as, short=True)
@@ -118,8 +118,8 @@ def render_pooled(comparisons: Sequence[Comparison], console: Console) -> None:
             f"± {percent(math.expm1(mean.between))}",
             percent(mean.inconsistency),
         )
-    for told in studies_of([comparison.runs[0] for comparison in every]):
-        console.print(Text(f"Note: {told}", "yellow"), soft_wrap=True)
+    for difference in studies_of([comparison.runs[0] for comparison in every]):
+        console.print(Text(f"Note: {difference}", "yellow"), soft_wrap=True)
     print_table(
         console,
         f"{len(comparisons)} runs together, each effect against {first.baseline}",
@@ -130,7 +130,7 @@ def render_pooled(comparisons: Sequence[Comparison], console: Console) -> None:
     )
 
 
-def _left_out(comparisons: Sequence[Comparison], told: Set[tuple[Key, str]]) -> str:
+def _left_out(comparisons: Sequence[Comparison], shown: Set[tuple[Key, str]]) -> str:
     """Return how many headline effects of several runs have no such mean, and where they are."""
     runs_with = Counter(
         (effect.key, effect.arm)
@@ -138,7 +138,7 @@ def _left_out(comparisons: Sequence[Comparison], told: Set[tuple[Key, str]]) -> 
         for effect in comparison.effects
         if effect.headline
     )
-    left = sum(runs > 1 and what not in told for what, runs in runs_with.items())
+    left = sum(runs > 1 and what not in shown for what, runs in runs_with.items())
     if not left:
         return ""
     return (

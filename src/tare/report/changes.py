@@ -165,14 +165,14 @@ def _nothing(pair: RunPair) -> str:
 
 def _lead(headlines: Sequence[Changed]) -> str:
     counts = Counter[str](one.verdict for one in headlines)
-    told = [f"{counts[word]} {said}" for word, said in HEADED.items() if counts[word]]
+    changes = [f"{counts[word]} {words}" for word, words in HEADED.items() if counts[word]]
     if counts["preliminary"] == len(headlines):
         return (
             f"Too few blocks to tell whether any of {counted(len(headlines), 'effect')} changed: "
             f"each run needs {least_blocks(LEVEL)}."
         )
     text = f"Of {counted(len(headlines), 'effect')} " + (
-        f"{joined(told)} in the second run" if told else "none is shown to have changed"
+        f"{joined(changes)} in the second run" if changes else "none is shown to have changed"
     )
     text += f"; {counts['equivalent']} equivalent within the margin" if counts["equivalent"] else ""
     open_ = [f"{counts[w]} {w}" for w in ("inconclusive", "preliminary") if counts[w]]
@@ -187,7 +187,7 @@ def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine
         emulated = any(one.change.before.emulated or one.change.after.emulated for one in own)
         counts = Counter(one.verdict for one in own)
         # What is open comes last, because its greatest cost follows it.
-        said = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
+        numbers = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
         widest = max(
             (one.not_excluded or 0.0 for one in own if one.verdict == "inconclusive"), default=0.0
         )
@@ -202,7 +202,7 @@ def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine
                 else f": a cost up to {size} more is not excluded"
             )
         lines.append(
-            ArmLine(marked(arm, emulated), f"{said}{more}.", emulated, style[arm].ink.role)
+            ArmLine(marked(arm, emulated), f"{numbers}{more}.", emulated, style[arm].ink.role)
         )
     return tuple(lines)
 
@@ -424,7 +424,7 @@ def changes_data(found: Sequence[Changed], pair: RunPair, folder: Path) -> str:
 
 def _row(one: Changed, table: Table[Changed], place: Mapping[Key, int], chosen: str) -> list[Any]:
     texts, change = table.texts_of(one), one.change
-    told = f"{texts['before']} → {texts['after']}: {texts['change']}"
+    tip = f"{texts['before']} → {texts['after']}: {texts['change']}"
     return [
         anchor_of(change.key, change.arm, "" if one.baseline == chosen else one.baseline),
         place[change.key],
@@ -432,7 +432,7 @@ def _row(one: Changed, table: Table[Changed], place: Mapping[Key, int], chosen: 
         one.baseline,
         int(change.before.headline),
         f"{change.before.blocks} and {change.after.blocks}",
-        [*(texts[name] for name in ("what", "metric")), told, texts["low"], one.verdict,
+        [*(texts[name] for name in ("what", "metric")), tip, texts["low"], one.verdict,
          texts["not_excluded"], "–"],
         [finite(end) for end in one.cost or (None, None, None)],
     ]  # fmt: skip
@@ -461,8 +461,8 @@ def _values(
                 )
     found: dict[str, dict[str, tuple[str, str]]] = {}
     for (key, arm), values in known.items():
-        told = " ".join(f"{values[b]:.6g}" if b in values else "-" for b in blocks)
-        found.setdefault(str(key), {})[arm] = (units[key, arm], told)
+        text = " ".join(f"{values[b]:.6g}" if b in values else "-" for b in blocks)
+        found.setdefault(str(key), {})[arm] = (units[key, arm], text)
     return found
 
 
@@ -471,12 +471,12 @@ def _machine_differences(pair: RunPair) -> dict[str, Any]:
     found = {}
     for arm in pair.before[pair.chosen].arms:
         if different := machine_differences(*pair.runs, arm):
-            told = [
+            shown = [
                 [legible(d.what), short(legible(d.before), 100), short(legible(d.after), 100),
                  legible(d.why)]
                 for d in different[:MOST_DIFFERENCES]
             ]  # fmt: skip
-            found[arm] = [len(different), told]
+            found[arm] = [len(different), shown]
     return found
 
 

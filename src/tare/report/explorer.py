@@ -161,8 +161,8 @@ def _values(
     for summary in comparison.summaries:
         if summary.key in place and (summary.headline or whole <= MOST_VALUES):
             values = {(b.run, b.block): "%.6g" % b.value for b in summary.blocks}  # noqa: UP031
-            told = " ".join([values.get(name, "-") for name in names])
-            found.setdefault(str(place[summary.key]), {})[summary.arm] = (summary.unit, told)
+            text = " ".join([values.get(name, "-") for name in names])
+            found.setdefault(str(place[summary.key]), {})[summary.arm] = (summary.unit, text)
     return found
 
 

@@ -150,8 +150,8 @@ def as_junit(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
                 case, "skipped", message=f"{_change(one)}{_floor(one)}; {_why(one)}"
             )
     if doubts:
-        said = ElementTree.SubElement(suite, "system-out")
-        said.text = "".join(f"Note: {legible(doubt)}\n" for doubt in doubts)
+        output = ElementTree.SubElement(suite, "system-out")
+        output.text = "".join(f"Note: {legible(doubt)}\n" for doubt in doubts)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
@@ -215,9 +215,9 @@ def as_openmetrics(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> st
     }
     for name, (about, value) in series.items():
         lines += [f"# TYPE {name} gauge", f"# HELP {name} {about}"]
-        told = (f"{name}{{{_labels(one)}}} {_number(value(one))}" for one in checked)
+        samples = (f"{name}{{{_labels(one)}}} {_number(value(one))}" for one in checked)
         # The same gate given twice is the same sample, which may be written once.
-        lines += dict.fromkeys(told)
+        lines += dict.fromkeys(samples)
     return "\n".join([*lines, "# EOF", ""])
 
 

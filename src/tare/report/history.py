@@ -59,14 +59,14 @@ def render_history(history: History, console: Console) -> None:
 
 def _zeros(history: History) -> str:
     """Return what was left out because it has no ratio in some runs."""
-    told = [
+    counts = [
         f"{key.workload} {key.metric} of {arm} in {key.scenario} ({zeros} of {len(history.runs)} "
         "runs)"
         for (arm, key), zeros in history.without_ratio.items()
     ]
-    if not told:
+    if not counts:
         return ""
-    return f" Where a value is 0 there is no ratio, and the run is left out: {joined(told)}."
+    return f" Where a value is 0 there is no ratio, and the run is left out: {joined(counts)}."
 
 
 def _add(table: Table, names: Names, line: Line) -> None:
@@ -126,7 +126,7 @@ def history_json(history: History) -> str:
         }
         for line in history.lines
     ]
-    told = {
+    head = {
         "baseline": history.baseline,
         "runs": history.runs,
         "level": history.level,
@@ -139,4 +139,4 @@ def history_json(history: History) -> str:
             for (arm, key), zeros in history.without_ratio.items()
         ],
     }  # fmt: skip
-    return json.dumps({**told, "effects": lines}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps({**head, "effects": lines}, indent=2, ensure_ascii=False) + "\n"

@@ -59,15 +59,15 @@ def _lead(hurts: Sequence[Hurt]) -> str:
     worst = max(sure, key=lambda hurt: hurt.slowdown)
     whose = marked(worst.arm, worst.emulated)
     opening = f"Preliminary ({few}): so far worst" if few else "Worst"
-    told = (
+    text = (
         f"{opening} hurt is {worst.key.workload} ({metric_name(worst.key.metric)}) in {whose} "
         f"beside {worst.key.scenario}, {worst.neighbours}: {ratio(worst.slowdown)} of its value "
         "without."
     )
     rows = len(heat_rows(hurts))
     if rows > MOST_ROWS:
-        told += f" The figure has {MOST_ROWS} of {counted(rows, 'row')}, the table has all."
-    return told
+        text += f" The figure has {MOST_ROWS} of {counted(rows, 'row')}, the table has all."
+    return text
 
 
 def _few(hurts: Sequence[Hurt]) -> str:
@@ -92,7 +92,7 @@ def neighbours_answer(hurts: Sequence[Hurt]) -> str:
         ((hurt.slowdown, arm, hurt) for arm, hurt in worst.items() if hurt and hurt.slowdown > 1),
         key=lambda one: -one[0],
     )
-    told = [
+    costs = [
         f"{legible(arm)} up to {ratio(slowdown)} ({legible(hurt.key.workload)} "
         f"{metric_name(hurt.key.metric)}, {legible(hurt.key.scenario)})"
         for slowdown, arm, hurt in hurting
@@ -100,12 +100,12 @@ def neighbours_answer(hurts: Sequence[Hurt]) -> str:
     spared = [legible(arm) for arm in worst if arm not in {arm for _, arm, _ in hurting}]
     if few:
         none = f"nothing so far that slows {joined(spared)}" if spared else ""
-        sizes = "; ".join(each for each in (joined(told), none) if each)
+        sizes = "; ".join(each for each in (joined(costs), none) if each)
         return f"Neighbours, preliminary ({few}): {sizes}."
-    if not told:
+    if not costs:
         return f"Neighbours: nothing that they take from {joined(spared)} is told from none."
     rest = f"; nothing that is told from none: {joined(spared)}" if spared else ""
-    return f"Neighbours cost {joined(told)}{rest}."
+    return f"Neighbours cost {joined(costs)}{rest}."
 
 
 def slowdowns_table(

@@ -388,7 +388,7 @@ ALONE = ("netback", "vhost", "ovs-vswitchd", "the machine’s devices", "ksoftir
 
 def findings(found: Sequence[Through]) -> tuple[str, ...]:
     """Return for each arm in words what was its limit, and what it lost."""
-    said = []
+    sentences = []
     several = len({(each.workload, each.scenario) for each in found}) > 1
     for of in dict.fromkeys((each.arm, each.workload, each.scenario) for each in found):
         members = (each for each in found if (each.arm, each.workload, each.scenario) == of)
@@ -405,8 +405,8 @@ def findings(found: Sequence[Through]) -> tuple[str, ...]:
             _instead(small),
             _faults(own),
         ]
-        said.append(legible(" ".join(part for part in parts if part)))
-    return tuple(said)
+        sentences.append(legible(" ".join(part for part in parts if part)))
+    return tuple(sentences)
 
 
 def _rate(small: Through, several: bool) -> str:
@@ -484,15 +484,17 @@ def _limit(small: Through) -> str:
     if not inside:
         return ""
     busy = {kind: share for kind, share in inside.items() if kind != IDLE and share >= 0.01}
-    told = ", ".join(
+    shares = ", ".join(
         f"{percent(share)} {kind}" for kind, share in sorted(busy.items(), key=lambda b: -b[1])
     )
     if 1 - inside.get(IDLE, 0.0) >= FULL:
         if 0 < _own_cpus(small) < MOSTLY:
-            return f"The machine’s own CPUs were full, mostly of other work than HAProxy’s: {told}."
-        return f"The machine’s own CPUs were the limit: {told}."
+            return (
+                f"The machine’s own CPUs were full, mostly of other work than HAProxy’s: {shares}."
+            )
+        return f"The machine’s own CPUs were the limit: {shares}."
     rest = percent(inside.get(IDLE, 0.0))
-    return f"No part was full: the machine’s own CPUs rested for {rest} of the time ({told})."
+    return f"No part was full: the machine’s own CPUs rested for {rest} of the time ({shares})."
 
 
 def _split(small: Through) -> str:

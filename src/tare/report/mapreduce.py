@@ -81,9 +81,9 @@ def phase_figures(comparison: Comparison, links: Links | None = None) -> tuple[F
     figures: list[Figure] = []
     for (workload, step), members in found.items():
         bars = [
-            _bar(names.name(part), arm, told, links)
-            for (part, arm), told in members.items()
-            if "time" in told and any(phase in told for phase in PHASES)
+            _bar(names.name(part), arm, parts, links)
+            for (part, arm), parts in members.items()
+            if "time" in parts and any(phase in parts for phase in PHASES)
         ]
         if bars:
             bars.sort(key=lambda bar: bar.name)
@@ -102,14 +102,14 @@ def _first_of(bars: Sequence[PhaseBar]) -> str:
     return f", the first {MOST_BARS} of {len(bars)} bars" if len(bars) > MOST_BARS else ""
 
 
-def _bar(name: str, arm: str, told: Mapping[str, ArmSummary], links: Links | None) -> PhaseBar:
-    whole = told["time"]
+def _bar(name: str, arm: str, parts: Mapping[str, ArmSummary], links: Links | None) -> PhaseBar:
+    whole = parts["time"]
     ends = whole.interval
     return PhaseBar(
         name=name,
         arm=arm,
         emulated=whole.emulated,
-        seconds=tuple((phase, told[phase].mean) for phase in PHASES if phase in told),
+        seconds=tuple((phase, parts[phase].mean) for phase in PHASES if phase in parts),
         whole=whole.mean,
         ends=None if ends is None else (ends.low, ends.high),
         to=links.effect(whole.key, arm) if links else "",
@@ -144,8 +144,8 @@ def finding(uses: Sequence[PhaseUse]) -> str:
         decided = {place: _decided(counts) for place, counts in places.items()}
         for limit, where in _where(decided).items():
             if limit:
-                told = by_limit.setdefault((arm, emulated), {})
-                told.setdefault(limit, []).append(f"{step} {phase}{where}")
+                limits_of = by_limit.setdefault((arm, emulated), {})
+                limits_of.setdefault(limit, []).append(f"{step} {phase}{where}")
     sentences = []
     for (arm, emulated), limits in by_limit.items():
         told_words = [
@@ -213,8 +213,8 @@ def cross_checks(effects: Sequence[Effect]) -> list[str]:
             side = {alone: "alone", within: "within"}.get(effect.key.metric)
             # Jobs report under the same name how much they wrote, which is not a rate.
             if side is not None and effect.scale == "ratio" and effect.unit == "B/s":
-                told = found.setdefault((effect.arm, effect.emulated), {}).setdefault(way, {})
-                told.setdefault(side, []).append(effect)
+                sides_of = found.setdefault((effect.arm, effect.emulated), {}).setdefault(way, {})
+                sides_of.setdefault(side, []).append(effect)
     sentences = []
     for (arm, emulated), ways in found.items():
         for way, sides in ways.items():
@@ -241,13 +241,13 @@ def _copies(cells: Sequence[JobCell]) -> list[str]:
     for (workload, _), scenarios in by_work.items():
         copies = {name: members[0].copies for name, members in scenarios.items()}
         if len(set(copies.values())) > 1:
-            told = [
+            amounts = [
                 f"{'one copy' if copies[name] == 1 else f'{copies[name]} copies'} and "
                 f"{format_size(fmean(cell.written_bytes for cell in members))} in {name}"
                 for name, members in scenarios.items()
             ]
             sentences.append(
-                f"{workload} did not write the same everywhere: {joined(told)}; "
+                f"{workload} did not write the same everywhere: {joined(amounts)}; "
                 "times of these compare with that in mind only."
             )
     return sentences
@@ -262,9 +262,9 @@ def _caches(cells: Sequence[JobCell]) -> list[str]:
         when = joined(cold) if warm else "each measured step"
         sentences.append(f"Page caches of the machines and their hosts were dropped before {when}.")
     if warm:
-        told = [f"{step} in some cells" if step in cold else step for step in warm]
+        steps = [f"{step} in some cells" if step in cold else step for step in warm]
         sentences.append(
-            f"Page caches were left as they were before {joined(told)}: what is read there may "
+            f"Page caches were left as they were before {joined(steps)}: what is read there may "
             "come from memory."
         )
     by_arm: dict[str, dict[str, None]] = {}

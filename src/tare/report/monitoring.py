@@ -153,13 +153,13 @@ def _shown(value: float | None, unit: str) -> str:
 
 def means_in_words(track: Track) -> str:
     """Return the means of a computer's counters as a line; empty where nothing ever happened."""
-    told = [
+    means = [
         f"{_TITLES.get(kind, kind)} {what} {_shown(mean, '' if quantity in COUNTS else unit)}"
         for quantity, unit in QUANTITIES.items()
         for kind, _, what in [quantity.partition("-")]
         if (mean := track.mean(quantity))
     ]
-    return f"{_whose(track)}: {', '.join(told)}" if told else ""
+    return f"{_whose(track)}: {', '.join(means)}" if means else ""
 
 
 def _whose(track: Track) -> str:

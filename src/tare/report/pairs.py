@@ -115,14 +115,14 @@ def rank_range(rank: Rank | None) -> str:
 
 def describe_ties(row: Places) -> str:
     """Return which arms share places, and whether as equals or for want of evidence."""
-    said: dict[str, list[str]] = {"equivalent": [], "inconclusive": [], "preliminary": []}
+    of_verdict: dict[str, list[str]] = {"equivalent": [], "inconclusive": [], "preliminary": []}
     seen: set[frozenset[str]] = set()
     for rank in row.of_arm.values():
         for tie in rank.ties:
             pair = frozenset((rank.arm, tie.arm))
             if pair not in seen:
                 seen.add(pair)
-                said[tie.verdict].append(f"{rank.arm} = {tie.arm}" if tie.verdict == "equivalent"
-                                         else f"{rank.arm} ? {tie.arm}")  # fmt: skip
-    parts = [f"{word}: {', '.join(pairs)}" for word, pairs in said.items() if pairs]
+                sign = "=" if tie.verdict == "equivalent" else "?"
+                of_verdict[tie.verdict].append(f"{rank.arm} {sign} {tie.arm}")
+    parts = [f"{word}: {', '.join(pairs)}" for word, pairs in of_verdict.items() if pairs]
     return legible("; ".join(parts)) or NONE

@@ -131,21 +131,21 @@ class RunFindings:
 
 
 def paper_drafts(
-    side: SideBySide, run: RunFindings, told: Sequence[Stated] = ()
+    side: SideBySide, run: RunFindings, stated: Sequence[Stated] = ()
 ) -> tuple[PaperDraft, ...]:
     """Return a source's tables and figures in its order, with what the run has for each.
 
     Args:
         side: Published and own values.
         run: What else the run has.
-        told: What the source's text states; each is shown with its tables and figures.
+        stated: What the source's text states; each is shown with its tables and figures.
     """
     drafts: dict[str, PaperDraft] = {}
     for exhibit in side.reference.exhibits:
         same = drafts.get(f"Figure {exhibit.like}") if exhibit.like else None
         drafts[exhibit.name] = replace(
             _draft(side, run, exhibit, same),
-            stated=tuple(statement(each) for each in told if exhibit.name in each.fact.of),
+            stated=tuple(statement(each) for each in stated if exhibit.name in each.fact.of),
         )
     return tuple(drafts.values())
 
@@ -213,8 +213,10 @@ def _draft(
 def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
     exhibit, found = plain.exhibit, run.comparison
     if exhibit.view == "job-phases":
-        told = any(key.metric in exhibit.metrics for key in _measured(found))
-        return replace(plain, above=JOBS) if told else replace(plain, empty=_unmeasured(exhibit))
+        is_shown = any(key.metric in exhibit.metrics for key in _measured(found))
+        return (
+            replace(plain, above=JOBS) if is_shown else replace(plain, empty=_unmeasured(exhibit))
+        )
     name = exhibit.stem(side.reference.reference)
     made = (
         bars_of(found, run.looks, exhibit, name, run.links)
@@ -222,9 +224,9 @@ def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
         else counters_of(found, run.watched, run.looks, exhibit, name, run.links)
     )
     shown = made.table.shown() if made.table else None
-    said = replace(plain, figure=made.figure, note=JOBS_NOTE, empty=made.empty)
+    draft = replace(plain, figure=made.figure, note=JOBS_NOTE, empty=made.empty)
     notes = (*plain.notes, *([made.left_out] if made.left_out else []))
-    return replace(said, table=shown, whole=made.table, notes=notes)
+    return replace(draft, table=shown, whole=made.table, notes=notes)
 
 
 def _through(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
@@ -293,11 +295,11 @@ def _keys(comparison: Comparison, exhibit: Exhibit, scenario: str) -> list[Key]:
 
 
 def _unmeasured(exhibit: Exhibit) -> str:
-    told = {
+    values = {
         name: joined([*map(str, value)]) if isinstance(value, tuple) else str(value)
         for name, value in exhibit.parameters.items()
     }
-    given = ", ".join(f"{name}: {value}" for name, value in told.items())
+    given = ", ".join(f"{name}: {value}" for name, value in values.items())
     return f"this run measured no {joined(exhibit.workloads)}" + (f" with {given}" if given else "")
 
 

@@ -17,17 +17,17 @@ def why_unfilled(comparison: Comparison, one: PairedTable) -> str:
     """Return why a table of the source has no row of the run; empty if it has one."""
     if one.has_own:
         return ""
-    said = f"this run has no {one.table.workload} "
+    reason = f"this run has no {one.table.workload} "
     if not one.table.scenario:
-        return f"{said}to set beside it: it belongs to no scenario of the source"
+        return f"{reason}to set beside it: it belongs to no scenario of the source"
     if one.matched and measured_keys(
         comparison, one.table.workload, one.table.metric, one.matched, {}
     ):
         wanted = joined([describe_column(column) for column in one.table.columns])
-        return f"{said}with {wanted} in {one.matched}"
-    said += f"in a scenario like {one.table.scenario}"
+        return f"{reason}with {wanted} in {one.matched}"
+    reason += f"in a scenario like {one.table.scenario}"
     why = skipped_in(comparison.runs, one.matched) if one.matched else ""
-    return f"{said}; {one.matched}: {why}" if why else said
+    return f"{reason}; {one.matched}: {why}" if why else reason
 
 
 def arms_without(comparison: Comparison, keys: Iterable[Key]) -> tuple[str, ...]:
@@ -63,8 +63,8 @@ def arms_undrawn(comparison: Comparison, key: Key, drawn: Collection[str]) -> tu
     """
     having = {summary.arm for summary in comparison.summaries if summary.key == key}
     kept = [arm for arm in comparison.arms if arm in having and arm not in drawn]
-    said = f"{joined(kept)} kept no samples over time of {key.workload}."
-    return (*([said] if kept else []), *arms_without(comparison, [key]))
+    note = f"{joined(kept)} kept no samples over time of {key.workload}."
+    return (*([note] if kept else []), *arms_without(comparison, [key]))
 
 
 def _reasons(

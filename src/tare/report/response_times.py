@@ -81,19 +81,19 @@ def _lead(
     chosen: Sequence[tuple[tuple[str, str, str], tuple[Course, ...]]],
 ) -> str:
     sure = [effect for effect in effects if effect.decided]
-    told = f"Shown is the last block of {counted(len(chosen), 'workload')}."
+    which = f"Shown is the last block of {counted(len(chosen), 'workload')}."
     if not effects:
-        return told
+        return which
     most = max(effect.blocks for effect in effects)
     if most < least_blocks(LEVEL):
         few = f"{counted(most, 'block')}; {least_blocks(LEVEL)} are the least for a verdict"
-        return f"What phases do is preliminary ({few}). {told}"
+        return f"What phases do is preliminary ({few}). {which}"
     if not sure:
-        return f"No phase’s response times are told from those of the quiet time. {told}"
+        return f"No phase’s response times are told from those of the quiet time. {which}"
     worst = max(sure, key=lambda effect: effect.slowdown or 0.0)
     return (
         f"Response times suffer most in {marked(worst.arm, worst.emulated)} under {worst.phase}: "
-        f"{ratio(worst.slowdown or 0.0)} of those in the quiet time. {told}"
+        f"{ratio(worst.slowdown or 0.0)} of those in the quiet time. {which}"
     )
 
 

@@ -43,8 +43,8 @@ def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
         notes = (*itself_notes(one.runs), *shape_notes(one.runs, baselines))
         found += [f"The {when} run: {legible(note)}" for note in notes]
         found += [
-            f"The {when} run: {legible(told[:1].lower() + told[1:])}"
-            for told in changes_told(one.environment_changes)
+            f"The {when} run: {legible(difference[:1].lower() + difference[1:])}"
+            for difference in changes_told(one.environment_changes)
         ]
         found += [f"In the {when} run {legible(each)}" for each in different_kernels(run)]
         found += _alone(when, one, other)
@@ -55,9 +55,9 @@ def studies_of(runs: Sequence[RunData]) -> tuple[str, ...]:
     """Return how the studies of several runs differ from that of the first, a line for each run."""
     first, *others = runs
     return tuple(
-        f"{legible(run.run)} against {legible(first.run)}: {told}"
+        f"{legible(run.run)} against {legible(first.run)}: {difference}"
         for run in others
-        for told in _studies(first, run)
+        for difference in _studies(first, run)
     )
 
 
@@ -91,14 +91,14 @@ def _environment(first: RunData, second: RunData) -> list[str]:
 
 
 def _first_few(different: Sequence[RunDifference]) -> str:
-    told = [
+    shown = [
         f"{'' if each.where == 'study' else f'{legible(each.where)} '}{legible(each.what)}: "
         f"{short(legible(each.before), LONGEST)} → {short(legible(each.after), LONGEST)}"
         for each in different[:MOST]
     ]
-    rest = len(different) - len(told)
+    rest = len(different) - len(shown)
     more = [f"and {rest} more (`tare compare --html` lists all)"] if rest else []
-    return "; ".join([*told, *more])
+    return "; ".join([*shown, *more])
 
 
 def _hosts(first: RunData, second: RunData) -> list[str]:
@@ -130,10 +130,10 @@ def _alone(when: str, one: Comparison, other: Comparison) -> list[str]:
             lost[effect.arm] = lost.get(effect.arm, 0) + 1
     if not lost:
         return []
-    told = [
+    results = [
         f"{counted(number, 'headline result')} of {legible(arm)}" for arm, number in lost.items()
     ]
-    return [f"The {when} run alone has {joined(told)}: how these changed is not known."]
+    return [f"The {when} run alone has {joined(results)}: how these changed is not known."]
 
 
 def why_not_comparable(before: Comparison, after: Comparison) -> tuple[str, str]:

@@ -198,9 +198,9 @@ def _alike(side: SideBySide, one: PairedTable, likes: Sequence[Like]) -> Iterato
             continue
         rows = (printed[like.arm], *found)
         divided = all(value.ratio is not None for row in rows for value in row.values if value)
-        said = [_ratios_or_values(one, row, divided=divided) for row in rows]
-        yield f"{like.label}, published: {said[0]}; here " + ", ".join(
-            f"{row.label}: {text}" for row, text in zip(found, said[1:], strict=True)
+        texts = [_ratios_or_values(one, row, divided=divided) for row in rows]
+        yield f"{like.label}, published: {texts[0]}; here " + ", ".join(
+            f"{row.label}: {text}" for row, text in zip(found, texts[1:], strict=True)
         )
 
 
@@ -321,8 +321,8 @@ def reference_section(
 
 def _source(reference: Reference) -> str:
     machine = "; ".join(f"{name}: {text}" for name, text in reference.machine.items())
-    said = f"{joined(reference.authors)}: {reference.title}. {reference.published}."
-    return f"{said} Measured on {machine}." if machine else said
+    citation = f"{joined(reference.authors)}: {reference.title}. {reference.published}."
+    return f"{citation} Measured on {machine}." if machine else citation
 
 
 def _missing(side: SideBySide, items: Sequence[PaperItem]) -> Iterator[str]:

@@ -161,27 +161,27 @@ def _notes(cells: Sequence[SpikeCell]) -> tuple[str, ...]:
         if cell.matched is None:
             text = f"not recorded: {cell.reason}"
             notes[text] = notes.get(text, 0) + 1
-    told = [f"{counted(count, 'cell')} {text}." for text, count in notes.items()]
+    sentences = [f"{counted(count, 'cell')} {text}." for text, count in notes.items()]
     lost = sum(cell.lost_events for cell in cells)
     if lost:
-        told.append(f"The recorder lost {counted(lost, 'event')}: some causes may be missing.")
+        sentences.append(f"The recorder lost {counted(lost, 'event')}: some causes may be missing.")
     left = sum(cell.not_logged for cell in cells)
     if left:
-        told.append(f"{counted(left, 'gap')} did not fit into the machines’ logs.")
+        sentences.append(f"{counted(left, 'gap')} did not fit into the machines’ logs.")
     untold = sum(cell.matched is not None and cell.steal_s is None for cell in cells)
     if untold:
-        told.append(
+        sentences.append(
             f"In {counted(untold, 'cell')} nobody told whether a hypervisor below the host took "
             "time: what it took there is unexplained."
         )
     stolen = sum(cell.steal_s or 0.0 for cell in cells)
     if stolen > 0:
-        told.append(
+        sentences.append(
             f"A hypervisor below this host took {format_duration(stolen)} from the watched CPUs "
             "meanwhile. When, the host cannot see: the longest of what it shows nothing for is "
             "called the host’s own steal, up to as much as was counted in that cell."
         )
-    return tuple(told)
+    return tuple(sentences)
 
 
 def explained_table(groups: Sequence[Group]) -> Table[Group]:

@@ -36,9 +36,9 @@ def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:
 def statement(row: Stated) -> str:
     """Return one number of the text in a sentence, with what the run has for it."""
     conditions = f" ({row.fact.conditions})" if row.fact.conditions else ""
-    told = f"Stated in section {row.fact.section}: {row.fact.says}: {_value(row)}{conditions}."
+    fact = f"Stated in section {row.fact.section}: {row.fact.says}: {_value(row)}{conditions}."
     alone = row.fact.setup and not row.fact.here
-    return told if alone else f"{told} This run: {own_words(row)}."
+    return fact if alone else f"{fact} This run: {own_words(row)}."
 
 
 def own_words(row: Stated) -> str:
@@ -64,13 +64,13 @@ def own_words(row: Stated) -> str:
 def _two(fact: Fact, one: Compared) -> str:
     """Return what a run has of two arms, with its interval or the reason why it has none."""
     two = f"{one.first} {'against' if fact.share else '÷'} {one.second}"
-    told = _signed if fact.share else ratio
+    form = _signed if fact.share else ratio
     if one.ends is None:
         many = f"{one.blocks} block{'s' * (one.blocks != 1)}"
         why = "of the longest of all" if one.longest else f"of {many}, too few for an interval"
-        words = f"{told(one.value)} ({why})"
+        words = f"{form(one.value)} ({why})"
     else:
-        words = f"{told(one.value)} ({told(one.ends[0])} to {told(one.ends[1])})"
+        words = f"{form(one.value)} ({form(one.ends[0])} to {form(one.ends[1])})"
     return marked(f"{two} {words}", one.emulated)
 
 

@@ -71,8 +71,8 @@ def comparison_view(
     hurts = interference(comparison.runs, comparison.arms, comparison.confidence)
     if hurts:
         parts.append(Text(neighbours_answer(hurts)))
-    said = (*failure_notes(comparison), *finding_notes(comparison))
-    parts += [Text(told, style="yellow") for told in said]
+    findings = (*failure_notes(comparison), *finding_notes(comparison))
+    parts += [Text(finding, style="yellow") for finding in findings]
     unfit = [words for run in comparison.runs if (words := unfit_words(run))]
     notes = [f"The host was not fit for measuring: {words}." for words in unfit]
     notes += comparison.notes

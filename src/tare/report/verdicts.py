@@ -97,10 +97,10 @@ def lead(comparison: Comparison) -> str:
         for name, found in groups.items()
         if found
     ]
-    told = [*(not_alike(comparison.runs) if compared else ()), *arms_ended(comparison.runs)]
+    endings = [*(not_alike(comparison.runs) if compared else ()), *arms_ended(comparison.runs)]
     kernels = dict.fromkeys(each for run in comparison.runs for each in different_kernels(run))
     first = [*_aa_warning(comparison), *(map(legible, kernels) if compared else ())]
-    return " ".join([*first, *compared, *map(legible, told)])
+    return " ".join([*first, *compared, *map(legible, endings)])
 
 
 def _aa_warning(comparison: Comparison) -> list[str]:
@@ -161,8 +161,8 @@ def _left_open(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
     where = f"({_where(comparison, most)}{', where it did not fail' if lost else ''})"
     if math.isinf(size):
         return f": no cost is excluded {where}"
-    told = percent(size) if ratios else format_quantity(size, most.unit)
-    return f": a cost up to {told} is not excluded {where}"
+    size_text = percent(size) if ratios else format_quantity(size, most.unit)
+    return f": a cost up to {size_text} is not excluded {where}"
 
 
 def _subject(verdicts: Sequence[ArmVerdict], one: str, many: str) -> str:
@@ -233,8 +233,10 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
         shared.setdefault(reason, []).append(arm)
     for reason, arms in shared.items():
         why = f": {reason.rstrip('.')}" if reason else "; the reasons are below"
-        told = f"{'has' if len(arms) == 1 else 'have'} no values{why}."
-        lines.append(ArmLine(legible(", ".join(arms)), legible(told), False, "axis", absent=True))
+        sentence = f"{'has' if len(arms) == 1 else 'have'} no values{why}."
+        lines.append(
+            ArmLine(legible(", ".join(arms)), legible(sentence), False, "axis", absent=True)
+        )
     return tuple(lines)
 
 
@@ -252,30 +254,30 @@ def _why_no_values(run: RunData, platform: PlatformResult) -> str:
 def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
     effects = [e for e in comparison.headlines if e.arm == verdict.arm]
     total = len(effects)
-    said = []
+    parts = []
     for word in ("worse", "better"):
         found = [e for e in effects if e.verdict == word]
         if found:
             ends = _extremes(comparison, found)
             # Where there are two at most, their costs name them.
             which = _which(comparison, found, total) if len(found) > 2 else ""
-            said.append(f"{word} in {_count(len(found), total)}{which}{ends}")
+            parts.append(f"{word} in {_count(len(found), total)}{which}{ends}")
     if verdict.equivalent:
         within = f"within ± {percent(comparison.margin)}"
         which = _which(comparison, [e for e in effects if e.verdict == "equivalent"], total)
-        said.append(f"equivalent ({within}) in {_count(verdict.equivalent, total)}{which}")
+        parts.append(f"equivalent ({within}) in {_count(verdict.equivalent, total)}{which}")
     if verdict.inconclusive:
         which = _which(comparison, [e for e in effects if e.verdict in OPEN], total)
         left = _left_open(comparison, [verdict])
-        said.append(f"inconclusive in {_count(verdict.inconclusive, total)}{which}{left}")
+        parts.append(f"inconclusive in {_count(verdict.inconclusive, total)}{which}{left}")
     if verdict.preliminary:
         found = [e for e in effects if e.verdict == "preliminary"]
         which = _which(comparison, found, total)
         ends = _extremes(comparison, found)
-        said.append(f"preliminary in {_count(verdict.preliminary, total)}{which}{ends}")
-    said += [_failures(rate) for rate in comparison.failures if rate.arm == verdict.arm]
-    said += _hidden(comparison, verdict.arm)
-    sentence = "; ".join(said) or "no headline metric was measured in blocks it shares"
+        parts.append(f"preliminary in {_count(verdict.preliminary, total)}{which}{ends}")
+    parts += [_failures(rate) for rate in comparison.failures if rate.arm == verdict.arm]
+    parts += _hidden(comparison, verdict.arm)
+    sentence = "; ".join(parts) or "no headline metric was measured in blocks it shares"
     return ArmLine(
         marked(verdict.arm, verdict.emulated), f"{sentence}.", verdict.emulated, look.ink.role
     )
@@ -306,10 +308,10 @@ def _lost(run: RunData, arm: str) -> tuple[int, str]:
 def finding_notes(comparison: Comparison) -> tuple[str, ...]:
     """Return a sentence for each arm on what its means hide: slow boots, and order in time."""
     emulated = {effect.arm: effect.emulated for effect in comparison.headlines}
-    told = {arm: _hidden(comparison, arm) for arm in emulated}
+    hidden = {arm: _hidden(comparison, arm) for arm in emulated}
     return tuple(
         f"{legible(marked(arm, emulated[arm]))}: {'; '.join(found)}."
-        for arm, found in told.items()
+        for arm, found in hidden.items()
         if found
     )
 
@@ -335,8 +337,8 @@ def _failures(rate: FailureRate) -> str:
     if not ours.count:
         return f"none of its {ours.total} cells failed, of {legible(rate.baseline)} {theirs.count}"
     ends = f"{percent(ours.low)} to {percent(ours.high)}"
-    told = f"{ours.count} of its {ours.total} cells failed ({ends})"
-    return f"{told}, of {legible(rate.baseline)} {theirs.count} of {theirs.total}"
+    failed = f"{ours.count} of its {ours.total} cells failed ({ends})"
+    return f"{failed}, of {legible(rate.baseline)} {theirs.count} of {theirs.total}"
 
 
 def _count(some: int, every: int) -> str:

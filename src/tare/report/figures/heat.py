@@ -52,8 +52,8 @@ def heat_rows(hurts: Sequence[Hurt]) -> tuple[Row, ...]:
     rows = []
     for (arm, workload, parameters, metric), found in cells.items():
         any_cell = next(iter(found.values()))
-        told = _parameter_words(parameters) if len(given[workload]) > 1 else ""
-        name = f"{workload}{told}: {metric_name(metric)}"
+        given_words = _parameter_words(parameters) if len(given[workload]) > 1 else ""
+        name = f"{workload}{given_words}: {metric_name(metric)}"
         rows.append(Row(arm, any_cell.emulated, name, found))
     return tuple(rows)
 

@@ -99,8 +99,8 @@ def _drawn(bars: Sequence[Bar], width: float, inks: Mapping[str, Ink]) -> Spec:
             each = format_quantity(part.per_request_s, "s")
             if part.cycles is not None:
                 each += f" or {part.cycles:,.0f} cycles"
-            told = f"{100 * part.share:.1f} %, {each} a request: {part.who}"
-            canvas.text(KEY + 8, top, short(told, int(width / 6.0)), size=11)
+            label = f"{100 * part.share:.1f} %, {each} a request: {part.who}"
+            canvas.text(KEY + 8, top, short(label, int(width / 6.0)), size=11)
             top += LINE
         for line in bar.more:
             canvas.text(KEY + 8, top, short(line, int(width / 6.0)), size=11)

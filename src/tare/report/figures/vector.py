@@ -91,10 +91,10 @@ def _path(mark: Mark) -> str:
 
 
 def _point(mark: Mark) -> str:
-    said = f' role="img" aria-label="{escape(mark["d"])}"' if mark["d"] else ""
+    label = f' role="img" aria-label="{escape(mark["d"])}"' if mark["d"] else ""
     place = f"{_number(mark['x'])},{_number(mark['y'])}"
     return (
-        f'<path{_links(mark)}{said} transform="translate({place})" '
+        f'<path{_links(mark)}{label} transform="translate({place})" '
         f'd="{symbol(mark["s"], mark["z"])}" fill="{mark["f"]}" stroke="{mark["c"]}" '
         f'stroke-width="{_number(mark["w"])}"{_opacity(mark)}/>'
     )
