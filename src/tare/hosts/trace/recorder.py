@@ -14,9 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from tare.events.host_schedule import HostEvent, Left, Vector
 from tare.hosts.contract import Host
@@ -25,6 +23,9 @@ from tare.hosts.trace.page_files import far_pages, local_pages
 from tare.hosts.trace.pages import Format, page_events, parse_data_offset, parse_format
 from tare.hosts.trace.rows import Row, as_columns
 from tare.hosts.trace.tracefs import NoTracing, traced
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["HostRecorder", "NoTracing", "Recording", "host_recorder"]
 

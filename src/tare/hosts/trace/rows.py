@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Row = tuple[int, int, int, int, int, int]
 """Time, CPU, kind, who, other, how it left; see :mod:`tare.events.host_schedule`."""
@@ -14,6 +14,9 @@ Row = tuple[int, int, int, int, int, int]
 
 def as_columns(rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
     """Return rows as columns in order of time; see :mod:`tare.events.host_schedule`."""
+    # Loaded only here: most commands record no trace.
+    import numpy as np
+
     ordered = sorted(rows, key=lambda row: row[0])
     names = ("time_ns", "cpu", "kind", "who", "other", "runnable")
     types = ("u8", "u2", "u1", "u4", "u4", "u1")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from tare.events.host_schedule import IDLE, HostEvent, Left
 from tare.hosts.trace.rows import Row, as_columns
 from tare.platforms.xen.trace.records import IDLE_DOMAIN, Change, Lost, Runstate
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _MOST_VCPUS = 1 << 16
 _AGAIN_NS = 1_000_000
