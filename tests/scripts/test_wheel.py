@@ -18,6 +18,8 @@ from tare.study.schema import study_schema
 
 ROOT = Path(__file__).parents[2]
 SHORT = ("run", "quick", "--blocks", "2", "--arm", "qemu-pv", "--workload", "numeric-sort")
+MOST_BYTES = 420_000_000
+"""Of an installation without extras."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.boots, pytest.mark.guest]
 
@@ -56,6 +58,8 @@ def test_one_file_installed_alone_runs_the_quick_study(tmp_path: Path) -> None:
                  "XDG_STATE_HOME": str(home / "state")},
         )  # fmt: skip
 
+    size = sum(path.lstat().st_blocks * 512 for path in (home / "env").rglob("*"))
+    assert size < MOST_BYTES
     schema = json.loads(tare("study", "schema").stdout)
     assert schema["$schema"] and "blocks" in schema["properties"]
     shipped = home / "env" / "share" / "tare" / "study.schema.json"
