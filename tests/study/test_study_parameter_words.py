@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tare.analysis.results import Key
 from tare.analysis.words import described
 from tare.cli.main import app
-from tare.report.words import Names, Part
+from tare.report.words import Names, Part, parameter_text
 from tare.study.cells import work_words
 from tare.study.shipped import shipped_studies
 from tare.units import parameter_words
