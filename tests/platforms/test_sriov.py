@@ -35,10 +35,10 @@ from tare.platforms.linux.network.functions import (
 )
 from tare.platforms.linux.network.host_network import Common, Laid, Network
 from tare.platforms.linux.network.joint import Joint
-from tare.platforms.linux.network.link import Link
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.linux.network.switches import Switch
+from tare.platforms.network import Link
 from tare.platforms.qemu.linking import given, link_of
 from tare.platforms.qemu.nic import device, lacking_way, told
 from tare.platforms.qemu.options import QemuOptions

@@ -20,7 +20,7 @@ from run.run_ports import served_ports
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context
-from tare.platforms.linux.network.link import SHARED
+from tare.platforms.network import SHARED
 from tare.platforms.ssh.options import SshArmOptions
 from tare.platforms.ssh.platform import Ssh
 

@@ -16,7 +16,7 @@ from deadlines import patient
 from hosts.hosts_namespaces import WIRE, sshd_inside, two_hosts
 from hosts.hosts_sshd import SSHD, Sshd
 from run.run_driving import TARE, of_type, tare
-from tare.platforms.linux.network.link import SHARED
+from tare.platforms.network import SHARED
 
 pytestmark = [
     pytest.mark.slow,

@@ -36,7 +36,6 @@ from tare.platforms.linux.memory_group import (
     lacks_memory_groups,
     memory_group,
 )
-from tare.platforms.linux.network import Link
 from tare.platforms.linux.process_cost import tree_cost
 from tare.platforms.linux.process_machine import (
     CONSOLE,
@@ -49,6 +48,7 @@ from tare.platforms.linux.scheduling import LinuxOptions, own_policy
 from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.linux.toolbox import tree_environment
 from tare.platforms.linux.writes import PROCESS_MACHINE
+from tare.platforms.network import Link
 
 CHECK_S = 20.0
 MIN_MEMORY = 16 << 20

@@ -22,11 +22,13 @@ from tare.platforms.machine import (
     TRIAL,
     Below,
     GivenOut,
+    HypervisorVcpus,
     Machine,
     MachineSpec,
     Shape,
     ToolboxFiles,
 )
+from tare.platforms.network import Link, MachineNetwork
 from tare.platforms.statement import (
     ANY_BOOT,
     KVM_BOOT,
@@ -65,7 +67,10 @@ __all__ = [
     "GivenOut",
     "GuestKernels",
     "HostAccess",
+    "HypervisorVcpus",
+    "Link",
     "Machine",
+    "MachineNetwork",
     "MachineSpec",
     "NetworkWays",
     "Platform",

@@ -22,8 +22,8 @@ from tare.study.platform_options import AUTO, GIVEN, PlatformOptions
 
 if TYPE_CHECKING:
     from tare.hosts.contract import Host
-    from tare.platforms.linux.network import Network
     from tare.platforms.machine import MachineSpec
+    from tare.platforms.network import MachineNetwork
 
 ASK = "`network-way: given`"
 LONGEST = 65_535
@@ -149,7 +149,7 @@ class Joining:
         host: Where the peer is.
     """
 
-    network: Network
+    network: MachineNetwork
     host: Host
 
     async def join(

@@ -15,8 +15,9 @@ from tare.events.parts import SUBJECT as SUBJECT
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Hello
-    from tare.platforms.linux.network import Network
-    from tare.platforms.xen.trace.tracer import Vcpus
+    from tare.hosts.contract import Host
+    from tare.hosts.ledger.ledger import Ledger
+    from tare.platforms.network import MachineNetwork
 
 TRIAL = "trial"
 """The role of a machine that is started only to see whether it starts."""
@@ -87,6 +88,35 @@ class Below:
 
 
 @dataclass(frozen=True)
+class HypervisorVcpus:
+    """A machine's vCPUs, which the hypervisor below the host's kernel schedules and can trace.
+
+    Args:
+        host: The host.
+        ledger: Records what is started there.
+        agent: The agent's program on the host.
+        folder: A folder of the machine's own, in which the recording is kept meanwhile.
+        ids: The hypervisor's number of each vCPU, by which a recording names it.
+        cpus: The host's CPUs that they may use; empty: all.
+        raw_counter: Whether the machine reads the processor's cycle counter unchanged, so that its
+            counter and the hypervisor's are one.
+        counted: Whether the host's time counts instructions, so that its idle time passes at once.
+        limit: What may keep a vCPU from running although a CPU is idle: ``cap``, ``budget``; or
+            empty.
+    """
+
+    host: Host
+    ledger: Ledger
+    agent: Path
+    folder: Path
+    ids: tuple[int, ...]
+    cpus: tuple[int, ...]
+    raw_counter: bool
+    counted: bool = False
+    limit: str = ""
+
+
+@dataclass(frozen=True)
 class MachineSpec:
     """One machine to start.
 
@@ -115,7 +145,7 @@ class MachineSpec:
     realtime: bool
     role: str = SUBJECT
     toolbox: ToolboxFiles | None = None
-    network: Network | None = None
+    network: MachineNetwork | None = None
     way: str = ""
     own_address: bool = False
     uses_disk: bool = False
@@ -176,10 +206,10 @@ class Machine(ABC):
         """Return the host ids of the threads that carry a workload which waits for its start."""
         return ()
 
-    def traced_below(self) -> Vcpus | None:
+    def traced_below(self) -> HypervisorVcpus | None:
         """Return its vCPUs as the hypervisor below the host's kernel schedules them.
 
-        None where they are threads of the host, which its kernel's own tracer tells of.
+        None where they are threads of the host, which the host's kernel itself traces.
         """
         return None
 

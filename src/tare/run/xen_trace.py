@@ -13,7 +13,7 @@ from tare.errors import TareError
 from tare.events.host_schedule import SERIES, HostEvent
 from tare.hosts.trace.tracefs import NoTracing
 from tare.platforms.xen.trace.schedule import XenSchedule, schedule, vcpu_name
-from tare.platforms.xen.trace.tracer import PROGRAM, Vcpus, XenTracer
+from tare.platforms.xen.trace.tracer import PROGRAM, XenTracer
 from tare.run.host_clock import (
     EXACT,
     Bounds,
@@ -27,7 +27,7 @@ from tare.run.host_record import HostRecord
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Outcome
-    from tare.platforms.contract import Machine
+    from tare.platforms.contract import HypervisorVcpus, Machine
 
 _GUEST_TYPE = "/sys/hypervisor/guest_type"
 _TICK = ("clock", "seconds", "tsc_hz", "undisturbed_s", "gaps", "samples")
@@ -46,7 +46,7 @@ class XenTrace:
         others: The neighbours by role.
     """
 
-    vcpus: Vcpus
+    vcpus: HypervisorVcpus
     subject: Machine
     others: Mapping[str, Machine]
     _held: AsyncExitStack = field(default_factory=AsyncExitStack)

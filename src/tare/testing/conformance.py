@@ -253,9 +253,9 @@ class PlatformCases:
         if not verdict.capabilities.network:
             pytest.skip("it states no way to a network that is open here")
         running = await machines.subject()
-        network = running.spec.network
-        assert network is not None
+        assert machines.connection is not None
         require_network(running.spec.name, running.hello.proof)
+        network = machines.connection.network
         async with started_peer(running.context, network, running.spec) as peer:
             await peer.prove(running.machine, (NETWORK_S[verdict.emulated],))
 

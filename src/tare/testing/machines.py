@@ -97,7 +97,7 @@ class Machines:
         self._shape = shape
         self._cpus = cpus
         self._patience_s = patience_s
-        self._connection = connection
+        self.connection = connection
         self._shared: dict[str, Running] = {}
         self._held = AsyncExitStack()
         self._numbers = itertools.count(1)
@@ -113,7 +113,7 @@ class Machines:
 
     async def _share(self, role: str) -> Running:
         if role not in self._shared:
-            self._shared[role] = await self._start(role, self._shape, self._connection)
+            self._shared[role] = await self._start(role, self._shape, self.connection)
         return self._shared[role]
 
     def take(self, running: Running) -> Running:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tare.platforms.contract import Shape
 from tare.platforms.libvirt.options import CPU_MODES, PERIOD_US, LibvirtOptions
-from tare.platforms.linux.network import Link
+from tare.platforms.network import Link
 from tare.platforms.qemu.command import PORT
 from tare.platforms.qemu.features import wanted
 

@@ -17,8 +17,9 @@ from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.hosts.ledger.undoing import Refused
-from tare.platforms.linux.network.functions import UNSET, VFIO, Function
+from tare.platforms.linux.network.functions import UNSET, VFIO
 from tare.platforms.linux.pci_address import ADDRESS
+from tare.platforms.network import VirtualFunction
 from tare.platforms.statement import Write
 
 LENT = "pci-function"
@@ -38,7 +39,7 @@ _ASK_S = 20.0
 
 
 @asynccontextmanager
-async def lent(host: Host, ledger: Ledger, function: Function) -> AsyncIterator[Path]:
+async def lent(host: Host, ledger: Ledger, function: VirtualFunction) -> AsyncIterator[Path]:
     """Bind a function to vfio-pci, and give it back to the driver that it had.
 
     Args:
@@ -65,7 +66,7 @@ async def lent(host: Host, ledger: Ledger, function: Function) -> AsyncIterator[
         ledger.done(entry)
 
 
-async def _bind(host: Host, function: Function) -> Path:
+async def _bind(host: Host, function: VirtualFunction) -> Path:
     address, device = function.address, _DEVICES / function.address
     try:
         await host.write(device / "driver_override", VFIO.encode())

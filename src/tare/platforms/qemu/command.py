@@ -11,7 +11,7 @@ from tare.images.guest_image import GuestImage
 from tare.platforms import counted_time as counting
 from tare.platforms.contract import Shape
 from tare.platforms.linux.disk import LABEL
-from tare.platforms.linux.network import Link
+from tare.platforms.network import Link
 from tare.platforms.qemu import drive, nic
 from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.drive import escaped

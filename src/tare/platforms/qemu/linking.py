@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tare.platforms.contract import Context, MachineSpec
 from tare.platforms.linux.lent import CONTAINER, lent
-from tare.platforms.linux.network import Link
+from tare.platforms.network import Link
 from tare.platforms.qemu.options import QemuOptions
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tare.hosts import Host
 from tare.plaintext import plain_line
-from tare.platforms.linux.network import Link
 from tare.platforms.linux.network.functions import functions_of, lacking
+from tare.platforms.network import Link
 from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.options import QemuOptions
 
@@ -28,6 +28,8 @@ MODELS: Mapping[str, str] = {
     "tulip": "tulip",
 }
 """QEMU's names of the cards."""
+TAP_DESCRIPTOR = 9
+"""By which QEMU gets a macvtap, whose device it may not open itself; shells know no greater one."""
 OFFLOADS = (
     "csum", "gso", "guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo",
     "host_tso4", "host_tso6", "host_ecn", "host_ufo",
@@ -66,9 +68,29 @@ def netdev(options: QemuOptions, link: Link | None, vhost: bool) -> str:
     if link is None:
         return "hubport,id=net,hubid=0"
     if link.way == "user":
-        return link.qemu()
+        ports = "".join(
+            f",hostfwd={kind}:127.0.0.1:{here}-{link.address}:{port}"
+            for port, here in link.forwards.items()
+            for kind in ("tcp", "udp")
+        )
+        # restrict: the guest reaches nothing by itself, neither the host nor what lies behind.
+        return f"user,id=net,restrict=on{ports}"
+    if link.way == "macvtap":
+        tap = f"fd={TAP_DESCRIPTOR}"
+    else:
+        tap = f"ifname={link.interface},script=no,downscript=no"
     queues = f",queues={options.nic_queues}" if options.nic_queues > 1 else ""
-    return f"{link.qemu()}{queues}{',vhost=on' if vhost else ''}"
+    return f"tap,id=net,{tap}{queues}{',vhost=on' if vhost else ''}"
+
+
+def around(link: Link | None) -> list[str]:
+    """Return what comes before QEMU's command so that it finds the interface of its card."""
+    if link is None:
+        return []
+    if link.device:
+        opened = f'exec {TAP_DESCRIPTOR}<>"$1"; shift; exec "$@"'
+        return ["sh", "-c", opened, "sh", link.device]
+    return ["nsenter", f"--net=/run/netns/{link.within}"] if link.within else []
 
 
 async def uses_vhost(host: Host, options: QemuOptions, way: str) -> bool:

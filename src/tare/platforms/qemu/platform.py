@@ -432,7 +432,7 @@ async def launch(
             options, there, spec.name, spec.shape, places, append=words, link=link, vhost=vhost
         )
         argv[0] = program
-        around = [] if link is None else link.around
+        around = nic.around(link)
         await machine.run(
             [*around, *confined.around(argv, files)], spec.cpus, confined, spec.within
         )

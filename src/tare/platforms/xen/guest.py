@@ -9,7 +9,7 @@ from pathlib import Path
 from tare.platforms import counted_time as counting
 from tare.platforms.contract import MachineSpec
 from tare.platforms.linux.disk import LABEL
-from tare.platforms.linux.network import Link
+from tare.platforms.network import Link
 from tare.platforms.xen.options import XenOptions
 
 CHANNEL = "/dev/hvc0"

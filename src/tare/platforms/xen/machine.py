@@ -17,7 +17,7 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.begun import begun
-from tare.platforms.contract import Below, Context, Machine, MachineSpec, created
+from tare.platforms.contract import Below, Context, HypervisorVcpus, Machine, MachineSpec, created
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.disk import forget_file
 from tare.platforms.linux.process_machine import owned_directory
@@ -29,7 +29,7 @@ from tare.platforms.xen.disk import GuestDisks, guest_disks
 from tare.platforms.xen.given_out import cpus_of, device_threads, dom0s_cpus, given
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.scheduling import apply_and_verify_scheduling, held_settings
-from tare.platforms.xen.trace.tracer import Vcpus
+from tare.platforms.xen.trace.schedule import vcpu_id
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
@@ -142,18 +142,17 @@ class XenMachine(Machine):
             host_on=self._host_on,
         )
 
-    def traced_below(self) -> Vcpus | None:
+    def traced_below(self) -> HypervisorVcpus | None:
         """Return its vCPUs, which are no threads of dom0's."""
         if not self.id:
             return None
         spec = self._spec
-        return Vcpus(
+        return HypervisorVcpus(
             host=self._host,
             ledger=self._ledger,
             agent=self._context.host_agent,
             folder=spec.workdir,
-            domain=self.id,
-            count=spec.shape.vcpus,
+            ids=tuple(vcpu_id(self.id, number) for number in range(spec.shape.vcpus)),
             cpus=tuple(sorted(set(spec.cpus))),
             raw_counter=self._options.type == "pv",
             counted=self._context.counted,

@@ -6,8 +6,7 @@ the kernel's network stack too, and not over the loopback. Where the machines ar
 each host has a bridge, and the bridges are joined. See docs/network.md.
 """
 
-from tare.platforms.linux.network.host_network import Network
-from tare.platforms.linux.network.link import MTU, SERVED, VARIABLE, Link, in_namespace
+from tare.platforms.linux.network.host_network import Network, in_namespace
 from tare.platforms.linux.network.spanning import SpanningNetwork, owned_network, spanning_network
 from tare.platforms.linux.network.subnets import choose_subnet, free_subnet, networks_in
 from tare.platforms.linux.network.switches import lacking_switch
@@ -19,6 +18,7 @@ from tare.platforms.linux.network.ways import (
     offered_network,
     with_network,
 )
+from tare.platforms.network import MTU, SERVED, VARIABLE, Link
 
 __all__ = [
     "ALONE",

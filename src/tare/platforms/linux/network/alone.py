@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tare.platforms.contract import Context
 from tare.platforms.linux.network.host_network import Laid
 from tare.platforms.linux.network.joint import Bridge, Joint
-from tare.platforms.linux.network.link import MTU
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.shaping import shape
 from tare.platforms.linux.network.subnets import Addresses
@@ -19,6 +18,7 @@ from tare.platforms.linux.network.switches import (
     open_switch,
     router,
 )
+from tare.platforms.network import MTU
 from tare.study.switching import Switching
 
 

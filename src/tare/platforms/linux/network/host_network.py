@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -13,13 +14,13 @@ from tare.errors import MachineFault
 from tare.hosts import Host
 from tare.platforms.linux.network.functions import next_taken
 from tare.platforms.linux.network.joint import Bridge, Joint
-from tare.platforms.linux.network.link import MTU, SERVED, Link, Way, free_ports, in_namespace
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.reach import DISCARD
 from tare.platforms.linux.network.shaping import told
 from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.linux.network.switches import OUTSIDE, Switch
 from tare.platforms.linux.network.tracking import Tracked, tracked
+from tare.platforms.network import MTU, SERVED, Link, Way
 from tare.study.switching import Switching
 
 _REACH_S = 60.0
@@ -351,3 +352,25 @@ class Network:
 
     async def _next(self) -> tuple[Laid, int]:
         return await self._lay(), next(self._common.numbers)
+
+
+def in_namespace(name: str) -> list[str]:
+    """Return what comes before a command that is to run in a network namespace.
+
+    With a ``/sys`` of its own, in which the agent sees the interfaces that are there.
+    """
+    return ["ip", "netns", "exec", name]
+
+
+def free_ports(ports: Sequence[int]) -> dict[int, int]:
+    """Return a port at 127.0.0.1 that is free now, for TCP, for each of ``ports``."""
+    held: list[socket.socket] = []
+    try:
+        for _ in ports:
+            one = socket.socket()
+            held.append(one)
+            one.bind(("127.0.0.1", 0))
+        return {port: one.getsockname()[1] for port, one in zip(ports, held, strict=True)}
+    finally:
+        for one in held:
+            one.close()

@@ -11,10 +11,10 @@ from itertools import permutations
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.linux.network.joint import Bridge, Joint
-from tare.platforms.linux.network.link import MTU
 from tare.platforms.linux.network.reach import DISCARD, largest_packet
 from tare.platforms.linux.network.tunnel import join_by_tunnel
 from tare.platforms.linux.network.vxlan import join_by_vxlan
+from tare.platforms.network import MTU
 
 Join = Callable[[Sequence[Bridge], AsyncExitStack], Awaitable[Joint]]
 

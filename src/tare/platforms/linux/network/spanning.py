@@ -14,10 +14,10 @@ from tare.platforms.linux.network.alone import Plan, lay_alone, plug_peer
 from tare.platforms.linux.network.host_network import Common, Laid, Network
 from tare.platforms.linux.network.joining import join
 from tare.platforms.linux.network.joint import Bridge
-from tare.platforms.linux.network.link import MTU, Link
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.subnets import Addresses, free_subnet
 from tare.platforms.linux.network.switches import HostBridge
+from tare.platforms.network import MTU, Link
 from tare.study.switching import Switching
 
 _ASK_S = 20.0

@@ -15,8 +15,8 @@ from functools import partial
 from tare.errors import MachineFault
 from tare.hosts import OwnedProcess, start_owned
 from tare.platforms.linux.network.joint import Bridge, Joint
-from tare.platforms.linux.network.link import MTU
 from tare.platforms.linux.network.parts import Parts
+from tare.platforms.network import MTU
 
 _LENGTH = 2
 """Bytes that say a frame's length, the low one first."""

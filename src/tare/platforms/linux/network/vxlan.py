@@ -12,9 +12,9 @@ from itertools import permutations
 from tare.errors import MachineFault
 from tare.hosts.ledger.undoing import PREFIX
 from tare.platforms.linux.network.joint import Bridge, Joint
-from tare.platforms.linux.network.link import MTU
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.reach import largest_packet
+from tare.platforms.network import MTU
 
 OVERHEAD = 50
 """Bytes around each packet: Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348, section 5)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from tare.errors import InputError, MachineFault
@@ -14,7 +13,6 @@ from tare.hosts.ledger.ledger import Ledger
 from tare.hosts.processes import OwnedProcess, start_owned
 from tare.hosts.trace.tracefs import NoTracing
 from tare.platforms.xen.trace.records import SCHED_MIN, Change, Lost, records
-from tare.platforms.xen.trace.schedule import vcpu_id
 
 PROGRAM = "xentrace"
 PAGES = 256
@@ -23,41 +21,6 @@ first recording, whatever is asked for later (xc_tbuf_enable, tools/libs/ctrl/xc
 _READY_S = 30.0
 _LOOK_S = 0.1
 _END_S = 30.0
-
-
-@dataclass(frozen=True)
-class Vcpus:
-    """The vCPUs of one domain, and how they can be watched.
-
-    Args:
-        host: The host, of which this is dom0.
-        ledger: Is told before anything is started there.
-        agent: The agent's program in dom0.
-        folder: A folder of the machine's own, in which the recording is kept meanwhile.
-        domain: The domain's number.
-        count: How many vCPUs it has.
-        cpus: The host's CPUs that they may use; empty: all.
-        raw_counter: Whether the machine reads the processor's cycle counter as it is, so that its
-            counter and Xen's are one.
-        counted: Whether the host's time counts instructions, so that its idle time passes at once.
-        limit: What may keep a vCPU from running beside an idle CPU: ``cap``, ``budget``; or empty.
-    """
-
-    host: Host
-    ledger: Ledger
-    agent: Path
-    folder: Path
-    domain: int
-    count: int
-    cpus: tuple[int, ...]
-    raw_counter: bool
-    counted: bool = False
-    limit: str = ""
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """How a recording calls them."""
-        return tuple(vcpu_id(self.domain, number) for number in range(self.count))
 
 
 class XenTracer:

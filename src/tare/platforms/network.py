@@ -1,14 +1,13 @@
-"""How one machine is connected to a network, and what it is told of that."""
+"""The network of a batch, as platforms connect their machines to it."""
 
 from __future__ import annotations
 
 import ipaddress
-import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from tare.platforms.linux.network.functions import Function
+from tare.hosts.contract import Host
 
 Way = Literal["tap", "macvtap", "sriov", "vif", "user", "veth", "bridge", "loopback", "given"]
 
@@ -24,11 +23,27 @@ SHARED = (
 )
 """What a record says of a network that Tare did not make."""
 
-TAP_DESCRIPTOR = 9
-"""By which QEMU gets a macvtap, whose device it may not open itself; shells know no greater one."""
-
 VARIABLE = "TARE_NET"
 """What tells an agent that is a process which network the host made for it."""
+
+
+class VirtualFunction(Protocol):
+    """A virtual function of a network card (SR-IOV)."""
+
+    @property
+    def address(self) -> str:
+        """Its PCI address."""
+        ...
+
+    @property
+    def driver(self) -> str:
+        """The driver that had it; empty: none."""
+        ...
+
+    @property
+    def group(self) -> str:
+        """The number of its IOMMU group."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -59,15 +74,7 @@ class Link:
     mtu: int = MTU
     within: str = ""
     device: str = ""
-    function: Function | None = None
-
-    @property
-    def around(self) -> list[str]:
-        """What comes before a command that is to find the interface."""
-        if self.device:
-            opened = f'exec {TAP_DESCRIPTOR}<>"$1"; shift; exec "$@"'
-            return ["sh", "-c", opened, "sh", self.device]
-        return ["nsenter", f"--net=/run/netns/{self.within}"] if self.within else []
+    function: VirtualFunction | None = None
 
     @property
     def mac(self) -> str:
@@ -111,38 +118,52 @@ class Link:
             return "127.0.0.1", self.forwards[port]
         return self.address, port
 
-    def qemu(self) -> str:
-        """Return what QEMU's ``-netdev`` takes."""
-        if self.way == "macvtap":
-            return f"tap,id=net,fd={TAP_DESCRIPTOR}"
-        if self.way == "tap":
-            return f"tap,id=net,ifname={self.interface},script=no,downscript=no"
-        ports = "".join(
-            f",hostfwd={kind}:127.0.0.1:{here}-{self.address}:{port}"
-            for port, here in self.forwards.items()
-            for kind in ("tcp", "udp")
-        )
-        # restrict: the guest reaches nothing by itself, neither the host nor what lies behind.
-        return f"user,id=net,restrict=on{ports}"
 
+class MachineNetwork(Protocol):
+    """The network of a batch, as the machines of one host join it.
 
-def in_namespace(name: str) -> list[str]:
-    """Return what comes before a command that is to run in a network namespace.
-
-    With a ``/sys`` of its own, in which the agent sees the interfaces that are there.
+    A platform calls the method that fits the way on which its machine is to join, once for each
+    machine, and removes nothing: all of it goes with the batch. They raise
+    :class:`~tare.errors.MachineFault` where the host refuses.
     """
-    return ["ip", "netns", "exec", name]
 
+    @property
+    def links(self) -> Mapping[str, Link]:
+        """The link of each machine of the network, whatever its host, by its name."""
+        ...
 
-def free_ports(ports: Sequence[int]) -> dict[int, int]:
-    """Return a port at 127.0.0.1 that is free now, for TCP, for each of ``ports``."""
-    held: list[socket.socket] = []
-    try:
-        for _ in ports:
-            one = socket.socket()
-            held.append(one)
-            one.bind(("127.0.0.1", 0))
-        return {port: one.getsockname()[1] for port, one in zip(ports, held, strict=True)}
-    finally:
-        for one in held:
-            one.close()
+    async def tap(self, machine: str, queues: int = 1, user: int | None = None) -> Link:
+        """Make a tap with so many pairs of queues, for a process of ``user``."""
+        ...
+
+    async def macvtap(self, machine: str) -> Link:
+        """Make a macvtap."""
+        ...
+
+    async def function(self, host: Host, machine: str, wanted: str | None) -> Link:
+        """Choose a virtual function, of the card or function ``wanted``; None: any."""
+        ...
+
+    async def vif(self, machine: str) -> Link:
+        """Return the link of a domain of Xen, whose interfaces :meth:`join` later."""
+        ...
+
+    async def join(self, interface: str, machine: str = "") -> None:
+        """Connect an interface of the host that the hypervisor made."""
+        ...
+
+    async def namespace(self, machine: str) -> Link:
+        """Make a network namespace with an interface, for a container or a process."""
+        ...
+
+    async def here(self, machine: str) -> Link:
+        """Return the link of what runs on the host itself, with the host's address."""
+        ...
+
+    def user(self, machine: str) -> Link:
+        """Return a link by QEMU's user-mode network."""
+        ...
+
+    def given(self, machine: str, address: str, peer: str, mtu: int) -> Link:
+        """Return the link over a network that the machine has already."""
+        ...
