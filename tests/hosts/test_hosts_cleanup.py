@@ -22,7 +22,7 @@ from tare.hosts import (
 )
 from tare.hosts.control_groups import remove_cgroup
 from tare.hosts.processes import find_by_token, start_time
-from tare.platforms.oci.leftovers import undo_container
+from tare.platforms.oci.runtime import undo_container
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.ssh.finding import options_for
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions, options_of, way_of
-from tare.platforms.given import require_direct
+from tare.platforms.existing_network import require_direct
 from tare.study.hosting import Login
 
 ME = getpass.getuser()

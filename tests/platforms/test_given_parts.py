@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tare.errors import InputError, MachineFault
 from tare.hosts import Completed, LocalHost
 from tare.hosts.address_pair import AddressPair, of_transport, told_by_sshd
-from tare.platforms.given import (
+from tare.platforms.existing_network import (
     LONGEST,
     longest_packet,
     own_address,

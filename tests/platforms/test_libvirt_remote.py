@@ -23,7 +23,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts import LocalHost, clean
 from tare.hosts.ssh.host import SshHost
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.libvirt.carried import carried
+from tare.platforms.libvirt.connection import carried
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.libvirt.platform import Libvirt, connected
 
@@ -125,7 +125,7 @@ async def test_a_connection_is_called_as_on_its_own_host(
         async with carried(afar.host, "qemu:///session"):
             pass
     assert "qemu:///system" in told.value.hint
-    monkeypatch.setattr("tare.platforms.libvirt.carried.SOCKETS", ("/nowhere/a", "/nowhere/b"))
+    monkeypatch.setattr("tare.platforms.libvirt.connection.SOCKETS", ("/nowhere/a", "/nowhere/b"))
     with pytest.raises(InputError, match=r"does not listen on .*neither /nowhere/a nor") as told:
         async with carried(afar.host, "qemu:///system"):
             pass

@@ -19,8 +19,7 @@ from tare.platforms.bare import Bare
 from tare.platforms.contract import Context, Machine, MachineSpec, Platform, Shape
 from tare.platforms.linux.cgroups import cgroup_mounts
 from tare.platforms.linux.cpu_groups import cpu_group, offered_by_groups
-from tare.platforms.linux.held_scheduling import linux_knobs
-from tare.platforms.linux.scheduling import offered_by_threads
+from tare.platforms.linux.scheduling import linux_knobs, offered_by_threads
 from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.scheduling import Scheduling

@@ -22,7 +22,6 @@ from tare.hosts import Entry, Ledger, LocalHost
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.undoing import Refused
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.linux.lent import LENT, give_back, lent
 from tare.platforms.linux.network.functions import (
     Card,
     Function,
@@ -38,9 +37,9 @@ from tare.platforms.linux.network.joint import Joint
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.linux.network.switches import Switch
+from tare.platforms.linux.sriov import LENT, give_back, lent
 from tare.platforms.network import Link
-from tare.platforms.qemu.linking import given, link_of
-from tare.platforms.qemu.nic import device, lacking_way, told
+from tare.platforms.qemu.nic import device, given, lacking_way, link_of, told
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.study.switching import Switching

@@ -18,8 +18,8 @@ from tare.errors import MachineFault
 from tare.hosts.contract import Completed
 from tare.platforms.contract import TRIAL, Context, MachineSpec, Shape
 from tare.platforms.linux.network import Link
+from tare.platforms.xen.cpu_accounting import within
 from tare.platforms.xen.disk import entry
-from tare.platforms.xen.given_out import within
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen, _capabilities, _host_boot

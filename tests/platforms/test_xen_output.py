@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tare.agent.framing import Decoder, Kind, encode
 from tare.platforms.xen import output as read
-from tare.platforms.xen.console import ATTENTION
+from tare.platforms.xen.machine import ATTENTION
 
 LIST = """\
 Name                                        ID   Mem VCPUs\tState\tTime(s)   UUID

@@ -13,7 +13,7 @@ import pytest
 from tare.errors import MachineFault, WorkloadFault
 from tare.hosts import LocalHost
 from tare.platforms.contract import Below, GivenOut
-from tare.platforms.xen.given_out import given
+from tare.platforms.xen.cpu_accounting import given
 from tare.platforms.xen.output import domains
 from tare.run.below import given_out_meanwhile
 from tare.run.between import processes_of

@@ -18,7 +18,7 @@ from tare.hosts.ssh.options import options_of, way_of
 from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Platform, Statement
 from tare.platforms.host_hypervisor import Details, HostHypervisor, hypervisors_of
-from tare.platforms.xen.below import XEN
+from tare.platforms.xen.platform import XEN
 from tare.registry import installed
 from tare.run.runhost import ssh as sshstation
 from tare.run.runhost.booted import Running, mark_of, running

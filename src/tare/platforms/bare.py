@@ -30,7 +30,6 @@ from tare.platforms.contract import (
 )
 from tare.platforms.linux.cpu_groups import require_member
 from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
-from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.memory_group import (
     MemoryGroup,
     lacks_memory_groups,
@@ -44,7 +43,13 @@ from tare.platforms.linux.process_machine import (
     owned_directory,
 )
 from tare.platforms.linux.rights import as_tare
-from tare.platforms.linux.scheduling import LinuxOptions, own_policy
+from tare.platforms.linux.scheduling import (
+    LINUX_KNOBS,
+    LinuxOptions,
+    Scheduled,
+    linux_knobs,
+    own_policy,
+)
 from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.linux.toolbox import tree_environment
 from tare.platforms.linux.writes import PROCESS_MACHINE

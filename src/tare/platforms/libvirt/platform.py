@@ -32,8 +32,7 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
-from tare.platforms.libvirt.carried import carried
-from tare.platforms.libvirt.connection import Connection, load
+from tare.platforms.libvirt.connection import Connection, carried, load
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.machine import LibvirtMachine
 from tare.platforms.libvirt.options import LibvirtOptions

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tare.platforms.given import GivenOptions
+from tare.platforms.existing_network import GivenOptions
 from tare.platforms.live.medium import read_medium
 from tare.platforms.vendors.options import place_of
 from tare.study.platform_options import fault_of

@@ -24,7 +24,7 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
-from tare.platforms.given import Joining, joining, with_given
+from tare.platforms.existing_network import Joining, joining, with_given
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.live.knock import knocks

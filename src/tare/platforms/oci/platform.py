@@ -41,7 +41,6 @@ from tare.platforms.linux.cgroups import (
 )
 from tare.platforms.linux.cpu_groups import container_resources, values_for, version_of
 from tare.platforms.linux.disk import INSIDE, disk_variable, mounted_disk, require_room
-from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.process_machine import (
     CONSOLE,
     KILLED,
@@ -49,12 +48,11 @@ from tare.platforms.linux.process_machine import (
     kernel_release,
     owned_directory,
 )
-from tare.platforms.linux.scheduling import own_policy
+from tare.platforms.linux.scheduling import LINUX_KNOBS, Scheduled, linux_knobs, own_policy
 from tare.platforms.linux.toolbox import tree_at_host
 from tare.platforms.linux.writes import FOLDER, PROCESS_MACHINE
 from tare.platforms.oci import rootless
 from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, Device
-from tare.platforms.oci.leftovers import undo_container
 from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.runtime import (
     AUTOMATIC,
@@ -65,6 +63,7 @@ from tare.platforms.oci.runtime import (
     owned_container,
     root_file_system,
     try_runtimes,
+    undo_container,
 )
 from tare.platforms.oci.seccomp import runs_as
 from tare.programs import RUNTIMES

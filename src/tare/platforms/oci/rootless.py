@@ -18,7 +18,6 @@ from tare.errors import MachineFault
 from tare.hosts import start_owned
 from tare.hosts.grants import granted_cpus
 from tare.plaintext import plain_line
-from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled
 from tare.platforms.linux.process_cost import tree_cost
 from tare.platforms.linux.process_machine import (
     CONSOLE,
@@ -29,7 +28,7 @@ from tare.platforms.linux.process_machine import (
     temporary_folder,
 )
 from tare.platforms.linux.rights import uid_of
-from tare.platforms.linux.scheduling import own_policy
+from tare.platforms.linux.scheduling import LINUX_KNOBS, Scheduled, own_policy
 from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, configuration
 from tare.platforms.oci.runtime import (
     TRIAL_MEMORY,

@@ -14,6 +14,8 @@ from typing import Literal
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Completed, Host
+from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.undoing import require_own
 from tare.hosts.programs import find_program
 from tare.images.ship import host_cache
 from tare.platforms.contract import Context
@@ -248,6 +250,18 @@ async def noted_container(
             gone = runtime.command(state, "delete", "--force", spec.name)
             await context.host.run(gone, timeout_s=TRIAL_S)
         context.ledger.done(entry)
+
+
+async def undo_container(host: Host, entry: Entry) -> str:
+    """Delete the container that an entry names (runtime, root, id); the runtime kills it first."""
+    runtime, root, name = (str(entry.details[key]) for key in ("runtime", "root", "id"))
+    require_own(name)
+    if not await host.exists(Path(root) / name):
+        return ""
+    deleted = await host.run([runtime, "--root", root, "delete", "--force", name], timeout_s=30)
+    if not deleted.ok and await host.exists(Path(root) / name):
+        raise MachineFault(deleted.words() or f"{runtime} delete failed")
+    return f"Deleted container {name}."
 
 
 _DAMAGED = 3

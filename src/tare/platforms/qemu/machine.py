@@ -20,9 +20,9 @@ from tare.platforms.contract import Context, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.backed_disk import backed_disk, forget_backed
 from tare.platforms.linux.disk import OwnDisk
-from tare.platforms.linux.held_scheduling import Scheduled
 from tare.platforms.linux.oom import kills_so_far, taken_for_memory
 from tare.platforms.linux.process_machine import any_stopped
+from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.qemu.command import Places, without_name
 from tare.platforms.qemu.confined import Confinement, prove_confined
 from tare.platforms.qemu.console import Console

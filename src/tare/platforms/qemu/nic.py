@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tare.hosts import Host
 from tare.plaintext import plain_line
+from tare.platforms.contract import Context, MachineSpec
 from tare.platforms.linux.network.functions import functions_of, lacking
+from tare.platforms.linux.sriov import CONTAINER, lent
 from tare.platforms.network import Link
 from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.options import QemuOptions
@@ -138,3 +143,48 @@ def told(options: QemuOptions, vhost: bool, link: Link) -> dict[str, Any]:
         "queues": options.nic_queues,
         "offloads": options.nic_offloads,
     }
+
+
+@dataclass(frozen=True)
+class Given:
+    """A virtual function that is a machine's.
+
+    Args:
+        link: The machine's connection by it.
+        own: What is to belong to QEMU's user: the file of its IOMMU group.
+        devices: What that user opens besides.
+    """
+
+    link: Link | None = None
+    own: tuple[Path, ...] = ()
+    devices: tuple[Path, ...] = ()
+
+
+async def given(
+    context: Context, held: AsyncExitStack, spec: MachineSpec, options: QemuOptions
+) -> Given:
+    """Take a virtual function for a machine where its way is one, until ``held`` is closed.
+
+    Raises:
+        MachineFault: There are no free ones, or one does not let itself be taken.
+    """
+    if spec.network is None or spec.way != "sriov":
+        return Given()
+    host = context.host
+    link = await spec.network.function(host, spec.name, options.nic_function)
+    assert link.function is not None
+    group = await held.enter_async_context(lent(host, context.ledger, link.function))
+    return Given(link, (group,), (CONTAINER,))
+
+
+async def link_of(
+    spec: MachineSpec, options: QemuOptions, user: int | None, taken: Given
+) -> Link | None:
+    """Return how a machine that ``user`` runs is connected; raises MachineFault."""
+    if spec.network is None or taken.link is not None:
+        return taken.link
+    if spec.way == "user":
+        return spec.network.user(spec.name)
+    if spec.way == "macvtap":
+        return await spec.network.macvtap(spec.name)
+    return await spec.network.tap(spec.name, options.nic_queues, user)

@@ -35,8 +35,8 @@ from tare.platforms.contract import (
 )
 from tare.platforms.linux.backed_disk import VOLUME, backing_writes, remove_volume
 from tare.platforms.linux.booting import image_for, prepared_by
-from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
-from tare.platforms.linux.lent import LENT, LENT_FUNCTION, give_back
+from tare.platforms.linux.scheduling import LINUX_KNOBS, Scheduled, linux_knobs
+from tare.platforms.linux.sriov import LENT, LENT_FUNCTION, give_back
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
 from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTINGS
 from tare.platforms.qemu import kvm_memory, nic
@@ -47,9 +47,9 @@ from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.harmless import passed_on
 from tare.platforms.qemu.huge_pages import require_whole_pages
 from tare.platforms.qemu.lacking import lacking_here
-from tare.platforms.qemu.linking import given, link_of
 from tare.platforms.qemu.machine import QemuMachine, fits_socket
 from tare.platforms.qemu.microvm import frequency_words
+from tare.platforms.qemu.nic import given, link_of
 from tare.platforms.qemu.offer import Offer, offer_of
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.own_kernel import guest_kernels, trial_facts

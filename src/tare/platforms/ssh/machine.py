@@ -15,7 +15,7 @@ from tare.hosts.address_pair import AddressPair
 from tare.hosts.begun import begun
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
-from tare.platforms.given import Joining
+from tare.platforms.existing_network import Joining
 from tare.platforms.linux.process_machine import ProcessMachine, any_stopped
 from tare.platforms.qemu.carrier import Carrier
 from tare.platforms.qemu.cost import qemu_cost

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from tare.hosts.ssh.finding import options_for
 from tare.hosts.ssh.options import SshOptions
-from tare.platforms.given import ASK, GivenOptions
+from tare.platforms.existing_network import ASK, GivenOptions
 from tare.study.forms import absolute_path, host_alone
 from tare.study.hosting import Login
 from tare.study.platform_options import fault_of

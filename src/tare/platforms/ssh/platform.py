@@ -30,9 +30,8 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
-from tare.platforms.given import joining, require_direct, with_given
+from tare.platforms.existing_network import joining, require_direct, with_given
 from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
-from tare.platforms.linux.held_scheduling import Scheduled
 from tare.platforms.linux.network import VARIABLE
 from tare.platforms.linux.process_cost import tree_cost
 from tare.platforms.linux.process_machine import (
@@ -40,6 +39,7 @@ from tare.platforms.linux.process_machine import (
     ProcessMachine,
     owned_directory,
 )
+from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.linux.toolbox import tree_environment
 from tare.platforms.qemu.carrier import find_carrier
 from tare.platforms.scheduling import NOTHING

@@ -15,7 +15,7 @@ from tare.events.hypervisor import HypervisorFigures
 from tare.hosts.address_pair import AddressPair
 from tare.hosts.begun import begun
 from tare.platforms.contract import Machine
-from tare.platforms.given import Joining, own_address
+from tare.platforms.existing_network import Joining, own_address
 from tare.platforms.guest_hello import first_hello
 from tare.platforms.vendors.callback import DialledChannel
 from tare.platforms.vendors.own_disk import NOT_DROPPED, OwnDisk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tare.platforms.given import with_given
+from tare.platforms.existing_network import with_given
 from tare.platforms.statement import Capabilities, Statement
 
 dialling_network = partial(

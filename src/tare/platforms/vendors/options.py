@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from tare.platforms.given import ASK, GivenOptions
+from tare.platforms.existing_network import ASK, GivenOptions
 from tare.platforms.vendors.credentials import credentials
 from tare.platforms.vendors.tls import verifying
 from tare.study.forms import Form, host_alone

@@ -24,7 +24,7 @@ from tare.platforms.contract import (
     Shape,
     Verdict,
 )
-from tare.platforms.given import joining
+from tare.platforms.existing_network import joining
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.vendors.callback import Doors
 from tare.platforms.vendors.configuration import TELLS_NETWORK, picture

@@ -24,15 +24,31 @@ from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.qemu.console import Console
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
-from tare.platforms.xen.console import ConsoleChannel
+from tare.platforms.xen.cpu_accounting import cpus_of, device_threads, dom0s_cpus, given
 from tare.platforms.xen.disk import GuestDisks, guest_disks
-from tare.platforms.xen.given_out import cpus_of, device_threads, dom0s_cpus, given
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.scheduling import apply_and_verify_scheduling, held_settings
 from tare.platforms.xen.trace.schedule import vcpu_id
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
+
+ATTENTION = b"\x0f"
+"""On its own console Linux takes the key after this byte for a command to itself (SysRq), such as
+to crash or to reboot; twice, it stands for itself (drivers/tty/hvc/hvc_console.c, __hvc_poll)."""
+
+
+class ConsoleChannel(StreamChannel):
+    """A channel to an agent over the console of its kernel."""
+
+    async def send(self, data: bytes) -> None:
+        """Send all of ``data`` so that the kernel hands it on as it is.
+
+        Raises:
+            OSError: The other end is gone.
+        """
+        await super().send(data.replace(ATTENTION, 2 * ATTENTION))
+
 
 _BUILT_S = 120.0
 _CONSOLE_S = 30.0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from tare.errors import InputError, MachineFault, TareError
+from tare.errors import InputError, MachineFault, TareError, heard
 from tare.hosts import Host
 from tare.images.guest_image import GuestImage
 from tare.images.kernels import is_file_name
@@ -30,15 +31,14 @@ from tare.platforms.contract import (
     undo_resource,
     undo_setting,
 )
+from tare.platforms.host_hypervisor import Details, HostHypervisor
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.cpu_places import lacking_cpus
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
 from tare.platforms.linux.writes import PROCESS_MACHINE
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
-from tare.platforms.xen.below import XEN
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
-from tare.platforms.xen.lacking import LOOK_S, no_device_model, no_xenstored, not_dom0
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import CREDIT_SCHEDULERS, WITH_SLICE, XenOptions
 from tare.platforms.xen.rtds import SCHEDULER
@@ -48,6 +48,28 @@ from tare.platforms.xen.settings import XenSetting, setting_of
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
     from tare.study.host_cpus import HostCpus
+
+ASK_S = 30.0
+
+
+async def _asked(host: Host) -> Details:
+    try:
+        said = (await host.run(["xl", "info"], timeout_s=ASK_S)).stdout.decode(errors="replace")
+    except InputError:
+        said = ""
+    told = dict(re.findall(r"^(\w+)\s*: *(.*)$", said, re.MULTILINE))
+    return Details(told.get("xen_scheduler", ""), int(told.get("nr_cpus") or 0))
+
+
+XEN = HostHypervisor(
+    word="xen",
+    name="Xen",
+    # A guest of Xen has the first file too, and is a host without a hypervisor of its own.
+    signs=MappingProxyType({"/sys/hypervisor/type": "xen", "/proc/xen/capabilities": "control_d"}),
+    mark="in dom0 under Xen, not on the bare machine",
+    details=_asked,
+)
+
 
 MAX_VCPUS = 128
 """What Xen gives a HVM guest (HVM_MAX_VCPUS, xen/include/public/hvm/hvm_info_table.h)."""
@@ -345,6 +367,56 @@ async def _look(host: Host, options: XenOptions) -> _Found:
         hint=f"boot Xen with sched={wanted} on its command line{built}, or name a CPU pool that "
         f"runs {wanted} by `cpupool:`; or measure with the scheduler that runs: "
         f"--set arms.ARM.scheduler={pool.scheduler}",
+    )
+
+
+LOOK_S = 20.0
+_DOM0 = "control_d"
+_SERVICES = "systemctl start xenstored xenconsoled xen-init-dom0"
+_NO_XEN = "this host does not run under Xen"
+
+
+async def not_dom0(host: Host) -> tuple[str, str] | None:
+    """Return why a host is no dom0 of Xen's, and what to do; None where it is one."""
+    try:
+        kind = (await host.read("/sys/hypervisor/type")).decode().strip()
+    except OSError:
+        kind = ""
+    if kind != "xen":
+        return _NO_XEN, xen.INSTALL
+    with contextlib.suppress(OSError):
+        if _DOM0 in (await host.read("/proc/xen/capabilities")).decode():
+            return None
+        return "this host is itself a guest of Xen, not its control domain (dom0)", ""
+    return "/proc/xen is not mounted", "mount -t xenfs xenfs /proc/xen"
+
+
+async def no_xenstored(host: Host) -> tuple[str, str] | None:
+    """Return why Xen's toolstack would not answer, and what to do; None where it would."""
+    try:
+        said = await host.run(["xenstore-read", "domid"], timeout_s=LOOK_S)
+    except InputError:
+        return "Xen's tools are not installed here: there is no xenstore-read", xen.INSTALL
+    except MachineFault as fault:
+        if "did not end" not in fault.message:
+            raise
+        return "xenstored does not answer: Xen's toolstack is not running", _SERVICES
+    if not said.ok and b"omid" not in said.stderr:
+        return "xenstored does not answer", heard(_SERVICES, "xenstore-read", said.words())
+    return None
+
+
+async def no_device_model(host: Host) -> tuple[str, str] | None:
+    """Return that there is no QEMU for HVM guests, and what to do; None where there is one."""
+    for path in ("/usr/libexec/xen-qemu-system-i386", "/usr/lib/xen/bin/qemu-system-i386"):
+        if await host.exists(path):
+            return None
+    shown = await host.run(["sh", "-c", "command -v qemu-system-i386 xen-qemu-system-i386"])
+    if shown.stdout.strip():
+        return None
+    return (
+        "there is no QEMU for Xen, which emulates a HVM guest's devices",
+        "apt-get install --no-remove qemu-system-xen",
     )
 
 
