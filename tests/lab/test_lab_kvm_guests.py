@@ -14,7 +14,7 @@ from lab.lab_kvm import booted, kvm
 from tare.hosts.trace.threads import allowed_cpus
 from tare.lab.options import GIB, LabOptions
 from tare.platforms.contract import Capabilities, Context
-from tare.platforms.qemu.enlightenments import told_by_kvm
+from tare.platforms.qemu.enlightenments import kvm_features
 from tare.platforms.qemu.machine import QemuMachine
 from tare.platforms.qemu.offer import offer_of
 from tare.platforms.qemu.options import QemuOptions
@@ -66,7 +66,7 @@ class TestKvm(PlatformCases):
 
 def features(proof: Mapping[str, Any]) -> tuple[str, ...]:
     leaves = proof["hypervisor"]["leaves"]
-    return told_by_kvm(int(leaves.get("40000001.0", "0").split()[0], 16))
+    return kvm_features(int(leaves.get("40000001.0", "0").split()[0], 16))
 
 
 async def test_the_labs_own_qemu_is_asked_what_it_offers(kvm_lab: Inside, tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ from tare.platforms.libvirt.domain import (
     BUSES,
     QEMU_WORDS,
     Files,
-    disk_told,
-    disk_wanted,
     domain_xml,
-    features_told,
+    expected_disk,
+    reported_disk,
+    reported_features,
 )
 from tare.platforms.libvirt.options import PERIOD_US, LibvirtOptions
 from tare.platforms.libvirt.platform import Libvirt
@@ -90,14 +90,14 @@ def test_a_domain_says_what_was_asked_for(
     assert (quota is None) == (wanted.cap is None)
     if wanted.cap is not None:
         assert int(quota or 0) / PERIOD_US == pytest.approx(wanted.cap, abs=1e-5)
-    told = disk_told(text)
-    assert disk_wanted(wanted).items() <= told.items()
+    told = reported_disk(text)
+    assert expected_disk(wanted).items() <= told.items()
     assert ("iothread" in told) == wanted.iothread
     assert ("queues" in told) == (wanted.disk_queues is not None)
     source = domain.find("devices/disk/source")
     assert source is not None
     assert source.get("dev" if told["held"] == "block" else "file") == "/d&<.img"
-    assert features_told(text) == {each[1:]: each[0] == "+" for each in wanted.cpu_features}
+    assert reported_features(text) == {each[1:]: each[0] == "+" for each in wanted.cpu_features}
     bound = domain.find("numatune/memory")
     assert (None if bound is None else bound.get("nodeset")) == (
         None if wanted.numa_node is None else str(wanted.numa_node)

@@ -23,7 +23,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts import LocalHost, clean
 from tare.hosts.ssh.host import SshHost
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.libvirt.connection import carried
+from tare.platforms.libvirt.connection import forwarded_uri
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.libvirt.platform import Libvirt, connected
 
@@ -119,21 +119,21 @@ def folder() -> Iterator[Path]:
 async def test_a_connection_is_called_as_on_its_own_host(
     afar: Context, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with carried(context.host, "qemu:///session") as here:
+    async with forwarded_uri(context.host, "qemu:///session") as here:
         assert here == "qemu:///session"
     with pytest.raises(InputError, match="only libvirt's system connection") as told:
-        async with carried(afar.host, "qemu:///session"):
+        async with forwarded_uri(afar.host, "qemu:///session"):
             pass
     assert "qemu:///system" in told.value.hint
     monkeypatch.setattr("tare.platforms.libvirt.connection.SOCKETS", ("/nowhere/a", "/nowhere/b"))
     with pytest.raises(InputError, match=r"does not listen on .*neither /nowhere/a nor") as told:
-        async with carried(afar.host, "qemu:///system"):
+        async with forwarded_uri(afar.host, "qemu:///system"):
             pass
     assert "systemctl start" in told.value.hint
 
 
 async def test_a_way_leaves_nothing_behind(afar: Context, daemon: Daemon) -> None:
-    async with carried(afar.host, daemon.uri) as here:
+    async with forwarded_uri(afar.host, daemon.uri) as here:
         folder = Path(here.partition("?socket=")[2]).parent
         assert folder.stat().st_mode & 0o077 == 0
     assert not folder.exists()

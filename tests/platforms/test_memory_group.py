@@ -183,7 +183,7 @@ async def test_nothing_of_a_kept_machine_is_swapped(context: Context) -> None:
         file = first if first.exists() else group.folder / "memory.swap.max"
         if file.exists():
             assert file.read_text().strip() == "0"
-        assert (group.told["swap"] == "off") == file.exists()
+        assert (group.record["swap"] == "off") == file.exists()
 
 
 @pytest.mark.parametrize("swaps", [True, False])
@@ -202,7 +202,7 @@ async def test_what_is_written_in_version_2(
     async with memory_group(context.host, context.ledger, NAME, MEMORY, own=folder) as group:
         written = {file.name: file.read_text() for file in folder.iterdir()}
         assert written == {"memory.max": str(MEMORY), **({"memory.swap.max": "0"} if swaps else {})}
-        assert group.told["swap"].startswith("off" if swaps else "not limited")
+        assert group.record["swap"].startswith("off" if swaps else "not limited")
         assert await group.exhausted() == ""
         (folder / "memory.events").write_text("oom 1\noom_kill 1\n")
         assert "64 MiB" in await group.exhausted()

@@ -205,7 +205,7 @@ async def test_vhost_is_used_wherever_the_host_has_it(
         assert await nic.uses_vhost(host, chosen, way) is used
         lacking = await nic.lacking_vhost(host, chosen)
     assert (lacking is not None) == (options == {"vhost": "on"} and not there)
-    assert nic.told(chosen, used, Link("tap", "10.1.2.10", 24))["vhost"] is used
+    assert nic.record(chosen, used, Link("tap", "10.1.2.10", 24))["vhost"] is used
 
 
 def test_reports_say_which_card_was_chosen() -> None:

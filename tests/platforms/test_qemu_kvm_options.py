@@ -22,7 +22,7 @@ from tare.platforms.qemu.enlightenments import (
     KVM_FLAGS,
     Enlightenments,
     contradiction,
-    told_by_kvm,
+    kvm_features,
 )
 from tare.platforms.qemu.huge_pages import lacking_pages, require_whole_pages
 from tare.platforms.qemu.options import QemuOptions
@@ -169,9 +169,9 @@ def test_a_guest_that_was_told_otherwise_is_noticed(
 
 
 def test_features_have_qemus_names() -> None:
-    assert told_by_kvm(0b1001) == ("kvmclock",)
-    assert "kvm-steal-time" in told_by_kvm(1 << 5)
-    assert set(told_by_kvm(0xFFFFFFFF)) <= set(KVM_FLAGS)
+    assert kvm_features(0b1001) == ("kvmclock",)
+    assert "kvm-steal-time" in kvm_features(1 << 5)
+    assert set(kvm_features(0xFFFFFFFF)) <= set(KVM_FLAGS)
 
 
 @pytest.mark.skipif(shutil.which(PROGRAM) is None, reason="there is no QEMU")

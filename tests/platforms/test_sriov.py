@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given as hypothesised
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -37,9 +37,9 @@ from tare.platforms.linux.network.joint import Joint
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.linux.network.switches import Switch
-from tare.platforms.linux.sriov import LENT, give_back, lent
+from tare.platforms.linux.sriov import FUNCTION, bound_to_vfio, rebind
 from tare.platforms.network import Link
-from tare.platforms.qemu.nic import device, given, lacking_way, link_of, told
+from tare.platforms.qemu.nic import device, lacking_way, link_of, record, take_function
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.study.switching import Switching
@@ -155,7 +155,7 @@ async def test_a_jumbo_interface_is_no_hosts_end(host: SriovHost) -> None:
     assert await pair(host) == (SECOND, FIRST)
 
 
-@hypothesised(
+@given(
     st.lists(
         st.builds(
             Function,
@@ -193,7 +193,7 @@ def test_what_is_taken_is_never_anybodys(
         assert wanted in (own.address, own.interface) or reserved
 
 
-@hypothesised(st.text(alphabet="card|function0123456789abcdef.:\n xyz/", max_size=300))
+@given(st.text(alphabet="card|function0123456789abcdef.:\n xyz/", max_size=300))
 def test_no_text_of_a_hosts_makes_reading_it_fail(text: str) -> None:
     found = read(text)
     lacking(found, None)
@@ -207,14 +207,14 @@ async def test_a_function_is_lent_and_the_host_is_as_it_was(
     before = host.state()
     function = (await next_taken(host, None, ())).own
     with Ledger(tmp_path / "ledger") as ledger:
-        async with lent(host, ledger, function) as group:
+        async with bound_to_vfio(host, ledger, function) as group:
             assert group == Path("/dev/vfio/20") and await host.exists(group)
             assert host.driver(FIRST) == VFIO and host.driver(SECOND) == DRIVER
             (entry,) = ledger.open_entries()
-            assert (entry.kind, entry.details) == (LENT, {"address": FIRST, "driver": DRIVER})
+            assert (entry.kind, entry.details) == (FUNCTION, {"address": FIRST, "driver": DRIVER})
             # Nobody takes it once more.
             with pytest.raises(MachineFault, match="taken for vfio-pci meanwhile"):
-                async with lent(host, ledger, function):
+                async with bound_to_vfio(host, ledger, function):
                     pass
             assert host.driver(FIRST) == VFIO
         assert ledger.open_entries() == ()
@@ -234,7 +234,7 @@ async def test_one_without_a_driver_stays_without(host: SriovHost, tmp_path: Pat
     before = host.state()
     (card,) = (await functions_of(host)).cards
     with Ledger(tmp_path / "ledger") as ledger:
-        async with lent(host, ledger, card.functions[0]):
+        async with bound_to_vfio(host, ledger, card.functions[0]):
             assert host.driver(FIRST) == VFIO
     assert host.state() == before
 
@@ -246,7 +246,7 @@ async def test_what_vfio_does_not_take_goes_back_at_once(tmp_path: Path) -> None
     function = (await next_taken(host, None, ())).own
     with Ledger(tmp_path / "ledger") as ledger:
         with pytest.raises(MachineFault, match="cannot be bound to vfio-pci: no driver has it"):
-            async with lent(host, ledger, function):
+            async with bound_to_vfio(host, ledger, function):
                 raise AssertionError
         assert ledger.open_entries() == ()
     assert host.state() == before
@@ -260,7 +260,7 @@ async def test_a_killed_runs_function_is_given_back_from_the_ledger(
     host.card("ens1f0", functions=2)
     before = host.state()
     with Ledger(tmp_path / "ledger", boot=host.boot_id) as ledger:
-        ledger.record(LENT, address=FIRST, driver=DRIVER)
+        ledger.record(FUNCTION, address=FIRST, driver=DRIVER)
         todo = [
             (f"/sys/bus/pci/devices/{FIRST}/driver_override", b"vfio-pci"),
             (f"/sys/bus/pci/drivers/{DRIVER}/unbind", FIRST.encode()),
@@ -277,36 +277,36 @@ async def test_a_killed_runs_function_is_given_back_from_the_ledger(
 
 async def test_what_is_anothers_by_now_is_left(host: SriovHost) -> None:
     host.card("ens1f0", functions=1)
-    entry = Entry(0, LENT, host.boot_id(), {"address": FIRST, "driver": DRIVER})
+    entry = Entry(0, FUNCTION, host.boot_id(), {"address": FIRST, "driver": DRIVER})
     override = host.device(FIRST) / "driver_override"
     override.write_text("pci-stub\n")
-    assert "kept for pci-stub" in await give_back(host, entry)
+    assert "kept for pci-stub" in await rebind(host, entry)
     assert host.written == []
     # Of another boot, or of functions that are not there any more, nothing is left to undo.
     override.write_text("vfio-pci\n")
-    assert await give_back(host, Entry(0, LENT, "earlier", entry.details)) == ""
+    assert await rebind(host, Entry(0, FUNCTION, "earlier", entry.details)) == ""
     gone = {"address": "0000:03:10.7", "driver": DRIVER}
-    assert await give_back(host, Entry(0, LENT, host.boot_id(), gone)) == ""
+    assert await rebind(host, Entry(0, FUNCTION, host.boot_id(), gone)) == ""
     for address, driver in (("../../x", DRIVER), (FIRST, "../x")):
-        strange = Entry(0, LENT, host.boot_id(), {"address": address, "driver": driver})
+        strange = Entry(0, FUNCTION, host.boot_id(), {"address": address, "driver": driver})
         with pytest.raises(Refused):
-            await give_back(host, strange)
+            await rebind(host, strange)
     assert host.written == []
 
 
 async def test_one_that_its_driver_does_not_take_back_is_told(host: SriovHost) -> None:
     host.card("ens1f0", functions=1)
-    entry = Entry(0, LENT, host.boot_id(), {"address": FIRST, "driver": "ixgbevf"})
+    entry = Entry(0, FUNCTION, host.boot_id(), {"address": FIRST, "driver": "ixgbevf"})
     (host.device(FIRST) / "driver_override").write_text("vfio-pci\n")
     with pytest.raises(MachineFault, match="is with igbvf, and was with ixgbevf"):
-        await give_back(host, entry)
+        await rebind(host, entry)
 
 
 def test_qemu_gets_the_function_and_nothing_else_carries_packets() -> None:
     own = Function(0, FIRST, DRIVER, group="20", interface="ens1f0v0")
     link = Link("sriov", "10.1.2.10", 24, "ens1f0v1", function=own)
     assert device(options(), link) == f"vfio-pci,host={FIRST},rombar=0"
-    assert told(options(), False, link) == {
+    assert record(options(), False, link) == {
         "model": "a virtual function",
         "function": FIRST,
         "host_driver": DRIVER,
@@ -315,7 +315,7 @@ def test_qemu_gets_the_function_and_nothing_else_carries_packets() -> None:
     # Whatever the function writes to is the guest's memory, which so has to stay where it is.
     assert options().locks_memory and not options(network="tap").locks_memory
     assert "virtual-function" in options().needs
-    assert any(write.kind == LENT for write in Qemu().writes(options()))
+    assert any(write.kind == FUNCTION for write in Qemu().writes(options()))
     assert "a virtual function" in Qemu().describe(options())
 
 
@@ -419,7 +419,7 @@ async def test_a_machine_has_its_function_until_it_has_ended(
     with Ledger(tmp_path / "ledger") as ledger:
         context = Context(host, ledger, tmp_path, tmp_path)
         async with AsyncExitStack() as held:
-            has = await given(context, held, spec, options())
+            has = await take_function(context, held, spec, options())
             assert (has.own, has.devices) == ((Path("/dev/vfio/20"),), (Path("/dev/vfio/vfio"),))
             link = await link_of(spec, options(), 1_900_000_001, has)
             assert link is has.link is not None
@@ -427,6 +427,8 @@ async def test_a_machine_has_its_function_until_it_has_ended(
         assert host.state() == before
         # Whatever has another way takes none.
         async with AsyncExitStack() as held:
-            other = await given(context, held, replace(spec, way="tap"), options(network="tap"))
+            other = await take_function(
+                context, held, replace(spec, way="tap"), options(network="tap")
+            )
             assert other.link is None and not other.own
     assert len(host.written) == 6

@@ -12,8 +12,8 @@ import pytest
 
 from tare.errors import MachineFault, WorkloadFault
 from tare.hosts import LocalHost
-from tare.platforms.contract import Below, GivenOut
-from tare.platforms.xen.cpu_accounting import given
+from tare.platforms.contract import Below, CpuAccounting
+from tare.platforms.xen.cpu_accounting import cpu_accounting
 from tare.platforms.xen.output import domains
 from tare.run.below import given_out_meanwhile
 from tare.run.between import processes_of
@@ -28,14 +28,14 @@ other                      5   192     2     -b----      0.5 32345678-1234-1234-
 
 
 def test_the_machines_time_is_told_apart_from_dom0s_and_from_others() -> None:
-    found = given(domains(LISTED), 3, "tare-1-", 4)
-    assert found == GivenOut(3, 4, 9.2, 61.5, {"neighbour-1": 4.0, "other": 0.5})
+    found = cpu_accounting(domains(LISTED), 3, "tare-1-", 4)
+    assert found == CpuAccounting(3, 4, 9.2, 61.5, {"neighbour-1": 4.0, "other": 0.5})
 
 
 @pytest.mark.parametrize(("own", "listed", "lacks"), [(4, LISTED, "4"), (3, LISTED[:72], "0")])
 def test_a_domain_that_is_gone_is_named(own: int, listed: str, lacks: str) -> None:
     with pytest.raises(MachineFault, match=f"domain {lacks}$"):
-        given(domains(listed), own, "tare-1-", 4)
+        cpu_accounting(domains(listed), own, "tare-1-", 4)
 
 
 def looks(first: str, last: str, ended_s: float = 110.0) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def looks(first: str, last: str, ended_s: float = 110.0) -> dict[str, Any]:
 
 BELOW = Below(
     argv=("xl", "list", "-v"),
-    read=lambda listed: given(domains(listed), 3, "tare-1-", 4),
+    read=lambda listed: cpu_accounting(domains(listed), 3, "tare-1-", 4),
     host_on=(0, 1),
 )
 LATER = LISTED.replace("61.5", "69.5").replace(" 4.0", " 5.0").replace(" 9.2", "11.2")

@@ -296,7 +296,7 @@ async def _kept(
             context.host, context.ledger, spec.name, spec.shape.memory, own=scheduled.group
         )
     )
-    return group, {"memory": group.told}
+    return group, {"memory": group.record}
 
 
 def _inside(context: Context, kept: MemoryGroup | None) -> list[str]:

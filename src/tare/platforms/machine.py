@@ -48,7 +48,7 @@ class ToolboxFiles:
 
 
 @dataclass(frozen=True)
-class GivenOut:
+class CpuAccounting:
     """What the hypervisor below a host's kernel has given of the computer's CPUs so far.
 
     Args:
@@ -82,7 +82,7 @@ class Below:
     """
 
     argv: tuple[str, ...]
-    read: Callable[[str], GivenOut]
+    read: Callable[[str], CpuAccounting]
     threads: tuple[int, ...] = ()
     host_on: tuple[int, ...] = ()
 

@@ -9,7 +9,7 @@ from tare.errors import WorkloadFault
 from tare.workloads.values import finite, shortened
 
 if TYPE_CHECKING:
-    from tare.platforms.contract import Below, GivenOut
+    from tare.platforms.contract import Below, CpuAccounting
 
 
 def given_out_meanwhile(below: Below, account: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def given_out_meanwhile(below: Below, account: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _looks(below: Below, account: Mapping[str, Any]) -> list[tuple[GivenOut, float]]:
+def _looks(below: Below, account: Mapping[str, Any]) -> list[tuple[CpuAccounting, float]]:
     printed = account.get("printed")
     try:
         looks = [(str(each["text"]), finite(each["at_s"], "at_s")) for each in printed or ()]

@@ -197,7 +197,7 @@ SYSTEM = "/system"
 
 
 @asynccontextmanager
-async def carried(host: Host, uri: str) -> AsyncIterator[str]:
+async def forwarded_uri(host: Host, uri: str) -> AsyncIterator[str]:
     """Hold a way to a host's libvirt.
 
     Args:

@@ -217,8 +217,8 @@ def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
     _add(parent, tag, **attributes).text = text
 
 
-def disk_wanted(options: LibvirtOptions) -> dict[str, str]:
-    """Return what :func:`disk_told` has to tell of a disk with these options."""
+def expected_disk(options: LibvirtOptions) -> dict[str, str]:
+    """Return what :func:`reported_disk` has to tell of a disk with these options."""
     driven = {} if options.disk_io == "default" else {"io": options.disk_io}
     kind = "qcow2" if options.disk_format == "qcow2" else "raw"
     held = "block" if options.disk_format in ("block", "lvm") else "file"
@@ -226,7 +226,7 @@ def disk_wanted(options: LibvirtOptions) -> dict[str, str]:
     return {**told, **driven, **_carried(options)}
 
 
-def disk_told(xml: str) -> dict[str, str]:
+def reported_disk(xml: str) -> dict[str, str]:
     """Return how libvirt says that a running domain's first disk is driven.
 
     Args:
@@ -250,7 +250,7 @@ def disk_told(xml: str) -> dict[str, str]:
     return {**told, "bus": bus, "held": disk.get("type", "")}
 
 
-def features_told(xml: str) -> dict[str, bool]:
+def reported_features(xml: str) -> dict[str, bool]:
     """Return which features libvirt says a running domain's processor has, or lacks."""
     listed = ET.fromstring(xml).findall("cpu/feature")
     return {

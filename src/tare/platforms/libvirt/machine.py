@@ -19,7 +19,7 @@ from tare.hosts.trace.threads import allowed_cpus, run_delay, threads_of
 from tare.platforms.contract import Context, Machine, Shape
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.libvirt.connection import Connection, Missing
-from tare.platforms.libvirt.domain import Files, disk_told, disk_wanted, features_told
+from tare.platforms.libvirt.domain import Files, expected_disk, reported_disk, reported_features
 from tare.platforms.libvirt.looks import Looks, befallen, swapped
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.linux.backed_disk import BACKINGS, forget_backed
@@ -189,7 +189,7 @@ class LibvirtMachine(Machine):
         asked = wanted(self._options.cpu_features)
         if not asked:
             return {}
-        told = features_told(await self._libvirt.live_xml(self._uuid))
+        told = reported_features(await self._libvirt.live_xml(self._uuid))
         for feature, there in asked.items():
             if told.get(feature) is not there:
                 raise MachineFault(
@@ -201,8 +201,8 @@ class LibvirtMachine(Machine):
     async def _driven(self) -> dict[str, Any]:
         if self._disk is None:
             return {}
-        told = disk_told(await self._libvirt.live_xml(self._uuid))
-        for key, value in disk_wanted(self._options).items():
+        told = reported_disk(await self._libvirt.live_xml(self._uuid))
+        for key, value in expected_disk(self._options).items():
             if told.get(key) != value:
                 raise MachineFault(
                     f"{self.name}: the disk's {key} was to be {value}, but libvirt says "

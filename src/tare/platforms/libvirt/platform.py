@@ -32,7 +32,7 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
-from tare.platforms.libvirt.connection import Connection, carried, load
+from tare.platforms.libvirt.connection import Connection, forwarded_uri, load
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.machine import LibvirtMachine
 from tare.platforms.libvirt.options import LibvirtOptions
@@ -69,7 +69,7 @@ _LINK = '{ ln "$1" "$2" 2>/dev/null || cp --reflink=auto "$1" "$2"; } && chmod a
 async def connected(host: Host, uri: str) -> AsyncIterator[Connection]:
     """Hold a connection to a host's libvirt; raises InputError where there is none to be had."""
     load()
-    async with carried(host, uri) as way:
+    async with forwarded_uri(host, uri) as way:
         connection = Connection(way, uri if host.local else f"{uri} of {host.name}")
         await connection.open()
         try:

@@ -46,8 +46,8 @@ class MemoryGroup:
     swap: str
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What is recorded of the machine."""
+    def record(self) -> dict[str, Any]:
+        """The limits, for the machine's record."""
         return {"kept_to": self.memory, "swap": self.swap, "group": str(self.folder)}
 
     async def cost(self) -> dict[str, float]:

@@ -98,14 +98,14 @@ async def preflight(
     """
     # By itself and first, so that it does not see the other looks' own commands.
     begun = watch or await watch_load(host)
-    load = await _told("load", _load(host, begun))
-    looks = [_told(name, look(host)) for name, look in _LOOKS.items()]
+    load = await _checked("load", _load(host, begun))
+    looks = [_checked(name, look(host)) for name, look in _LOOKS.items()]
     if output is not None:
-        looks.append(_told("disk", _disk(here or host, output)))
+        looks.append(_checked("disk", _disk(here or host, output)))
     return (load, *await asyncio.gather(*looks))
 
 
-async def _told(name: str, look: Awaitable[Check]) -> Check:
+async def _checked(name: str, look: Awaitable[Check]) -> Check:
     try:
         return await look
     except (OSError, TareError, ValueError, LookupError) as error:

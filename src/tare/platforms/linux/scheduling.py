@@ -311,7 +311,7 @@ class Scheduled:
             MachineFault: It did not take; in the kernel's words.
         """
         if not self.wanted.asks:
-            return self._told()
+            return self._limits_record()
         told = await apply(self._context, self._name, threads, self.wanted)
         return await self._proof(told, pid)
 
@@ -322,7 +322,7 @@ class Scheduled:
             MachineFault: One is not.
         """
         if not self.wanted.asks:
-            return self._told()
+            return self._limits_record()
         return await self._proof(await prove(self._context, self._name, threads, self.wanted), pid)
 
     def adopt(self, folder: Path, values: Mapping[str, str]) -> None:
@@ -341,8 +341,8 @@ class Scheduled:
             session = await nice_session(host, pid, self.wanted.nice)
             if session is not None:
                 proof["session"] = session
-        return {"scheduling": proof, **self._told()}
+        return {"scheduling": proof, **self._limits_record()}
 
-    def _told(self) -> Mapping[str, Any]:
-        """What takes the CPU from real-time threads here and could not be turned off."""
+    def _limits_record(self) -> Mapping[str, Any]:
+        """Return what takes the CPU from real-time threads here and could not be turned off."""
         return {"realtime_limits": list(self._limits)} if self._limits else {}

@@ -1,4 +1,4 @@
-"""A PCI function of the host's, lent to a virtual machine for as long as that is there.
+"""A virtual function of the host (SR-IOV), passed to a virtual machine while that exists.
 
 Linux binds a device to the one driver that its ``driver_override`` names, and to whatever fits once
 that is cleared (the same file of another bus: Documentation/ABI/testing/sysfs-bus-platform). Bound
@@ -22,12 +22,12 @@ from tare.platforms.linux.pci_address import ADDRESS
 from tare.platforms.network import VirtualFunction
 from tare.platforms.statement import Write
 
-LENT = "pci-function"
-"""The kind of the ledger's entries for functions that are lent."""
+FUNCTION = "pci-function"
+"""The kind of the ledger's entries for functions that are bound to vfio-pci."""
 CONTAINER = Path("/dev/vfio/vfio")
 """What a program that uses functions opens first; it gives no rights by itself."""
-LENT_FUNCTION = Write(
-    LENT,
+FUNCTION_WRITE = Write(
+    FUNCTION,
     f"{VFIO} to driver_override of a free virtual function, unbind and drivers_probe; the "
     "interface of another one into a network namespace of Tare's",
     "driver_override cleared, unbind and drivers_probe; the interface goes back with the namespace",
@@ -39,7 +39,9 @@ _ASK_S = 20.0
 
 
 @asynccontextmanager
-async def lent(host: Host, ledger: Ledger, function: VirtualFunction) -> AsyncIterator[Path]:
+async def bound_to_vfio(
+    host: Host, ledger: Ledger, function: VirtualFunction
+) -> AsyncIterator[Path]:
     """Bind a function to vfio-pci, and give it back to the driver that it had.
 
     Args:
@@ -57,12 +59,12 @@ async def lent(host: Host, ledger: Ledger, function: VirtualFunction) -> AsyncIt
     if override:
         # Somebody else's, who would lose it if it were given back here.
         raise MachineFault(f"{function.address} was taken for {override} meanwhile", transient=True)
-    entry = ledger.record(LENT, address=function.address, driver=function.driver)
+    entry = ledger.record(FUNCTION, address=function.address, driver=function.driver)
     try:
         group = await _bind(host, function)
         yield group
     finally:
-        await give_back(host, entry)
+        await rebind(host, entry)
         ledger.done(entry)
 
 
@@ -85,7 +87,7 @@ async def _bind(host: Host, function: VirtualFunction) -> Path:
     return group
 
 
-async def give_back(host: Host, entry: Entry) -> str:
+async def rebind(host: Host, entry: Entry) -> str:
     """Give a function back to the driver that it had; nothing happens where it is back.
 
     Returns:

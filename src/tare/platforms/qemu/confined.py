@@ -101,8 +101,8 @@ class Confinement:
         # The kernel forgets with the user that QEMU is to die with Tare; setpriv(1) reminds it.
         return ["setpriv", *own, "--no-new-privs", "--pdeathsig=keep"]
 
-    def told(self) -> dict[str, Any]:
-        """Return it for the machine's record."""
+    def record(self) -> dict[str, Any]:
+        """Return how QEMU is confined, for the machine's record."""
         user = {"uid": self.uid} if self.uid is not None else {"uid": None, "reason": self.reason}
         return {**user, "sandbox": self.sandbox}
 
@@ -175,7 +175,7 @@ async def prove_confined(host: Host, name: str, pid: int, asked: Confinement) ->
         raise MachineFault(f"{name}: QEMU does not run as its own user: {found}")
     if asked.sandbox and found.get("Seccomp") != 2:
         raise MachineFault(f"{name}: QEMU does not filter its system calls: {found}")
-    return asked.told()
+    return asked.record()
 
 
 async def groups_of(host: Host, devices: Sequence[Path]) -> tuple[int, ...]:

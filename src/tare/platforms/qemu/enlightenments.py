@@ -159,7 +159,7 @@ def contradiction(wanted: Enlightenments, seen: Mapping[str, Any]) -> str:
     signatures = seen.get("signatures", ())
     base = 0x40000100 if wanted.hyperv else 0x40000000
     registers = seen.get("leaves", {}).get(f"{base + 1:x}.0", "0").split()
-    told = told_by_kvm(int(registers[0], 16)) if KVM_NAME in signatures else ()
+    told = kvm_features(int(registers[0], 16)) if KVM_NAME in signatures else ()
     found: list[str] = []
     if wanted.kvm != (KVM_NAME in signatures):
         found.append("the guest does not see KVM" if wanted.kvm else "the guest sees KVM still")
@@ -172,7 +172,7 @@ def contradiction(wanted: Enlightenments, seen: Mapping[str, Any]) -> str:
     return "; ".join(found)
 
 
-def told_by_kvm(features: int) -> tuple[str, ...]:
+def kvm_features(features: int) -> tuple[str, ...]:
     """Return QEMU's names of the features that KVM announces.
 
     Args:

@@ -12,7 +12,7 @@ from tare.hosts import Host
 from tare.plaintext import plain_line
 from tare.platforms.contract import Context, MachineSpec
 from tare.platforms.linux.network.functions import functions_of, lacking
-from tare.platforms.linux.sriov import CONTAINER, lent
+from tare.platforms.linux.sriov import CONTAINER, bound_to_vfio
 from tare.platforms.network import Link
 from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.options import QemuOptions
@@ -127,8 +127,8 @@ async def lacking_way(host: Host, options: QemuOptions) -> tuple[str, str] | Non
     return None
 
 
-def told(options: QemuOptions, vhost: bool, link: Link) -> dict[str, Any]:
-    """Return what was used, for a run's record."""
+def record(options: QemuOptions, vhost: bool, link: Link) -> dict[str, Any]:
+    """Return which card was used, for the run's record."""
     if link.function is not None:
         own = link.function
         return {
@@ -146,7 +146,7 @@ def told(options: QemuOptions, vhost: bool, link: Link) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Given:
+class TakenFunction:
     """A virtual function that is a machine's.
 
     Args:
@@ -160,25 +160,25 @@ class Given:
     devices: tuple[Path, ...] = ()
 
 
-async def given(
+async def take_function(
     context: Context, held: AsyncExitStack, spec: MachineSpec, options: QemuOptions
-) -> Given:
+) -> TakenFunction:
     """Take a virtual function for a machine where its way is one, until ``held`` is closed.
 
     Raises:
         MachineFault: There are no free ones, or one does not let itself be taken.
     """
     if spec.network is None or spec.way != "sriov":
-        return Given()
+        return TakenFunction()
     host = context.host
     link = await spec.network.function(host, spec.name, options.nic_function)
     assert link.function is not None
-    group = await held.enter_async_context(lent(host, context.ledger, link.function))
-    return Given(link, (group,), (CONTAINER,))
+    group = await held.enter_async_context(bound_to_vfio(host, context.ledger, link.function))
+    return TakenFunction(link, (group,), (CONTAINER,))
 
 
 async def link_of(
-    spec: MachineSpec, options: QemuOptions, user: int | None, taken: Given
+    spec: MachineSpec, options: QemuOptions, user: int | None, taken: TakenFunction
 ) -> Link | None:
     """Return how a machine that ``user`` runs is connected; raises MachineFault."""
     if spec.network is None or taken.link is not None:

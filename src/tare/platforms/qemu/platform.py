@@ -36,7 +36,7 @@ from tare.platforms.contract import (
 from tare.platforms.linux.backed_disk import VOLUME, backing_writes, remove_volume
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.scheduling import LINUX_KNOBS, Scheduled, linux_knobs
-from tare.platforms.linux.sriov import LENT, LENT_FUNCTION, give_back
+from tare.platforms.linux.sriov import FUNCTION, FUNCTION_WRITE, rebind
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
 from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTINGS
 from tare.platforms.qemu import kvm_memory, nic
@@ -49,7 +49,7 @@ from tare.platforms.qemu.huge_pages import require_whole_pages
 from tare.platforms.qemu.lacking import lacking_here
 from tare.platforms.qemu.machine import QemuMachine, fits_socket
 from tare.platforms.qemu.microvm import frequency_words
-from tare.platforms.qemu.nic import given, link_of
+from tare.platforms.qemu.nic import link_of, take_function
 from tare.platforms.qemu.offer import Offer, offer_of
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.own_kernel import guest_kernels, trial_facts
@@ -79,7 +79,7 @@ class Qemu(Platform[QemuOptions]):
     }
     options = QemuOptions
     variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
-    undoers = MappingProxyType({VOLUME: remove_volume, LENT: give_back})
+    undoers = MappingProxyType({VOLUME: remove_volume, FUNCTION: rebind})
 
     def describe(self, options: QemuOptions) -> str:
         """Return a phrase such as ``QEMU TCG, paravirtual devices``."""
@@ -141,7 +141,7 @@ class Qemu(Platform[QemuOptions]):
         """Return what QEMU's guests make on their host."""
         kept = backing_writes(options.disk_format, options.disk_volume_group)
         started = replace(PROCESS, call=f"{PROGRAM} -name tare-… as a user of its own")
-        functions = (LENT_FUNCTION,) if options.network == "sriov" else ()
+        functions = (FUNCTION_WRITE,) if options.network == "sriov" else ()
         return (FOLDER, started, GROUPS, SETTINGS, *kept, *NETWORK, *functions)
 
     def host_access(self, options: QemuOptions) -> tuple[HostAccess, ...]:
@@ -409,7 +409,7 @@ async def launch(
         if spec.toolbox is not None:
             places = replace(places, toolbox=await at_host(context.host, spec.toolbox.image))
         files = [there.boot_kernel, there.initramfs, *([places.toolbox] if places.toolbox else [])]
-        taken = await given(context, machine.held, spec, options)
+        taken = await take_function(context, machine.held, spec, options)
         vhost = await nic.uses_vhost(context.host, options, spec.way)
         confined = await confinement(
             context.host,
@@ -437,7 +437,7 @@ async def launch(
             [*around, *confined.around(argv, files)], spec.cpus, confined, spec.within
         )
         if link is not None:
-            machine.applied = {**machine.applied, "nic": nic.told(options, vhost, link)}
+            machine.applied = {**machine.applied, "nic": nic.record(options, vhost, link)}
     except BaseException:
         await machine.stop()
         raise

@@ -10,7 +10,7 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.units import kernel_units
-from tare.platforms.qemu.enlightenments import KVM_NAME, told_by_kvm
+from tare.platforms.qemu.enlightenments import KVM_NAME, kvm_features
 from tare.units import format_number, format_size
 
 UUID = "/sys/class/dmi/id/product_uuid"
@@ -64,7 +64,7 @@ class Look:
             return ()
         leaf = f"{0x40000000 + 0x100 * names.index(KVM_NAME) + 1:x}.0"
         registers = str(seen.get("leaves", {}).get(leaf, "0")).split()
-        return told_by_kvm(int(registers[0], 16))
+        return kvm_features(int(registers[0], 16))
 
     @property
     def steal(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.trace.threads import threads_of
-from tare.platforms.contract import GivenOut
+from tare.platforms.contract import CpuAccounting
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.output import Domain
@@ -16,12 +16,12 @@ from tare.platforms.xen.settings import pinned_cpus
 DOM0 = 0
 
 
-def given(
+def cpu_accounting(
     domains: tuple[Domain, ...],
     own: int,
     batch: str,
     cpus: int,
-) -> GivenOut:
+) -> CpuAccounting:
     """Return what each had of the CPUs, from the lines of ``xl list``.
 
     Args:
@@ -41,7 +41,7 @@ def given(
         if each.id not in (own, DOM0):
             name = each.name.removeprefix(batch) or str(each.id)
             others[name] = others.get(name, 0.0) + each.cpu_s
-    return GivenOut(own, cpus, spent[own], spent[DOM0], others)
+    return CpuAccounting(own, cpus, spent[own], spent[DOM0], others)
 
 
 async def cpus_of(host: Host) -> int:

@@ -30,12 +30,12 @@ class GuestDisks:
     Args:
         file: The file of the host that is its own disk; None without one.
         entries: What the list ``disk`` of its guest file says, xl-disk-configuration(5).
-        told: How its own disk is attached, for the record.
+        record: How its own disk is attached, for the record.
     """
 
     file: Path | None = None
     entries: tuple[str, ...] = ()
-    told: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def guest_disks(
     emulated = options.devices == "emulated"
     own, tools = EMULATED if emulated else PARAVIRTUAL
     entries: list[str] = []
-    told: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     async with AsyncExitStack() as held:
         disk = await held.enter_async_context(owned_disk(context, spec))
         if disk is not None:
@@ -67,7 +67,7 @@ async def guest_disks(
             except NoLoop as refusal:
                 device, how = str(disk.file), f"a file, as {refusal}"
             entries.append(entry(own, device, writable=True))
-            told = {
+            record = {
                 "attached": f"{'emulated IDE' if emulated else 'Xen block device'} over {how}",
                 "file_system": "ext4",
                 "bytes": disk.size,
@@ -78,7 +78,7 @@ async def guest_disks(
             if emulated:
                 image = await _copied(context.host, image, spec)
             entries.append(entry(tools, str(image), writable=emulated))
-        yield GuestDisks(disk.file if disk else None, tuple(entries), told)
+        yield GuestDisks(disk.file if disk else None, tuple(entries), record)
 
 
 def entry(name: str, target: str, *, writable: bool) -> str:

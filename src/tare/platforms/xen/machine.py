@@ -24,7 +24,7 @@ from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.qemu.console import Console
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
-from tare.platforms.xen.cpu_accounting import cpus_of, device_threads, dom0s_cpus, given
+from tare.platforms.xen.cpu_accounting import cpu_accounting, cpus_of, device_threads, dom0s_cpus
 from tare.platforms.xen.disk import GuestDisks, guest_disks
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.scheduling import apply_and_verify_scheduling, held_settings
@@ -153,7 +153,7 @@ class XenMachine(Machine):
         own, batch = self.id, self.name.removesuffix(self._spec.role)
         return Below(
             argv=xen.LIST,
-            read=lambda listed: given(xen_output.domains(listed), own, batch, cpus),
+            read=lambda listed: cpu_accounting(xen_output.domains(listed), own, batch, cpus),
             threads=await device_threads(self._host, own),
             host_on=self._host_on,
         )
@@ -237,8 +237,8 @@ class XenMachine(Machine):
         )
         if self._spec.network is not None:
             self.applied = {**self.applied, "nic": {"model": self._options.card}}
-        if self._disks.told:
-            self.applied = {**self.applied, "disk": dict(self._disks.told)}
+        if self._disks.record:
+            self.applied = {**self.applied, "disk": dict(self._disks.record)}
         counted_by = self._context.host_agent if self._context.counted else None
         await xen.unpause(self._host, self.id, counted_by=counted_by)
 

@@ -217,7 +217,7 @@ def lacking(found: Found, wanted: str | None) -> tuple[str, str] | None:
     if not found.vfio:
         return f"the host's kernel has no {VFIO}", f"modprobe {VFIO}"
     if taken(cards, wanted, ()) is None:
-        whose = "; ".join(_told(card, wanted) for card in having)
+        whose = "; ".join(_card_words(card, wanted) for card in having)
         return (
             f"a machine needs two free ones of one card, and {whose}",
             "echo a greater number > sriov_numvfs of the card, or set an interface down",
@@ -225,7 +225,7 @@ def lacking(found: Found, wanted: str | None) -> tuple[str, str] | None:
     return None
 
 
-def _told(card: Card, wanted: str | None) -> str:
+def _card_words(card: Card, wanted: str | None) -> str:
     """Return how many functions of a card are free, and why the others are not."""
     named = wanted if wanted and wanted != card.interface and wanted != card.address else ""
     free = [one for one in card.functions if not one.used]

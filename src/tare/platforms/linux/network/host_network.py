@@ -16,7 +16,7 @@ from tare.platforms.linux.network.functions import next_taken
 from tare.platforms.linux.network.joint import Bridge, Joint
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.reach import DISCARD
-from tare.platforms.linux.network.shaping import told
+from tare.platforms.linux.network.shaping import link_facts
 from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.linux.network.switches import OUTSIDE, Switch
 from tare.platforms.linux.network.tracking import Tracked, tracked
@@ -156,7 +156,10 @@ class Network:
         laid, link = self._laid, self._common.link
         if laid is None:
             return {}
-        return {**laid.switches[self._name].facts, **({} if link is None else {"link": told(link)})}
+        return {
+            **laid.switches[self._name].facts,
+            **({} if link is None else {"link": link_facts(link)}),
+        }
 
     async def tracked(self) -> Tracked | None:
         """Return what the switch tracks now; None where it tracks nothing. Raises MachineFault."""

@@ -47,6 +47,6 @@ async def shape(parts: Parts, interface: str, rate: float, mtu: int) -> None:
     await parts.run("tc", *where, "qdisc", "add", "dev", interface, "root", *queue(rate, mtu))
 
 
-def told(rate: float) -> dict[str, Any]:
+def link_facts(rate: float) -> dict[str, Any]:
     """Return what a run's record says of a link."""
     return {"bits_per_s": rate, "by": "tbf", "around_frame": AROUND_FRAME, "queue_s": QUEUE_S}
