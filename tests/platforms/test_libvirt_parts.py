@@ -223,7 +223,7 @@ async def test_what_libvirt_refuses_is_told_and_nothing_is_left(
         context.ledger.record("libvirt-domain", uri=driver, name=name, id=uuid)
         (told,) = await clean(context.host, context.ledger, Libvirt.undoers)
         assert told == f"Removed the domain {name}."
-        assert not await connection.remove(uuid, name)
+        assert not await connection.has(uuid, name)
     finally:
         await connection.close()
 

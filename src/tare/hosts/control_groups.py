@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.resources import Resource, undo_resource
 from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 from tare.hosts.processes import kill_and_wait
 
@@ -51,11 +52,60 @@ async def _remove_group(host: Host, folder: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _undo_cgroup(host: Host, entry: Entry) -> str:
-    path = PurePosixPath(str(entry.details["path"]))
+class ControlGroup(Resource):
+    """A control group of Tare's, with all processes and groups in it.
+
+    Args:
+        host: Where it is.
+        path: Its folder.
+        made: Whether it is made elsewhere, as by a container's runtime or by a killed run.
+    """
+
+    kind = "cgroup"
+
+    def __init__(self, host: Host, path: Path | PurePosixPath, *, made: bool = False) -> None:
+        self._host = host
+        self._path = Path(path)
+        # What was there before is somebody else's, and stays.
+        self._made = made
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Its folder."""
+        return {"path": str(self._path)}
+
+    @property
+    def words(self) -> str:
+        """Its folder."""
+        return f"cgroup {self._path}"
+
+    @property
+    def ends_with_boot(self) -> bool:
+        """Whether a reboot removes it: it is looked for all the same."""
+        return False
+
+    async def create(self) -> None:
+        """Make its folder; raises MachineFault with the host's words."""
+        if not self._made:
+            done = await self._host.run(["mkdir", str(self._path)], timeout_s=GROUP_S)
+            if not done.ok:
+                raise MachineFault(f"a control group cannot be made: {done.words()}", "run as root")
+            self._made = True
+
+    async def exists(self) -> bool:
+        """Return whether its folder is there, and is Tare's."""
+        return self._made and await self._host.exists(self._path)
+
+    async def remove(self) -> None:
+        """Kill what is left in it, and remove it; raises MachineFault if it is still there."""
+        await remove_cgroup(self._host, str(self._path))
+
+
+def _group_of(host: Host, details: Mapping[str, Any]) -> ControlGroup:
+    path = PurePosixPath(str(details["path"]))
     if not path.is_relative_to(CGROUPS) or not path.name.startswith(PREFIX) or ".." in path.parts:
         raise Refused(f"it is not a cgroup named {PREFIX}…")
-    return f"Removed cgroup {path}." if await remove_cgroup(host, path) else ""
+    return ControlGroup(host, path, made=True)
 
 
-UNDOERS: Mapping[str, Undo] = {"cgroup": _undo_cgroup}
+UNDOERS: Mapping[str, Undo] = {ControlGroup.kind: undo_resource(_group_of)}

@@ -1,49 +1,85 @@
-"""Network interfaces and namespaces that Tare made on a host: their removal."""
+"""Network interfaces and namespaces of Tare's on a host."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.resources import Resource, undo_resource
 from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 
 _IP_S = 20.0
 
 
-async def remove_network_part(host: Host, kind: str, name: str) -> bool:
-    """Remove an interface (``link``) or a network namespace (``netns``) by its name.
+class Interface(Resource):
+    """A network interface.
 
-    Returns:
-        Whether there was one.
-
-    Raises:
-        MachineFault: It is still there.
+    Args:
+        host: Where it is.
+        name: Its name.
+        make: Makes it.
     """
-    if kind == "netns":
-        there, words = f"/run/netns/{name}", ["netns", "delete", name]
-    else:
-        there, words = f"/sys/class/net/{name}", ["link", "delete", name]
-    if not await host.exists(Path(there)):
-        return False
-    done = await host.run(["ip", *words], timeout_s=_IP_S)
+
+    kind = "link"
     # The end of a pair goes with the other, a moment after its namespace.
-    if not done.ok and await host.exists(Path(there)):
-        raise MachineFault(done.words())
-    return True
+    removal_s = 1.0
+    folder: ClassVar[str] = "/sys/class/net"
+    what: ClassVar[str] = "network interface"
+    delete: ClassVar[tuple[str, ...]] = ("ip", "link", "delete")
+
+    def __init__(
+        self, host: Host, name: str, make: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        self._host = host
+        self._name = name
+        self._make = make
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Its name."""
+        return {"name": self._name}
+
+    @property
+    def words(self) -> str:
+        """Its name."""
+        return f"{self.what} {self._name}"
+
+    async def create(self) -> None:
+        """Make it; raises MachineFault with the host's words."""
+        assert self._make is not None
+        await self._make()
+
+    async def exists(self) -> bool:
+        """Return whether the host has it."""
+        return await self._host.exists(Path(self.folder) / self._name)
+
+    async def remove(self) -> None:
+        """Delete it; raises MachineFault with the host's words."""
+        done = await self._host.run([*self.delete, self._name], timeout_s=_IP_S)
+        if not done.ok and await self.exists():
+            raise MachineFault(done.words())
 
 
-async def _undo_network(host: Host, entry: Entry) -> str:
-    name = str(entry.details["name"])
-    if not name.startswith(PREFIX) or "/" in name:
-        raise Refused(f"its name does not begin with {PREFIX}")
-    if entry.boot != host.boot_id():
-        return ""
-    what = "network namespace" if entry.kind == "netns" else "network interface"
-    removed = await remove_network_part(host, entry.kind, name)
-    return f"Removed {what} {name}." if removed else ""
+class Namespace(Interface):
+    """A network namespace, with all interfaces in it; arguments as of :class:`Interface`."""
+
+    kind = "netns"
+    folder = "/run/netns"
+    what = "network namespace"
+    delete = ("ip", "netns", "delete")
 
 
-UNDOERS: Mapping[str, Undo] = {"link": _undo_network, "netns": _undo_network}
+def _undo(part: type[Interface]) -> Undo:
+    def find(host: Host, details: Mapping[str, Any]) -> Interface:
+        name = str(details["name"])
+        if not name.startswith(PREFIX) or "/" in name:
+            raise Refused(f"its name does not begin with {PREFIX}")
+        return part(host, name)
+
+    return undo_resource(find)
+
+
+UNDOERS: Mapping[str, Undo] = {part.kind: _undo(part) for part in (Interface, Namespace)}

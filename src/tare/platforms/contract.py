@@ -175,7 +175,7 @@ class Platform(ABC, Generic[O]):
     """What its makers call it, where that is another word; empty: as studies name it."""
     known_as: ClassVar[Mapping[str, str]] = {}
     """Other words that people have for it, each to the options that it means besides the platform,
-    such as ``accelerator: kvm``; a study that says one is told what to write instead."""
+    such as ``accelerator: kvm``; a study that uses one is refused with what to write."""
     options: type[O]
     """The model of its options."""
     variants: ClassVar[tuple[Variant, ...]] = (Variant(),)
@@ -205,7 +205,7 @@ class Platform(ABC, Generic[O]):
         """Find out whether the arm's computer is up, where :meth:`check` has found it usable.
 
         It is asked for studies in sessions only, whose computer is booted differently in turns. By
-        default what can be used is there, and no boot of it is told from another.
+        default what can be used is up, and its boots are not distinguished.
         """
         return Presence()
 

@@ -254,8 +254,8 @@ class Machine(ABC):
     async def disturbances(self) -> tuple[str, ...]:
         """Return what its hypervisor did to it so far that nothing should be measured through.
 
-        Migrations, snapshots, backups, ballooning, swapping: one phrase each, told apart by when
-        or how much, oldest first. A cell during which one is added is withheld with it.
+        Migrations, snapshots, backups, ballooning, swapping: one phrase each, with when or how
+        much, oldest first. A cell during which one is added is withheld with it.
         """
         return ()
 

@@ -88,13 +88,13 @@ class Link:
 
     @property
     def word(self) -> str:
-        """What the agent is told: ``10.1.2.3/24,mtu=1500``."""
+        """What the agent gets: ``10.1.2.3/24,mtu=1500``."""
         mtu = "" if self.way == "loopback" else f",mtu={self.mtu}"
         return f"{self.address}/{self.prefix}{mtu}"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a record says of it beside way and address, where no network of Tare's does."""
+        """What is recorded in addition to way and address, where the network is not Tare's."""
         if self.way != "given":
             return {}
         return {"peer": self.peer, "mtu": self.mtu, "note": SHARED}

@@ -1,4 +1,4 @@
-"""The options of every platform whose scheduler can be told something of its machines."""
+"""The options of every platform whose host schedules its machines as a study asks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ScheduledOptions(PlatformOptions):
     """How the subject is scheduled, and how each of its neighbours."""
 
     scheduling: Scheduling = subject_scheduling(
-        "How the host schedules the subject beside others; see `scheduling` below."
+        "How the host schedules the subject next to others; see `scheduling` below."
     )
     neighbour_scheduling: Scheduling = Field(
         default_factory=lambda: NOTHING,

@@ -41,7 +41,7 @@ class Scheduling(BaseModel):
         description="Linux scheduling policy of the vCPU threads: `other` and `batch` share the "
         "CPU fairly, `fifo` takes it as long as it wants. On bare hosts and in containers it is "
         "the policy of the workload itself, which then keeps it; a real-time workload chooses "
-        "`fifo` with the highest priority where nothing is said here.",
+        "`fifo` with the highest priority when left out.",
     )
     priority: int | None = Field(
         default=None, ge=1, le=98, description="With `policy: fifo`: its priority; 1 when left out."
@@ -50,7 +50,7 @@ class Scheduling(BaseModel):
         default=None,
         ge=-20,
         le=19,
-        description="Nice value: each step down is about a quarter more CPU time beside others. A "
+        description="Nice value: each step down is about a quarter more CPU time next to others. A "
         "control group or session of the machine's own is made as nice as its threads.",
     )
     weight: int | None = Field(
@@ -84,7 +84,7 @@ class Scheduling(BaseModel):
         default=None,
         ge=0.1e-3,
         le=1,
-        description="How long the machine runs at a stretch beside others of the same weight "
+        description="How long the machine runs at a stretch next to others of the same weight "
         "(Linux: 0.1 to 100 ms, from 6.12 on).",
     )
 

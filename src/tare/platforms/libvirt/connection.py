@@ -134,32 +134,21 @@ class Connection:
             return ""
         return ENDS.get(reason, f"it is off for libvirt's reason {reason}")
 
-    async def remove(self, uuid: str, name: str) -> bool:
-        """Destroy and undefine a domain.
-
-        Args:
-            uuid: Its id.
-            name: What it has to be called.
-
-        Returns:
-            Whether there was one.
-        """
+    async def has(self, uuid: str, name: str) -> bool:
+        """Return whether there is a domain of this id and name."""
         try:
-            domain = await self._domain(uuid)
+            return bool((await self._domain(uuid)).name() == name)
         except Missing:
             return False
-        if domain.name() != name:
-            return False
-        try:
-            await self._call(domain.destroy)
-        except Missing:
-            return True
-        except MachineFault:
-            # It was off.
-            pass
+
+    async def remove(self, uuid: str) -> None:
+        """Destroy and undefine a domain; nothing happens where there is none."""
         with contextlib.suppress(Missing):
+            domain = await self._domain(uuid)
+            # It may be off.
+            with contextlib.suppress(MachineFault):
+                await self._call(domain.destroy)
             await self._call(domain.undefineFlags, _WITH_ALL)
-        return True
 
     async def _domain(self, uuid: str) -> Any:
         return await self._call(self._open.lookupByUUIDString, uuid)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Host
@@ -26,17 +27,21 @@ from tare.platforms.contract import (
     NetworkWays,
     Platform,
     Prepared,
+    Resource,
     Shape,
     Statement,
     Variant,
     Verdict,
     Write,
+    created,
+    remove_resource,
+    undo_resource,
 )
 from tare.platforms.libvirt.connection import Connection, forwarded_uri, load
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.machine import LibvirtMachine
 from tare.platforms.libvirt.options import LibvirtOptions
-from tare.platforms.linux.backed_disk import VOLUME, backed_disk, backing_writes, remove_volume
+from tare.platforms.linux.backed_disk import VOLUME, backed_disk, backing_writes, volume_of
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.disk import LABEL
 from tare.platforms.linux.process_machine import owned_directory
@@ -57,7 +62,6 @@ WITHHELD = (
 MAX_VCPUS = 255
 MIN_MEMORY = 96 << 20
 COPY_S = 300.0
-DOMAIN = "libvirt-domain"
 VDSM = "/etc/vdsm/vdsm.conf"
 """What a computer has that is a host of oVirt's."""
 # Of what is large and only read, a link does; what libvirt gives to QEMU's user is a copy.
@@ -78,13 +82,63 @@ async def connected(host: Host, uri: str) -> AsyncIterator[Connection]:
             await connection.close()
 
 
+class DomainResource(Resource):
+    """A domain of Tare's.
+
+    Args:
+        connection: An open connection to its libvirt.
+        uri: How that connection is called on the host.
+        name: Its name.
+        uuid: Its id.
+        xml: What defines it.
+    """
+
+    kind = "libvirt-domain"
+
+    def __init__(
+        self, connection: Connection, uri: str, name: str, uuid: str, xml: str = ""
+    ) -> None:
+        self._connection = connection
+        self._uri = uri
+        self._name = name
+        self._uuid = uuid
+        self._xml = xml
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Connection, name and id."""
+        return {"uri": self._uri, "name": self._name, "id": self._uuid}
+
+    @property
+    def words(self) -> str:
+        """Its name."""
+        return f"the domain {self._name}"
+
+    @property
+    def ends_with_boot(self) -> bool:
+        """Whether a reboot removes it: no, it is defined."""
+        return False
+
+    async def create(self) -> None:
+        """Define it; raises MachineFault with libvirt's words."""
+        await self._connection.define(self._xml)
+
+    async def exists(self) -> bool:
+        """Return whether libvirt has it, running or not."""
+        return await self._connection.has(self._uuid, self._name)
+
+    async def remove(self) -> None:
+        """Destroy and undefine it; raises MachineFault with libvirt's words."""
+        await self._connection.remove(self._uuid)
+
+
 async def undo_domain(host: Host, entry: Entry) -> str:
     """Destroy and undefine a domain; see :data:`tare.hosts.ledger.undoing.Undo`."""
-    name = str(entry.details["name"])
+    uri, name, uuid = (str(entry.details[key]) for key in ("uri", "name", "id"))
     require_own(name)
-    async with connected(host, str(entry.details["uri"])) as connection:
-        removed = await connection.remove(str(entry.details["id"]), name)
-    return f"Removed the domain {name}." if removed else ""
+    async with connected(host, uri) as connection:
+        domain = DomainResource(connection, uri, name, uuid)
+        return domain.removed if await remove_resource(domain) else ""
 
 
 class Libvirt(Platform[LibvirtOptions]):
@@ -94,7 +148,7 @@ class Libvirt(Platform[LibvirtOptions]):
     known_as = dict.fromkeys(("virsh", "virt-manager", "libvirtd"), "")
     options = LibvirtOptions
     variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
-    undoers = MappingProxyType({DOMAIN: undo_domain, VOLUME: remove_volume})
+    undoers = MappingProxyType({DomainResource.kind: undo_domain, VOLUME: undo_resource(volume_of)})
 
     def describe(self, options: LibvirtOptions) -> str:
         """Return a phrase such as ``libvirt domain of type qemu, paravirtual devices``."""
@@ -146,7 +200,7 @@ class Libvirt(Platform[LibvirtOptions]):
         """Return what domains make on their host."""
         kept = backing_writes(options.disk_format, options.disk_volume_group)
         made = Write(
-            DOMAIN,
+            DomainResource.kind,
             "virDomainDefineXML, virDomainCreateWithFlags, virDomainResume of a domain tare-…",
             "virDomainDestroy, virDomainUndefine",
             options.uri,
@@ -245,14 +299,8 @@ class Libvirt(Platform[LibvirtOptions]):
                 link=link,
             )
             connection = await held.enter_async_context(connected(host, options.uri))
-            entry = context.ledger.record(DOMAIN, uri=options.uri, name=spec.name, id=uuid)
-
-            async def remove() -> None:
-                await connection.remove(uuid, spec.name)
-                context.ledger.done(entry)
-
-            held.push_async_callback(remove)
-            await connection.define(xml)
+            domain = DomainResource(connection, options.uri, spec.name, uuid, xml)
+            await held.enter_async_context(created(context.ledger, domain))
             machine = LibvirtMachine(
                 context,
                 options,

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
 from tare.hosts.programs import how_to_install
-from tare.platforms.contract import Context, MachineSpec, Write
+from tare.platforms.contract import Context, MachineSpec, Resource, Write, created
 from tare.platforms.linux.disk import (
     NoLoop,
     OwnDisk,
@@ -97,11 +96,13 @@ async def backed_disk(
     """
     if kind == "lvm" and spec.shape.disk:
         assert group is not None
-        async with (
-            _volume(context, spec, group) as volume,
-            _own_node(context, spec.name, volume.file) as node,
-        ):
-            yield replace(volume, file=node)
+        host, size = context.host, spec.shape.disk
+        async with created(context.ledger, LogicalVolume(host, group, spec.name, size)):
+            volume = Path("/dev") / group / spec.name
+            # Blocks of a volume hold what was there before.
+            await format_disk(host, spec.name, volume, zeroed=False)
+            async with _own_node(context, spec.name, volume) as node:
+                yield OwnDisk(node, size, True)
         return
     async with AsyncExitStack() as held:
         disk = await held.enter_async_context(owned_disk(context, spec))
@@ -133,36 +134,63 @@ async def _as_qcow2(host: Host, name: str, disk: OwnDisk) -> OwnDisk:
     return replace(disk, file=file, reserved=False)
 
 
-@asynccontextmanager
-async def _volume(context: Context, spec: MachineSpec, group: str) -> AsyncIterator[OwnDisk]:
-    host, ledger = context.host, context.ledger
-    entry = ledger.record(VOLUME, group=group, name=spec.name)
-    try:
-        size = f"{spec.shape.disk}b"
-        words = ("--yes", "--zero", "n", "--wipesignatures", "n", "--size", size)
-        made = await run_tool(host, "lvcreate", *words, "--name", spec.name, group)
+class LogicalVolume(Resource):
+    """A logical volume of Tare's.
+
+    Args:
+        host: Where it is.
+        group: Its volume group.
+        name: Its name, which is the machine's.
+        size: Bytes.
+    """
+
+    kind = VOLUME
+
+    def __init__(self, host: Host, group: str, name: str, size: int = 0) -> None:
+        self._host = host
+        self._group = group
+        self._name = name
+        self._size = size
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Group and name."""
+        return {"group": self._group, "name": self._name}
+
+    @property
+    def words(self) -> str:
+        """Group and name."""
+        return f"the logical volume {self._group}/{self._name}"
+
+    @property
+    def ends_with_boot(self) -> bool:
+        """Whether a reboot removes it: no."""
+        return False
+
+    async def create(self) -> None:
+        """Make it; raises MachineFault with LVM's words."""
+        words = ("--yes", "--zero", "n", "--wipesignatures", "n", "--size", f"{self._size}b")
+        made = await run_tool(self._host, "lvcreate", *words, "--name", self._name, self._group)
         if not made.ok:
-            raise MachineFault(f"{spec.name}: its logical volume cannot be made: {made.words()}")
-        device = Path("/dev") / group / spec.name
-        # Blocks of a volume hold what was there before.
-        await format_disk(host, spec.name, device, zeroed=False)
-        yield OwnDisk(device, spec.shape.disk, True)
-    finally:
-        await remove_volume(host, entry)
-        ledger.done(entry)
+            raise MachineFault(f"{self._name}: its logical volume cannot be made: {made.words()}")
+
+    async def exists(self) -> bool:
+        """Return whether LVM lists it."""
+        volume = f"{self._group}/{self._name}"
+        return (await run_tool(self._host, "lvs", "--noheadings", "-o", "lv_name", volume)).ok
+
+    async def remove(self) -> None:
+        """Remove it; raises MachineFault with LVM's words."""
+        done = await run_tool(self._host, "lvremove", "--yes", f"{self._group}/{self._name}")
+        if not done.ok:
+            raise MachineFault(f"{self.words} cannot be removed: {done.words()}")
 
 
-async def remove_volume(host: Host, entry: Entry) -> str:
-    """Remove a logical volume; see :data:`tare.hosts.ledger.undoing.Undo`."""
-    name, group = str(entry.details["name"]), str(entry.details["group"])
+def volume_of(host: Host, details: Mapping[str, Any]) -> LogicalVolume:
+    """Return the volume that an entry of the ledger names; raises Refused."""
+    name = str(details["name"])
     require_own(name)
-    volume = f"{group}/{name}"
-    if not (await run_tool(host, "lvs", "--noheadings", "-o", "lv_name", volume)).ok:
-        return ""
-    done = await run_tool(host, "lvremove", "--yes", volume)
-    if not done.ok:
-        raise MachineFault(f"the logical volume {volume} cannot be removed: {done.words()}")
-    return f"Removed the logical volume {volume}."
+    return LogicalVolume(host, str(details["group"]), name)
 
 
 @asynccontextmanager

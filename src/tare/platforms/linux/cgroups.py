@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tare.hosts.contract import Host
-from tare.hosts.control_groups import remove_cgroup
+from tare.hosts.control_groups import ControlGroup
 from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.ledger.resources import created
 
 PERIOD_US = 1_000_000
 ADMITTED_US = 10_000
@@ -82,14 +83,12 @@ async def cgroup_mounts(host: Host) -> CgroupMounts:
 async def owned_cgroups(
     host: Host, ledger: Ledger, mounts: CgroupMounts, name: str
 ) -> AsyncIterator[None]:
-    """Note the groups that a runtime is about to create, and see that they are gone after."""
-    entries = [ledger.record("cgroup", path=str(folder / name)) for folder in mounts.folders]
-    try:
+    """Record the groups that a runtime is about to create, and see that they are gone after."""
+    async with AsyncExitStack() as held:
+        for folder in mounts.folders:
+            group = ControlGroup(host, folder / name, made=True)
+            await held.enter_async_context(created(ledger, group))
         yield
-    finally:
-        for entry in entries:
-            await remove_cgroup(host, str(entry.details["path"]))
-            ledger.done(entry)
 
 
 async def realtime_share(host: Host, mounts: CgroupMounts, throttled: bool) -> RealtimeShare | None:

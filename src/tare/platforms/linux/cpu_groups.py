@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
-from tare.hosts.control_groups import remove_cgroup
+from tare.hosts.control_groups import ControlGroup
 from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.ledger.resources import created
 from tare.platforms.linux.cgroups import (
     ADMITTED_US,
     THROTTLED_US,
@@ -179,18 +180,9 @@ async def cpu_group(
     if not values or folder is None:
         yield None
         return
-    entry = ledger.record("cgroup", path=str(folder))
-    made = await host.run(["mkdir", str(folder)], timeout_s=10)
-    if not made.ok:
-        # What is there already is somebody else's, and stays.
-        ledger.done(entry)
-        raise MachineFault(f"a control group cannot be made: {made.words()}")
-    try:
+    async with created(ledger, ControlGroup(host, folder)):
         await _fill(host, folder, values)
         yield CpuGroup(folder, values)
-    finally:
-        await remove_cgroup(host, str(folder))
-        ledger.done(entry)
 
 
 async def _fill(host: Host, folder: Path, values: Mapping[str, str]) -> None:

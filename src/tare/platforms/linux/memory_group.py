@@ -10,8 +10,9 @@ from typing import Any
 
 from tare.errors import MachineFault, TareError
 from tare.hosts.contract import Host
-from tare.hosts.control_groups import remove_cgroup
+from tare.hosts.control_groups import ControlGroup
 from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.ledger.resources import created
 from tare.platforms.linux.cgroups import (
     CgroupMounts,
     cgroup_cost,
@@ -132,17 +133,8 @@ async def memory_group(
     if folder == own:
         yield await _limited(host, mounts, folder, memory)
         return
-    entry = ledger.record("cgroup", path=str(folder))
-    made = await host.run(["mkdir", str(folder)], timeout_s=_ASK_S)
-    if not made.ok:
-        # What is there already is somebody else's, and stays.
-        ledger.done(entry)
-        raise MachineFault(f"a control group cannot be made: {made.words()}", "run as root")
-    try:
+    async with created(ledger, ControlGroup(host, folder)):
         yield await _limited(host, mounts, folder, memory)
-    finally:
-        await remove_cgroup(host, str(folder))
-        ledger.done(entry)
 
 
 async def _limited(host: Host, mounts: CgroupMounts, folder: Path, memory: int) -> MemoryGroup:

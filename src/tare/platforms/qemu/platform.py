@@ -32,8 +32,9 @@ from tare.platforms.contract import (
     Variant,
     Verdict,
     Write,
+    undo_resource,
 )
-from tare.platforms.linux.backed_disk import VOLUME, backing_writes, remove_volume
+from tare.platforms.linux.backed_disk import VOLUME, backing_writes, volume_of
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.sriov import FUNCTION, FUNCTION_WRITE, rebind
@@ -79,7 +80,7 @@ class Qemu(Platform[QemuOptions]):
     }
     options = QemuOptions
     variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
-    undoers = MappingProxyType({VOLUME: remove_volume, FUNCTION: rebind})
+    undoers = MappingProxyType({VOLUME: undo_resource(volume_of), FUNCTION: rebind})
 
     def describe(self, options: QemuOptions) -> str:
         """Return a phrase such as ``QEMU TCG, paravirtual devices``."""

@@ -1,4 +1,4 @@
-"""Who has had the CPUs of a computer under Xen: dom0's kernel sees its own vCPUs and no more."""
+"""CPU time of each domain under Xen: dom0's kernel sees only its own vCPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cpu_accounting(
     batch: str,
     cpus: int,
 ) -> CpuAccounting:
-    """Return what each had of the CPUs, from the lines of ``xl list``.
+    """Return the CPU time of each domain, from the lines of ``xl list``.
 
     Args:
         domains: All of them.
@@ -35,7 +35,7 @@ def cpu_accounting(
     """
     spent = {each.id: each.cpu_s for each in domains}
     if own not in spent or DOM0 not in spent:
-        raise MachineFault(f"`xl list` does not tell of domain {own if DOM0 in spent else DOM0}")
+        raise MachineFault(f"`xl list` does not list domain {own if DOM0 in spent else DOM0}")
     others: dict[str, float] = {}
     for each in domains:
         if each.id not in (own, DOM0):
@@ -48,12 +48,12 @@ async def cpus_of(host: Host) -> int:
     """Return how many CPUs Xen has.
 
     Raises:
-        MachineFault: It does not say.
+        MachineFault: It does not report them.
     """
-    said = xen_output.info(await xen.asked(host, "info")).get("nr_cpus", "")
-    if not said.isdecimal() or not int(said):
-        raise MachineFault(f"{host.name}: `xl info` tells of no CPUs (nr_cpus is {said!r})")
-    return int(said)
+    answer = xen_output.info(await xen.asked(host, "info")).get("nr_cpus", "")
+    if not answer.isdecimal() or not int(answer):
+        raise MachineFault(f"{host.name}: `xl info` reports no CPUs (nr_cpus is {answer!r})")
+    return int(answer)
 
 
 async def dom0s_cpus(host: Host, cpus: int) -> tuple[int, ...]:
@@ -87,6 +87,6 @@ def within(listed: Iterable[str], cpus: int) -> tuple[int, ...]:
 async def device_threads(host: Host, domain: int) -> tuple[int, ...]:
     """Return the threads of the QEMU that emulates devices for a domain; none: nobody does."""
     key = f"/local/domain/{domain}/image/device-model-pid"
-    said = await host.run(["xenstore-read", key], timeout_s=xen.COMMAND_S)
-    pid = said.stdout.decode(errors="replace").strip()
-    return tuple(await threads_of(host, [int(pid)])) if said.ok and pid.isdecimal() else ()
+    answer = await host.run(["xenstore-read", key], timeout_s=xen.COMMAND_S)
+    pid = answer.stdout.decode(errors="replace").strip()
+    return tuple(await threads_of(host, [int(pid)])) if answer.ok and pid.isdecimal() else ()

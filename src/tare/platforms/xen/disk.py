@@ -45,7 +45,7 @@ async def guest_disks(
     """Make the disk that the shape asks for, and bring the toolbox that the batch needs.
 
     Args:
-        context: Where; the ledger is told before anything is created.
+        context: Where; the ledger records everything before it is created.
         options: The machine's options.
         spec: The machine; its folder must exist.
 

@@ -33,7 +33,7 @@ def kernel_arguments(options: XenOptions, *, counted: bool = False) -> tuple[str
         options: The machine's options.
         counted: Whether its host's time counts instructions.
     """
-    # An emulated serial port costs an exit to dom0 for each byte, so little is said on it.
+    # An emulated serial port costs an exit to dom0 for each byte, so little is printed there.
     console = "ttyS0" if options.type == "hvm" else "hvc0"
     words = [
         f"console={console}",

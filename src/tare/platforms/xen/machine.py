@@ -56,7 +56,7 @@ _LOOK_S = 0.1
 _GONE_S = 3.0
 _PANIC_S = 2.0
 _END_S = 5.0
-_SPOKEN = 60
+_XL_LINES = 60
 # xl tells what it does on its error stream only, which otherwise goes to a file.
 _BOTH = 'exec "$@" 2>&1'
 _ENDED = {
@@ -93,7 +93,7 @@ class XenMachine(Machine):
         self._ledger = context.ledger
         self._held = contextlib.AsyncExitStack()
         self._console = Console()
-        self._said: list[str] = []
+        self._xl_lines: list[str] = []
         self._process: OwnedProcess | None = None
         self._built: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._watch: asyncio.Task[None] | None = None
@@ -256,7 +256,7 @@ class XenMachine(Machine):
         if self.died.done():
             raise self.died.result()
         raise MachineFault(
-            f"{self.name}: xl did not build the domain within {_BUILT_S:g} s{self._last_said()}",
+            f"{self.name}: xl did not build the domain within {_BUILT_S:g} s{self._last_xl_line()}",
             xen.START_XENSTORED,
         )
 
@@ -288,9 +288,9 @@ class XenMachine(Machine):
         deadline = time.monotonic() + _CONSOLE_S
         while True:
             # The console's daemon takes its time, and tells nobody.
-            said = await self._host.run(["xenstore-read", key], timeout_s=xen.COMMAND_S)
-            path = said.stdout.decode(errors="replace").strip()
-            if said.ok and path.startswith("/"):
+            answer = await self._host.run(["xenstore-read", key], timeout_s=xen.COMMAND_S)
+            path = answer.stdout.decode(errors="replace").strip()
+            if answer.ok and path.startswith("/"):
                 break
             if self.died.done():
                 raise self.died.result()
@@ -321,8 +321,8 @@ class XenMachine(Machine):
         self._fail(await self._why(code), transient=fell_at_boot)
 
     def _hear(self, line: str) -> None:
-        self._said.append(line)
-        del self._said[:-_SPOKEN]
+        self._xl_lines.append(line)
+        del self._xl_lines[:-_XL_LINES]
         built = xen_output.created_id(line)
         if built is not None and not self._built.done():
             self._built.set_result(built)
@@ -338,7 +338,7 @@ class XenMachine(Machine):
         if self._stopping or self.died.done():
             return
         console = self.console_tail()
-        tail = (*console, *(f"xl: {line}" for line in self._said[-5:]))
+        tail = (*console, *(f"xl: {line}" for line in self._xl_lines[-5:]))
         fault = MachineFault(
             f"{self.name}: {reason}{last_line(console)}", console_tail=tail, transient=transient
         )
@@ -347,25 +347,25 @@ class XenMachine(Machine):
             self.agent.fail(fault)
 
     async def _why(self, code: int) -> str:
-        said = "\n".join(self._said)
+        answer = "\n".join(self._xl_lines)
         if not self._built.done():
-            return f"Xen did not build the domain: {await self._refusal(said, code)}"
+            return f"Xen did not build the domain: {await self._refusal(answer, code)}"
         # The console's last words are still on their way.
         await asyncio.sleep(_LOOK_S)
         if self._console.panic:
             return f"the guest's kernel panicked: {self._console.panic}"
-        ended = xen_output.shutdown_code(said)
+        ended = xen_output.shutdown_code(answer)
         if ended is not None:
             return _ENDED.get(ended, f"the guest ended with Xen's reason code {ended}")
-        if "has been destroyed" in said:
+        if "has been destroyed" in answer:
             return "the domain was destroyed from outside"
         if code < 0:
             known = {number.value: number.name for number in signal.Signals}
             return f"xl, which watched the domain, was killed by {known.get(-code, -code)}"
-        return f"xl, which watched the domain, ended with code {code}{self._last_said()}"
+        return f"xl, which watched the domain, ended with code {code}{self._last_xl_line()}"
 
-    async def _refusal(self, said: str, code: int) -> str:
-        words = xen_output.reason(said) or f"xl ended with code {code} and gave no reason"
+    async def _refusal(self, answer: str, code: int) -> str:
+        words = xen_output.reason(answer) or f"xl ended with code {code} and gave no reason"
         wanted = self._spec.shape.memory >> 20
         with contextlib.suppress(TareError, ValueError):
             facts = xen_output.info(await xen.asked(self._host, "info"))
@@ -378,8 +378,8 @@ class XenMachine(Machine):
                 )
         return words
 
-    def _last_said(self) -> str:
-        return f"; xl said: {self._said[-1]}" if self._said else ""
+    def _last_xl_line(self) -> str:
+        return f"; xl said: {self._xl_lines[-1]}" if self._xl_lines else ""
 
     async def _end_and_remove(self) -> None:
         self._stopping = True

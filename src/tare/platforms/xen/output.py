@@ -171,7 +171,7 @@ def topology(shown: str) -> HostCpus | None:
     """Read the host's CPUs from ``xl info -n``: dom0's kernel sees only its own vCPUs.
 
     Returns:
-        CPUs, hardware threads of each core, and NUMA nodes; None where nothing is said.
+        CPUs, hardware threads of each core, and NUMA nodes; None where the output has none.
     """
     section = shown.partition("cpu_topology")[2].partition("numa_info")[0]
     rows = [
@@ -191,13 +191,13 @@ def topology(shown: str) -> HostCpus | None:
     )
 
 
-def reason(said: str) -> str:
+def reason(printed: str) -> str:
     """Return Xen's own reason from what ``xl`` wrote: its errors, without their places.
 
     The first error is the cause; those behind it only tell how it travelled upwards.
     """
     errors = []
-    for line in said.splitlines():
+    for line in printed.splitlines():
         line = line.strip()
         head, colon, text = line.partition("libxl: error: ")
         if not colon:
@@ -206,21 +206,21 @@ def reason(said: str) -> str:
             errors.append(_LOCATION.sub("", text).strip())
     if errors:
         return "; ".join(dict.fromkeys(errors[:2]))
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
     return "; ".join(lines[-2:])
 
 
-def shutdown_code(said: str) -> int | None:
+def shutdown_code(printed: str) -> int | None:
     """Return the reason code that ``xl create`` tells when a domain has shut down.
 
     0 power off, 1 reboot, 2 suspend, 3 crash, 4 watchdog, 5 soft reset
     (xen/include/public/sched.h).
     """
-    found = re.findall(r"has shut down, reason code (\d+)", said)
+    found = re.findall(r"has shut down, reason code (\d+)", printed)
     return int(found[-1]) if found else None
 
 
-def created_id(said: str) -> int | None:
+def created_id(printed: str) -> int | None:
     """Return the id that ``xl create -F`` tells once the domain is built."""
-    found = re.search(r"Waiting for domain .* \(domid (\d+)\) to die", said)
+    found = re.search(r"Waiting for domain .* \(domid (\d+)\) to die", printed)
     return int(found[1]) if found else None

@@ -49,16 +49,16 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Machine
     from tare.study.host_cpus import HostCpus
 
-ASK_S = 30.0
+_ASK_S = 30.0
 
 
-async def _asked(host: Host) -> Details:
+async def _details(host: Host) -> Details:
     try:
-        said = (await host.run(["xl", "info"], timeout_s=ASK_S)).stdout.decode(errors="replace")
+        answer = (await host.run(["xl", "info"], timeout_s=_ASK_S)).stdout.decode(errors="replace")
     except InputError:
-        said = ""
-    told = dict(re.findall(r"^(\w+)\s*: *(.*)$", said, re.MULTILINE))
-    return Details(told.get("xen_scheduler", ""), int(told.get("nr_cpus") or 0))
+        answer = ""
+    facts = dict(re.findall(r"^(\w+)\s*: *(.*)$", answer, re.MULTILINE))
+    return Details(facts.get("xen_scheduler", ""), int(facts.get("nr_cpus") or 0))
 
 
 XEN = HostHypervisor(
@@ -67,7 +67,7 @@ XEN = HostHypervisor(
     # A guest of Xen has the first file too, and is a host without a hypervisor of its own.
     signs=MappingProxyType({"/sys/hypervisor/type": "xen", "/proc/xen/capabilities": "control_d"}),
     mark="in dom0 under Xen, not on the bare machine",
-    details=_asked,
+    details=_details,
 )
 
 
@@ -394,15 +394,15 @@ async def not_dom0(host: Host) -> tuple[str, str] | None:
 async def no_xenstored(host: Host) -> tuple[str, str] | None:
     """Return why Xen's toolstack would not answer, and what to do; None where it would."""
     try:
-        said = await host.run(["xenstore-read", "domid"], timeout_s=LOOK_S)
+        answer = await host.run(["xenstore-read", "domid"], timeout_s=LOOK_S)
     except InputError:
         return "Xen's tools are not installed here: there is no xenstore-read", xen.INSTALL
     except MachineFault as fault:
         if "did not end" not in fault.message:
             raise
         return "xenstored does not answer: Xen's toolstack is not running", _SERVICES
-    if not said.ok and b"omid" not in said.stderr:
-        return "xenstored does not answer", heard(_SERVICES, "xenstore-read", said.words())
+    if not answer.ok and b"omid" not in answer.stderr:
+        return "xenstored does not answer", heard(_SERVICES, "xenstore-read", answer.words())
     return None
 
 

@@ -22,8 +22,8 @@ START_XENSTORED = "start Xen's services, for example: systemctl start xenstored 
 COMMAND_S = 60.0
 """Longer than any of xl's commands takes, also under emulation; one that waits longer hangs."""
 DESTROY_S = 60.0
-# Its end is told over the network, which is to be quiet while the guest boots; once the guest is
-# idle, what is left of the pause passes at once.
+# Its end is reported over the network, which is to be quiet while the guest boots; once the guest
+# is idle, what is left of the pause passes at once.
 _UNPAUSED = f'{XL} unpause "$1" && sleep 10'
 
 
@@ -57,8 +57,8 @@ async def asked(host: Host, *arguments: str) -> str:
     """
     done = await xl(host, *arguments)
     if not done.ok:
-        said = (done.stderr + b"\n" + done.stdout).decode(errors="replace")
-        words = xen_output.reason(said) or "no reason"
+        answer = (done.stderr + b"\n" + done.stdout).decode(errors="replace")
+        words = xen_output.reason(answer) or "no reason"
         raise MachineFault(f"Xen does not carry out `xl {arguments[0]}`; it says: {words}")
     return done.stdout.decode(errors="replace")
 
@@ -149,8 +149,8 @@ class DomainResource(Resource):
         domain = await self._found()
         if domain is not None:
             done = await xl(self._host, "destroy", str(domain.id), timeout_s=DESTROY_S)
-            said = done.stderr.decode(errors="replace")
-            self._refusal = "" if done.ok else f": {xen_output.reason(said)}"
+            answer = done.stderr.decode(errors="replace")
+            self._refusal = "" if done.ok else f": {xen_output.reason(answer)}"
 
     async def still_there(self) -> MachineFault:
         """Return its state, what it holds, and what to do."""

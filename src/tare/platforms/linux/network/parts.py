@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import Literal
+from functools import partial
 
 from tare.errors import MachineFault
-from tare.hosts.interfaces import remove_network_part
-from tare.hosts.ledger.ledger import Entry
+from tare.hosts.interfaces import Interface, Namespace
+from tare.hosts.ledger.resources import created
 from tare.platforms.contract import Context
 
 _IP_S = 20.0
@@ -36,8 +36,7 @@ class Parts:
         Raises:
             MachineFault: The host makes none; so do the other methods.
         """
-        await self._own("link", name)
-        await self.ip("link", "add", name, "mtu", str(mtu), "type", *kind)
+        await self._make(Interface, name, "link", "add", name, "mtu", str(mtu), "type", *kind)
         await self.quiet(name)
 
     async def bridge(self, name: str, mtu: int, address: str) -> None:
@@ -51,10 +50,10 @@ class Parts:
 
         ``user`` may attach to it as well as root.
         """
-        await self._own("link", name)
         many = ("multi_queue",) if queues > 1 else ()
         owner = () if user is None else ("user", str(user))
-        await self.ip("tuntap", "add", "dev", name, "mode", "tap", *many, *owner)
+        words = ("tuntap", "add", "dev", name, "mode", "tap", *many, *owner)
+        await self._make(Interface, name, *words)
         await self.ip("link", "set", name, "mtu", str(mtu))
         await self.quiet(name)
 
@@ -91,8 +90,7 @@ class Parts:
 
     async def namespace(self, name: str) -> None:
         """Make a network namespace."""
-        await self._own("netns", name)
-        await self.run("ip", "netns", "add", name)
+        await self._make(Namespace, name, "netns", "add", name)
         await self.run("ip", "-n", name, "link", "set", "lo", "up")
 
     async def outlet(self, name: str, end: str, mtu: int, address: str) -> None:
@@ -134,12 +132,10 @@ class Parts:
             )
         return done.stdout.decode(errors="replace")
 
-    async def _own(self, kind: Literal["link", "netns"], name: str) -> None:
-        if kind == "link" and self.within:
-            return  # It goes with its namespace, which has a note of its own.
-        entry = self._ledger.record(kind, name=name)
-        self.held.push_async_callback(self._remove, entry)
-
-    async def _remove(self, entry: Entry) -> None:
-        await remove_network_part(self._host, entry.kind, str(entry.details["name"]))
-        self._ledger.done(entry)
+    async def _make(self, part: type[Interface], name: str, *words: str) -> None:
+        if self.within and part is Interface:
+            # It goes with its namespace, which has an entry of its own.
+            await self.ip(*words)
+            return
+        made = created(self._ledger, part(self._host, name, partial(self.run, "ip", *words)))
+        await self.held.enter_async_context(made)
