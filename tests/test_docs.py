@@ -122,3 +122,26 @@ def test_papers_are_named_by_their_citation_keys() -> None:
     asked = ["git", "grep", "-niE", names]
     found = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     assert [line for line in found.splitlines() if not line.startswith("tests/test_docs.py:")] == []
+
+
+FOREIGN = {"config.md", "config-linux.md", "UIDS-GIDS.md"}
+"""Pages of specifications, named next to whose they are."""
+
+
+def test_every_page_that_a_file_names_is_in_the_repository() -> None:
+    places = ["agent/src", "benchmarks", "docs", "examples", "scripts", "src", "studies"]
+    asked = [
+        "git",
+        "grep",
+        "-hoE",
+        r"\b[A-Za-z][A-Za-z_-]*\.md\b",
+        "--",
+        *places,
+        "*.md",
+        "Makefile",
+    ]
+    found = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert set(found.split()) - {Path(name).name for name in listed.split()} - FOREIGN == set()

@@ -7,7 +7,7 @@ pub use super::clock::monotonic_raw_ns;
 use crate::contract::Failure;
 use serde_json::{json, Value};
 
-/// Two calibrations must agree within this share (MEASUREMENT.md).
+/// Two calibrations must agree within this share.
 const AGREEMENT: f64 = 1e-3;
 const FIRST_WINDOW_NS: u64 = 4_000_000;
 const LONGEST_WINDOW_NS: u64 = 512_000_000;

@@ -93,7 +93,7 @@ __all__ = [
     "undoers_of",
 ]
 
-O = TypeVar("O", bound=PlatformOptions)  # noqa: E741 - the options, as DESIGN names them
+O = TypeVar("O", bound=PlatformOptions)  # noqa: E741 - the options
 
 
 @dataclass(frozen=True)
