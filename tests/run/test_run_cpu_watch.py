@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +78,43 @@ async def test_cpus_that_only_a_hypervisor_has_are_not_missed(agent_program: Pat
     Hotplugged.looks = [(0, 1, 2, 3)]
     watch = CpuWatch(Log())  # type: ignore[arg-type]
     await watch.require(Hotplugged(agent_program), "", 1, {6, 7})
+
+
+async def duet(
+    looks: list[tuple[int, ...]], folder: Path, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[CpusChanged], list[CellFinished]]:
+    """Run a duet on a computer whose CPUs are those of some looks; return what was recorded."""
+    Hotplugged.looks = looks
+    monkeypatch.setattr(run_hostile, "LocalHost", Hotplugged)
+    monkeypatch.setattr(run_hostile, "ABLE", replace(run_hostile.ABLE, pinning=True))
+    study = run_hostile.STUDY.replace("most: 2", "most: 2, duet: true").replace("any", "pinned")
+    monkeypatch.setattr(run_hostile, "STUDY", study)
+    # Without a value of the baseline the run ends as failed.
+    with suppress(AssertionError):
+        await run_hostile.run_beside(run_hostile.honest, folder, agent)
+    events = [record.event for record in read_events(folder / "events.jsonl")]
+    changes = [each for each in events if isinstance(each, CpusChanged)]
+    return changes, [each for each in events if isinstance(each, CellFinished)]
+
+
+async def test_a_change_during_a_duet_is_recorded_once_and_counts_for_both_arms(
+    tmp_path: Path, agent_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [(0, 1, 2, 3), (0, 1, 2, 3), (1, 2, 3)]
+    changes, ends = await duet(looks, tmp_path / "run", agent_program, monkeypatch)
+    assert [(each.gone, each.came) for each in changes] == [("0", "")]
+    for arm in ("good", "bad"):
+        own = [each for each in ends if f"/{arm}/" in each.cell]
+        assert [each.status for each in own] == ["failed", "ok"], own
+        assert "CPU 0 can no longer be used" in own[0].reason
+
+
+async def test_a_duet_is_not_placed_on_a_cpu_that_is_gone(
+    tmp_path: Path, agent_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [(0, 1, 2, 3), (0, 1, 2, 3), (0,)]
+    changes, ends = await duet(looks, tmp_path / "run", agent_program, monkeypatch)
+    assert len(changes) == 1
+    last = {each.cell: each for each in ends}
+    assert {each.status for each in last.values()} == {"failed"}
+    assert any("cannot be used any more" in each.reason for each in last.values()), last

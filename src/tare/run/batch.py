@@ -179,7 +179,9 @@ class BatchRunner:
                     host_trace=batch.host_trace,
                     lost=place.lost,
                     watched=watched,
-                    unaltered=partial(self._unaltered, context, batch, cell),
+                    unaltered=partial(
+                        self._unaltered, context, batch, cell, self.cpus.count(context.host)
+                    ),
                     in_step=None if side is None else InStep(side, index),
                     bus=arm.bus_of(
                         context,
@@ -199,14 +201,31 @@ class BatchRunner:
         """What notices that CPUs of the hosts came or went."""
         return CpuWatch(self.cells.log)
 
-    async def _unaltered(self, context: Context, batch: Batch, cell: Cell) -> None:
+    def for_partner(self) -> BatchRunner:
+        """Return a runner for one of two batches that are up at the same time.
+
+        Only the newest machine's name is its own.
+        """
+        made = replace(self, newest="")
+        made.cpus = self.cpus
+        return made
+
+    async def _unaltered(
+        self, context: Context, batch: Batch, cell: Cell, cpu_changes: int
+    ) -> None:
         """See that the arm's host is as it was when a cell began.
+
+        Args:
+            context: The host.
+            batch: The cell's batch.
+            cell: The cell.
+            cpu_changes: How many changes of the host's CPUs were noticed before the cell.
 
         Raises:
             MachineFault: It is not, so the cell does not count.
         """
         await held_unaltered(context.host, context.ledger)
-        await self.cpus.unchanged(context.host, batch.host, batch.block, cell.id)
+        await self.cpus.unchanged(context.host, batch.host, batch.block, cell.id, cpu_changes)
 
     def _after(self, fault: TareError, batch: Batch, cells: list[Cell], tries: Tries) -> list[Cell]:
         """Return what another boot is needed for, after the first of some cells has failed."""

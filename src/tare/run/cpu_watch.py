@@ -25,6 +25,7 @@ class CpuWatch:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._usable: dict[str, tuple[int, ...]] = {}
+        self._changes: dict[str, list[str]] = {}
         self._first: dict[str, frozenset[int]] = {}
 
     async def changed(self, host: Host, named: str, block: int, cell: str = "") -> str:
@@ -42,9 +43,11 @@ class CpuWatch:
         Raises:
             MachineFault: The host cannot be reached.
         """
-        before = self._usable.setdefault(host.name, host.topology().online)
-        self._first.setdefault(host.name, frozenset(before))
+        self._usable.setdefault(host.name, host.topology().online)
+        self._first.setdefault(host.name, frozenset(self._usable[host.name]))
         now = await host.usable_cpus()
+        # Another arm that is up at the same time may have looked meanwhile.
+        before = self._usable[host.name]
         if now == before:
             return ""
         self._usable[host.name] = now
@@ -58,18 +61,31 @@ class CpuWatch:
             came=cpu_words(set(now) - set(before)),
         )
         self._log.append(event)
+        self._changes.setdefault(host.name, []).append(event.words)
         # Without a single CPU the host keeps what was found: the machines fail, not the reading.
         if now:
             await host.look_again()
         return event.words
 
-    async def unchanged(self, host: Host, named: str, block: int, cell: str) -> None:
+    def count(self, host: Host) -> int:
+        """Return how many changes of a host's CPUs were noticed so far."""
+        return len(self._changes.get(host.name, ()))
+
+    async def unchanged(self, host: Host, named: str, block: int, cell: str, since: int) -> None:
         """See that a cell was measured on the CPUs that there were when it began.
+
+        Args:
+            host: The host.
+            named: The study's name for it.
+            block: The block that is under way.
+            cell: The cell.
+            since: What :meth:`count` returned when the cell began.
 
         Raises:
             MachineFault: They changed; the cell does not count, and is measured again.
         """
-        if words := await self.changed(host, named, block, cell):
+        await self.changed(host, named, block, cell)
+        if words := "; ".join(self._changes.get(host.name, [])[since:]):
             raise MachineFault(f"the host's CPUs changed during the cell: {words}", transient=True)
 
     async def require(self, host: Host, named: str, block: int, cpus: Collection[int]) -> None:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import HostFroze, MachineFault, TareError, WorkloadFault
@@ -78,8 +78,7 @@ class _Two:
         while self._cells[0] and not self._runner.stop.finishing:
             firsts = [cells[0] for cells in self._cells]
             before = [self._tries.began(first) for first in firsts]
-            # Each has the newest machine's name for itself; what is left on the host, together.
-            runners = [replace(self._runner, newest="") for _ in self._batches]
+            runners = [self._runner.for_partner() for _ in self._batches]
             ends = await self._both(runners)
             faults = [end for end in ends if isinstance(end, TareError)]
             if not faults:
