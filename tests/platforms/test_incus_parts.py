@@ -7,8 +7,9 @@ import json
 import socket
 import tarfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tare.platforms.incus.options import IncusOptions, client_certificate
 from tare.platforms.incus.parcels import container_image, volume_backup
 from tare.platforms.incus.platform import Incus
 from tare.platforms.incus.server import Server, facts_of, threads_in
+from tare.platforms.vendors.platform import Seen
 from tare.platforms.vendors.session import Missing, Refused
 
 MIB = 1 << 20
@@ -391,3 +393,63 @@ def test_only_what_is_emulated_is_said_to_be() -> None:
     assert not platform.stated(vm()).emulated
     assert platform.stated(options(address="a")).elsewhere
     assert not platform.stated(options()).elsewhere
+
+
+PAGE = 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("told", "memories", "reason", "hint"),
+    [
+        ({}, (1 << 30,), "has no huge pages", "CONFIG_HUGETLBFS"),
+        (
+            {"hugepages_size": PAGE, "hugepages_total": 64 * PAGE, "hugepages_used": 4 * PAGE},
+            (1 << 30, 1 << 30),
+            "2 machines with 2 GiB of memory need 1024 huge pages of 2 MiB on the host of played, "
+            "and 60 are free",
+            "echo 1028 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+        ),
+        (
+            {"hugepages_size": PAGE, "hugepages_total": 9999 * PAGE, "hugepages_used": 0},
+            ((1 << 30) + 1,),
+            "no whole number of huge pages of 2 MiB",
+            "give the shape",
+        ),
+        (
+            {"hugepages_size": PAGE, "hugepages_total": 512 * PAGE, "hugepages_used": 0},
+            (1 << 30,),
+            "",
+            "",
+        ),
+    ],
+)
+async def test_a_vm_whose_huge_pages_the_server_lacks_is_skipped_with_what_to_reserve(
+    context: Context,
+    monkeypatch: pytest.MonkeyPatch,
+    told: dict[str, int],
+    memories: tuple[int, ...],
+    reason: str,
+    hint: str,
+) -> None:
+    class Session:
+        name = "played"
+
+        async def ask(self, method: str, path: str) -> Any:
+            assert (method, path) == ("GET", "/1.0/resources")
+            return {"memory": told}
+
+    @asynccontextmanager
+    async def logged_in(*_: object) -> AsyncIterator[Any]:
+        yield Session()
+
+    async def look(*_: object) -> Seen:
+        return Seen("played", {}, Incus().stated(vm()).capabilities)
+
+    monkeypatch.setattr(Incus, "logged_in", logged_in)
+    monkeypatch.setattr(Incus, "look", look)
+    wanted = replace(context, memories=memories)
+    verdict = await Incus().check(wanted, vm(hugepages=True))
+    assert verdict.usable == (not reason), verdict.reason
+    if reason:
+        assert reason in verdict.reason and hint in verdict.hint and verdict.lasting
+    assert (await Incus().check(wanted, vm())).usable

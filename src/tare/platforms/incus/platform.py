@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import platform as machines
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from tare.errors import InputError
+from tare.errors import InputError, TareError
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
@@ -44,6 +44,7 @@ from tare.platforms.incus.parcels import container_image
 from tare.platforms.incus.server import DRIVERS, IMAGES, VOLUMES, Facts, Server
 from tare.platforms.incus.session import IncusSession, logged_in
 from tare.platforms.linux.writes import FOLDER
+from tare.platforms.qemu.huge_pages import pages_needed, partial_pages, reserving, shortage
 from tare.platforms.vendors.offer import (
     CHANNEL,
     LIVE,
@@ -155,7 +156,19 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             reason = f"containers of {context.host.name} cannot reach {options.place} of this one"
             hint = "name an address of this computer by `callback`: ADDRESS:PORT"
             return Verdict(False, reason, hint, stated.emulated, {}, stated.capabilities)
-        return await super().check(context, options)
+        verdict = await super().check(context, options)
+        if not (verdict.usable and options.hugepages):
+            return verdict
+        try:
+            async with self.logged_in(context.host, options.way()) as session:
+                lacks = await _lacking_pages(Server(session), context.memories)
+        except TareError as error:
+            return replace(
+                verdict, usable=False, reason=error.message, hint=error.hint, lasting=False
+            )
+        if lacks is None:
+            return verdict
+        return replace(verdict, usable=False, reason=lacks[0], hint=lacks[1])
 
     async def look(self, session: IncusSession, options: IncusOptions, able: Capabilities) -> Seen:
         """See what the server runs, and find all that is named."""
@@ -259,6 +272,26 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             wanted = virtual_machine(options, spec, pool, image, nic, own=order.disk is not None)
             await server.make(project, wanted)
         return IncusInstance(server, spec, wanted, facts, gone)
+
+
+async def _lacking_pages(server: Server, memories: Sequence[int]) -> tuple[str, str] | None:
+    """Return what the server's host lacks of huge pages, and what to do; None if it has enough.
+
+    Args:
+        server: The server.
+        memories: The memory in bytes of each machine that runs at once; empty: not known.
+    """
+    pages = await server.huge_pages()
+    if pages is None:
+        return f"the host of {server.name} has no huge pages", "use a kernel with CONFIG_HUGETLBFS"
+    for memory in memories:
+        if refusal := partial_pages(memory, pages.size):
+            return refusal
+    needed = pages_needed(memories, pages.size)
+    if pages.free >= needed:
+        return None
+    reason = shortage(needed, pages.free, pages.size, memories, f" on the host of {server.name}")
+    return reason, reserving(pages.total + needed - pages.free, pages.size)
 
 
 def _require_same(facts: Facts, options: IncusOptions) -> None:

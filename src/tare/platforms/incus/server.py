@@ -84,6 +84,21 @@ def facts_of(told: Any) -> Facts:
     )
 
 
+@dataclass(frozen=True)
+class HugePages:
+    """The huge pages of a server's host.
+
+    Args:
+        size: The bytes of each.
+        total: How many are reserved.
+        free: How many of them no machine uses.
+    """
+
+    size: int
+    total: int
+    free: int
+
+
 class Server:
     """A server, by a session that is open.
 
@@ -124,6 +139,15 @@ class Server:
         cpu = told.get("cpu") if isinstance(told, Mapping) else None
         total = cpu.get("total") if isinstance(cpu, Mapping) else None
         return total if isinstance(total, int) else 0
+
+    async def huge_pages(self) -> HugePages | None:
+        """Return the huge pages of its host; None if it reports none of any size."""
+        told = await self.session.ask("GET", "/1.0/resources")
+        memory = told.get("memory") if isinstance(told, Mapping) else None
+        memory = memory if isinstance(memory, Mapping) else {}
+        found = [memory.get(f"hugepages_{name}") for name in ("size", "total", "used")]
+        size, total, used = (each if isinstance(each, int) else 0 for each in found)
+        return HugePages(size, total // size, (total - used) // size) if size > 0 else None
 
     async def require(self, kind: str, facts: Facts) -> None:
         """See that it runs machines of a kind.

@@ -46,7 +46,7 @@ async def lacking_pages(
     )
     # Pages that are promised to others count as free until they are touched.
     free -= await _count(host, f"{pool}/resv_hugepages")
-    needed = sum(-(-memory // size) for memory in memories) or 1
+    needed = pages_needed(memories, size)
     if free >= needed:
         return None
     return await _too_few(host, options, needed, free, total, size, memories)
@@ -88,10 +88,7 @@ async def _too_few(
 ) -> tuple[str, str]:
     """Return how many pages the machines need, and the command that reserves the missing ones."""
     where = "" if options.numa_node is None else f" on NUMA node {options.numa_node}"
-    pages = f"huge pages of {format_size(size)}{where}"
-    machines = f"{len(memories)} machines" if len(memories) > 1 else "the machine"
-    held = f"{machines} with {format_size(sum(memories))} of memory" if memories else "a machine"
-    reason = f"{held} need{'s' if len(memories) < 2 else ''} {needed} {pages}, and {free} are free"
+    reason = shortage(needed, free, size, memories, where)
     missing = (needed - free) * size
     meminfo = await host.read("/proc/meminfo")
     found = re.search(rb"MemAvailable:\s+(\d+) kB", meminfo)
@@ -101,12 +98,42 @@ async def _too_few(
             f"{format_size(missing)} more would have to be reserved, and the host has {available} "
             "available: lower `shape: memory`, or end what uses the memory"
         )
-    file = f"{_pool(size, options.numa_node)}/nr_hugepages"
-    wanted = total + needed - free
+    return reason, reserving(total + needed - free, size, _pool(size, options.numa_node))
+
+
+def pages_needed(memories: Sequence[int], size: int) -> int:
+    """Return how many pages of ``size`` bytes machines need; one if their memory is not known."""
+    return sum(-(-memory // size) for memory in memories) or 1
+
+
+def shortage(needed: int, free: int, size: int, memories: Sequence[int], where: str = "") -> str:
+    """Return that machines need more huge pages than are free, in one sentence.
+
+    Args:
+        needed: How many pages they need.
+        free: How many are free.
+        size: The bytes of each page.
+        memories: The memory in bytes of each machine; empty: not known.
+        where: What follows the pages, such as the NUMA node.
+    """
+    pages = f"huge pages of {format_size(size)}{where}"
+    machines = f"{len(memories)} machines" if len(memories) > 1 else "the machine"
+    held = f"{machines} with {format_size(sum(memories))} of memory" if memories else "a machine"
+    return f"{held} need{'s' if len(memories) < 2 else ''} {needed} {pages}, and {free} are free"
+
+
+def reserving(wanted: int, size: int, pool: str = "") -> str:
+    """Return the command that reserves huge pages on a host.
+
+    Args:
+        wanted: How many pages there are to be in all.
+        size: The bytes of each page.
+        pool: The folder of the kernel's pool; that of the whole host when empty.
+    """
     kernel = f"hugepagesz={size >> 20}M hugepages={wanted}"
-    return reason, (
-        f"run as root: echo {wanted} > {file}; if the file then shows fewer, memory is "
-        f"fragmented: boot the host with {kernel}"
+    return (
+        f"run as root: echo {wanted} > {pool or _pool(size, None)}/nr_hugepages; if the file then "
+        f"shows fewer, memory is fragmented: boot the host with {kernel}"
     )
 
 
@@ -115,9 +142,15 @@ async def require_whole_pages(host: Host, options: QemuOptions, shape: Shape) ->
     if not options.hugepages:
         return
     size = await page_size(host, options)
-    if size and shape.memory % size:
-        raise InputError(
-            f"{format_size(shape.memory)} of memory is no whole number of huge pages of "
-            f"{format_size(size)}",
-            f"give the shape {format_size((shape.memory // size + 1) * size)}",
-        )
+    if size and (refusal := partial_pages(shape.memory, size)):
+        raise InputError(*refusal)
+
+
+def partial_pages(memory: int, size: int) -> tuple[str, str] | None:
+    """Return that memory is not a whole number of pages, and which would be; None if it is."""
+    if not memory % size:
+        return None
+    return (
+        f"{format_size(memory)} of memory is no whole number of huge pages of {format_size(size)}",
+        f"give the shape {format_size((memory // size + 1) * size)}",
+    )
