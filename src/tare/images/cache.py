@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -24,12 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import InputError
+from tare.outputs import unwritable
 
 MANIFEST = "manifest.json"
 KEPT_DAYS = 30
 KEPT = "kept"
 """A file that keeps its folder for longer: what was imported may not be had again."""
+MOVING = "or set XDG_CACHE_HOME to a folder on another disk"
 _LOCK_RETRY_S = 0.02
+_TRIAL_S = 10.0
 
 WhileWaiting = Callable[[Path], AbstractAsyncContextManager[None]]
 """Is entered while another process has a cache, whose lock file it is given."""
@@ -132,10 +137,7 @@ async def exclusive(cache: Path) -> AsyncIterator[Path]:
         cache.mkdir(parents=True, exist_ok=True, mode=0o755)
         lock = os.open(cache / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise InputError(
-            f"the cache {cache} cannot be written: {error.strerror}",
-            "set XDG_CACHE_HOME to a directory that can",
-        ) from error
+        raise unwritable(cache, error, MOVING) from error
     try:
         await _take(lock, cache / "lock")
         _remove_stale(cache)
@@ -145,14 +147,51 @@ async def exclusive(cache: Path) -> AsyncIterator[Path]:
         try:
             yield draft
         except OSError as error:
-            raise InputError(
-                f"the cache {cache} cannot be written: {error.strerror or error}",
-                "free some space there, or set XDG_CACHE_HOME to another directory",
-            ) from error
+            raise unwritable(cache, error, MOVING) from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+def require_disk(words: str, place: Path) -> None:
+    """Raise InputError if a program that wrote into the cache reports a full disk or quota.
+
+    Args:
+        words: What the program printed.
+        place: Where it wrote.
+    """
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        if os.strerror(number) in words:
+            raise unwritable(place, OSError(number, os.strerror(number)), MOVING)
+
+
+def require_running(draft: Path) -> None:
+    """See that programs can run from a cache, by running one there.
+
+    Args:
+        draft: A folder in the cache.
+
+    Raises:
+        InputError: They cannot, as on a file system that is mounted noexec.
+        OSError: The program cannot be written.
+    """
+    program = draft / "trial"
+    program.write_bytes(b"#!/bin/sh\n")
+    program.chmod(0o755)
+    try:
+        subprocess.run([program], check=False, timeout=_TRIAL_S, stdin=subprocess.DEVNULL)
+    except PermissionError as error:
+        raise InputError(
+            f"programs cannot run from the cache {draft.parent}, and what is built there is run "
+            "there once",
+            "set XDG_CACHE_HOME to a folder that is not mounted noexec, such as "
+            f"XDG_CACHE_HOME=/var/tmp/tare-cache (findmnt -T {draft.parent} shows the mount)",
+        ) from error
+    except subprocess.TimeoutExpired:
+        pass  # A busy computer; if more is wrong, the build says what.
+    finally:
+        program.unlink(missing_ok=True)
 
 
 async def _take(lock: int, path: Path) -> None:

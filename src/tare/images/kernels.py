@@ -190,7 +190,7 @@ async def _unpack(
         deb = await download(host, part, draft, archive)
         done = await host.run(["dpkg-deb", "-x", str(deb), str(root)], timeout_s=300)
         if not done.ok:
-            # dpkg-deb fails in the middle of writing when the disk is full.
+            store.require_disk(done.words(), draft)
             raise InputError(
                 f"{deb.name} could not be unpacked: {done.words().splitlines()[-1:]}",
                 "free some space in the cache directory",

@@ -11,6 +11,7 @@ from pathlib import Path
 from tare.errors import InputError, NotAvailable
 from tare.hosts import Host
 from tare.images.archives import OWN, Archive, os_release
+from tare.images.cache import require_disk
 from tare.study.releases import release_words
 
 _UPDATE_S = 300.0
@@ -300,6 +301,7 @@ async def download(host: Host, package: Package, folder: Path, archive: Archive 
     )
     files = sorted(folder.glob(f"{package.name}_*.deb"))
     if not got.ok or not files:
+        require_disk(got.words(), folder)
         said = got.words().splitlines()
         raise NotAvailable(
             f"the package {wanted} could not be downloaded: {said[-1] if said else 'no file'}",

@@ -110,6 +110,7 @@ async def _unpack(host: Host, package: Package, draft: Path) -> None:
     deb = await download(host, package, draft)
     done = await host.run(["dpkg-deb", "-x", str(deb), str(draft / "root")], timeout_s=_UNPACK_S)
     if not done.ok:
+        store.require_disk(done.words(), draft)
         raise InputError(
             f"{deb.name} could not be unpacked: {done.words().splitlines()[-1:]}",
             "free some space in the cache directory",

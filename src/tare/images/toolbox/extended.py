@@ -99,6 +99,7 @@ async def extended_toolbox(
         # With packages that apt has newer lists of, it may be there under the same key.
         found = await asyncio.to_thread(cached_toolbox, folder)
         if found is None or found.adds != wanted:
+            await asyncio.to_thread(store.require_running, draft)
             build = _Build(host, base, key, packages, files, agent, say)
             await build.into(draft, folder, wanted)
             found = await asyncio.to_thread(cached_toolbox, folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tare.errors import InputError
 from tare.hosts import Host
+from tare.images.cache import require_disk
 from tare.images.packages import Package, described
 from tare.images.toolbox.recipe import NOT_NEEDED
 
@@ -116,9 +117,11 @@ async def download_all(host: Host, packages: Sequence[Package], folder: Path) ->
     files = {path.name.partition("_")[0]: path for path in folder.glob("*.deb")}
     missing = [package.name for package in packages if package.name not in files]
     if not got.ok or missing:
+        require_disk(got.words(), folder)
         lines = [line for line in got.words().splitlines() if line.startswith("E:")]
         what = missing[0] if missing else "a package"
         raise InputError(
-            f"{what} of the toolbox could not be downloaded: {' '.join(lines) or 'no file'}", _HINT
+            f"{what} of the toolbox could not be downloaded: {' '.join(lines[:2]) or 'no file'}",
+            _HINT,
         )
     return tuple(files[package.name] for package in packages)

@@ -123,6 +123,7 @@ async def prepare_toolbox(
             found = await asyncio.to_thread(cached_toolbox, folder / key)
             cached = found is not None
             if found is None:
+                await asyncio.to_thread(store.require_running, draft)
                 notes = (lacking,) if lacking else ()
                 build = _Build(host, kind, key, packages, jar, agent, notes, say, cache)
                 await build.into(draft, folder / key)
@@ -273,6 +274,7 @@ async def make_image(host: Host, tools: Path, tree: Path, image: Path) -> None:
         timeout_s=_MAKE_S,
     )
     if not made.ok:
+        store.require_disk(made.words(), image.parent)
         raise InputError(
             f"the toolbox's image could not be made: {made.words()[-300:]}",
             "free some space in the cache directory",

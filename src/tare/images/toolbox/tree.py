@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tare.errors import InputError
 from tare.hosts import Host
+from tare.images.cache import require_disk
 from tare.images.toolbox.recipe import (
     INPUTS as INPUTS_AT,
 )
@@ -79,6 +80,7 @@ async def unpack(host: Host, debs: Sequence[Path], tree: Path) -> None:
                 ["sh", "-c", script, "sh", str(deb), str(tree), *excludes], timeout_s=_UNPACK_S
             )
         if not done.ok:
+            require_disk(done.words(), tree)
             said = done.words().splitlines()
             raise InputError(
                 f"{deb.name} could not be unpacked: {said[-1] if said else 'no reason given'}",
@@ -104,6 +106,7 @@ async def unpack_kernel(host: Host, tree: Path) -> None:
         timeout_s=_UNPACK_S,
     )
     if not done.ok:
+        require_disk(done.words(), tree)
         raise InputError(
             f"the kernel's source could not be unpacked: {done.words()[-200:]}",
             "free some space in the cache directory",
