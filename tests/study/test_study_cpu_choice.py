@@ -103,7 +103,7 @@ def test_cpus_nodes_caches_and_housekeeping_are_found() -> None:
     kept = chosen(TWO_NODES, cpus="node:1", housekeeping="4")
     assert (kept.machines, kept.housekeeping) == ((5, 6, 7), (4,))
     rest = chosen(TWO_NODES, housekeeping="0-1")
-    assert (rest.machines, rest.beside((5,))) == ((2, 3, 4, 5, 6, 7), (0, 1))
+    assert (rest.machines, rest.apart_from((5,))) == ((2, 3, 4, 5, 6, 7), (0, 1))
     assert chosen(TWO_NODES).measured == ()
     assert chosen(kept, cpus="node:1", housekeeping="4") == kept
 

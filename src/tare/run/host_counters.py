@@ -66,7 +66,7 @@ async def host_sampler(
         name: The study's name of a host beside the arm's own.
     """
     host = context.host.topology()
-    cpus = host.beside(apart) or host.online
+    cpus = host.apart_from(apart) or host.online
     watch = HostSampler(name)
     try:
         process = await start_owned(

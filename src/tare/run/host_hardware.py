@@ -73,7 +73,7 @@ class HostHardware:
 
     async def _start(self, context: Context, lists: Sequence[str]) -> None:
         host = context.host.topology()
-        cpus = host.beside(self._apart) or host.online
+        cpus = host.apart_from(self._apart) or host.online
         self._process = await start_owned(
             context.host, context.ledger, [str(context.host_agent), "count", *lists], cpus=cpus
         )

@@ -301,7 +301,7 @@ def outside_cpus(context: Context, like: MachineSpec) -> tuple[int, ...]:
     """Return the CPUs that a machine was not given, or all where there are no others."""
     cpus = context.host.topology()
     free = tuple(cpu for cpu in cpus.machines if cpu not in like.cpus)
-    return free or cpus.beside(like.cpus) or cpus.online
+    return free or cpus.apart_from(like.cpus) or cpus.online
 
 
 def shared_out(

@@ -74,8 +74,8 @@ class HostCpus:
         # The kernel keeps other processes off the CPUs of `isolcpus`, but not of `nohz_full`.
         return self.roaming if len(self.roaming) < len(self.online) else ()
 
-    def beside(self, own: Sequence[int]) -> tuple[int, ...]:
-        """Return the CPUs for what is not to run on a machine's own; empty where there are none."""
+    def apart_from(self, own: Sequence[int]) -> tuple[int, ...]:
+        """Return the CPUs that a machine does not have; empty if there are none."""
         taken = set(own)
         return tuple(cpu for cpu in self.housekeeping or self.online if cpu not in taken)
 
