@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tare.hosts import Ledger, LocalHost
-from tare.hosts.environment import PASSED, environment_for
+from tare.hosts.local import PASSED, environment_for
 from tare.hosts.processes import start_owned
 
 CANARY = "canary-7f3a91c5"

@@ -40,8 +40,7 @@ from tare.images.bundle.archive import (
 from tare.images.bundle.exporting import export_bundle
 from tare.images.bundle.importing import import_bundle, import_installed
 from tare.images.bundle.index import INDEX, read_index
-from tare.images.kernels import Kernel, find_kernel
-from tare.images.packaged import missing_kernels
+from tare.images.kernels import Kernel, find_kernel, missing_kernels
 from tare.images.toolbox.toolbox import IMAGE, Toolbox, prepare_toolbox, recipe_of, toolboxes
 
 KEY, BOX = "a1" * 32, "b2" * 32

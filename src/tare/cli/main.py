@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import errno
 import gc
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -32,7 +34,6 @@ from tare.cli.ending import (
 from tare.cli.history import history
 from tare.cli.image import image_app
 from tare.cli.lab import lab_app
-from tare.cli.limits import NO_MEMORY, require_limits
 from tare.cli.study import study_app
 from tare.cli.study_options import (
     Arms,
@@ -53,6 +54,14 @@ from tare.cli.study_options import (
 from tare.cli.telling import piped_or_terminal, prepare_streams, tell
 from tare.errors import InputError, TareError
 from tare.outputs import unusable
+
+LEAST_FILES = 64
+USUAL_FILES = 1024
+LEAST_ADDRESSES = 1 << 30
+"""Bytes. A small run was seen to need 0.9 GiB, most of it reserved by threads and never used."""
+NO_MEMORY = TareError(
+    "there is no memory left for Tare itself", "make room (free -m), or raise the limit (ulimit -v)"
+)
 
 app = typer.Typer(
     name="tare",
@@ -389,6 +398,35 @@ cleaning.add_to(app)
 @app.callback()
 def _tare(told: listing.Version = False) -> None:
     del told
+
+
+def require_limits() -> None:
+    """Check the limits of Tare itself, ulimit(1); raise the soft limit of files if need be.
+
+    With too little address space the libraries that Tare uses end the process themselves, and
+    without descriptors whatever is opened next is blamed.
+
+    Raises:
+        InputError: A limit is too low; says which, and what to type.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < USUAL_FILES:
+        most = USUAL_FILES if hard == resource.RLIM_INFINITY else min(hard, USUAL_FILES)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    if 0 <= soft < LEAST_FILES:
+        raise InputError(
+            f"Tare may have only {soft} files open at once (ulimit -n), and needs {LEAST_FILES}",
+            f"raise the limit: ulimit -n {USUAL_FILES}",
+        )
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY and 0 <= addresses < LEAST_ADDRESSES:
+        raise InputError(
+            f"Tare may have only {addresses >> 20} MiB of memory (ulimit -v), and needs "
+            f"{LEAST_ADDRESSES >> 20} MiB",
+            "raise the limit: ulimit -v unlimited",
+        )
 
 
 def main() -> int:

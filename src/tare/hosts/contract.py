@@ -127,7 +127,7 @@ class Host(ABC):
             input: Bytes for its standard input, which is empty otherwise.
             timeout_s: Seconds after which it is killed.
             env: Variables added to the few that programs get to see; see
-                :mod:`tare.hosts.environment`.
+                :func:`tare.hosts.local.environment_for`.
 
         Returns:
             Exit status and output; a status other than 0 is not an error here.
@@ -152,7 +152,7 @@ class Host(ABC):
             argv: The command and its arguments; no shell is involved.
             log: A file that standard error is appended to; thrown away otherwise.
             env: Variables added to the few that programs get to see; see
-                :mod:`tare.hosts.environment`.
+                :func:`tare.hosts.local.environment_for`.
             cpus: The host CPUs that it may use; all otherwise.
 
         Returns:

@@ -14,11 +14,12 @@ from pathlib import Path
 from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
-from tare.images.archives import Archive, archive_of
+from tare.images.archives import Archive, archive_of, kept_archive
 from tare.images.bundle.index import damaged, read_index
 from tare.images.modules import NEEDS, ModuleTree
-from tare.images.packages import Package, download, kernel_packages
+from tare.images.packages import Package, download, has_kernel, kernel_packages
 from tare.images.vmlinux import NotExtractable, extract
+from tare.study.guest_kernels import GENERAL, REALTIME, GuestKernels
 from tare.study.releases import Release
 
 COPYRIGHT = "copyright"
@@ -237,3 +238,30 @@ def elf_kernel(kernel: Kernel) -> tuple[bytes | None, str]:
         return extract(kernel.file.read_bytes()), ""
     except NotExtractable as error:
         return None, f"The bzImage boots as it is, since {error}."
+
+
+async def missing_kernels(host: Host, cache: Path, release: Release | None) -> GuestKernels:
+    """Return which of the default kernels cannot be had, each with the reason.
+
+    Nothing is downloaded for it: what the package lists name, or may name once they are fetched,
+    counts as something that can be had.
+
+    Args:
+        host: The computer that builds images.
+        cache: Where bundles are imported.
+        release: The release that kernels are to be of; None: the computer's own.
+    """
+    imported = read_index(cache).kernels if release is None else {}
+    missing: dict[str, str] = {}
+    remedy = ""
+    archive = await kept_archive(host, release, cache)
+    for name in (REALTIME, GENERAL):
+        if name in imported or archive is None:
+            continue
+        try:
+            if not await has_kernel(host, name, archive):
+                missing[name] = f"the distribution's packages have no kernel {name!r}"
+        except InputError as error:
+            missing[name] = error.message
+            remedy = error.hint
+    return GuestKernels(missing=missing, remedy=remedy)

@@ -14,7 +14,7 @@ from tare.events import ImageReady, PlatformChecked
 from tare.hosts.same_machine import SAME
 from tare.images.bundle.importing import import_installed
 from tare.images.cache import key_of, while_waiting
-from tare.images.packaged import missing_kernels
+from tare.images.kernels import missing_kernels
 from tare.platforms.contract import (
     NOTHING_AT_ALL,
     Context,
