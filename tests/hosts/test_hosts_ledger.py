@@ -79,7 +79,7 @@ def test_a_record_is_on_the_file_before_record_returns(tmp_path: Path) -> None:
     ("line", "told"),
     [
         (b"nonsense", "line 2"),
-        (b'{"entry":0,"kind":"../x","boot":"","details":{}}', "is no kind"),
+        (b'{"entry":0,"kind":"../x","boot":"","details":{}}', "is not a kind"),
         (b'{"amend":7,"details":{}}', "line 2"),
         (b"[]", "line 2"),
     ],

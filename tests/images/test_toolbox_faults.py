@@ -105,7 +105,7 @@ async def test_a_damaged_toolbox_is_built_anew_before_it_is_used(
     damage(cached / "toolbox" / KEY)
     taken, said = await found(cached, agent_program)
     assert not taken
-    assert said[0] == "the toolbox base in the cache is damaged: building it anew"
+    assert said[0] == "the toolbox base in the cache is damaged: building it again"
 
 
 def tare(cache: Path, *words: str) -> Result:
@@ -128,7 +128,7 @@ def test_verifying_tells_and_removes_what_is_damaged(damage: Any, cached: Path) 
     assert done.exit_code == 1
     assert "damaged" in done.stdout
     assert words in done.stdout
-    assert "`tare image build`, builds it anew" in done.stdout
+    assert "`tare image build`, builds it again" in done.stdout
     assert not (cached / "toolbox" / KEY).exists()
     assert "no toolbox is cached" in tare(cached, "list").stdout
 

@@ -18,7 +18,7 @@ def require_address(address: str, option: str = "", other: str = "") -> None:
 
     Args:
         address: As it was typed.
-        option: The option that it stands behind; empty: it is an argument.
+        option: The option that precedes it; empty: it is an argument.
         other: What else may be written there.
 
     Raises:
@@ -55,10 +55,10 @@ def _is_port(said: str) -> bool:
 
 
 def listening_place(said: str) -> Place | None:
-    """Return where a worker is told to listen; None where it is not told.
+    """Return where a worker is to listen; None if that is not given.
 
     Raises:
-        InputError: It is no address of this computer's.
+        InputError: It is not an address of this computer.
     """
     from tare.fleet.connecting import Place
 

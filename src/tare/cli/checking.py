@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
     last: Annotated[
-        str, typer.Option(metavar="HASH", help="The last hash, as the run told it at its end.")
+        str, typer.Option(metavar="HASH", help="The last hash, as the run printed it at its end.")
     ] = "",
     repair: Annotated[
         bool,

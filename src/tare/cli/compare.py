@@ -38,11 +38,11 @@ ABORT = 128
 
 ELSEWHERE = "or choose another file with --out"
 MOST_BASELINES = 12
-"""Baselines that a page of two runs offers beside the chosen one: each is one more comparison."""
+"""Further baselines that a page of two runs offers: each is one more comparison."""
 
 
 class As(StrEnum):
-    """How gates are told."""
+    """How gates are printed."""
 
     text = "text"
     markdown = "markdown"
@@ -73,11 +73,11 @@ def compare(
             "in the metric's own unit.",
         ),
     ] = None,
-    form: Annotated[As, typer.Option("--format", help="How gates are told.")] = As.text,
+    form: Annotated[As, typer.Option("--format", help="How gates are printed.")] = As.text,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Where gates or tables are told to; standard output otherwise."
+            metavar="FILE", help="Where gates or tables are written; standard output otherwise."
         ),
     ] = None,
     bisect: Annotated[
@@ -129,7 +129,7 @@ def _for_bisect(asked: bool) -> Iterator[None]:
     """Have whatever goes wrong end a bisection, not call its commit bad.
 
     Raises:
-        typer.Exit: Something went wrong, and was told.
+        typer.Exit: Something went wrong, and was reported.
     """
     try:
         yield

@@ -74,8 +74,8 @@ def write_report(
 
     Args:
         directory: The run's folder.
-        references: Names of published values to set beside.
-        formats: What figures are drawn as beside SVG.
+        references: Names of published values to show next to the run's.
+        formats: What figures are drawn as in addition to SVG.
         baseline: Another arm to compare with than the study's.
 
     Raises:
@@ -151,7 +151,7 @@ def says_how_to_go_on(directory: Path, cluster: str = "") -> Iterator[None]:
             yield
     except KeyboardInterrupt:
         hear_no_more()
-        # Before its first event there is no run to go on with.
+        # Before its first event there is no run to resume.
         if RunFolder(directory).events.is_file():
             tell(_going_on(directory, cluster), "yellow", wrapped=False)
         raise typer.Exit(EXIT_INTERRUPTED) from None

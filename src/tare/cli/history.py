@@ -17,7 +17,7 @@ from tare.errors import InputError
 
 
 class As(StrEnum):
-    """How a history is told."""
+    """How a history is printed."""
 
     text = "text"
     json = "json"
@@ -38,7 +38,7 @@ def history(
     host: Annotated[
         str, typer.Option(metavar="NAME", help="Of a study's runs only those on this host.")
     ] = "",
-    form: Annotated[As, typer.Option("--format", help="How it is told.")] = As.text,
+    form: Annotated[As, typer.Option("--format", help="How it is printed.")] = As.text,
     out: Annotated[
         Path | None,
         typer.Option(help="A file to write JSON or a picture to; standard output otherwise."),
@@ -108,7 +108,7 @@ def _name_in(file: Path) -> str:
     """Return what a study's file calls it.
 
     Raises:
-        InputError: It is no study.
+        InputError: It is not a study.
     """
     from tare.study.yamltext import parse
 

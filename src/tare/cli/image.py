@@ -119,7 +119,7 @@ def verify() -> None:
             damaged = True
             discard_toolbox(box)
             print(
-                "    removed; the next study that needs it, or `tare image build`, builds it anew"
+                "    removed; the next study that needs it, or `tare image build`, builds it again"
             )
     if not found:
         print("no toolbox is cached")
@@ -132,12 +132,12 @@ def medium(
     callback: Annotated[
         str, typer.Option(metavar="ADDRESS:PORT", help="Where the machine reaches this computer.")
     ],
-    out: Annotated[Path, typer.Option(help="The image to write; the certificate goes beside it.")],
+    out: Annotated[Path, typer.Option(help="The image to write; the certificate goes next to it.")],
 ) -> None:
     """Make the medium by which a bare machine that boots the live image is known: `bare-live`.
 
     Its image is copied to a USB stick or CD, or attached as a virtual one; it holds the machine's
-    key. The file beside it, FILE.pem, stays here.
+    key. The file next to it, FILE.pem, stays here.
     """
     from tare.errors import InputError
     from tare.platforms.live.medium import certificate_file, make_medium

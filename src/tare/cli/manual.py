@@ -17,7 +17,7 @@ PAGE = Path("wheel/data/share/man/man1/tare.1")
 """Where the page is kept, so that it is installed with the command."""
 
 HELP = "help"
-"""The option that every command has, and that is told of once."""
+"""The option that every command has, and that is described once."""
 
 EXIT_STATUS = (
     ("0", "Complete."),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tare.study.model import Study
 
 RUNS = Path("runs")
-"""Where runs are put when nothing else is said."""
+"""Where runs are put by default."""
 
 
 def what_it_can_tell(study: Study, headlines: Mapping[Kind, int], pilot: Path | None) -> list[str]:
@@ -77,7 +77,7 @@ def _across_boots(study: Study) -> list[str]:
 
 
 def _within_a_boot(study: Study) -> bool:
-    """Return whether some arm is compared block by block, beside the baselines' twins."""
+    """Return whether some arm is compared block by block, apart from the baselines' twins."""
     across = set(_across_boots(study))
     bases = {study.baseline, *study.own_baselines.values()}
     left = set(study.arms) - across - bases
@@ -85,7 +85,7 @@ def _within_a_boot(study: Study) -> bool:
 
 
 def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
-    """Return what is told of arms of different boots, which are compared over rounds."""
+    """Return the note on arms of different boots, which are compared over rounds."""
     from tare.analysis.resolving import BLOCKS_OF_SPREAD, told, told_of_kinds
     from tare.analysis.statistics.maxt import least_blocks
     from tare.analysis.verdict import LEVEL
@@ -106,11 +106,11 @@ def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
 
 @dataclass(frozen=True)
 class _Known:
-    """What a study's differences are reckoned from.
+    """What a study's differences are estimated from.
 
     Args:
         boots: Boots of the baseline in a block: two with its twin's.
-        run: The run that tells how far boots differ; None: there is none.
+        run: The run that shows how far boots differ; None: there is none.
         of: What it is, in words.
     """
 

@@ -29,7 +29,7 @@ HEARTBEAT_S = 5.0
 
 
 BUSY_S = 30.0
-"""So long a worker may take to begin until it is said that it has not."""
+"""How long a worker may take to begin until that is reported, in seconds."""
 
 
 @contextmanager
@@ -55,7 +55,7 @@ class Attempt:
         host: The host's name.
         future: Dask's word on it.
         up: What the host says.
-        down: What it is told.
+        down: What is sent to it.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Attempt:
 
     @property
     def begun(self) -> bool:
-        """Whether the host's worker has said that it carries the attempt out."""
+        """Whether the host's worker has reported that it runs the attempt."""
         return bool(self._worker)
 
     def withdraw(self) -> None:
@@ -119,11 +119,11 @@ class Attempt:
     def _welcome(self, worker: str) -> None:
         """Take note of who carries the attempt out; Dask may have given it to another worker."""
         if self._worker and worker != self._worker:
-            raise HostGone(f"the worker of {self.host} died, and Dask began its work anew")
+            raise HostGone(f"the worker of {self.host} died, and Dask began its work again")
         self._worker = worker
 
     async def _next(self) -> Sequence[Any]:
-        """Return what the host says next; nothing after a while in which it has said nothing.
+        """Return the host's next message; nothing if none came for a while.
 
         It is looked meanwhile whether it is still there.
         """

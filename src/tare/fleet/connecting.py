@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 CONNECT_S = 15.0
 MOST_ASKED = 1 << 16
 """Requests that a controller may have open at once: it waits for every host's word in one of its
-own. Dask's usual 512 are all taken by as many hosts, and nothing could be said to any of them."""
+own. Dask's usual 512 are all taken by as many hosts, and nothing could be sent to any of them."""
 SETTINGS = {
-    # A worker sits beside what is measured: it must not sample itself a hundred times a second, nor
-    # look fifty times a second how late its own loop is.
+    # A worker runs next to what is measured: it must not sample itself a hundred times a second,
+    # nor look fifty times a second how late its own loop is.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
@@ -44,7 +44,7 @@ SETTINGS = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
-    # A cell that was lost is Tare's to begin anew, not Dask's.
+    # A cell that was lost is repeated by Tare, not by Dask.
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.worker-ttl": "30s",
     "distributed.admin.tick.limit": "30s",
@@ -193,7 +193,7 @@ async def worker(
             name=name,
             nthreads=1,
             resources={RESOURCE + name: 1},
-            # Dask wants an IPv6 address as it stands in URLs.
+            # Dask wants an IPv6 address as in URLs.
             host=f"[{at.name}]" if ":" in at.name else at.name,
             port=at.port,
             memory_limit=0,

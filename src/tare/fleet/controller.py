@@ -236,7 +236,7 @@ class Controller:
         self._attempts[host] = attempt
         try:
             if self._over:
-                # It was not there yet when all were told.
+                # It was not there yet when all were notified.
                 return
             await attempt.tell(self._order(block, host))
             part = None
@@ -297,7 +297,7 @@ class Controller:
             if self._asked:
                 return
             if self._waiting.get(host) is not attempt:
-                # Told meanwhile, while another was being told.
+                # Notified meanwhile, while another was being notified.
                 continue
             following = self._deal.take(host)
             if following is None and self._deal.awaits(host):

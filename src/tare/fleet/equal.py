@@ -16,7 +16,7 @@ def unequal(first: HostJoined, other: HostJoined) -> str:
     """Return in what a host differs from the first that joined, in a sentence; empty for nothing.
 
     Args:
-        first: What the first one said of itself.
+        first: What the first one reported about itself.
         other: What the other one says.
     """
     found = [*differing_hosts(first.facts, other.facts, first.host), *_versions(first, other)]

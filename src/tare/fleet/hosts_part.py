@@ -1,4 +1,4 @@
-"""What a Dask worker does: it stands for one host, and carries that host's part of a run out."""
+"""What a Dask worker does: it stands for one host, and runs that host's part of a run."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Retries:
 
 
 def told(host: str, failed: PartFailed | HostGone, again_s: float | None) -> str:
-    """Return what a user is told of a failure, and how it goes on.
+    """Return what a user reads about a failure, and what happens next.
 
     Args:
         host: Where it was.

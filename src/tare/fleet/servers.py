@@ -25,7 +25,7 @@ class WorkersHost:
 
 
 class _Unasked:
-    """Listens for no browser unless told where: Dask's own servers always do."""
+    """Listens for no browser unless an address is given: Dask's own servers always do."""
 
     def start_http_server(
         self, routes: Any, dashboard_address: Any, default_port: int = 0, ssl_options: Any = None

@@ -22,7 +22,7 @@ class FleetSetup:
     Args:
         cluster: Where the hosts' workers are.
         decide: Judges after each block whether to go on.
-        on_progress: Is told of progress within a cell.
+        on_progress: Receives progress within a cell.
         say: Tells the user a sentence.
         patience_s: Seconds a host may stay away before its blocks are given to others.
         strict: Whether the run ends as soon as an arm does.

@@ -69,7 +69,7 @@ class Site:
         self._orders: asyncio.Queue[Block | None] = asyncio.Queue()
 
     async def carry_out(self) -> None:
-        """Measure what is dealt out, until there is no more."""
+        """Measure what is assigned, until there is no more."""
         assignment = Assignment.model_validate_json(await self._lines.readline())
         listening = asyncio.create_task(self._listen())
         try:

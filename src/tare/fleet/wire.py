@@ -30,7 +30,7 @@ class Assignment(Message):
         seed: Determines the order of everything.
         host: What the worker's host is, as a study says it; None: as the study says.
         bound: The host's name in a study whose arms say which host they are on; empty: it has all.
-        before: What the host said when it joined the run the last time; None: it is new.
+        before: What the host reported when it joined the run the last time; None: it is new.
     """
 
     run: str
@@ -59,7 +59,7 @@ class End(Message):
 
 
 class StillThere(Message):
-    """The controller is there: said every few seconds."""
+    """The controller is alive; sent every few seconds."""
 
     kind: Literal["still-there"] = "still-there"
 
@@ -80,7 +80,7 @@ class Happened(Message):
 
 
 class FilePiece(Message):
-    """A piece of a file in the run's folder; the first one begins it anew."""
+    """A piece of a file in the run's folder; the first one replaces it."""
 
     kind: Literal["file"] = "file"
     path: str
@@ -105,7 +105,7 @@ class Said(Message):
 
 
 class Ended(Message):
-    """The host's part is over: as it was told to, or for a reason.
+    """The host's part is over: as requested, or for a reason.
 
     ``final``: for good; ``taken``: because another run holds the host, which passes.
     """

@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Begin work that each who waits for it shields; what it fails of is told to those alone.
+    """Begin work that each waiter shields; only those waiters see why it fails.
 
-    A host may be lost when nobody waits any more. That is told of elsewhere, and no mistake whose
-    traceback a user should see.
+    A host may be lost when nobody waits any more. That is reported elsewhere, and its traceback is
+    of no use to a user.
     """
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda it: it.cancelled() or it.exception())

@@ -19,7 +19,7 @@ AT_ONCE = 1 << 16
 async def carried_socket(host: Host, there: str) -> AsyncIterator[str]:
     """Hold a way to a socket of a host.
 
-    Whoever connects while the host cannot be reached is told so by a connection that breaks.
+    Whoever connects while the host cannot be reached notices by a connection that breaks.
 
     Args:
         host: Where the socket is.

@@ -26,11 +26,11 @@ class Completed:
 
     @property
     def ok(self) -> bool:
-        """Whether the command said that it succeeded."""
+        """Whether the command reported success."""
         return self.returncode == 0
 
     def words(self) -> str:
-        """Return what the command itself said last: of its errors, else of its output."""
+        """Return the last lines of the command's errors, or of its output if there are none."""
         said = self.stderr.strip() or self.stdout.strip()
         return plain(said.decode(errors="replace"))
 

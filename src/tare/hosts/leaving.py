@@ -1,4 +1,4 @@
-"""Tare is to end: whoever waits for a host that may never answer is told to wait no longer."""
+"""Tare is to end: nothing waits any longer for a host that may never answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 
 class Leaves(Protocol):
-    """What can be told that Tare is to end."""
+    """What can be notified that Tare is to end."""
 
     def leave(self) -> None:
         """Give up soon whatever does not answer; what answers is still cleared."""
@@ -18,17 +18,17 @@ class Leaves(Protocol):
 
 
 class Leaving:
-    """All that is told when Tare is to end.
+    """All that is notified when Tare is to end.
 
     Hosts are reached at many depths: by a run, by a lab, by a machine that is a host of its own. So
-    each notes itself here, and whoever stops the run tells them all.
+    each notes itself here, and whoever stops the run notifies them all.
     """
 
     def __init__(self) -> None:
         self._noted: WeakSet[Leaves] = WeakSet()
 
     def note(self, each: Leaves) -> None:
-        """Have ``each`` told, as long as anybody else knows of it."""
+        """Notify ``each``, as long as anybody else refers to it."""
         self._noted.add(each)
 
     def leave(self) -> None:

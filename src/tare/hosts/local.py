@@ -369,7 +369,7 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
         fd = os.pidfd_open(process.pid)
     except OSError:
         # It was reaped already; or the kernel is older than 5.3, or a filter forbids the call.
-        while process.returncode is None:  # noqa: ASYNC110 - nothing tells of it
+        while process.returncode is None:  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(_LOOK_S)
         return
     gone = asyncio.Event()
@@ -379,6 +379,6 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
     finally:
         loop.remove_reader(fd)
         os.close(fd)
-    # Another thread reaps it (asyncio's child watcher), and tells this loop.
-    while process.returncode is None:  # noqa: ASYNC110 - nothing tells of it
+    # Another thread reaps it (asyncio's child watcher), and notifies this loop.
+    while process.returncode is None:  # noqa: ASYNC110 - nothing signals it
         await asyncio.sleep(_REAPED_S)

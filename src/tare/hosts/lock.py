@@ -18,14 +18,14 @@ from tare.errors import InputError
 from tare.hosts.lock_holder import LockHolder, holder_of
 
 LOCKS = "TARE_LOCKS"
-"""The variable that names another folder for locks: for what runs side by side and is no measuring,
+"""The variable that names another folder for locks: for what runs side by side without measuring,
 such as tests."""
 SHARED_FOLDER = Path("/run/lock")
 ANYWAY = Path("/tmp")
 """Where that folder is missing, or not for all users."""
 NAME = "tare-host.lock"
 HELD = 75
-"""What flock is told to return where another holds the lock (sysexits.h: EX_TEMPFAIL)."""
+"""What flock returns if another holds the lock (sysexits.h: EX_TEMPFAIL)."""
 # With fs.protected_regular nobody, not even root, may open another's file there with O_CREAT.
 LOCK_AFAR = f"""
 folder=${{{LOCKS}:-{SHARED_FOLDER}}}
@@ -50,8 +50,8 @@ cat
 """
 """Holds the lock on a host over SSH for the run ``$1`` until its input ends, and says so.
 
-Where it is taken it ends with :data:`HELD`, after a line with what stands in the file, and one with
-the process that holds it and whether that has the file open, where the kernel tells."""
+Where it is taken it ends with :data:`HELD`, after a line with the file's content, and one with
+the process that holds it and whether that has the file open, if the kernel shows it."""
 
 
 def lock_path() -> Path:
@@ -111,10 +111,10 @@ def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> It
     """Hold the host for a run; the kernel lets go of it however this process ends.
 
     Args:
-        run: The run's id, told to whoever comes second.
+        run: The run's id, shown to whoever comes second.
         path: The lock file; :func:`lock_path` when not given.
-        shared: Whether others that share it may run beside: what counts its time in instructions
-            is not disturbed, but would disturb what measures.
+        shared: Whether others that share it may run at the same time: what counts its time in
+            instructions is not disturbed, but would disturb what measures.
 
     Raises:
         HostHeld: Another run holds the host; the message names its process, as the kernel does.
@@ -142,7 +142,7 @@ def _opened(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except PermissionError:
-        # To hold it one need not write it; whoever comes second is not told of whom.
+        # To hold it one need not write it; whoever comes second does not learn by whom.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode) or os.fstat(fd).st_nlink != 1:
         os.close(fd)

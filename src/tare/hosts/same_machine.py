@@ -1,4 +1,4 @@
-"""What tells one running machine from all others, so that none is compared with itself."""
+"""What distinguishes one running machine from all others, so that none is compared with itself."""
 
 from __future__ import annotations
 

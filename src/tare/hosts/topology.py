@@ -470,7 +470,7 @@ class _Reading:
     # Kinds of cores
 
     def _kinds(self, cpus: tuple[int, ...]) -> tuple[CoreKind, ...]:
-        """Return the kinds of cores, the fastest first; none where the host tells no difference."""
+        """Return the kinds of cores, the fastest first; none if the host shows no difference."""
         speeds = self._speeds(cpus)
         found: dict[_Speed, list[int]] = {}
         for cpu, speed in speeds.items():

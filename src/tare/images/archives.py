@@ -1,4 +1,4 @@
-"""Where packages come from: the computer's own apt, or lists of another release beside it.
+"""Where packages come from: the computer's own apt, or lists of another release.
 
 A release that is not the computer's own is asked with lists of Tare's, in its cache: nothing of
 the computer's own is changed. apt verifies them by the keys of Debian's archive all the same.
@@ -31,7 +31,7 @@ _TARGET = "$(CREATED_BY) $(CODENAME) $(COMPONENT) $(REPO_URI)"
 
 @dataclass(frozen=True)
 class Archive:
-    """One set of package lists, and how apt is told to go by it.
+    """One set of package lists, and how apt is made to use it.
 
     Args:
         release: The release that it holds; None: whatever the computer's own lists hold.

@@ -1,7 +1,7 @@
 """A cache of built things: found by what went into them, complete or not there at all.
 
 A folder appears under its key by one rename, with a manifest that holds the SHA-256 digest of
-every file in it. A folder whose files no longer agree with its manifest is built anew. One that
+every file in it. A folder whose files no longer agree with its manifest is built again. One that
 nobody asked for in :data:`KEPT_DAYS` days is removed when something new is built: each version of a
 kernel or of Tare's agent makes images of its own.
 """

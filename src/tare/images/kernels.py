@@ -110,7 +110,7 @@ def version_of(content: bytes) -> str | None:
 
 
 def _modules_beside(file: Path, version: str) -> Path | None:
-    """Look beside the file (an unpacked package, a build tree's install) and in /lib/modules."""
+    """Look next to the file (an unpacked package, a build tree's install) and in /lib/modules."""
     folder = file.absolute().parent
     roots = (folder.parent, folder, Path("/"))
     places = (

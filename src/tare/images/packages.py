@@ -139,7 +139,7 @@ async def require_kernel(host: Host, kernel: str, archive: Archive = OWN) -> Non
         archive: Whose packages.
 
     Raises:
-        InputError: It is no alias, and the lists, if there are any, have no such package.
+        InputError: It is not an alias, and the lists, if there are any, have no such package.
     """
     if any(kernel in aliases for aliases in _ALIASES.values()):
         return
@@ -311,7 +311,7 @@ async def download(host: Host, package: Package, folder: Path, archive: Archive 
 
 
 def renewed(archive: Archive) -> str:
-    """Return how a user has an archive's lists fetched anew, as part of a hint."""
+    """Return how a user has an archive's lists fetched again, as part of a hint."""
     if archive.release is None:
         return "run `apt-get update` as root"
-    return f"remove {archive.lists.parent}, so that its lists are fetched anew"
+    return f"remove {archive.lists.parent}, so that its lists are fetched again"

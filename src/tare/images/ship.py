@@ -124,7 +124,7 @@ async def host_cache(host: Host, here: Path) -> Path:
 
 
 async def _hand_over(process: Process, file: Path) -> str:
-    """Send the file if the host wants it; return what the host said last."""
+    """Send the file if the host wants it; return the last line that the host printed."""
     line = (await process.stdout.readline()).decode(errors="replace").strip()
     if line not in ("send", "send packed"):
         rest = (await process.stdout.read()).decode(errors="replace").strip()

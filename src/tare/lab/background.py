@@ -1,7 +1,8 @@
 """The lab host of `tare lab up`: it lives on in the background, in a process of its own.
 
 That process, the *caretaker*, holds the ledger ``lab``: so there is one lab at a time, and what a
-killed caretaker leaves is found and removed. A note beside the ledgers says how the lab is reached.
+killed caretaker leaves is found and removed. A note next to the ledgers says how
+to reach the lab.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def up(options: LabOptions, agent: Path, cache: Path, say: Callable[[str], None]
         options: What it is to be.
         agent: The agent's program.
         cache: Where images are kept.
-        say: Is told what happens meanwhile.
+        say: Receives what happens meanwhile.
 
     Raises:
         InputError: There is a lab already, or this computer cannot have one.

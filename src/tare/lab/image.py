@@ -122,7 +122,7 @@ async def build_lab_image(
 
     Args:
         host: This computer; its distribution provides the packages.
-        kernel: ``generic``, ``rt``, a package's name, or a file with its modules beside it.
+        kernel: ``generic``, ``rt``, a package's name, or a file with its modules next to it.
         cache: Directory to keep things in; see :func:`tare.images.cache.default_cache`.
         release: The distribution's release that it is made of; None: this computer's own.
         packages: Further packages that it is to hold, which are kept whole.
@@ -194,7 +194,7 @@ def _stage(own: Kernel, root: Path) -> None:
     if own.modules is None:
         raise InputError(
             f"beside the lab's kernel {own.file} there are no modules of {own.version}",
-            "put them into modules/ beside it, or use `kernel: generic`",
+            "put them into modules/ next to it, or use `kernel: generic`",
         )
     boot = root / "boot"
     boot.mkdir(parents=True)

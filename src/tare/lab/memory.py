@@ -6,7 +6,7 @@ from tare.errors import InputError
 from tare.lab.options import MIB
 
 SPARE = 256 * MIB
-"""What QEMU wants beside the memory of the computer that it emulates, in bytes."""
+"""What QEMU needs in addition to the memory of the computer that it emulates, in bytes."""
 
 
 def require_memory(meminfo: str, wanted: int, labs: int = 1) -> None:

@@ -202,7 +202,7 @@ class Outer:
             return f"its kernel panicked: {self._console.panic}"
         if code < 0:
             known = {number.value: number.name for number in signal.Signals}
-            # Where it gave itself up, it said why.
+            # If it gave up by itself, it printed why.
             said = await self._errors() if -code == signal.SIGABRT else ""
             why = f": {said}" if said else ""
             return f"its QEMU was killed by {known.get(-code, f'signal {-code}')}{why}"

@@ -30,7 +30,7 @@ async def fetch_source(host: Host, package: str, folder: Path) -> Path:
         folder: An empty folder for what is fetched.
 
     Returns:
-        Its ``.dsc`` file, beside which its other parts are.
+        Its ``.dsc`` file, next to which its other parts are.
 
     Raises:
         InputError: There is no apt, or none of its versions can be fetched, in apt's own words.

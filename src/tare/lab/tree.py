@@ -107,7 +107,7 @@ def place(name: str, whole: bool = False) -> str | None:
     """Return where a package's member goes, relative to the root; None where nowhere.
 
     Programs and libraries go below ``usr``, as on an installed system, where the directories
-    beside it are links into it.
+    next to it are links into it.
     """
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if not parts or ".." in parts:
@@ -163,7 +163,7 @@ def add_modules(
 def dependencies(modules: Iterable[Module]) -> str:
     """Return the text of ``modules.dep``: each module's file and the files it needs (depmod(8)).
 
-    Whoever loads a module begins at the line's end, so each stands before what it needs itself.
+    Whoever loads a module begins at the line's end, so each comes before what it needs itself.
     """
     held = {module.name: module for module in modules}
 

@@ -15,11 +15,11 @@ link      name                           deleted, if named ``tare-…``: a bridg
 netns     name                           deleted, if named ``tare-…``: a network namespace
 ========= ============================== =====================================================
 
-Platforms and parts of a run have kinds of their own beside these, and say how each is undone
+Platforms and parts of a run have further kinds of their own, and state how each is undone
 (:attr:`tare.platforms.contract.Platform.undoers`, :mod:`tare.run.undoing`): whoever cleans brings
 them along.
 
-Everything may be undone twice. What does not look like Tare's own is left, and told.
+Everything may be undone twice. What does not look like Tare's own is left, and reported.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ async def clean_all(
     *,
     tell_of_going: bool = True,
 ) -> list[str]:
-    """Undo the open entries of every run that is no longer going.
+    """Undo the open entries of every run that has ended.
 
     Args:
         host: The host whose entries are undone.
-        undoers: How kinds beside these are undone.
+        undoers: How further kinds are undone.
         reach: Opens the other hosts that ledgers name; without it, their entries are left.
-        tell_of_going: Whether ledgers of runs that still go are told of, as left alone. A run
+        tell_of_going: Whether ledgers of runs that are alive are reported as left alone. A run
             with two hosts that are one computer meets its own.
 
     Returns:
@@ -143,7 +143,7 @@ async def clean(
     Args:
         host: Where the entries were made.
         ledger: The ledger; an entry that was undone is marked as done.
-        undoers: How kinds beside these are undone.
+        undoers: How further kinds are undone.
         since: Leave what was recorded before the entry of this number.
 
     Returns:

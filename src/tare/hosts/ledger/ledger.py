@@ -1,7 +1,7 @@
 """What Tare created, written down before it exists, so that nothing is ever left behind.
 
 A ledger is a file of JSON lines. The first says ``{"ledger": 1}``, and names the ``host`` unless
-that is this computer, with ``reach``, which tells how to reach it (no secret); each later one
+that is this computer, with ``reach``, how it is reached (no secret); each later one
 records an entry, amends one with what became known later, or marks one as done. Every line
 reaches the disk before the call returns, and a torn last line, as a crash leaves it, does not
 count.
@@ -216,7 +216,7 @@ def replay(lines: Iterable[bytes], path: Path) -> tuple[int, dict[int, Entry]]:
         How many entries were ever recorded, and the open ones by number.
 
     Raises:
-        InputError: A line is no ledger line, or a newer Tare wrote it; names file and line.
+        InputError: A line is not a ledger line, or a newer Tare wrote it; names file and line.
     """
     count = 0
     entries: dict[int, Entry] = {}
@@ -246,7 +246,7 @@ def replay(lines: Iterable[bytes], path: Path) -> tuple[int, dict[int, Entry]]:
 def _entry(line: Mapping[str, Any]) -> Entry:
     kind = line["kind"]
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
-        raise ValueError(f"{kind!r} is no kind")
+        raise ValueError(f"{kind!r} is not a kind")
     return Entry(int(line["entry"]), kind, str(line["boot"]), dict(line["details"]))
 
 

@@ -14,7 +14,7 @@ HERE = "this computer"
 def left_on(run: str) -> tuple[str, ...]:
     """Return the names of the hosts whose ledgers of a run still list something.
 
-    Nothing is locked or changed: a run that only tells how it ended asks this.
+    Nothing is locked or changed: a run that reports how it ended calls this.
     """
     names: list[str] = []
     for path in all_ledgers():

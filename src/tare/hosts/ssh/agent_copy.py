@@ -34,7 +34,7 @@ class Door:
     """An open connection, and where the host keeps the agent and a keeper's directory.
 
     ``seen_here`` are the addresses of the connection as they are seen here, ``seen_there`` as the
-    host tells them.
+    host reports them.
     """
 
     connection: asyncssh.SSHClientConnection
@@ -84,7 +84,7 @@ async def prepare(
         connection,
         f"{folder}/tare-agent",
         f"/tmp/tare-keep-{secrets.token_hex(16)}",
-        # Through another computer, asyncssh tells that one's end of the way; a program tells none.
+        # Through another computer, asyncssh reports that one's end; a program reports none.
         UNKNOWN if options.indirect else of_transport(connection.get_extra_info),
         told_by_sshd(told),
     )

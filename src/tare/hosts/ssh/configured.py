@@ -18,7 +18,7 @@ _NO_FILES = (Path("/dev/null"),)
 
 @dataclass(frozen=True)
 class Said:
-    """What is said of one computer; what is not said is None or empty.
+    """The settings of one computer; what is not set is None or empty.
 
     Args:
         address: What to connect to (``HostName``).
@@ -52,7 +52,7 @@ def look_up(config: Path | None, host: str, user: str | None, port: int | None) 
     """Return what a configuration says of a computer.
 
     Args:
-        config: The file; None: there is none, and nothing is said.
+        config: The file; None: there is none, and nothing is set.
         host: The computer's name, as its user writes it.
         user: Who logs in, where that is known already.
         port: The port, where that is known already.

@@ -144,7 +144,7 @@ async def _key_not_verified(
             return UnknownKey(
                 f"{options.place} shows another key than {file} says: it is another "
                 "computer, or somebody is listening in",
-                "only if you know that the host was installed anew: ssh-keygen -f "
+                "only if you know that the host was reinstalled: ssh-keygen -f "
                 f"{shlex.quote(str(file))} -R {shlex.quote(options.known_as)}, then add its new "
                 "key",
             )

@@ -68,12 +68,12 @@ def _proxy_command(options: SshOptions, said: Said, jump: str | None) -> str | N
 
     Args:
         options: How the computer is logged in to.
-        said: What the configuration says of it.
+        said: Its settings in the configuration.
         jump: The computers to go through, as they were named.
     """
     if jump is not None or said.proxy_command is None:
         return None
-    # Looked up again: `%r` stands for who logs in, which was not known before.
+    # Looked up again: `%r` is who logs in, which was not known before.
     return look_up(options.config, options.host, options.user, options.port).proxy_command
 
 

@@ -154,7 +154,7 @@ class SshHost(Host):
 
     @property
     def addresses(self) -> tuple[AddressPair, AddressPair]:
-        """The addresses of the connection: as they are seen here, and as the host tells them."""
+        """The addresses of the connection: as they are seen here, and as the host reports them."""
         return self._known.addresses
 
     def boot_id(self) -> str:

@@ -54,7 +54,7 @@ class Decoder:
         """Return the frames that are whole now.
 
         Raises:
-            ValueError: The bytes are no frames, as when a login prints something.
+            ValueError: The bytes are not frames, as when a login prints something.
         """
         self._bytes += data
         frames: list[Frame] = []

@@ -12,7 +12,7 @@ _PUBLIC = ".pub"
 
 
 def offered(options: SshOptions) -> dict[str, Any]:
-    """Return what ``asyncssh.connect`` is to be told of keys.
+    """Return what ``asyncssh.connect`` gets about keys.
 
     Raises:
         InputError: The key file that a study names, or its passphrase, is not there.

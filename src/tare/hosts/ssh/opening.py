@@ -1,4 +1,4 @@
-"""When a host that was lost is logged in to anew, and when that would only keep others waiting."""
+"""When a host that was lost is logged in to again, and when that would only keep others waiting."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import threading
 from subprocess import PIPE, Popen
 
 KEPT = 4096
-"""Bytes of what the program says beside the connection; its last words tell what is wrong."""
+"""Bytes of the program's error output, whose last lines show what is wrong."""
 LINES = 3
 GRACE_S = 2.0
 
@@ -59,7 +59,7 @@ class Proxy:
         return cls(process, ours)
 
     async def last_words(self) -> str:
-        """Return what it said last, to go behind a sentence; empty where it said nothing."""
+        """Return the last lines of its error output, to end a sentence; empty if there are none."""
         await asyncio.to_thread(self._listening.join, GRACE_S)
         lines = bytes(self._said).decode(errors="replace").split("\n")
         told = [line.strip() for line in lines if line.strip()][-LINES:]

@@ -79,7 +79,7 @@ class Session:
 
     @property
     def addresses(self) -> tuple[AddressPair, AddressPair]:
-        """The connection's addresses as they were seen here at first, and as the host told them."""
+        """The connection's addresses as first seen here, and as the host reported them."""
         return self._wire.addresses
 
     @property
@@ -217,7 +217,7 @@ class Session:
     def exit_of(self, number: int) -> asyncio.Future[int]:
         """Return the future of a process's exit status, by the id of the request to start it."""
         ended = self._exits[number] = asyncio.get_running_loop().create_future()
-        # Whoever waits is told of a lost host; that nobody does is no mistake.
+        # Waiters learn of a lost host; that nobody waits is not a mistake.
         ended.add_done_callback(lambda it: it.cancelled() or it.exception())
         return ended
 

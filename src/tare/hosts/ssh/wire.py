@@ -83,7 +83,7 @@ class Wire:
 
     @property
     def addresses(self) -> tuple[AddressPair, AddressPair]:
-        """The connection's addresses as they were seen here at first, and as the host told them."""
+        """The connection's addresses as first seen here, and as the host reported them."""
         return self._opened.seen_here, self._opened.seen_there
 
     @property

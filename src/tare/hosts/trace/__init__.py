@@ -1,1 +1,1 @@
-"""What a host's kernel tells of its threads: scheduling, interrupts, run delay."""
+"""What a host's kernel reports about its threads: scheduling, interrupts, run delay."""

@@ -3,7 +3,7 @@
 A page begins with a time and the length of what follows; then events stand one after another,
 each with a word of 5 bits (its type or length) and 27 bits (nanoseconds since the one before).
 Source: the kernel's include/linux/ring_buffer.h and kernel/trace/ring_buffer.c; the layout of each
-event's own fields is told by its ``format`` file (Documentation/trace/events.rst).
+event's own fields is in its ``format`` file (Documentation/trace/events.rst).
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _NAME = re.compile(r"(\w+)\s*(?:\[[^\]]*\])?\s*$")
 
 @dataclass(frozen=True)
 class Field:
-    """Where a number or a name stands in an event: bytes from the event's beginning."""
+    """Where a number or a name is in an event: bytes from the event's beginning."""
 
     offset: int
     size: int
     signed: bool
 
     def number(self, data: bytes, start: int) -> int:
-        """Return the number that stands here in the event at ``start``."""
+        """Return the number that is here in the event at ``start``."""
         at = start + self.offset
         return int.from_bytes(data[at : at + self.size], "little", signed=self.signed)
 
     def text(self, data: bytes, start: int) -> str:
-        """Return the text, ended by a zero byte, that stands here."""
+        """Return the text, ended by a zero byte, that is here."""
         at = start + self.offset
         return data[at : at + self.size].partition(b"\0")[0].decode(errors="replace")
 

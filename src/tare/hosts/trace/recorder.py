@@ -44,7 +44,7 @@ _SWITCH, _WAKEUP = "sched/sched_switch", "sched/sched_wakeup"
 _IRQ = ("irq/irq_handler_entry", "irq/irq_handler_exit", "irq/softirq_entry", "irq/softirq_exit")
 _QUOTA = "timer/hrtimer_expire_entry"
 _QUOTA_FILTER = "function.function == sched_cfs_period_timer"
-"""The kernel's timer at which a group's quota is granted anew (kernel/sched/fair.c)."""
+"""The kernel's timer at which a group's quota is granted again (kernel/sched/fair.c)."""
 _VECTORS = {
     f"irq_vectors/{vector.name.lower()}_{end}": (vector, kind)
     for vector in Vector
@@ -95,7 +95,7 @@ async def host_recorder(
 
     Args:
         host: The host.
-        ledger: Is told of what is made there.
+        ledger: Records what is made there.
         looks: Whether the buffer is emptied while it records; what finds it full is lost otherwise.
 
     Raises:

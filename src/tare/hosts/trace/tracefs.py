@@ -34,7 +34,7 @@ async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
 
     Args:
         host: Where to trace.
-        ledger: Is told before the mount and before the instance.
+        ledger: Records the mount and the instance before they are made.
 
     Yields:
         The instance's directory.

@@ -69,7 +69,7 @@ def source_date(environment: Mapping[str, str]) -> int:
             reproducible-builds.org.
 
     Raises:
-        InputError: It is no number of seconds from 1980 on.
+        InputError: It is not a number of seconds from 1980 on.
     """
     text = environment.get("SOURCE_DATE_EPOCH", str(EARLIEST))
     if not text.isascii() or not text.isdigit() or not EARLIEST <= int(text) < 1 << 32:

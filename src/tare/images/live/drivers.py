@@ -36,7 +36,7 @@ OPTIONAL = (
     *("ehci_pci", "ohci_pci", "uhci_hcd", "xhci_pci", "usb_storage", "uas", "hv_utils"),
     # Further cards that hypervisors and clouds show.
     *("8139too", "pcnet32", "ne2k_pci", "ena", "gve", "igbvf", "ixgbevf", "iavf"),
-    # Cards of real machines that need no firmware beside the kernel.
+    # Cards of real machines that need no firmware in addition to the kernel.
     *("igb", "igc", "ixgbe", "i40e", "ice", "r8169", "realtek", "tg3", "broadcom", "bnxt_en"),
     *("mlx4_en", "mlx5_core", "atlantic", "forcedeth", "sky2", "alx", "atl1c"),
     # Controllers of disks, emulated and real.

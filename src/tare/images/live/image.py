@@ -55,7 +55,7 @@ async def make_live_image(
         words: Further words for the kernel's command line.
         agent: The static agent program.
         cache: Directory to keep its parts in.
-        say: Is told each stage, in a sentence.
+        say: Receives each stage, in a sentence.
 
     Raises:
         InputError: A program or a package is missing, or the file cannot be written.

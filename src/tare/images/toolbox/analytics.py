@@ -1,4 +1,4 @@
-"""What runs on Hadoop beside its own jobs, for the toolbox: Spark, Mahout, Hive, and own jobs.
+"""What else runs on Hadoop than its own jobs, for the toolbox: Spark, Mahout, Hive, and own jobs.
 
 Spark comes from Maven Central as its own project names it, but with the client of the very Hadoop
 that the toolbox has. Tare's jobs are some small classes of Java. A compiler that is itself a
@@ -70,7 +70,7 @@ async def fetch_analytics(host: Host, cache: Path, folder: Path) -> None:
     Args:
         host: The computer that builds.
         cache: Where Maven's files are kept, below ``maven``.
-        folder: Where Spark's archives go; it is made, and the libraries' folders beside it.
+        folder: Where Spark's archives go; it is made, and the libraries' folders next to it.
 
     Raises:
         InputError: There is no Maven, it fails, or a file is not what it should be.

@@ -11,7 +11,7 @@ from typing import Any
 from tare.images.cache import file_digest
 
 _NAMED = 5
-"""Problems that are told one by one."""
+"""How many problems are listed one by one."""
 
 
 def snapshot(tree: Path) -> dict[str, list[Any]]:

@@ -1,6 +1,6 @@
 """An archive of the classes of Hadoop's daemons, from which they start in about half the CPU time.
 
-Java finds, reads and checks every class anew whenever it starts. It can keep what comes of that in
+Java finds, reads and checks every class again whenever it starts. It can keep what comes of that in
 a file (*class data sharing*; java(1), ``-XX:SharedArchiveFile``), as its own packages do for
 Java's own classes. Which classes Hadoop's daemons need is not known before they run, so all of them
 are run once: on the loopback device of a network name space of their own, in the finished tree.

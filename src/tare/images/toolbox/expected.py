@@ -91,7 +91,7 @@ async def run_inside(
     scratch: Path | None = None,
     apart: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run programs in a tree as its root, and return what the agent tells of them.
+    """Run programs in a tree as its root, and return what the agent reports about them.
 
     Args:
         host: The computer that builds.

@@ -66,7 +66,7 @@ async def extended_toolbox(
         additions: What it holds besides.
         agent: The agent, which tries whether added programs find their libraries.
         cache: Directory to keep it in.
-        say: Is told each stage of a build, in a sentence.
+        say: Receives each stage of a build, in a sentence.
 
     Raises:
         InputError: A package or file is missing, a library of an added program is, or the cache

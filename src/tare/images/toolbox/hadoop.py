@@ -93,9 +93,9 @@ def add_hadoop(tree: Path, folder: Path) -> None:
 
 
 def list_classes(folder: Path) -> None:
-    """Write an archive beside a folder that names all archives in it, in the order of their names.
+    """Write an archive next to a folder that names all archives in it, in the order of their names.
 
-    Java takes ``folder/*`` in the order in which the file system tells it. Where two archives hold
+    Java takes ``folder/*`` in the order in which the file system lists it. Where two archives hold
     a class of one name, a disk's file system and a container's would load different ones.
 
     Args:

@@ -30,7 +30,7 @@ class Library:
 
     Args:
         name: What it is called, with its version.
-        folder: Where it lies in the toolbox, below :data:`HOME`; ``FOLDER.jar`` beside it names
+        folder: Where it is in the toolbox, below :data:`HOME`; ``FOLDER.jar`` next to it names
             its archives, and ``FOLDER.sha256`` here has their sums.
         parts: What Maven is asked for.
     """
@@ -45,7 +45,7 @@ class Library:
         return Path(__file__).with_name(f"{self.folder}.sha256")
 
     def fetched(self, folder: Path) -> Path:
-        """Return where its archives go that Maven fetches, beside a folder."""
+        """Return where its archives go that Maven fetches, next to a folder."""
         return folder.with_name(f"{folder.name}-{self.folder}")
 
 
@@ -107,7 +107,7 @@ async def fetch_libraries(host: Host, cache: Path, folder: Path) -> None:
     Args:
         host: The computer that builds.
         cache: Where Maven's files are kept, below ``maven``.
-        folder: Each library's archives go to a folder of its own beside this one.
+        folder: Each library's archives go to a folder of its own next to this one.
 
     Raises:
         InputError: There is no Maven, it fails, or a file is not what it should be.

@@ -2,7 +2,7 @@
 
 There are four toolboxes: ``base`` for almost everything, ``build``, which holds all of ``base``
 and what compiles a kernel, ``hadoop``, which holds all of ``base`` and Hadoop, and ``analytics``,
-which holds all of ``hadoop`` and what runs on it beside its own MapReduce.
+which holds all of ``hadoop`` and what runs on it in addition to its own MapReduce.
 """
 
 from __future__ import annotations

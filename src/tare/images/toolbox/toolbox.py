@@ -91,7 +91,7 @@ async def prepare_toolbox(
         kind: One of :data:`tare.images.toolbox.recipe.KINDS`.
         agent: The agent, which runs every application once to see what it writes.
         cache: Directory to keep it in; see :func:`tare.images.cache.default_cache`.
-        say: Is told each stage of a build, in a sentence.
+        say: Receives each stage of a build, in a sentence.
 
     Raises:
         InputError: A package is missing or damaged, a program does not run, or the cache cannot
@@ -110,7 +110,7 @@ async def prepare_toolbox(
         if found is not None:
             return _timed(found, began, cached=True)
         if (folder / key).exists():
-            say(f"the toolbox {kind} in the cache is damaged: building it anew")
+            say(f"the toolbox {kind} in the cache is damaged: building it again")
     say(f"toolbox {kind}: resolving its packages")
     packages = await toolbox_packages(host, PACKAGES[kind])
     jar, lacking = await fetch_scimark(host, cache)
@@ -282,12 +282,12 @@ async def make_image(host: Host, tools: Path, tree: Path, image: Path) -> None:
 
 
 def publish_toolbox(tree: Path, folder: Path, facts: Mapping[str, Any]) -> None:
-    """Put a finished tree, with its image beside it, where toolboxes are found.
+    """Put a finished tree, with its image next to it, where toolboxes are found.
 
     Args:
         tree: The tree; the folder that holds it moves.
         folder: Where that goes: under the toolbox's key.
-        facts: What is told of it, besides the image's digest.
+        facts: What is recorded about it, besides the image's digest.
     """
     box = tree.parent
     (box / LISTING).write_text(json.dumps(snapshot(tree), indent=0, sort_keys=True))
