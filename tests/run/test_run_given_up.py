@@ -13,15 +13,12 @@ import pytest
 
 from deadlines import patient
 from processes import of_state
-from run.run_driving import Running, events
+from run.run_driving import Running, events, tare
 from run.run_processes import begins
 from tare.hosts import Ledger
 from tare.hosts.ledger.ledger import all_ledgers, ledger_path
+from tare.hosts.lock import host_lock
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="networks need root"),
-    pytest.mark.skipif(not shutil.which("ip"), reason="iproute2 is not installed"),
-]
 STUDY = """
 study: given-up
 baseline: bare
@@ -57,6 +54,8 @@ def networks(run: str) -> list[str]:
     return [line for line in (shown + spaces).splitlines() if "tare-" in line and run in line]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
+@pytest.mark.skipif(not shutil.which("ip"), reason="iproute2 is not installed")
 def test_nothing_is_left_soon_after_a_run_that_was_ended_hard(tmp_path: Path, hang: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
     folder, others = tmp_path / "run", tmp_path / "tare-of-another-run"
@@ -88,3 +87,18 @@ def test_nothing_is_left_soon_after_a_run_that_was_ended_hard(tmp_path: Path, ha
         assert networks(number) == []
         assert not list(Path("/tmp").glob(f"tare-{number}*"))
         assert others.is_dir() and len(alive.open_entries()) == 1
+
+
+def test_a_clean_up_waits_for_a_run_no_longer_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TARE_LOCKS", str(tmp_path / "locks"))
+    with host_lock("other"):
+        done = tare("clean", "--within", "1s")
+        assert done.returncode != 0, done.stdout
+        assert "gave up after 1s" in done.stdout or "is under way" in done.stderr
+    done = tare("clean", "--within", "60s")
+    assert done.returncode == 0 and done.stdout == "clean\n", done.stderr
+    wrong = tare("clean", "--within", "soon")
+    assert wrong.returncode == 2 and "--within: 'soon' is not a quantity" in wrong.stderr

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tare.hosts.ledger.ledger import Entry
 
 EXIT_LEFT = 1
-_LOOK_S = 0.2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
+"""Between two looks whether the host is free: a run that holds it is not to be disturbed."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -106,18 +107,19 @@ def _only_cleaner(within: str) -> Iterator[None]:
     from tare.hosts.lock import HostHeld, host_lock
     from tare.units import parse_duration
 
-    ends = time.monotonic()
-    if within:
-        try:
-            limit_s = parse_duration(within)
-        except ValueError as error:
-            raise InputError(f"--within: {error}") from error
-        ends += limit_s
-        # Another thread: what hangs may be a call that no signal interrupts.
-        timer = threading.Timer(limit_s, _give_up, [within])
-        timer.daemon = True
-        timer.start()
+    ends, pause_s = time.monotonic(), _FIRST_PAUSE_S
     with ExitStack() as held:
+        if within:
+            try:
+                limit_s = parse_duration(within)
+            except ValueError as error:
+                raise InputError(f"--within: {error}") from error
+            ends += limit_s
+            # Another thread: what hangs may be a call that no signal interrupts.
+            timer = threading.Timer(limit_s, _give_up, [within])
+            timer.daemon = True
+            timer.start()
+            held.callback(timer.cancel)
         while True:
             try:
                 held.enter_context(host_lock("clean"))
@@ -125,7 +127,8 @@ def _only_cleaner(within: str) -> Iterator[None]:
             except HostHeld:
                 if time.monotonic() >= ends:
                     raise
-            time.sleep(_LOOK_S)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         yield
 
 
