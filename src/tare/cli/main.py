@@ -348,7 +348,7 @@ def report(
     directory: RunDir,
     reference: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Set published values beside the run's own."),
+        typer.Option(metavar="NAME", help="Show published values next to the run's own."),
     ] = None,
     figures: Annotated[
         list[Picture] | None,
@@ -360,7 +360,7 @@ def report(
         str, typer.Option(metavar="ARM", help="Another arm to compare with than the study's.")
     ] = "",
 ) -> None:
-    """Build the report anew, from the events alone."""
+    """Build the report again, from the events alone."""
     formats = tuple(each.value for each in figures or ())
     write_report(directory, reference or (), formats, baseline)
 
