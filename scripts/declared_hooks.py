@@ -40,6 +40,7 @@ ALLOWED = {
     ("run/session.py", "ssh"): "how a host is reached, not a platform",
     ("study/hosting.py", "ssh"): "how a host is reached, not a platform",
     ("study/hosting.py", "getattr(spec, name)"): "spec is a pydantic model, name one of its fields",
+    ("study/former_options.py", "xen"): "whose options had other names, for one version",
     ("testing/conformance.py", "numeric-sort"): "what an agent says it can do",
     ("testing/refusing.py", "program"): "the one of the test's own workloads that needs arguments",
 }

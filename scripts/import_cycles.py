@@ -18,7 +18,6 @@ Import = tuple[str, str]
 
 ALLOWED: tuple[Import, ...] = (
     ("tare.platforms.host_hypervisor", "tare.platforms.contract"),
-    ("tare.platforms.machine", "tare.platforms.linux.network"),
     ("tare.run.cast", "tare.run.neighbours"),
     ("tare.run.cell", "tare.run.duet"),
     ("tare.run.duet", "tare.run.batch"),
