@@ -67,7 +67,7 @@ def test_false_headers_within_each_other_are_given_up(flood: bytes) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40))
-def test_a_line_that_damages_every_other_frame_is_none_of_that(seed: int, frames: int) -> None:
+def test_damage_of_every_other_frame_is_accepted(seed: int, frames: int) -> None:
     """However long it goes on: the bytes that arrive pay for the looks at them."""
     decoder, random = Decoder(), np.random.default_rng(seed)
     found = []
@@ -188,7 +188,7 @@ def test_the_worst_message_is_read_in_a_moment(payload: bytes) -> None:
     assert time.process_time() - began < 2
 
 
-def test_the_bounds_are_where_they_are_said_to_be() -> None:
+def test_messages_at_the_limits_are_accepted_and_beyond_refused() -> None:
     def nested(depth: int) -> bytes:
         return b"[" * depth + b"]" * depth
 
@@ -264,13 +264,13 @@ def test_whole_numbers_of_64_bits_are_taken(told: int) -> None:
 
 
 @pytest.mark.parametrize("told", [-1, 2**64, True, 1.0, "1", None])
-def test_what_is_no_whole_number_of_64_bits_is_refused(told: object) -> None:
+def test_other_values_than_64_bit_integers_are_refused(told: object) -> None:
     with pytest.raises(InvalidMessage, match=r"it is .*, no whole number of 64 bits"):
         whole(told, "it")
 
 
 @pytest.mark.parametrize("told", [False, "1", None])
-def test_what_is_no_number_is_refused(told: object) -> None:
+def test_other_values_than_numbers_are_refused(told: object) -> None:
     with pytest.raises(InvalidMessage, match=r"it is .*, no number"):
         number(told, "it")
 

@@ -31,7 +31,7 @@ def client_of(agent: ScriptedAgent, repeat_s: float = 0.5) -> AgentClient:
     return AgentClient(agent, name="vm-1", repeat_s=repeat_s)
 
 
-async def test_the_agent_introduces_itself_unasked() -> None:
+async def test_the_agent_sends_hello_unprompted() -> None:
     agent = ScriptedAgent(silent)
     agent.put(b"[    0.5] Run /init as init process\r\n")
     agent.say(HELLO)
@@ -42,7 +42,7 @@ async def test_the_agent_introduces_itself_unasked() -> None:
     await client.close()
 
 
-async def test_an_agent_that_never_answers_is_a_fault_with_what_was_heard() -> None:
+async def test_a_silent_agent_is_a_fault_with_its_last_message() -> None:
     agent = ScriptedAgent(silent)
     agent.put(b"[    0.5] Kernel panic - not syncing: no init\r\n")
     client = client_of(agent)
@@ -52,7 +52,7 @@ async def test_an_agent_that_never_answers_is_a_fault_with_what_was_heard() -> N
     await client.close()
 
 
-async def test_a_damaged_hello_is_asked_for() -> None:
+async def test_a_damaged_hello_is_requested() -> None:
     agent = ScriptedAgent(lambda request: [{**HELLO, "id": request["id"]}])
     client = client_of(agent)
     frame = agent.frame(HELLO)
@@ -127,7 +127,7 @@ async def test_a_clock_is_read_until_two_readings_are_as_tight(
     await client.close()
 
 
-async def test_a_clock_is_asked_as_often_every_time_where_each_answer_is_counted_work() -> None:
+async def test_a_clock_is_read_equally_often_if_time_counts_instructions() -> None:
     agent = ScriptedAgent(lambda request: [done(request, monotonic_raw_ns=1, tsc=1)])
     client = client_of(agent)
     for _ in range(2):
@@ -136,7 +136,7 @@ async def test_a_clock_is_asked_as_often_every_time_where_each_answer_is_counted
     await client.close()
 
 
-async def test_damage_is_told_and_repeated_at_once() -> None:
+async def test_damaged_requests_are_repeated_at_once() -> None:
     def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
         if len(agent.requests) == 1:
             return [{"type": "damaged"}]
@@ -149,7 +149,7 @@ async def test_damage_is_told_and_repeated_at_once() -> None:
     await client.close()
 
 
-async def test_lost_frames_are_asked_for_and_put_in_order() -> None:
+async def test_lost_frames_are_requested_and_put_in_order() -> None:
     chunks: list[bytes] = []
 
     def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -180,7 +180,7 @@ async def test_lost_frames_are_asked_for_and_put_in_order() -> None:
     await client.close()
 
 
-async def test_an_answer_that_lost_bytes_with_nothing_behind_it_is_asked_for() -> None:
+async def test_a_truncated_last_answer_is_requested() -> None:
     answers: list[bytes] = []
 
     def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -248,7 +248,7 @@ async def test_the_end_of_the_channel_ends_everything_at_once() -> None:
     await client.close()
 
 
-async def test_last_words_are_heard_out_of_order() -> None:
+async def test_a_fatal_error_is_delivered_out_of_order() -> None:
     agent = ScriptedAgent(silent)
     client = client_of(agent)
     running = asyncio.ensure_future(client.run("w", {}, deadline_s=60))
@@ -302,7 +302,7 @@ async def test_an_echo_of_ones_own_requests_is_no_answer() -> None:
         {"type": "result", "id": 1, "value": {}, "timing": 1},
     ],
 )
-async def test_nonsense_is_a_fault(message: dict[str, Any]) -> None:
+async def test_an_invalid_message_is_a_fault(message: dict[str, Any]) -> None:
     agent = ScriptedAgent(lambda r: [message] if r["op"] == "run" else [])
     client = client_of(agent)
     with pytest.raises(MachineFault, match="invalid message"):
@@ -341,7 +341,7 @@ async def test_runs_of_several_agents_start_together() -> None:
         await client.close()
 
 
-async def test_whoever_measures_is_told_to_start_before_its_neighbours() -> None:
+async def test_measuring_runs_start_before_loads() -> None:
     order: list[str] = []
 
     async def told(name: str) -> None:
@@ -356,7 +356,7 @@ async def test_whoever_measures_is_told_to_start_before_its_neighbours() -> None
     assert order == ["measures", "load 1", "load 2"]
 
 
-async def test_a_run_that_has_begun_is_not_told_that_its_start_signals_answer_came() -> None:
+async def test_the_answer_to_a_start_signal_is_not_acknowledged_at_once() -> None:
     # On its only CPU each message would take time from what is measured.
     def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
         if request["op"] == "run":

@@ -88,7 +88,7 @@ async def test_what_series_are_known_of_are_those_of_the_agents_works(agent_prog
     assert set(SERIES_OF_WORKLOAD) <= set(hello.workloads)
 
 
-async def test_what_cannot_be_done_is_said(agent_program: Path) -> None:
+async def test_impossible_requests_are_refused_with_a_reason(agent_program: Path) -> None:
     async with connected(agent_program) as (client, _):
         with pytest.raises(WorkloadFault, match=r"no workload 'fly'; it has: .*tick"):
             await client.run("fly", {}, deadline_s=30)
@@ -103,7 +103,7 @@ async def test_what_cannot_be_done_is_said(agent_program: Path) -> None:
         assert (await client.clock()).guest_ns > 0, "none of this harms the agent"
 
 
-async def test_counters_are_sampled_beside_a_load(agent_program: Path) -> None:
+async def test_counters_are_sampled_next_to_a_load(agent_program: Path) -> None:
     async with connected(agent_program) as (client, agent):
         await client.counters_start(interval_ms=20, threads=[(agent.pid, agent.pid)])
         load = await client.start_load("cpu-load", {}, cpus=[CPU])

@@ -56,7 +56,7 @@ def test_a_series_without_rows_is_empty() -> None:
         payload(b"", rows=1 << 60, total=12 << 60),
     ],
 )
-def test_nonsense_is_refused(wrong: bytes) -> None:
+def test_invalid_series_are_refused(wrong: bytes) -> None:
     with pytest.raises(ValueError):
         read_chunk(wrong)
 
