@@ -191,24 +191,30 @@ fn sleep_until(start: Instant, seconds: f64, stop: &AtomicBool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::testing::{run_with, Collected};
+    use crate::workloads::testing::{run_with, until_enough, Collected};
 
-    fn run_for(params: &Value, for_ms: u64) -> Value {
+    /// Run for some seconds after the start.
+    fn run_for(params: &Value, seconds: f64) -> Value {
         let collected = Collected::default();
         std::thread::scope(|scope| {
             let load = scope.spawn(|| collected.run(run, params, &[]));
-            std::thread::sleep(Duration::from_millis(for_ms));
+            while collected.barriers() == 0 && !load.is_finished() {
+                std::thread::sleep(LOOK);
+            }
+            std::thread::sleep(Duration::from_secs_f64(seconds));
             collected.stop();
             load.join().unwrap()
         })
     }
 
+    fn has_phases(count: usize) -> impl Fn(&Value) -> bool {
+        move |result| result["phases"].as_array().map(Vec::len) == Some(count)
+    }
+
     #[test]
     fn loads_take_turns_with_quiet_between() {
-        let result = run_for(
-            &json!({"phases": ["cpu-load", "cpu-load"], "phase_s": 0.2, "gap_s": 0.05}),
-            2000,
-        );
+        let params = json!({"phases": ["cpu-load", "cpu-load"], "phase_s": 0.2, "gap_s": 0.05});
+        let result = until_enough(|seconds| run_for(&params, 3.0 * seconds), has_phases(2));
         let phases = result["phases"].as_array().unwrap();
         assert_eq!(phases.len(), 2, "{result}");
         assert_eq!(phases[0]["name"], "cpu-load");
@@ -223,7 +229,7 @@ mod tests {
     fn an_early_end_reports_only_the_phases_that_ran() {
         let result = run_for(
             &json!({"phases": ["cpu-load", "cpu-load"], "phase_s": 30, "gap_s": 0}),
-            200,
+            0.2,
         );
         assert_eq!(result["phases"].as_array().unwrap().len(), 1, "{result}");
         assert_eq!(result["asked"], 2);
@@ -233,20 +239,23 @@ mod tests {
 
     #[test]
     fn the_network_takes_its_turn_with_a_partner() {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .unwrap()
-            .port();
-        let at = json!({"port": port});
-        let echo = json!({"at": at});
-        let phases = json!({
-            "phases": ["net-load", "cpu-load", "net-load"], "phase_s": 0.1, "gap_s": 0.02, "at": at,
-        });
-        let partner = Collected::default();
-        let result = std::thread::scope(|scope| {
-            scope.spawn(|| partner.run(crate::workloads::net::run_echo, &echo, &[]));
-            run_for(&phases, 1500)
-        });
+        let run_with_partner = |seconds: f64| {
+            let port = std::net::TcpListener::bind("127.0.0.1:0")
+                .and_then(|listener| listener.local_addr())
+                .unwrap()
+                .port();
+            let at = json!({"port": port});
+            let echo = json!({"at": at});
+            let params = json!({
+                "phases": ["net-load", "cpu-load", "net-load"], "phase_s": 0.1, "gap_s": 0.02, "at": at,
+            });
+            let partner = Collected::default();
+            std::thread::scope(|scope| {
+                scope.spawn(|| partner.run(crate::workloads::net::run_echo, &echo, &[]));
+                run_for(&params, 3.0 * seconds)
+            })
+        };
+        let result = until_enough(run_with_partner, has_phases(3));
         let phases = result["phases"].as_array().unwrap();
         assert_eq!(phases.len(), 3, "{result}");
         for phase in [&phases[0], &phases[2]] {

@@ -4,6 +4,7 @@ use crate::contract::{Context, Failure, Run, Sink};
 use serde_json::{json, Value};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// One series as it was handed over.
 pub struct Taken {
@@ -109,4 +110,37 @@ pub fn run_with(run: Run, params: &Value, cpus: &[usize]) -> (Value, Collected) 
     let collected = Collected::default();
     let result = collected.run(run, params, cpus);
     (result, collected)
+}
+
+/// Run something for longer and longer until enough was done: on a busy computer little happens in a
+/// short time.
+pub fn until_enough<T>(work: impl Fn(f64) -> T, enough: impl Fn(&T) -> bool) -> T {
+    for seconds in [0.2, 0.8, 3.2] {
+        let done = work(seconds);
+        if enough(&done) {
+            return done;
+        }
+    }
+    work(12.8)
+}
+
+/// Run something, and return with its result the longest delay of a waking thread meanwhile: next to
+/// nothing on an idle computer.
+pub fn with_longest_delay<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    const SLEEP: Duration = Duration::from_millis(1);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !over.load(Ordering::Relaxed) {
+                let since = Instant::now();
+                std::thread::sleep(SLEEP);
+                longest = longest.max(since.elapsed() - SLEEP);
+            }
+            longest
+        });
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        (done, watching.join().unwrap())
+    })
 }

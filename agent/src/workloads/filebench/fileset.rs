@@ -227,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_directory_is_wider_than_requested(files in 1usize..3000, width in 2usize..60) {
+        fn no_directory_is_wider_than_requested(files in 1usize..600, width in 2usize..60) {
             let layout = Layout::new(Path::new("/r"), files, width);
             let mut entries: HashMap<PathBuf, HashSet<PathBuf>> = HashMap::new();
             for file in 0..files {

@@ -3,7 +3,7 @@
 use super::counts::Op;
 use super::personality::Personality;
 use super::*;
-use crate::workloads::testing::{run_with, Collected};
+use crate::workloads::testing::{run_with, until_enough, Collected};
 use std::path::PathBuf;
 use std::sync::MutexGuard;
 
@@ -58,7 +58,21 @@ fn in_a_loop(personality: Personality, op: Op) -> u64 {
 fn every_personality_does_its_loop_and_counts_it() {
     let scratch = Scratch::make();
     for personality in Personality::ALL {
-        let (result, collected) = run_with(run, &small(personality.name()), &[]);
+        let (result, collected) = until_enough(
+            |seconds| {
+                let mut params = small(personality.name());
+                params["seconds"] = seconds.into();
+                run_with(run, &params, &[])
+            },
+            |(result, _)| {
+                let turned = |op: &Op| {
+                    result["by_operation"][op.name()]["count"].as_u64()
+                        >= Some(in_a_loop(personality, *op))
+                };
+                let mut used = Op::ALL.iter().filter(|op| in_a_loop(personality, **op) > 0);
+                used.all(turned)
+            },
+        );
         assert_eq!(result["error"], Value::Null, "{result}");
         let counted = |op: Op| {
             result["by_operation"][op.name()]["count"]

@@ -1,7 +1,7 @@
 //! The generator against servers that answer, stall, lie, or are not there.
 
 use super::*;
-use crate::workloads::testing::{run_with, Collected};
+use crate::workloads::testing::{run_with, until_enough, with_longest_delay, Collected};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::AtomicUsize;
@@ -72,7 +72,10 @@ fn words(result: &Value) -> &str {
 #[test]
 fn each_request_has_a_connection_of_its_own() {
     let port = server(|_| Some(ANSWER.into()), 1);
-    let (result, collected) = load(port, json!({"warmup_s": 0.05}));
+    let (result, collected) = until_enough(
+        |seconds| load(port, json!({"warmup_s": 0.05, "seconds": seconds})),
+        |(result, _)| result["completed"].as_u64() > Some(20),
+    );
     assert!(result["completed"].as_u64().unwrap() > 20, "{result}");
     assert_eq!(result["failed"], 0, "{result}");
     assert_eq!(result["connect"]["count"], result["completed"]);
@@ -100,7 +103,10 @@ fn each_request_has_a_connection_of_its_own() {
 #[test]
 fn kept_connections_are_used_again_and_replaced_when_the_server_ends_them() {
     let port = server(|_| Some(ANSWER.into()), 10);
-    let (result, _) = load(port, json!({"keep_alive": true}));
+    let (result, _) = until_enough(
+        |seconds| load(port, json!({"keep_alive": true, "seconds": seconds})),
+        |(result, _)| result["completed"].as_u64() > Some(100),
+    );
     let (done, connections) = (
         result["completed"].as_u64().unwrap(),
         result["connect"]["count"].as_u64().unwrap(),
@@ -138,23 +144,25 @@ fn a_server_that_stalls_shows_in_every_request_that_was_due_meanwhile() {
     };
     let port = server(answer, 1);
     // Two connections: nearly all that is due in the stall has to wait for one.
-    let (result, _) = load(
-        port,
-        json!({"rate": 100.0, "seconds": 2.0, "connections": 2, "timeout_s": 5.0}),
-    );
+    let params = json!({"rate": 100.0, "seconds": 2.0, "connections": 2, "timeout_s": 5.0});
+    let ((result, collected), delay) = with_longest_delay(|| load(port, params));
     assert_eq!(result["due"], 200, "{result}");
     assert_eq!(result["failed"], 0, "{result}");
     // 50 of 200 were due in the stall, their times spread evenly from 0.5 s down to none.
-    let p90 = result["total"]["p90_s"].as_f64().unwrap();
-    assert!(p90 > 0.2 && p90 < 0.55, "{result}");
-    assert!(
-        result["total"]["max_s"].as_f64().unwrap() > 0.45,
-        "{result}"
-    );
-    assert!(
-        result["total"]["median_s"].as_f64().unwrap() < 0.1,
-        "{result}"
-    );
+    let total = |name: &str| result["total"][name].as_f64().unwrap();
+    assert!(total("p90_s") > 0.2 && total("max_s") > 0.45, "{result}");
+    // A busy computer delays requests after the stall as well, but not those that were due before.
+    let series = collected.series.lock().unwrap();
+    let means = series[0].words("mean_ns").into_iter().map(f64::from_bits);
+    let means: Vec<f64> = means.map(|mean_ns| mean_ns * 1e-9).collect();
+    let before = means[..3]
+        .iter()
+        .fold(0.0, |most, mean| f64::max(most, *mean));
+    let most = means.iter().fold(0.0, |most, mean| f64::max(most, *mean));
+    assert!(most > before + 0.2, "{means:?}");
+    if delay < Duration::from_millis(5) {
+        assert!(total("p90_s") < 0.55 && total("median_s") < 0.1, "{result}");
+    }
     assert!(result["warnings"][0]
         .as_str()
         .unwrap()
@@ -172,7 +180,7 @@ fn requests_without_an_answer_time_out_and_count() {
     let port = server(answer, 1);
     let (result, _) = load(
         port,
-        json!({"rate": 100.0, "timeout_s": 0.2, "connections": 3}),
+        json!({"rate": 100.0, "timeout_s": 0.8, "connections": 3}),
     );
     assert_eq!(result["due"], 30, "{result}");
     assert_eq!(
@@ -181,7 +189,7 @@ fn requests_without_an_answer_time_out_and_count() {
     );
     assert_eq!(result["errors"]["timeout"], 21, "{result}");
     assert!(
-        result["total"]["p99_s"].as_f64().unwrap() >= 0.19,
+        result["total"]["p99_s"].as_f64().unwrap() >= 0.79,
         "{result}"
     );
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::contract::Run;
-use crate::workloads::testing::{run_with, Collected};
+use crate::workloads::testing::{run_with, until_enough, Collected};
 use serde_json::{json, Value};
 use std::net::TcpListener;
 
@@ -45,8 +45,13 @@ fn exchanges_are_counted_at_both_ends() {
 
 #[test]
 fn each_exchange_may_have_a_connection_of_its_own() {
-    let params = json!({"seconds": 0.2, "warmup_s": 0.0});
-    let (found, served) = run_pair(run_connecting, json!({"once": true}), params);
+    let (found, served) = until_enough(
+        |seconds| {
+            let params = json!({"seconds": seconds, "warmup_s": 0.0});
+            run_pair(run_connecting, json!({"once": true}), params)
+        },
+        |(found, _)| found["exchanges"].as_u64() > Some(10),
+    );
     let exchanges = found["exchanges"].as_u64().unwrap();
     assert!(exchanges > 10, "{found}");
     // One more, to see whether the server is there.
@@ -56,17 +61,21 @@ fn each_exchange_may_have_a_connection_of_its_own() {
 
 #[test]
 fn packets_that_arrive_are_counted() {
-    let params = json!({"seconds": 0.2, "bytes": 18});
-    let (found, served) = run_pair(run_packets, json!({}), params);
+    let (found, served) = until_enough(
+        |seconds| {
+            let params = json!({"seconds": seconds, "bytes": 18});
+            run_pair(run_packets, json!({}), params)
+        },
+        |(_, served)| served["packets"].as_u64() > Some(100),
+    );
     let (sent, came) = (
         found["sent"].as_u64().unwrap(),
         served["packets"].as_u64().unwrap(),
     );
     assert!(came > 100 && came <= sent, "{found} {served}");
-    assert!(
-        served["packets_per_s"].as_f64().unwrap() > 1000.0,
-        "{served}"
-    );
+    let (rate, span_s) = (&served["packets_per_s"], &served["packets_span_s"]);
+    let counted = rate.as_f64().unwrap() * span_s.as_f64().unwrap();
+    assert!((counted - (came - 1) as f64).abs() < 1e-3, "{served}");
 }
 
 #[test]
@@ -117,6 +126,9 @@ fn run_load_for_a_moment(load: Value, partner: Value) -> (Value, Value) {
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| echoing.run(run_echo, &partner, &[]));
         let server = scope.spawn(|| loading.run(run_load, &load, &[]));
+        while loading.barriers() == 0 && !server.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         std::thread::sleep(std::time::Duration::from_millis(300));
         loading.stop();
         (server.join().unwrap(), echo.join().unwrap())
