@@ -2,6 +2,7 @@
 //! system, so that it is the same in every arm.
 
 use crate::measure::scratch::PLACE;
+use crate::measure::sysfs;
 use crate::sys;
 use rustix::mount::MountFlags;
 use std::fs::{self, File};
@@ -45,11 +46,8 @@ pub fn mount_device(device: &Path) -> Result<(), String> {
 }
 
 fn labelled(label: &str) -> Option<PathBuf> {
-    let mut names: Vec<_> = fs::read_dir("/sys/class/block").ok()?.flatten().collect();
-    names.sort_by_key(|entry| entry.file_name());
-    names
+    sysfs::block_devices()
         .into_iter()
-        .map(|entry| Path::new("/dev").join(entry.file_name()))
         .find(|device| label_of(device).is_ok_and(|found| found.as_deref() == Some(label)))
 }
 

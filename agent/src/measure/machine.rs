@@ -1,6 +1,6 @@
 //! What the machine looks like from inside: its caches and the memory that may be used.
 
-use super::memory_group;
+use super::{memory_group, sysfs};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -67,15 +67,7 @@ fn bytes(size: &str) -> Option<u64> {
 /// Bytes that can be taken without swapping or being killed: what the kernel calls available,
 /// within the limits of this process's control groups where they show.
 pub fn memory_available() -> u64 {
-    let available = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| {
-            let line = text
-                .lines()
-                .find(|line| line.starts_with("MemAvailable:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        })
-        .map_or(64 << 20, |kib| kib * 1024);
+    let available = sysfs::meminfo("MemAvailable").unwrap_or(64 << 20);
     available.min(memory_group::limit().unwrap_or(u64::MAX))
 }
 

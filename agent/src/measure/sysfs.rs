@@ -1,7 +1,7 @@
 //! Small text files of the kernel, as `/proc` and `/sys` hold them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A small file's text without the white space around it; `None` where it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
@@ -17,6 +17,26 @@ pub fn number(path: impl AsRef<Path>) -> Option<i64> {
 /// The chosen word of a kernel setting's file; `None` where it cannot be read.
 pub fn chosen_in(path: &str) -> Option<String> {
     read(path).map(|text| chosen(&text).to_string())
+}
+
+/// The devices of all disks, partitions and CDs, sorted by name.
+pub fn block_devices() -> Vec<PathBuf> {
+    let names = names("/sys/class/block").into_iter();
+    names.map(|name| Path::new("/dev").join(name)).collect()
+}
+
+/// A value of /proc/meminfo, in bytes (proc(5)); `None` if the kernel does not list it.
+pub fn meminfo(key: &str) -> Option<u64> {
+    memory_field(&read("/proc/meminfo")?, key)
+}
+
+fn memory_field(meminfo: &str, key: &str) -> Option<u64> {
+    let text = field(meminfo, key)?;
+    let number: u64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(match text.ends_with("kB") {
+        true => number * 1024,
+        false => number,
+    })
 }
 
 /// The names in a folder, sorted; none where it cannot be read.
@@ -60,5 +80,14 @@ mod tests {
             field("a\t: 1\nmodel name : X: y\n", "model name"),
             Some("X: y")
         );
+    }
+
+    #[test]
+    fn memory_is_in_bytes_and_counts_are_unchanged() {
+        let text = "MemTotal:       16 kB\nHugePages_Total:       3\n";
+        assert_eq!(memory_field(text, "MemTotal"), Some(16 << 10));
+        assert_eq!(memory_field(text, "HugePages_Total"), Some(3));
+        assert_eq!(memory_field(text, "MemFree"), None);
+        assert!(meminfo("MemAvailable").unwrap() > 1 << 20);
     }
 }

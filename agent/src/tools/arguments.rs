@@ -80,6 +80,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn lists_are_read_as_the_kernel_writes_them() {
+        assert_eq!(cpu_list("0-2,5\n"), Ok(vec![0, 1, 2, 5]));
+        for wrong in ["", "0-x", "2-1", "0-99999999999"] {
+            assert!(cpu_list(wrong).unwrap_err().contains(wrong));
+        }
+    }
+
     proptest! {
         #[test]
         fn no_list_makes_it_fail(text in "[-0-9, ]{0,30}") {

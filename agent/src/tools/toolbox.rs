@@ -5,7 +5,7 @@
 
 use super::guard;
 use crate::contract::Failure;
-use crate::measure::scratch;
+use crate::measure::{scratch, sysfs};
 use crate::sys;
 use rustix::mount::{mount_bind, mount_bind_recursive, mount_remount, MountFlags};
 use serde_json::Value;
@@ -168,11 +168,8 @@ fn mount() -> Result<(), String> {
 
 /// The first disk, or partition of one, that holds the toolbox.
 pub fn disk() -> Option<PathBuf> {
-    let mut names: Vec<_> = fs::read_dir("/sys/class/block").ok()?.flatten().collect();
-    names.sort_by_key(|entry| entry.file_name());
-    names
+    sysfs::block_devices()
         .into_iter()
-        .map(|entry| Path::new("/dev").join(entry.file_name()))
         .find(|device| holds_toolbox(device).unwrap_or(false))
 }
 

@@ -1,9 +1,10 @@
 //! The configuration that names the host to dial, or the serial port to serve on: JSON in a file or on
 //! an ISO 9660 image with the label TARE-CFG, on a CD or a disk.
 
+use crate::measure::sysfs;
 use crate::tools::pinned::digest;
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
@@ -167,13 +168,7 @@ pub fn read(path: &Path) -> Result<Configuration, String> {
 
 /// The first disk or CD of this machine with the label; `None` if there is none.
 pub fn find() -> Option<PathBuf> {
-    let listed = fs::read_dir("/sys/class/block").ok()?;
-    let mut devices: Vec<PathBuf> = listed
-        .flatten()
-        .map(|entry| Path::new("/dev").join(entry.file_name()))
-        .collect();
-    devices.sort();
-    devices
+    sysfs::block_devices()
         .into_iter()
         .find(|path| File::open(path).is_ok_and(|file| on_image(&file).is_some()))
 }

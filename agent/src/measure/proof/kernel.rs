@@ -1,6 +1,6 @@
 //! The kernel, its scheduler, memory, mitigations, clocks, and what confines this process.
 
-use crate::measure::sysfs::{chosen, field, names, number, read};
+use crate::measure::sysfs::{chosen, field, meminfo, names, number, read};
 use crate::measure::{memory_group, scheduling};
 use crate::sys;
 use rustix::process::Resource;
@@ -85,24 +85,14 @@ fn may_be_realtime() -> bool {
 }
 
 pub fn memory() -> Value {
-    let info = read("/proc/meminfo").unwrap_or_default();
-    let bytes = |key: &str| {
-        let text = field(&info, key)?;
-        let number: u64 = text.split_whitespace().next()?.parse().ok()?;
-        Some(if text.ends_with("kB") {
-            number * 1024
-        } else {
-            number
-        })
-    };
     let huge = "/sys/kernel/mm/transparent_hugepage";
     let word = |path: String| read(path).map(|text| chosen(&text).to_string());
     json!({
-        "total": bytes("MemTotal"),
-        "swap": bytes("SwapTotal"),
+        "total": meminfo("MemTotal"),
+        "swap": meminfo("SwapTotal"),
         "page_size": sys::page_size(),
-        "huge_page_size": bytes("Hugepagesize"),
-        "huge_pages": bytes("HugePages_Total"),
+        "huge_page_size": meminfo("Hugepagesize"),
+        "huge_pages": meminfo("HugePages_Total"),
         "transparent_huge_pages": word(format!("{huge}/enabled")),
         "transparent_huge_pages_defrag": word(format!("{huge}/defrag")),
         "same_page_merging": number("/sys/kernel/mm/ksm/run"),

@@ -4,7 +4,7 @@
 //! The partner connects, because some machines can be reached but cannot connect elsewhere. It does so
 //! before the common start, so that the load can start at any time.
 
-use super::reach;
+use super::reach::{self, is_wait};
 use crate::contract::{Context, Failure};
 use crate::measure::params;
 use crate::sys;
@@ -222,13 +222,6 @@ fn receive(mut stream: &TcpStream, over: &AtomicBool, account: &Account) -> io::
             Err(error) => return Err(error),
         }
     }
-}
-
-fn is_wait(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
 }
 
 #[derive(Deserialize, Default)]

@@ -80,3 +80,11 @@ pub fn probe(to: SocketAddrV4, bytes: usize) -> Result<(), Failure> {
     }
     Err(fail("no answer".into()))
 }
+
+/// Whether a read or write only ran into its time limit, or was interrupted.
+pub fn is_wait(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}

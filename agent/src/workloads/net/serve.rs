@@ -1,6 +1,6 @@
 //! `net-server`: answers requests over TCP, counts datagrams, and sends probes back, until stopped.
 
-use super::reach::PROBE;
+use super::reach::{is_wait, PROBE};
 use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;
 use crate::measure::params;
@@ -160,13 +160,6 @@ fn answer(
             return Ok(());
         }
     }
-}
-
-fn is_wait(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
 }
 
 fn receive(udp: &UdpSocket, stop: &AtomicBool) -> io::Result<Datagrams> {
