@@ -220,7 +220,9 @@ async def test_a_run_that_was_stopped_is_no_failed_one_whatever_breaks_then() ->
             finally:
                 raise MachineFault("the host is lost")
 
-    given: Any = SimpleNamespace(append=happened.append, wall_s=0.0, run_hosts={})
+    given: Any = SimpleNamespace(
+        append=happened.append, wall_s=0.0, run_hosts={}, path=Path(), started=None
+    )
     execution = Breaking(given, given, given, {}, given, given, "r", given, given)
     assert await execution.carry_out() is None
     assert happened == [Interrupted(finishing=False, reason="SIGTERM")]
