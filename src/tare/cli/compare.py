@@ -285,7 +285,7 @@ def compared_with(run: RunData, baseline: str) -> Comparison:
 
 def _pairs(run: RunData, baseline: str, console: Console) -> None:
     from tare.analysis import compare_every_pair
-    from tare.report.pairs_terminal import render_pairs
+    from tare.report.terminal import render_pairs
 
     settings = settings_of(run, baseline)
     render_pairs(compare_every_pair(run, settings, most=None), console)
