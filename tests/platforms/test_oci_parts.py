@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +13,8 @@ from pydantic import ValidationError
 from tare.hosts import Ledger, LocalHost
 from tare.platforms.contract import Context
 from tare.platforms.linux.cgroups import RealtimeShare, parse_mounts
-from tare.platforms.oci.bundle import ContainerSpec, Device, configuration
+from tare.platforms.oci import runtime
+from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, Device, configuration
 from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.runtime import Runtime, root_file_system
 
@@ -125,3 +129,16 @@ def test_a_filter_refuses_what_dockers_refuses_and_is_no_default() -> None:
 def test_gvisor_takes_no_filter_of_an_arms() -> None:
     with pytest.raises(ValidationError, match="gVisor filters"):
         OciOptions.model_validate({"runtime": "runsc", "seccomp": "docker"})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+def test_an_agent_in_a_cache_that_is_mounted_noexec_is_not_called_damaged(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    script = (
+        'mount -t tmpfs -o noexec,size=1m none "$1"; mkdir "$2"; echo agent >"$2$4"; '
+        'chmod 755 "$2$4"; shift; exec sh -c "$0" sh "$@"'
+    )
+    digest = hashlib.sha256(b"agent\n").hexdigest()
+    words = ["sh", "-c", script, runtime._WHOLE, tmp_path, root, digest, AGENT_INSIDE]
+    done = subprocess.run(["unshare", "--mount", *map(str, words)], check=False, timeout=60)
+    assert done.returncode == 0
