@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from analysis.analysis_runs import run
 from tare.analysis import compare_runs
 from tare.analysis.cached import shown_names
 from tare.analysis.rundata import RunData
+from tare.events.cell_facts import CellFacts
 from tare.report.results import effects_table
 from tare.workloads import WORKLOADS
 
@@ -21,13 +21,11 @@ OLD = (
 )
 
 
-def told(array: int, cache: int) -> dict[str, Any]:
+def told(array: int, cache: int) -> CellFacts:
     return {"arrays": {"array_bytes": array * MIB, "last_level_bytes": cache * MIB}}
 
 
-def with_cells(
-    *facts: dict[str, Any], workload: str = "memory-bandwidth", warning: str = ""
-) -> RunData:
+def with_cells(*facts: CellFacts, workload: str = "memory-bandwidth", warning: str = "") -> RunData:
     (one,) = run(1).runs
     cells = tuple(
         replace(

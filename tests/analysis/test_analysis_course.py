@@ -16,6 +16,7 @@ from tare.analysis import load_run
 from tare.analysis.course import QUIET, SETTLE_S, Course, Step, courses, mean_of, phase_effects
 from tare.analysis.monitoring import Phase
 from tare.analysis.rundata import RunData
+from tare.events.cell_facts import PhaseFacts
 from tare.events.results import SeriesEntry
 from tare.report.figures.response_times import course_figure, ends_of, thinned
 from tare.report.response_times import _lead, phases_table
@@ -135,7 +136,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 def with_series(run: RunData, path: Path) -> RunData:
     cell = next(cell for cell in run.cells if cell.status == "ok")
-    phases = [{"name": "cpu-load", "begin_s": 0.2, "end_s": 0.4}]
+    phases: list[PhaseFacts] = [{"name": "cpu-load", "begin_s": 0.2, "end_s": 0.4}]
     cells = tuple(
         replace(each, facts={**each.facts, "phases": phases}) if each is cell else each
         for each in run.cells

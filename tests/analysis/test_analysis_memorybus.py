@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,7 @@ from tare.analysis.compare import compare
 from tare.analysis.hardware import LINE_BYTES, counted
 from tare.analysis.interference import memory_bus
 from tare.analysis.rundata import RunData
+from tare.events.cell_facts import CellFacts, HardwareCounts
 from tare.events.results import FinishedCell, Observation
 from tare.report import build_report
 from tare.report.data import ReportData
@@ -51,12 +52,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 def with_counters(
     run: RunData,
-    told: Mapping[str, object],
-    moved: Mapping[str, object] | None = None,
-    by_host: Mapping[str, object] | None = None,
+    told: Any,
+    moved: Any = None,
+    by_host: Any = None,
 ) -> RunData:
     def told_of(done: FinishedCell) -> FinishedCell:
-        facts = {**done.result.facts, "hardware": told}
+        facts: CellFacts = {**done.result.facts, "hardware": told}
         if moved is not None:
             facts["host_memory"] = moved
         if by_host is not None:
@@ -103,11 +104,11 @@ def test_misses_are_lines_from_memory(run: RunData) -> None:
         st.floats(0, 1e15),
     )
 )
-def test_what_was_not_counted_is_no_zero(told: dict[str, float]) -> None:
+def test_what_was_not_counted_is_no_zero(told: HardwareCounts) -> None:
     from tare.analysis.hardware import _mean
 
     value = _mean([told], "llc_misses", "seconds")
-    known = "llc_misses" in told and told.get("seconds", 0) > 0
+    known = "llc_misses" in told and (told.get("seconds") or 0) > 0
     assert (value is not None) == known
 
 

@@ -18,6 +18,7 @@ from tare.analysis.monitoring import (
     track_of,
     whole_disks,
 )
+from tare.events.cell_facts import CellFacts
 from tare.report.figures.monitoring import monitoring_figure, thinned
 from tare.report.monitoring import cores_table, means_table
 
@@ -159,7 +160,7 @@ def test_nothing_is_counted_twice(names: tuple[str, ...], disks: list[str]) -> N
 
 
 def test_phases_are_read_from_the_cells_facts() -> None:
-    facts = {"phases": [{"name": "cpu", "begin_s": 1, "end_s": 2.5}]}
+    facts: CellFacts = {"phases": [{"name": "cpu", "begin_s": 1, "end_s": 2.5}]}
     assert phases_of(facts) == (Phase("cpu", 1.0, 2.5),)
     assert phases_of({}) == ()
 

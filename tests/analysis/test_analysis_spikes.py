@@ -39,6 +39,7 @@ from tare.analysis.spikes import (
     match,
     own_ticks,
 )
+from tare.events.cell_facts import ClockPlace, TraceFacts
 from tare.events.host_schedule import HostEvent, Left, Vector
 
 LOOP_NS = 68_000
@@ -248,7 +249,7 @@ def test_what_takes_far_longer_than_a_tick_is_not_the_tick() -> None:
     assert {spike.cause for spike in found.spikes if spike.number != 40} == {OWN_TICK}
 
 
-def facts_of(disturbances: Sequence[Disturbance], *, shared: bool) -> dict[str, Any]:
+def facts_of(disturbances: Sequence[Disturbance], *, shared: bool) -> TraceFacts:
     end = START_NS + sum(each.after_ns + each.length_ns for each in disturbances) + 1_000_000
     tick = {
         "clock": {
@@ -263,16 +264,16 @@ def facts_of(disturbances: Sequence[Disturbance], *, shared: bool) -> dict[str, 
         "undisturbed_s": LOOP_NS / 1e9,
         "gaps": 3,
     }
-    places = {
-        name: {"ticks": 2 * at, "host_ns": at, "error_ns": 100_000}
-        for name, at in (("first", START_NS - 10_000_000), ("last", end + 10_000_000))
-    }
+    first, last = (
+        ClockPlace(ticks=2 * at, host_ns=at, error_ns=100_000)
+        for at in (START_NS - 10_000_000, end + 10_000_000)
+    )
     return {
         "recorded": True,
         "threads": {str(thread): dict(known) for thread, known in NAMES.threads.items()},
         "irqs": {"36": "virtio1-req.0"},
         "subject_threads": [SUBJECT],
-        "clock": {"shared": True} if shared else {"shared": False, **places},
+        "clock": {"shared": True} if shared else {"shared": False, "first": first, "last": last},
         "tick": tick,
         "lost": 2,
     }

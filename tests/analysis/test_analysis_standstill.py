@@ -30,6 +30,7 @@ from tare.analysis.standstill import (
     blame_steal,
     settle_idle,
 )
+from tare.events.cell_facts import TraceFacts
 from tare.events.host_schedule import HostEvent
 
 SUBJECT, HOG, MIGRATION = 100, 200, 21
@@ -121,9 +122,7 @@ def test_an_idle_cpu_that_a_thread_is_moved_to_is_woken_for_it() -> None:
         ({"realtime": {"limited": True}}, Cause("host throttling", "limit on real-time threads")),
     ],
 )
-def test_only_a_limit_that_was_in_force_throttles(
-    facts: dict[str, object], limit: Cause | None
-) -> None:
+def test_only_a_limit_that_was_in_force_throttles(facts: TraceFacts, limit: Cause | None) -> None:
     assert limit_in_force(facts) == limit
 
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from analysis.analysis_written import RAW, Told, make_run
 from tare.analysis import compare_runs, load_run
 from tare.analysis.export import export_observations
-from tare.analysis.known_facts import known_facts
 from tare.errors import InputError
+from tare.events.cell_facts import known_facts
 from tare.plaintext import plain
 from tare.report import build_report
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tare.analysis.model import Interval, Metric, VerdictWord
 from tare.analysis.verdict import Evidence, judge, sentence, significant
 
-LOWER = Metric("m", "1", "lower")
+LOWER, HIGHER = Metric("m", "1", "lower"), Metric("m", "1", "higher")
 SURE = Evidence(
     metric=LOWER,
     scale="ratio",
@@ -30,7 +30,7 @@ SURE = Evidence(
     ("change", "verdict"),
     [
         ({}, "worse"),
-        ({"metric": LOWER._replace(better="higher")}, "better"),
+        ({"metric": HIGHER}, "better"),
         ({"metric": LOWER._replace(better="neither")}, "differs"),
         ({"estimate": 0.8, "interval": Interval(0.75, 0.85, "student-t", 0.95)}, "better"),
         ({"adjusted_p": 0.06}, "inconclusive"),
@@ -41,7 +41,7 @@ SURE = Evidence(
         ({"margin": 0.3, "doubt": "1 boot in 12 is 3× slow"}, "inconclusive"),
         ({"margin": 0.22}, "inconclusive"),
         ({"flattered": {"better": "arm failed in 2 blocks"}}, "worse"),
-        ({"flattered": {"better": "arm failed"}, "better": "higher"}, "inconclusive"),
+        ({"flattered": {"better": "arm failed"}, "metric": HIGHER}, "inconclusive"),
         ({"flattered": {"worse": "base failed in 2 blocks"}}, "inconclusive"),
         ({"blocks": 5}, "preliminary"),
         ({"blocks": 5, "margin": 0.3}, "preliminary"),

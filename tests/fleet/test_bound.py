@@ -31,7 +31,8 @@ async def test_each_arm_is_measured_on_its_host_and_compared_there(tmp_path: Pat
     # Three arms of two cells: Tare adds the baseline on the second host.
     assert finished.cells == WHOLE
     fold = read_fold(out / "events.jsonl")
-    on = {(done.result.arm, done.result.facts["measured_on"]) for done in fold.finished.values()}
+    results = [done.result for done in fold.finished.values()]
+    on = {(result.arm, dict(result.facts)["measured_on"]) for result in results}
     assert on == {("bare", "h1"), ("other", "h2"), ("bare@h2", "h2")}
     begun = [r.event for r in read_events(out / "events.jsonl") if r.event.type == "block_started"]
     assert [event.block for event in begun if isinstance(event, BlockStarted)] == [*range(1, 7)]

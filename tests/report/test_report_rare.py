@@ -9,8 +9,9 @@ from pathlib import Path
 
 from report.report_jobs import write_jobs_run
 from report.report_synthetic import write_run
-from tare.analysis import course, job_phases, monitoring, proxied_cells
-from tare.events import host_schedule, hypervisor
+from tare.analysis import course, monitoring
+from tare.events import hypervisor
+from tare.events.cell_facts import CellFacts
 from tare.report import data
 
 RARE = (
@@ -42,9 +43,8 @@ def loaded(run: Path) -> list[str]:
 
 
 def test_a_part_is_asked_for_by_the_names_that_it_reads() -> None:
-    assert data.HOST_TRACE == host_schedule.FACTS
-    assert data.PROXY == proxied_cells.FACT
-    assert data.JOB == job_phases.JOB
+    facts = {data.HOST_TRACE, data.HARDWARE, data.PROXY, data.JOB, data.HYPERVISOR}
+    assert facts <= CellFacts.__annotations__.keys()
     assert data.HYPERVISOR == hypervisor.FACT
     assert data.RESPONSES == course.SERIES
     assert data.COUNTERS == monitoring.SERIES

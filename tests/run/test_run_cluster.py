@@ -70,7 +70,7 @@ async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context:
         assert set(values) == {metric.name for metric in WORK.metrics_for(PARAMETERS)}
         assert values["count-time"] > values["count-map"] > 0
         # The text was read whole by the map, and its counts were written once.
-        told = job_facts(outcome.value)["job"]["steps"]["count"]["job"]
+        told: Any = job_facts(outcome.value)["job"]["steps"]["count"]["job"]
         assert told["counters"]["hdfs_read_bytes"] >= 8 << 20
         assert (told["maps"], told["reduces"], told["state"]) == (1, 1, "SUCCEEDED")
         # The host saw all that tasks used by Hadoop's count, and the Java machines that carry them.

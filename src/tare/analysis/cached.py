@@ -10,8 +10,6 @@ from tare.analysis.rundata import RunData
 from tare.events.results import CellResult
 from tare.units import format_size
 
-ARRAYS = "arrays"
-"""Where a cell's facts hold the sizes; see `tare.workloads.memory.bandwidth`."""
 ENOUGH = 4
 """How many times the last-level cache each array is, where memory is measured (STREAM's rule)."""
 HELD = 3
@@ -64,8 +62,8 @@ def cached_notes(named: Mapping[What, ShownAs]) -> tuple[str, ...]:
 
 def _sizes(cell: CellResult) -> tuple[int, int] | None:
     """Return the bytes of an array and of the last-level cache; None where they are not known."""
-    told = cell.facts.get(ARRAYS)
-    if isinstance(told, Mapping):
+    told = cell.facts.get("arrays")
+    if told is not None:
         array, cache = told.get("array_bytes"), told.get("last_level_bytes")
         return (array, cache) if isinstance(array, int) and isinstance(cache, int) else None
     for warning in cell.warnings:

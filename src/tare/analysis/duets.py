@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tare.analysis.rundata import RunData
 
-FACT = "duet"
 LEAST_BESIDE = 0.9
 """What is alone for a tenth of its time is told."""
 
@@ -42,9 +41,8 @@ def overlaps(runs: Iterable[RunData]) -> dict[Cells, float]:
     found: dict[Cells, list[float]] = {}
     for run in runs:
         for cell in run.cells if is_duet(run) else ():
-            told = cell.facts.get(FACT)
-            share = told.get("share") if isinstance(told, Mapping) else None
-            if cell.status == "ok" and isinstance(share, int | float) and 0 <= share <= 1:
+            share = cell.facts.get("duet", {}).get("share")
+            if cell.status == "ok" and share is not None and 0 <= share <= 1:
                 key = Cells(cell.scenario, cell.workload, cell.parameters, cell.arm)
                 found.setdefault(key, []).append(float(share))
     return {key: fmean(shares) for key, shares in found.items()}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Literal
 
 from tare.analysis.rundata import SUBJECT, RunData
+from tare.events.cell_facts import CellFacts, HardwareCounts
+
+_Count = Literal["seconds", "llc_misses", "llc_references", "instructions", "cycles", "bytes"]
 
 LINE_BYTES = 64
 """What a miss of the last-level cache brings from memory on x86-64: one line."""
@@ -54,26 +57,23 @@ class Counted:
 
 def counted(runs: Sequence[RunData]) -> tuple[Counted, ...]:
     """Return what was counted, in the order in which cells came; empty if nothing was asked."""
-    found: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
+    found: dict[tuple[str, str, str, str], list[CellFacts]] = {}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     for run in runs:
         for done in run.counted:
             cell = done.result
-            if isinstance(cell.facts.get("hardware"), Mapping):
+            if "hardware" in cell.facts:
                 key = (cell.arm, cell.scenario, cell.workload, cell.parameters)
                 found.setdefault(key, []).append(cell.facts)
     return tuple(_counted(key, each, key[0] in emulated) for key, each in found.items())
 
 
-def _counted(
-    key: tuple[str, str, str, str], facts: Sequence[Mapping[str, Any]], emulated: bool
-) -> Counted:
-    told, moved, by_host = (
-        [_object(each, name) for each in facts]
-        for name in ("hardware", "host_memory", "host_hardware")
-    )
-    own = [_object(each, SUBJECT) for each in by_host]
-    others = [[_object(each, role) for role in each if role != SUBJECT] for each in by_host]
+def _counted(key: tuple[str, str, str, str], facts: Sequence[CellFacts], emulated: bool) -> Counted:
+    told: list[HardwareCounts] = [each.get("hardware", {}) for each in facts]
+    moved: list[HardwareCounts] = [each.get("host_memory", {}) for each in facts]
+    by_host = [each.get("host_hardware", {}) for each in facts]
+    own: list[HardwareCounts] = [each.get(SUBJECT, {}) for each in by_host]
+    others = [[counts for role, counts in each.items() if role != SUBJECT] for each in by_host]
     misses = _mean(told, "llc_misses", "seconds")
     return Counted(
         *(key[0], emulated, *key[1:]),
@@ -91,12 +91,7 @@ def _counted(
     )
 
 
-def _object(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = told.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _together(others: Sequence[Sequence[Mapping[str, Any]]]) -> float | None:
+def _together(others: Sequence[Sequence[HardwareCounts]]) -> float | None:
     """Return the mean over cells of the misses per second of all other machines of a cell.
 
     A cell counts only where each of them was counted.
@@ -110,16 +105,16 @@ def _together(others: Sequence[Sequence[Mapping[str, Any]]]) -> float | None:
     return math.fsum(sums) / len(sums) if sums else None
 
 
-def _why(told: Sequence[Mapping[str, Any]]) -> str:
+def _why(told: Sequence[HardwareCounts]) -> str:
     """Return the first reason why something was not counted."""
-    return next((str(each["missing"]) for each in told if each.get("missing")), "")
+    return next((why for each in told if (why := each.get("missing"))), "")
 
 
-def _mean(told: Sequence[Mapping[str, Any]], over: str, under: str) -> float | None:
+def _mean(told: Sequence[HardwareCounts], over: _Count, under: _Count) -> float | None:
     """Return the mean quotient over the cells that have both numbers."""
     quotients = [
-        float(each[over]) / float(each[under])
+        count / base
         for each in told
-        if each.get(over) is not None and float(each.get(under) or 0) > 0
+        if (count := each.get(over)) is not None and (base := each.get(under) or 0.0) > 0
     ]
     return math.fsum(quotients) / len(quotients) if quotients else None

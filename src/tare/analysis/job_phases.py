@@ -10,11 +10,11 @@ from typing import Any, Literal
 from tare.analysis.cores import apart, together
 from tare.analysis.monitoring import Monitor, Phase, Track, monitors
 from tare.analysis.rundata import RunData
+from tare.events.cell_facts import JobFacts
 from tare.events.results import CellResult
 
 Limit = Literal["CPU", "CPU that others take", "disk", "CPU and disk", "nothing of these", ""]
 """What a phase waits for; empty: its counters do not tell."""
-JOB = "job"
 """The fact of a cell that says what became of its job."""
 FULL = 0.85
 """The share of all CPUs' time, or of one disk's, from which it counts as what limits a phase."""
@@ -85,13 +85,12 @@ def job_cells(runs: Iterable[RunData]) -> tuple[JobCell, ...]:
     found = []
     for run in runs:
         for cell in run.cells:
-            told = cell.facts.get(JOB)
-            if cell.status == "ok" and isinstance(told, Mapping):
-                found.append(_job_cell(cell, told))
+            if cell.status == "ok" and "job" in cell.facts:
+                found.append(_job_cell(cell, cell.facts["job"]))
     return tuple(found)
 
 
-def _job_cell(cell: CellResult, told: Mapping[str, Any]) -> JobCell:
+def _job_cell(cell: CellResult, told: JobFacts) -> JobCell:
     # Of the steps that a client carries out, the measured ones have a job.
     dropped = {
         name: step["caches"]
@@ -105,8 +104,8 @@ def _job_cell(cell: CellResult, told: Mapping[str, Any]) -> JobCell:
         cell.scenario,
         cell.workload,
         cell.parameters,
-        float(told.get("written_bytes", 0)),
-        int(told.get("replication", 0)),
+        told.get("written_bytes", 0),
+        told.get("replication", 0),
         tuple(name for name, each in dropped.items() if each),
         tuple(name for name, each in dropped.items() if not each),
         tuple(dict.fromkeys(kept)),

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tare.analysis.known_facts import known_facts, known_placement, require_study
+from tare.analysis.known_forms import known_placement, require_study
 from tare.analysis.rundata import RunData
 from tare.analysis.verify import series_doubts
 from tare.errors import InputError
 from tare.events import Fold, RunStarted, read_fold
-from tare.events.results import CellResult, MachineResult
+from tare.events.results import MachineResult
 from tare.study.former_options import with_present_names
 
 _LAST_DAY = 253402300799.0
@@ -76,7 +76,6 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         )
     require_study(started.study, str(folder))
     ended = fold.ended
-    cells = {cell.cell: _known(cell) for cell in fold.cell_results()}
     return RunData(
         folder=folder,
         run=started.run,
@@ -96,10 +95,8 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         skipped=tuple(fold.skipped),
         images=tuple(fold.images.values()),
         machines=tuple(map(_placed, fold.machine_results())),
-        cells=tuple(cells.values()),
-        counted=tuple(
-            replace(done, result=cells[done.result.cell]) for done in fold.counted_cells()
-        ),
+        cells=fold.cell_results(),
+        counted=fold.counted_cells(),
         series=fold.series(folder),
         blocks_finished=tuple(fold.block.finished),
         decisions=tuple((each.block, each.go_on, each.reason) for each in fold.decisions),
@@ -120,11 +117,6 @@ def run_data(folder: Path, fold: Fold) -> RunData:
             ended.measuring_s if ended is not None and ended.measuring_s else fold.measuring_s
         ),
     )
-
-
-def _known(cell: CellResult) -> CellResult:
-    facts = known_facts(cell.facts)
-    return cell if facts is cell.facts else replace(cell, facts=facts)
 
 
 def _placed(machine: MachineResult) -> MachineResult:

@@ -7,11 +7,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tare.analysis.proxied_cells import (
     COST,
-    FACT,
     HOST,
     LEAST,
     NOTHING,
@@ -27,6 +25,7 @@ from tare.analysis.proxied_cells import (
 )
 from tare.analysis.results import Interval
 from tare.analysis.rundata import SUBJECT, RunData
+from tare.events.cell_facts import ProxyFacts
 from tare.events.results import PlatformResult
 
 INSIDE, IDLE = "inside", "idle"
@@ -165,9 +164,9 @@ def through(
         cells = [cell for cell in run.cells if (cell.run, cell.cell) in names]
         values = _values(run) if cells else {}
         for cell in cells:
-            about = cell.facts[FACT]
+            about = cell.facts["proxy"]
             name = names[cell.run, cell.cell]
-            key = (cell.scenario, name, int(about.get("size", 0)), cell.arm)
+            key = (cell.scenario, name, about.get("size", 0), cell.arm)
             groups.setdefault(key, []).append(ProxiedCell(cell, values.get(cell.cell, {}), about))
     families = {each.arm: _family(each) for run in runs for each in run.platforms}
     own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
@@ -265,7 +264,7 @@ def _through(
     )
 
 
-def _link(about: Mapping[str, Any]) -> float | None:
+def _link(about: ProxyFacts) -> float | None:
     network = about.get("network")
     told = network.get("link") if isinstance(network, Mapping) else None
     speed = told.get("bits_per_s") if isinstance(told, Mapping) else None

@@ -24,18 +24,13 @@ from tare.analysis.cores import (
 from tare.analysis.parquet import UnreadableSeries, floats, understood
 from tare.analysis.rundata import RunData
 from tare.analysis.series_file import read_series
+from tare.events.cell_facts import CellFacts
 from tare.events.parts import ARMS_HOST as ARMS_HOST
 from tare.events.parts import host_named as host_named
 from tare.events.parts import is_host as is_host
 from tare.events.results import CellResult, SeriesEntry
 
 SERIES = "counters"
-ORIGINS = "origins_ns"
-"""The fact that says when the cell's common start was, on the clock of each role's counters."""
-HOST = "host_counters"
-"""The fact that says whether the host's counters were sampled, and why not."""
-PHASES = "phases"
-"""The fact of a cell that lists its phases: ``name``, ``begin_s`` and ``end_s`` each."""
 LEAST_SAMPLES = 4
 SECTOR = 512
 """Bytes; ``/proc/diskstats`` counts in these whatever the disk's own (iostats.rst)."""
@@ -167,7 +162,9 @@ def monitors(runs: Iterable[RunData]) -> tuple[Monitor, ...]:
         cells = {cell.cell: _Found(cell) for cell in run.cells if cell.status == "ok"}
         for entry in run.series:
             if entry.name == SERIES and entry.cell in cells:
-                track = _read(entry, _origin(cells[entry.cell].cell.facts, entry.role))
+                track = _read(
+                    entry, cells[entry.cell].cell.facts.get("origins_ns", {}).get(entry.role)
+                )
                 if track is not None:
                     cells[entry.cell].tracks.append(track)
         placed = _placed(run)
@@ -231,26 +228,17 @@ def _grouped(track: Track, bound: frozenset[int]) -> Track:
     return replace(track, values={**track.values, **groups})
 
 
-def phases_of(facts: Mapping[str, Any]) -> tuple[Phase, ...]:
+def phases_of(facts: CellFacts) -> tuple[Phase, ...]:
     """Return the phases that a cell's facts list; none where they list none."""
-    listed = facts.get(PHASES)
-    if not isinstance(listed, Sequence) or isinstance(listed, str):
-        return ()
     return tuple(
-        Phase(str(each["name"]), float(each["begin_s"]), float(each["end_s"])) for each in listed
+        Phase(each["name"], float(each["begin_s"]), float(each["end_s"]))
+        for each in facts.get("phases", ())
     )
-
-
-def _origin(facts: Mapping[str, Any], role: str) -> int | None:
-    origins = facts.get(ORIGINS)
-    origin = origins.get(role) if isinstance(origins, Mapping) else None
-    return origin if isinstance(origin, int) else None
 
 
 def missing_host(cell: CellResult) -> str:
     """Return why a cell lacks its host's counters; empty where it has them or none were due."""
-    told = cell.facts.get(HOST)
-    return str(told.get("reason") or "") if isinstance(told, Mapping) else ""
+    return cell.facts.get("host_counters", {}).get("reason") or ""
 
 
 def _read(entry: SeriesEntry, origin_ns: int | None) -> Track | None:

@@ -13,9 +13,9 @@ from typing import Any
 from tare.analysis.results import Interval
 from tare.analysis.rundata import RunData
 from tare.analysis.statistics.logratio import mean_interval
+from tare.events.cell_facts import ProxyAccount, ProxyFacts
 from tare.events.results import CellResult
 
-FACT = "proxy"
 HOST = "host"
 LEAST = "-at-least"
 COST, OFFERED = "cpu-per-request", "response-offered-median"
@@ -57,7 +57,7 @@ class ProxiedCell:
 
     cell: CellResult
     values: Mapping[str, float]
-    about: Mapping[str, Any]
+    about: ProxyFacts
 
     @property
     def block(self) -> tuple[str, int]:
@@ -70,9 +70,9 @@ class ProxiedCell:
         return bool(self.about.get("limits"))
 
     @property
-    def account(self) -> Mapping[str, Any]:
+    def account(self) -> ProxyAccount:
         """Who used the CPUs."""
-        return self._part("account")
+        return self.about.get("account", {})
 
     @property
     def requests(self) -> float:
@@ -82,13 +82,13 @@ class ProxiedCell:
     @property
     def offered(self) -> float | None:
         """The rate that all arms are offered; None: none, or it was not recorded."""
-        rate = self._part("offered").get("per_s")
+        rate = self._offered.get("per_s")
         return float(rate) if isinstance(rate, int | float) else None
 
     @property
     def overloaded(self) -> bool:
         """Whether that is more than this one carries."""
-        return bool(self._part("offered").get("overloaded"))
+        return bool(self._offered.get("overloaded"))
 
     def capacity(self) -> float | None:
         """Return the requests per second, where nothing else was the limit."""
@@ -102,8 +102,9 @@ class ProxiedCell:
         """Return the median seconds at the offered rate, where that does not overload it."""
         return None if self.overloaded else self.values.get(OFFERED)
 
-    def _part(self, name: str) -> Mapping[str, Any]:
-        part = self.about.get(name)
+    @property
+    def _offered(self) -> Mapping[str, Any]:
+        part = self.about.get("offered")
         return part if isinstance(part, Mapping) else {}
 
 
@@ -113,10 +114,7 @@ def named(runs: Iterable[RunData]) -> dict[tuple[str, str], str]:
     A workload whose cells differ by more than the size of objects is one for each difference.
     """
     cells = [
-        cell
-        for run in runs
-        for cell in run.cells
-        if cell.status == "ok" and isinstance(cell.facts.get(FACT), Mapping)
+        cell for run in runs for cell in run.cells if cell.status == "ok" and "proxy" in cell.facts
     ]
     given = {(cell.run, cell.cell): _beside_size(cell.parameters) for cell in cells}
     seen: dict[tuple[str, str], set[str]] = {}

@@ -15,7 +15,7 @@ from tare.analysis.comparison import Comparison
 from tare.analysis.results import ArmSummary, Interval, Key
 from tare.analysis.rundata import RunData
 from tare.analysis.statistics.logratio import error_of_mean
-from tare.events.host_schedule import FACTS
+from tare.events.cell_facts import CellFacts
 
 METRICS = ("slowdown", "stolen-share")
 """All time lost, also to what is too short to see one by one; and the time lost to gaps."""
@@ -67,7 +67,7 @@ def recording_costs(runs: Sequence[RunData], comparison: Comparison) -> tuple[Re
         (cell.arm, cell.scenario, cell.workload, cell.parameters)
         for run in runs
         for cell in run.cells
-        if cell.status == "ok" and _of(cell.facts).get("recorded")
+        if cell.status == "ok" and _recorded(cell.facts)
     }
     found = []
     for one, other in dict.fromkeys(pair for run in runs for pair in _pairs(run.study)):
@@ -86,9 +86,9 @@ def recording_costs(runs: Sequence[RunData], comparison: Comparison) -> tuple[Re
     return tuple(sorted(found, key=lambda each: (each.key, each.recorded)))
 
 
-def _of(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    told = facts.get(FACTS)
-    return told if isinstance(told, Mapping) else {}
+def _recorded(facts: CellFacts) -> bool:
+    trace = facts.get("host_trace")
+    return trace is not None and bool(trace.get("recorded"))
 
 
 def _pairs(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

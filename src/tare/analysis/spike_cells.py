@@ -15,7 +15,8 @@ from tare.analysis.rundata import RunData
 from tare.analysis.series_file import read_series
 from tare.analysis.spikes import Gaps, Matched, Spike, match
 from tare.analysis.standstill import blame_steal, settle_idle
-from tare.events.host_schedule import FACTS, SERIES
+from tare.events.cell_facts import TraceFacts
+from tare.events.host_schedule import SERIES
 from tare.events.results import CellResult, SeriesEntry
 
 GAPS = "gaps"
@@ -140,8 +141,8 @@ def spike_cells(runs: Iterable[RunData]) -> Iterator[SpikeCell]:
             (entry.cell, entry.name): entry for entry in run.series
         }
         for cell in run.cells:
-            facts = cell.facts.get(FACTS)
-            if cell.status == "ok" and isinstance(facts, Mapping) and _wanted(facts):
+            facts = cell.facts.get("host_trace")
+            if cell.status == "ok" and facts is not None and _wanted(facts):
                 yield _read(run, cell, facts, series)
 
 
@@ -165,14 +166,14 @@ def _beside(spike: Spike, track: Track) -> tuple[Episode, ...]:
     return tuple(each for each in track.episodes if each.end_ns > begin and each.begin_ns < end)
 
 
-def _wanted(facts: Mapping[str, Any]) -> bool:
+def _wanted(facts: TraceFacts) -> bool:
     return bool(facts.get("recorded")) or "not asked" not in str(facts.get("reason", ""))
 
 
 def _read(
     run: RunData,
     cell: CellResult,
-    facts: Mapping[str, Any],
+    facts: TraceFacts,
     series: Mapping[tuple[str, str], SeriesEntry],
 ) -> SpikeCell:
     whose: dict[str, Any] = {
@@ -201,7 +202,7 @@ def _read(
 
 def match_cell(
     whose: Mapping[str, Any],
-    facts: Mapping[str, Any],
+    facts: TraceFacts,
     host: Mapping[str, Any],
     logged: Mapping[str, Any] | None,
 ) -> SpikeCell:
@@ -221,13 +222,14 @@ def match_cell(
     if track is None:
         return SpikeCell(**whose, matched=None, reason="the measuring thread was not seen to run")
     held = facts.get("throttled", {})
-    if held.get("quota_ns"):
-        track = blame_quota(track, host, Quota(int(held["quota_ns"]), int(held["period_ns"])))
+    quota_ns, period_ns = held.get("quota_ns"), held.get("period_ns")
+    if quota_ns and period_ns:
+        track = blame_quota(track, host, Quota(int(quota_ns), int(period_ns)))
     track = settle_idle(track, limit_in_force(facts))
     gaps, first_ns = placed_gaps(facts, logged)
     episodes = within(track.episodes, first_ns, gaps, float(facts["tick"]["seconds"]))
     matched = match(gaps, episodes, own_tick=not facts["clock"]["shared"])
-    steal_s = None if facts.get("steal_s") is None else float(facts["steal_s"])
+    steal_s = None if (told := facts.get("steal_s")) is None else float(told)
     matched = blame_steal(matched, round((steal_s or 0.0) * 1e9), len(facts.get("cpus", ())))
     return SpikeCell(
         **whose,
@@ -242,7 +244,7 @@ def match_cell(
     )
 
 
-def limit_in_force(facts: Mapping[str, Any]) -> Cause | None:
+def limit_in_force(facts: TraceFacts) -> Cause | None:
     """Return as what an idle CPU counts for a thread that was ready, if a limit was in force.
 
     Args:
@@ -259,7 +261,7 @@ def limit_in_force(facts: Mapping[str, Any]) -> Cause | None:
     return None
 
 
-def placed_gaps(facts: Mapping[str, Any], logged: Mapping[str, Any] | None) -> tuple[Gaps, int]:
+def placed_gaps(facts: TraceFacts, logged: Mapping[str, Any] | None) -> tuple[Gaps, int]:
     """Return the gaps by the host's clock, and when the first sample began.
 
     The log counts from the first sample by the cycle counter. Where the machine's

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tare.analysis.results import Interval, Key
@@ -17,7 +17,7 @@ from tare.analysis.rundata import SUBJECT, RunData
 from tare.analysis.statistics.logratio import mean_interval
 from tare.events.results import CellResult
 
-COST, CPU, MEMORY, WALL = "host_cost", "cpu_s", "rss_bytes", "wall_s"
+CPU, MEMORY, WALL = "cpu_s", "rss_bytes", "wall_s"
 LEAST_CPU_S = 0.02
 """Two clock ticks of 10 ms, in which the kernel may count CPU time; less tells of no ratio."""
 
@@ -79,11 +79,7 @@ def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tup
     own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
     for run in runs:
-        told = [
-            cell
-            for cell in run.cells
-            if cell.status == "ok" and isinstance(cell.facts.get(COST), Mapping)
-        ]
+        told = [cell for cell in run.cells if cell.status == "ok" and "host_cost" in cell.facts]
         work = _work_of(run) if told else {}
         for cell in told:
             for done in work.get(cell.cell) or [_Work("", "", 0.0)]:
@@ -124,7 +120,7 @@ def _counting(work: Sequence[_Work]) -> list[_Work]:
 
 
 def _take(group: _Group, cell: CellResult, done: _Work) -> None:
-    cost = cell.facts[COST]
+    cost = cell.facts["host_cost"]
     block = (cell.run, cell.block)
     group.blocks.add(block)
     if MEMORY in cost:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tare.events.cell_facts import known_facts
 from tare.events.chain import Chain, read_seal
 from tare.events.condition import checks_since
 from tare.events.model import (
@@ -352,7 +353,7 @@ class Fold:
             warnings=warnings,
             logs=event.logs,
             measured_s=event.measured_s,
-            facts=event.facts,
+            facts=known_facts(event.facts),
             attempt=start.attempt,
         )
         self.finished[event.cell] = FinishedCell(result, tuple(cell.observed), tuple(cell.saved))

@@ -9,9 +9,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-FACT = "hypervisor"
+FACT: Final = "hypervisor"
 """The key of these figures in ``CellFinished.facts``."""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _MOST = 1e18

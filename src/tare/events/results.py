@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tare.events.cell_facts import CellFacts
 from tare.events.metric import Metric
 from tare.events.model import CellStatus, SeriesSaved
 from tare.events.parts import Level
@@ -159,7 +160,7 @@ class CellResult:
         warnings: What the user should know about it.
         logs: Last lines, or paths relative to the folder, that help to find the reason.
         measured_s: Seconds spent measuring.
-        facts: What the agent and the clock check told besides metrics (nested).
+        facts: What is known of it besides its values.
         attempt: 1, or more after transient failures or a resumed run.
     """
 
@@ -176,7 +177,7 @@ class CellResult:
     warnings: tuple[str, ...]
     logs: tuple[str, ...]
     measured_s: float
-    facts: Mapping[str, Any]
+    facts: CellFacts
     attempt: int
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tare.analysis.course import SERIES, Course, Step, courses
-from tare.analysis.proxied_cells import FACT, named
+from tare.analysis.proxied_cells import named
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_time import Line, over_time_figure
@@ -38,7 +38,7 @@ def course_figures(
     """
     names = named(runs)
     sizes = {
-        (cell.run, cell.cell): int(cell.facts[FACT].get("size", 0))
+        (cell.run, cell.cell): cell.facts["proxy"].get("size", 0)
         for run in runs
         for cell in run.cells
         if (cell.run, cell.cell) in names

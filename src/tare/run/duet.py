@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tare.errors import HostFroze, MachineFault, TareError, WorkloadFault
+from tare.events.cell_facts import CellFacts
 from tare.run.tries import Tries
 from tare.run.turns import Floor, Undivided
 from tare.study.cells import cell_label
@@ -20,9 +21,6 @@ from tare.study.cells import cell_label
 if TYPE_CHECKING:
     from tare.run.batch import BatchRunner
     from tare.study.cells import Batch, Cell
-
-DUET, TURNS = "duet", "turns"
-"""The facts of a cell that tell who was beside it: for which share of its time, or by turns."""
 
 Step = tuple[tuple["Batch", list["Cell"]], ...]
 """What is measured at once: batches, each with its cells that are not finished."""
@@ -293,11 +291,11 @@ class Side:
         until_s = min(ended, other._ended.get(cell, ended))
         return max(until_s - from_s, 0.0) / max(ended - began, 1e-9)
 
-    def facts(self, cell: int) -> dict[str, Any]:
+    def facts(self, cell: int) -> CellFacts:
         """Return what a cell's record keeps of the arm beside it."""
         if self.by_turns:
-            return {TURNS: {"with": self.partner.arm}}
-        return {DUET: {"beside": self.partner.arm, "share": self.overlap(cell)}}
+            return {"turns": {"with": self.partner.arm}}
+        return {"duet": {"beside": self.partner.arm, "share": self.overlap(cell)}}
 
 
 @dataclass(frozen=True)
@@ -332,6 +330,6 @@ class InStep:
         """Note that the work has ended."""
         self.side.end(self.cell)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> CellFacts:
         """Return what the cell's record keeps of it."""
         return self.side.facts(self.cell)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tare.events.cell_facts import CellFacts
 from tare.run.host_hardware import HostHardware
 from tare.run.memory_traffic import MemoryTraffic
 
@@ -25,7 +26,7 @@ class HostBus:
         self._hardware = HostHardware(context, apart)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> CellFacts:
         """For the cell's record; empty where nothing was asked for."""
         return {**self._traffic.facts, **self._hardware.facts}
 

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import TareError
+from tare.events.cell_facts import CellFacts, HostCounters
 from tare.events.parts import ARMS_HOST, host_role, is_host
 from tare.hosts import start_owned
 from tare.run.alive import ANSWER_S, given_up
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 READY_S = 20.0
 GRACE_S = 2.0
 LOOK_S = 1.0
-ORIGINS = "origins_ns"
+ORIGINS: Final = "origins_ns"
 """The fact that says when the common start was, on the clock of each role's counters."""
-HOST = "host_counters"
+HOST: Final = "host_counters"
 """The fact that says whether the host's counters were sampled, and why not."""
 
 
@@ -96,7 +97,7 @@ class Counted:
     """What the counters of a cell came to: series by role, and the facts they are read by."""
 
     series: tuple[tuple[str, Series], ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: CellFacts = field(default_factory=CellFacts)
 
 
 @dataclass
@@ -174,8 +175,11 @@ class Counters:
                 hosts[role].lose(error)
         sampled = {role for role, _ in series if is_host(role)}
         reasons = [host.reason for role, host in hosts.items() if role not in sampled]
-        told = {"sampled": ARMS_HOST in sampled, "reason": "; ".join(filter(None, reasons))}
-        facts: dict[str, Any] = {HOST: told}
+        told: HostCounters = {
+            "sampled": ARMS_HOST in sampled,
+            "reason": "; ".join(filter(None, reasons)),
+        }
+        facts: CellFacts = {HOST: told}
         if self.start_ns:
             facts[ORIGINS] = {role: self._origin(role) for role, _ in series}
         return Counted(tuple(series), facts)

@@ -11,15 +11,16 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from tare.errors import TareError
+from tare.events.cell_facts import CellFacts, HardwareCounts
 from tare.hosts import OwnedProcess, start_owned
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Context, Machine
 
-FACT = "host_hardware"
+FACT: Final = "host_hardware"
 """Where a cell's record holds what was counted, by role."""
 READY = b"counting\n"
 PATIENCE_S = 20.0
@@ -40,10 +41,10 @@ class HostHardware:
         self._apart = apart
         self._process: OwnedProcess | None = None
         self._roles: tuple[str, ...] = ()
-        self._told: dict[str, Any] = {}
+        self._told: dict[str, HardwareCounts] = {}
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> CellFacts:
         """For the cell's record; empty where nothing was asked for."""
         return {} if self._context is None else {FACT: dict(self._told)}
 
@@ -97,7 +98,7 @@ class HostHardware:
         await self.abandon()
 
     async def _lose(self, why: str) -> None:
-        missing = {"missing": f"the host could not count: {why}"}
+        missing: HardwareCounts = {"missing": f"the host could not count: {why}"}
         self._told |= dict.fromkeys(self._roles, missing)
         await self.abandon()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tare.events.cell_facts import TraceFacts
 
 if TYPE_CHECKING:
     from tare.agent.series import Series
@@ -14,5 +15,5 @@ if TYPE_CHECKING:
 class HostRecord:
     """The facts that tell how to read it, or why there is nothing; and the series itself."""
 
-    facts: Mapping[str, Any]
+    facts: TraceFacts
     series: Series | None = None

@@ -6,10 +6,11 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tare.agent.series import Series
 from tare.errors import MachineFault, TareError
+from tare.events.cell_facts import ClockPlace, TraceClock, TraceFacts
 from tare.events.host_schedule import SERIES
 from tare.hosts.trace.recorder import HostRecorder, NoTracing, Recording, host_recorder
 from tare.hosts.trace.threads import (
@@ -192,7 +193,7 @@ class HostTrace:
         after = await throttled(self.tracing.host, self._quota)
         quota = await quota_of(self.tracing.host, self._quota)
         steal_s = await _steal_s(self.tracing.host, taken.cpus) - self._steal
-        facts = {
+        facts: TraceFacts = {
             "recorded": True,
             "cpus": list(taken.cpus),
             "began_ns": taken.began_ns,
@@ -239,7 +240,7 @@ class HostTrace:
 
 def clock_facts(
     first: Sequence[ClockReading], last: Sequence[ClockReading], shared: bool
-) -> dict[str, Any]:
+) -> TraceClock:
     """Return how the subject's cycle counter lies to the host's CLOCK_MONOTONIC_RAW.
 
     The counter, not the subject's clock: a guest that stood still for long may lose time on its
@@ -268,7 +269,7 @@ def _middle(reading: ClockReading) -> float:
     return (reading.host_before_ns + reading.host_after_ns) / 2
 
 
-def _place(readings: Sequence[ClockReading], tick_ns: float) -> dict[str, int]:
+def _place(readings: Sequence[ClockReading], tick_ns: float) -> ClockPlace:
     best = min(readings, key=lambda reading: reading.host_after_ns - reading.host_before_ns)
     passed = [round((reading.tsc - best.tsc) * tick_ns) for reading in readings]
     low = max(each.host_before_ns - since for each, since in zip(readings, passed, strict=True))

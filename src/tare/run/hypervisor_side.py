@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tare.events.cell_facts import CellFacts
 from tare.events.hypervisor import FACT
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class HypervisorSide:
         self._begun = 0.0
         self.doubt = ""
         """Why what was measured is of no use; empty if it is."""
-        self.facts: Mapping[str, Any] = {}
+        self.facts: CellFacts = {}
         """The hypervisor's own figures, for the cell's record; empty: it told none."""
 
     async def begin(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tare.events.host_schedule import FACTS as HOST_FACTS
+from tare.events.cell_facts import CellFacts
 from tare.run.cluster.jobs import job_facts
 from tare.run.cost import MEMORY
 from tare.run.disk_facts import disk_facts
@@ -19,10 +19,6 @@ from tare.run.neighbours import LoadReport
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
     from tare.agent.clocktrust import ClockTrust
-
-PHASES = "phases"
-"""The fact that lists what neighbours, or a job's tasks, did in turn, for the report's courses."""
-HOST_COST = "host_cost"
 
 
 @dataclass(frozen=True)
@@ -45,29 +41,32 @@ class Measured:
     told: Mapping[str, Any] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the cell's record keeps beside the values."""
-        return {
+        """Return what the cell's record holds besides the values."""
+        facts: CellFacts = {
             "clock_drift_ppm": self.trust.drift_ppm,
             "clock_uncertainty_ppm": self.trust.uncertainty_ppm,
             "host_cost": self._host_cost(),
             "start_skew_s": self.skew_s,
-            "neighbours": [asdict(report) for report in self.loads],
-            PHASES: self.outcome.value.get(PHASES)
+            "neighbours": [report.facts() for report in self.loads],
+            "phases": self.outcome.value.get("phases")
             or next((report.phases for report in self.loads if report.phases), ()),
-            HOST_FACTS: dict(self.host.facts),
+            "host_trace": self.host.facts,
             **self.counters.facts,
             **self.hypervisor.facts,
             **self.bus.facts,
-            **({"host_cache": dict(self.host_cache)} if self.host_cache else {}),
-            **({"disk_moved_bytes": dict(self.disk_moved)} if self.disk_moved else {}),
-            **disk_facts(self.outcome.value),
-            **{name: told for name, told in self.told.items() if name != HOST_COST},
-            **job_facts(self.outcome.value),
         }
+        if self.host_cache:
+            facts["host_cache"] = dict(self.host_cache)
+        if self.disk_moved:
+            facts["disk_moved_bytes"] = dict(self.disk_moved)
+        # The workload's own facts may be any.
+        told = {name: told for name, told in self.told.items() if name != "host_cost"}
+        value = self.outcome.value
+        return {**facts, **disk_facts(value), **told, **job_facts(value)}
 
     def _host_cost(self) -> dict[str, float]:
         """Return what the machine cost; workloads of many stages say themselves of which."""
-        own = self.told.get(HOST_COST)
+        own = self.told.get("host_cost")
         if own is None:
             return dict(self.cost)
         return {name: self.cost[name] for name in self.cost if name == MEMORY} | dict(own)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
+
+from tare.events.cell_facts import CellFacts, HardwareCounts
 
 if TYPE_CHECKING:
     from tare.hosts import Host
 
-FACT = "host_memory"
+FACT: Final = "host_memory"
 """Where a cell's record holds what was counted."""
 ROOT = "/sys/fs/resctrl"
 COUNTERS = "mon_L3_*/mbm_total_bytes"
@@ -41,7 +43,7 @@ class MemoryTraffic:
         self._clock = clock
         self._before: Mapping[str, int] = {}
         self._began = 0.0
-        self.facts: Mapping[str, Any] = {}
+        self.facts: CellFacts = {}
         """For the cell's record; empty where nothing was asked for."""
 
     async def begin(self) -> None:
@@ -71,7 +73,7 @@ class MemoryTraffic:
         return {path: int(text) if text.isdecimal() else -1 for path, text in lines.items()}
 
 
-def _moved(before: Mapping[str, int], after: Mapping[str, int], seconds: float) -> dict[str, Any]:
+def _moved(before: Mapping[str, int], after: Mapping[str, int], seconds: float) -> HardwareCounts:
     """Return bytes and seconds, or why there are none."""
     if not before or not after:
         return {"missing": NONE}

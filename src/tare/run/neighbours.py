@@ -6,10 +6,11 @@ import asyncio
 import re
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tare.errors import MachineFault, TareError, WorkloadFault
+from tare.events.cell_facts import NeighbourFacts, PhaseFacts
 from tare.run.alive import ANSWER_S, given_up
 from tare.run.believable import unmoved
 from tare.workloads import MachineFacts, Metric, Parameters, Workload, fitted
@@ -82,9 +83,13 @@ class LoadReport:
     ran_share: float | None
     wanted_share: float | None
     busy: int = 1
-    phases: tuple[Mapping[str, Any], ...] = ()
+    phases: tuple[PhaseFacts, ...] = ()
     warnings: tuple[str, ...] = ()
     doubt: str = ""
+
+    def facts(self) -> NeighbourFacts:
+        """Return what the cell's record holds of it."""
+        return cast("NeighbourFacts", asdict(self))
 
 
 @dataclass
@@ -234,7 +239,7 @@ class Loads:
             load=neighbour.load,
             values=values,
             phases=tuple(
-                {name: phase[name] for name in ("name", "begin_s", "end_s")}
+                PhaseFacts(name=phase["name"], begin_s=phase["begin_s"], end_s=phase["end_s"])
                 for phase in outcome.value.get("phases") or ()
             ),
             warnings=tuple(str(text) for text in outcome.value.get("warnings") or ()),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.clocktrust import ClockReading
 from tare.agent.series import Series
 from tare.errors import TareError
+from tare.events.cell_facts import ClockPlace, TraceClock, TraceFacts
 from tare.events.host_schedule import SERIES, HostEvent
 from tare.hosts.trace.tracefs import NoTracing
 from tare.platforms.xen.trace.schedule import XenSchedule, schedule, vcpu_name
@@ -107,7 +108,7 @@ class XenTrace:
             origin = round(self._clock[0].tsc + offset.low)
             capped = bool(self.vcpus.limit)
             taken = schedule(told, hz, origin, capped=capped)
-            facts = {
+            facts: TraceFacts = {
                 **self._facts(taken, outcome, self._places(own, offset, origin, hz)),
                 "origin_ticks": origin,
             }
@@ -138,10 +139,10 @@ class XenTrace:
 
     def _places(
         self, own: tuple[ClockReading, ...], offset: Bounds, origin: int, hz: float
-    ) -> dict[str, Any]:
+    ) -> TraceClock:
         """Return how the machine's counter lies to the recording's time; see ``clock_facts``."""
 
-        def place(ticks: int) -> dict[str, int]:
+        def place(ticks: int) -> ClockPlace:
             at = (ticks - origin + offset.middle) * 1e9 / hz
             error = offset.error * 1e9 / hz
             return {"ticks": ticks, "host_ns": round(at), "error_ns": round(error)}
@@ -152,9 +153,7 @@ class XenTrace:
             "last": place(own[-1].tsc),
         }
 
-    def _facts(
-        self, taken: XenSchedule, outcome: Outcome, clock: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _facts(self, taken: XenSchedule, outcome: Outcome, clock: TraceClock) -> TraceFacts:
         times = taken.columns["time_ns"]
         return {
             "recorded": True,
@@ -167,7 +166,7 @@ class XenTrace:
             "subject_threads": list(self.vcpus.ids),
             "threads": self._named(taken),
             "irqs": {},
-            "clock": dict(clock),
+            "clock": clock,
             "limit": self.vcpus.limit,
             # Below Xen, which gives the CPUs out here, nobody is known who would tell.
             "steal_s": None,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tare.workloads.values import shortened
 
-HARDWARE = "hardware"
+HARDWARE: Final = "hardware"
 """Where the agent's result, and a cell's record, hold what was counted."""
 SUMMARY = (
     "Also let the processor count cycles, instructions, and accesses to the last-level cache with "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, WorkloadFault
+from tare.events.cell_facts import CellFacts
 from tare.run.alive import side_by_side
 from tare.run.cluster.contract import LOGS_S
 from tare.run.cluster.faults import fault_in, fault_in_logs, lines_of
@@ -348,16 +349,23 @@ class ClusterJob:
         self._spent_s[what] = self._spent_s.get(what, 0.0) + time.monotonic() - began
 
 
-def job_facts(result: Mapping[str, Any]) -> dict[str, Any]:
+def job_facts(result: Mapping[str, Any]) -> CellFacts:
     """Return what a cell's record keeps of a job on a cluster: all but what was printed."""
     if "steps" not in result or "replication" not in result:
         return {}
-    steps = {
+    steps: dict[str, Any] = {
         name: {key: value for key, value in told.items() if key != "output"}
         for name, told in result["steps"].items()
     }
-    names = ("replication", "written_bytes", "hdfs_written_bytes", "spent_s")
-    return {"job": {**{name: result[name] for name in names}, "steps": steps}}
+    return {
+        "job": {
+            "replication": result["replication"],
+            "written_bytes": result["written_bytes"],
+            "hdfs_written_bytes": result["hdfs_written_bytes"],
+            "spent_s": result["spent_s"],
+            "steps": steps,
+        }
+    }
 
 
 def measured_of(steps: Sequence[Step]) -> tuple[int, int]:

@@ -1,0 +1,301 @@
+"""What the record of a cell holds besides its values: written by a run, read by the analysis.
+
+The types say what a fact is called and what it holds. They are plain JSON: a workload of another
+package may add facts of its own, and a newer Tare keys that this one does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Required, cast, get_type_hints
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+_MOST = 1e300
+Number = Annotated[float, Field(allow_inf_nan=False, ge=-_MOST, le=_MOST)]
+Amount = Annotated[float, Field(allow_inf_nan=False, ge=0, le=_MOST)]
+Whole = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
+
+
+class PhaseFacts(TypedDict):
+    """What a job's tasks or a neighbour did for a while, in seconds since the cell began."""
+
+    name: str
+    begin_s: Number
+    end_s: Number
+
+
+class NeighbourFacts(TypedDict, total=False):
+    """What a neighbour did while the subject measured.
+
+    Args:
+        role: The neighbour's role, such as ``neighbour-1``.
+        load: The workload it carried.
+        values: The load's own metrics, in their units.
+        ran_share: CPU time that its vCPUs, or a process's threads, had on the host, as a share of
+            the time: 2 where two were busy throughout; None if unknown.
+        wanted_share: The same with the time that they were ready but another ran, by the host's
+            account or else by the guest's (steal time); None if unknown.
+        busy: How many of them the load should have kept busy.
+        phases: What it did in turn, since its start.
+        warnings: What it reports itself.
+        doubt: Why it was not a load of that kind; empty if it was.
+    """
+
+    role: str
+    load: str
+    values: Any
+    ran_share: Any
+    wanted_share: Any
+    busy: Any
+    phases: Any
+    warnings: Any
+    doubt: Any
+
+
+class HostCounters(TypedDict, total=False):
+    """Whether the host's counters were sampled, and why not."""
+
+    sampled: bool
+    reason: str | None
+
+
+class ClockPlace(TypedDict):
+    """When the host's clock read ``host_ns``, the subject's cycle counter was at ``ticks``."""
+
+    ticks: int
+    host_ns: int
+    error_ns: int
+
+
+class TraceClock(TypedDict, total=False):
+    """How the subject's cycle counter relates to the host's clock.
+
+    ``shared``: the subject's clock is the host's own. Otherwise ``first`` and ``last`` are readings
+    of both before and after the measurement.
+    """
+
+    shared: Required[bool]
+    first: ClockPlace
+    last: ClockPlace
+
+
+class Throttled(TypedDict, total=False):
+    """How often and for how long a control group's quota held the subject back."""
+
+    times: int
+    seconds: float
+    quota_ns: int | None
+    period_ns: int | None
+
+
+class RealtimeLimit(TypedDict, total=False):
+    """Whether the host limits real-time threads."""
+
+    limited: bool
+
+
+class TraceFacts(TypedDict, total=False):
+    """How to read the series ``host-sched``, or why there is none.
+
+    ``steal_s`` is None where nobody counts it. ``by`` and ``origin_ticks`` come from Xen's trace
+    alone, as does ``limit``, by which Xen holds a domain back.
+    """
+
+    recorded: Required[bool]
+    reason: str
+    by: str
+    cpus: Sequence[int]
+    began_ns: int
+    ended_ns: int
+    events: int
+    lost: int
+    subject_threads: Sequence[int]
+    threads: Mapping[str, Mapping[str, str]]
+    irqs: Mapping[str, str]
+    clock: TraceClock
+    throttled: Throttled
+    realtime: RealtimeLimit
+    limit: str
+    steal_s: float | None
+    tick: Mapping[str, Any]
+    origin_ticks: int
+
+
+class DuetFacts(TypedDict, total=False):
+    """The arm that was at work at the same time, and for which share of the cell's time."""
+
+    beside: str
+    share: Number
+
+
+TurnsFacts = TypedDict("TurnsFacts", {"with": str}, total=False)
+"""The arm with which this one took turns."""
+
+
+class JobStep(TypedDict, total=False):
+    """One step of a job: what its framework logged, and which page caches were dropped before."""
+
+    job: dict[str, Any] | list[Any] | str | None
+    caches: list[dict[str, Any]]
+
+
+class JobFacts(TypedDict, total=False):
+    """What a job on a cluster did."""
+
+    steps: dict[str, JobStep]
+    replication: Whole
+    written_bytes: Amount
+    hdfs_written_bytes: Any
+    spent_s: Any
+
+
+class ProxyFault(TypedDict):
+    """How often something went wrong, and where."""
+
+    where: str
+    what: str
+    count: Whole
+
+
+class ProxySpent(TypedDict, total=False):
+    """Who used how much of the CPUs."""
+
+    where: Required[str]
+    who: Required[str]
+    share: Required[Number]
+    per_request_s: Required[Number]
+    cycles: Number
+
+
+class ProxyAccount(TypedDict, total=False):
+    """Who used the CPUs while the proxy was full."""
+
+    spent: list[ProxySpent]
+    cpus: Whole
+    cycles_per_s: Number | None
+    softirq: Number | None
+    hardirq: Number | None
+    no_cycles: str | None
+
+
+class ProxyFacts(TypedDict, total=False):
+    """What was found about a load balancer in the machine, for objects of one size (bytes)."""
+
+    size: Whole
+    limits: list[Any]
+    faults: list[ProxyFault]
+    account: ProxyAccount
+    offered: Any
+    said: Any
+    network: Any
+
+
+class HardwareCounts(TypedDict, total=False):
+    """What processors or memory controllers counted in ``seconds``, or why they did not."""
+
+    seconds: Amount | None
+    llc_misses: Amount | None
+    llc_references: Amount | None
+    instructions: Amount | None
+    cycles: Amount | None
+    bytes: Amount | None
+    missing: str | None
+
+
+class ArrayFacts(TypedDict, total=False):
+    """How large each array in memory was, and the last-level cache."""
+
+    array_bytes: int
+    last_level_bytes: int
+
+
+class CellFacts(TypedDict, total=False):
+    """All facts that Tare itself writes and reads, by the key in ``CellFinished.facts``.
+
+    Args:
+        clock_drift_ppm: How far the guest's clock drifted from the host's; None: unknown.
+        clock_uncertainty_ppm: How far that may be off.
+        host_cost: What the machine cost the host, in seconds and bytes.
+        start_skew_s: How far apart subject and neighbours started.
+        neighbours: What each neighbour did.
+        phases: What neighbours, or a job's tasks, did in turn.
+        host_trace: How to read what the host's kernel recorded.
+        host_counters: Whether the host's counters were sampled.
+        origins_ns: When the cell began, on the clock of each role.
+        hypervisor: What the hypervisor counted; see :mod:`tare.events.hypervisor`.
+        host_memory: What all the host's CPUs together moved to and from memory.
+        host_hardware: What the host's processors counted for each role.
+        hardware: What the subject's processors counted.
+        host_cache: How the host's page cache was dropped.
+        disk_moved_bytes: What was moved to and from the machine's disk, as its host counts it.
+        files: How the machine's disk was used.
+        arrays: How large arrays in memory were, and the last-level cache.
+        job: What a job on a cluster did.
+        proxy: What was found about a load balancer.
+        duet: Which other arm was at work at the same time.
+        turns: With which other arm this one took turns.
+    """
+
+    clock_drift_ppm: Number | None
+    clock_uncertainty_ppm: Number | None
+    host_cost: dict[str, Number]
+    start_skew_s: Number | None
+    neighbours: Sequence[NeighbourFacts]
+    phases: Sequence[PhaseFacts]
+    host_trace: TraceFacts
+    host_counters: HostCounters
+    origins_ns: dict[str, Whole]
+    hypervisor: Mapping[str, Any]
+    host_memory: HardwareCounts
+    host_hardware: dict[str, HardwareCounts]
+    hardware: HardwareCounts
+    host_cache: Mapping[str, Any]
+    disk_moved_bytes: Mapping[str, Any]
+    files: Mapping[str, Any]
+    arrays: ArrayFacts
+    job: JobFacts
+    proxy: ProxyFacts
+    duet: DuetFacts
+    turns: TurnsFacts
+
+
+_READ_LATER = dict.fromkeys(("host_trace", "arrays"), Mapping[str, Any])
+"""Facts in which the reader itself reports, or handles, what is wrong."""
+
+
+def known_facts(facts: Mapping[str, Any]) -> CellFacts:
+    """Return a cell's facts without those that do not have the form of :class:`CellFacts`.
+
+    A run's folder may come from anyone. What does not fit is left out, as if it were not there.
+    Facts that Tare does not know stay.
+    """
+    return cast(CellFacts, fitting(facts, _forms()))
+
+
+def fitting(facts: Mapping[str, Any], forms: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return facts without those that do not have the form that is given for their name."""
+    wrong = [name for name, form in forms.items() if name in facts and not _fits(facts[name], form)]
+    return {key: value for key, value in facts.items() if key not in wrong} if wrong else facts
+
+
+@lru_cache(maxsize=1)
+def _forms() -> Mapping[str, Any]:
+    hints = get_type_hints(CellFacts, include_extras=True)
+    return {**hints, **_READ_LATER}
+
+
+def _fits(value: Any, form: Any) -> bool:
+    try:
+        _reader(form).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def _reader(form: Any) -> TypeAdapter[Any]:
+    # Made when a run is read: making all of them takes longer than most commands' start.
+    return TypeAdapter(form)
