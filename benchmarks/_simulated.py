@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import _former_verdicts
-from tare.analysis.order import SURE, order_of_each, stretched_ratio
+from tare.analysis.block_order import SURE, order_of_each, stretched_ratio
 from tare.analysis.results import Interval
 from tare.analysis.statistics.exchange import exchanged_p
 from tare.analysis.statistics.logratio import mean_interval

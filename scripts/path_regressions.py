@@ -25,9 +25,9 @@ from functools import partial
 from pathlib import Path
 
 from tare.analysis import compare_runs, load_run
-from tare.analysis.between import Change, changes
 from tare.analysis.comparison import Comparison
 from tare.analysis.gates import check, parse_gate, worst
+from tare.analysis.run_changes import Change, changes
 from tare.analysis.settings import Settings
 from tare.hosts.local import LocalHost
 from tare.lab.xen_source import STAMP, XenSource, xen_in

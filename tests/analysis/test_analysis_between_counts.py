@@ -20,7 +20,7 @@ from tare.analysis.changed import changed
 from tare.analysis.gates import check, parse_gate
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Kind, VerdictWord
-from tare.analysis.statistics.between import mean_shift, seldom_shift
+from tare.analysis.statistics.meta_analysis import mean_shift, seldom_shift
 from tare.events import Event, Observed, Record, RunStarted, fold_records
 from tare.report.between import render_pooled
 from tare.report.changes import write_changes

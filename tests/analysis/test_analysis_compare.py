@@ -10,10 +10,10 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import compare_every_pair, compare_runs, load_run
-from tare.analysis.between import pooled
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Effect, VerdictWord
 from tare.analysis.noise import noise_floor
+from tare.analysis.run_changes import pooled
 from tare.analysis.rundata import RunData
 from tare.analysis.settings import Settings
 from tare.analysis.verdict import significant

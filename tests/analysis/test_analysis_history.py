@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from run.run_driving import tare
-from tare.analysis.statistics import change_place, divisive
-from tare.analysis.statistics.change_place import place_ends
+from tare.analysis.statistics import change_point, divisive
+from tare.analysis.statistics.change_point import place_ends
 from tare.analysis.statistics.divisive import LEAST_PART, changes_of
 
 
@@ -109,12 +109,12 @@ def walked(row: NDArray[np.float64], place: int, least: int, step: int) -> int:
     places = np.arange(least, row.size - least + 1)
     parts = (near[:place], near[place:])
     off = [(part - part.mean()) * math.sqrt(part.size / (part.size - 1)) for part in parts]
-    shuffles = np.random.default_rng(0).random((change_place.DRAWS, row.size)).argsort(axis=1)
-    noise, fits = np.concatenate(off)[shuffles], change_place._fits(near, places)
+    shuffles = np.random.default_rng(0).random((change_point.DRAWS, row.size)).argsort(axis=1)
+    noise, fits = np.concatenate(off)[shuffles], change_point._fits(near, places)
     farthest, refused, tried = place, 0, place + step
     while refused < 3 and least <= tried <= row.size - least:
         gain = float(fits.max() - fits[tried - least])
-        if change_place._chance(near, tried, gain, noise, places) > 0.025:
+        if change_point._chance(near, tried, gain, noise, places) > 0.025:
             farthest, refused = tried, 0
         else:
             refused += 1

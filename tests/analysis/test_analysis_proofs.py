@@ -16,7 +16,7 @@ from tare.analysis import compare_runs
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison
 from tare.analysis.proofs import (
-    changes_told,
+    change_sentences,
     environment_changes,
     explanation,
     flatten,
@@ -241,7 +241,7 @@ def test_many_changes_are_counted() -> None:
     def change(block: int, arm: str, usual: dict[str, Any]) -> dict[str, Any]:
         return {"mitigations": {f"m{n}": block > 3 for n in range(9)}}
 
-    told = changes_told(simulated(change).environment_changes)
+    told = change_sentences(simulated(change).environment_changes)
     assert len(told) == 5
     assert told[-1].startswith("5 more values of the environment changed during the run")
 

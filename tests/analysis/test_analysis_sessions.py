@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from analysis.analysis_swapped import events_of, fold_of, planned, swapped
 from study.study_catalog import CATALOG
 from tare.analysis import compare_every_pair, compare_runs
+from tare.analysis.between_sessions import over_sessions
 from tare.analysis.effects import pair_up
 from tare.analysis.grouping import group
-from tare.analysis.over_sessions import over_sessions
 from tare.analysis.results import Effect
 from tare.analysis.rundata import RunData
 from tare.analysis.sessions import independent_rounds

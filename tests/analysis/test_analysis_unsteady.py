@@ -54,9 +54,9 @@ def test_boots_are_believed_from_the_level_on(beyond: float, told: bool) -> None
     # Two starts and two directions share 1 %: Student's t at 0.25 % of one side, six boots.
     spread = np.array([-1.0, -1.0, 0.0, 0.0, 1.0, 1.0])
     bound = stats.t.isf(0.0025, 5) * spread.std(ddof=1) / math.sqrt(6)
-    assert unsteady._told(spread + beyond * bound, slower=True) is told
-    assert unsteady._told(-spread - beyond * bound, slower=False) is told
-    assert not unsteady._told(spread + beyond * bound, slower=False)
+    assert unsteady._agree(spread + beyond * bound, slower=True) is told
+    assert unsteady._agree(-spread - beyond * bound, slower=False) is told
+    assert not unsteady._agree(spread + beyond * bound, slower=False)
 
 
 @pytest.mark.parametrize(("missing", "believed"), [(0, False), (1, True)])

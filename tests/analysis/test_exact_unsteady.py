@@ -60,10 +60,10 @@ def test_a_series_of_three_has_no_quarters() -> None:
 @pytest.mark.parametrize(("boots", "believed"), [(5, False), (6, True)])
 def test_six_boots_are_the_least_that_are_asked(boots: int, believed: bool) -> None:
     differences = np.linspace(1.0, 1.05, boots, dtype=np.float64)
-    assert unsteady._told(differences, slower=True) is believed
-    assert unsteady._told(-differences, slower=False) is believed
-    assert not unsteady._told(-differences, slower=True)
-    assert not unsteady._told(np.zeros(boots), slower=True)
+    assert unsteady._agree(differences, slower=True) is believed
+    assert unsteady._agree(-differences, slower=False) is believed
+    assert not unsteady._agree(-differences, slower=True)
+    assert not unsteady._agree(np.zeros(boots), slower=True)
 
 
 def six(course: Floats) -> list[Floats]:

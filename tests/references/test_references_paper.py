@@ -11,8 +11,8 @@ import yaml
 from references.references_planned import as_if_watched, planned_run
 from study.shipped_studies import shipped, shipped_plan
 from tare.analysis.close_up import close_up
-from tare.analysis.course import PhaseEffect
 from tare.analysis.load_balancer import through
+from tare.analysis.response_times import PhaseEffect
 from tare.analysis.series import summarise_series
 from tare.errors import InputError
 from tare.events.results import SeriesEntry

@@ -17,8 +17,8 @@ from report.invented import BLOCKS
 from report.report_proxied import LIMIT, write_proxied_run
 from tare.analysis import load_run
 from tare.analysis.compare import compare
-from tare.analysis.course import Course, Step
 from tare.analysis.load_balancer import Through, through
+from tare.analysis.response_times import Course, Step
 from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
 from tare.report.data import ReportData

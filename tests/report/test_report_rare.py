@@ -9,7 +9,7 @@ from pathlib import Path
 
 from report.report_jobs import write_jobs_run
 from report.report_synthetic import write_run
-from tare.analysis import course, monitoring
+from tare.analysis import monitoring, response_times
 from tare.events import hypervisor
 from tare.events.cell_facts import CellFacts
 from tare.report import data
@@ -46,7 +46,7 @@ def test_a_part_is_asked_for_by_the_names_that_it_reads() -> None:
     facts = {data.HOST_TRACE, data.HARDWARE, data.PROXY, data.JOB, data.HYPERVISOR}
     assert facts <= CellFacts.__annotations__.keys()
     assert data.HYPERVISOR == hypervisor.FACT
-    assert data.RESPONSES == course.SERIES
+    assert data.RESPONSES == response_times.SERIES
     assert data.COUNTERS == monitoring.SERIES
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from run.test_run_session_plans import SEED, TWO_BLOCKS
 from study.test_study_sessions import read
-from tare.events.session_course import Go, SessionResult
+from tare.events.session_progress import Go, SessionResult
 from tare.run.catalog import build_catalog
 from tare.run.folder import RunFolder
 from tare.run.setup import Decision

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tare.workloads import WORKLOADS
 from tare.workloads.network.ends import Stage
-from tare.workloads.network.proxy.course import (
+from tare.workloads.network.proxy.haproxy import haproxy
+from tare.workloads.network.proxy.load_search import (
     FULL,
     expected_s,
     fewest_for,
@@ -24,7 +25,6 @@ from tare.workloads.network.proxy.course import (
     rounds_of,
     steps_of,
 )
-from tare.workloads.network.proxy.haproxy import haproxy
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from workloads.workloads_results import result_of
 

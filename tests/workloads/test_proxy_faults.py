@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.faults import faults_of, told_faults
+from tare.workloads.network.proxy.faults import fault_warnings, faults_of
 from tare.workloads.network.proxy.summary import summed
 from workloads.proxy_accounts import stage, told
 
@@ -45,7 +45,7 @@ def test_every_kind_of_error_is_named_with_its_stage() -> None:
 def test_an_origin_that_cannot_be_reached_shows_in_haproxys_own_counts() -> None:
     found = seen(said={"show stat": STATISTICS})
     assert found == {"haproxy econ": 5, "haproxy eresp": 2, "haproxy hrsp_5xx": 7}
-    words = told_faults(faults_of({}, {"said": {"show stat": STATISTICS}}, {}))
+    words = fault_warnings(faults_of({}, {"said": {"show stat": STATISTICS}}, {}))
     assert words[0] == "haproxy: 5 connections to the origin that could not be made"
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tare.workloads import WORKLOADS
 from tare.workloads.network.proxy.account import HOST, INSIDE, account_of, shares, together
-from tare.workloads.network.proxy.course import FULL, OFFERED, PROBE, in_round
 from tare.workloads.network.proxy.limits import limits
+from tare.workloads.network.proxy.load_search import FULL, OFFERED, PROBE, in_round
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.summary import summed
 from workloads.proxy_accounts import stage, stat, told

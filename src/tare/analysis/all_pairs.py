@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import nan
 
+from tare.analysis.block_order import BlockOrder, orders
 from tare.analysis.compare import Comparing, compare_with
 from tare.analysis.comparison import Comparison
 from tare.analysis.effects import Pair, Places, estimate_all, pair_up
 from tare.analysis.families import tested
 from tare.analysis.grouping import Measured
-from tare.analysis.order import Order, orders
 from tare.analysis.pairs import AllPairs, ranked
 from tare.analysis.results import Effect, Key
 from tare.analysis.rundata import RunData
@@ -152,10 +152,10 @@ class _AllPairs:
             found[i] = making.effect(both[i], estimates[i], "pairs", tests[i // 2], None, order)
         return tuple(found)
 
-    def _orders(self, pairs: Sequence[Pair], found: Sequence[Effect]) -> Mapping[int, Order]:
+    def _orders(self, pairs: Sequence[Pair], found: Sequence[Effect]) -> Mapping[int, BlockOrder]:
         """Return what the order of blocks tells, only where it could change what is decided."""
         decided = ("equivalent", "better", "worse", "differs")
-        asked: dict[int, Order] = {}
+        asked: dict[int, BlockOrder] = {}
         # The other way round each pair follows, and its order tells the same.
         straight = range(0, len(pairs), 2)
         close = {(e.arm, e.baseline) for e in (found[i] for i in straight) if e.verdict in decided}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Effect
-from tare.analysis.statistics.between import Together, together
 from tare.analysis.statistics.logratio import deviation
+from tare.analysis.statistics.meta_analysis import Together, together
 
 LEAST_BLOCKS = 2
 """So many blocks of a host say how far its own differ."""

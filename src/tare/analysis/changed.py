@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tare.analysis.between import SPOILS, Change, changes
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Scale, VerdictWord
+from tare.analysis.run_changes import SPOILS, Change, changes
 from tare.analysis.settings import Settings
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL

@@ -10,6 +10,9 @@ import numpy as np
 from tare.analysis import controls as controlled
 from tare.analysis.anytime import at_any_time
 from tare.analysis.arm_summaries import summarise_arm
+from tare.analysis.block_order import BlockOrder, orders, widened
+from tare.analysis.block_positions import places_in_blocks
+from tare.analysis.block_positions import taken_together as place_together
 from tare.analysis.cached import cached_notes, shown_names
 from tare.analysis.comparison import ArmVerdict, Comparison
 from tare.analysis.corrections import corrections
@@ -18,13 +21,9 @@ from tare.analysis.effects import Estimate, Pair, clock_step, estimate_all, pair
 from tare.analysis.families import Tested, tested
 from tare.analysis.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.flags import Known, doubts, flags_of, robust_flags
-from tare.analysis.flattery import flattery
 from tare.analysis.grouping import group
 from tare.analysis.host_costs import host_costs
-from tare.analysis.order import Order, orders, widened
-from tare.analysis.places import places_in_blocks
-from tare.analysis.places import taken_together as place_together
-from tare.analysis.proofs import changes_told, environment_changes, proof_differences
+from tare.analysis.proofs import change_sentences, environment_changes, proof_differences
 from tare.analysis.results import DECLARED, Effect, Family, Interval, Key, cost_not_excluded
 from tare.analysis.rundata import RunData
 from tare.analysis.sessions import in_sessions
@@ -34,6 +33,7 @@ from tare.analysis.statistics.exchange import least_exchanged_p
 from tare.analysis.statistics.logratio import relative_half_width
 from tare.analysis.statistics.maxt import least_p
 from tare.analysis.steadiness import steadiness
+from tare.analysis.survivorship_bias import survivorship_bias
 from tare.analysis.twin import taken_together
 from tare.analysis.two_stage import in_two_stages
 from tare.analysis.verdict import Evidence, judge, sentence
@@ -72,8 +72,8 @@ def compare_with(
     if len(several) > 1:
         raise InputError(
             f"{len(several)} runs are not compared as one",
-            "compare each by itself, and take them together by `tare.analysis.between`: `changes` "
-            "of two, `pooled` of more, with a term for the run",
+            "compare each by itself, and take them together by `tare.analysis.run_changes`: "
+            "`changes` of two, `pooled` of more, with a term for the run",
         )
     making = Comparing(several, chosen)
     return making, making.comparison()
@@ -114,7 +114,7 @@ class Comparing:
         )
         self.places = places_in_blocks(runs) if settings.position else None
         self.twins = settings.twins
-        self.told_apart: Mapping[tuple[Key, str], str] = {}
+        self.differing_twins: Mapping[tuple[Key, str], str] = {}
         self.pooled = self._pool() if settings.pool_twin else {}
         """By what they are called together: a baseline and its twin."""
         self.sessions = in_sessions(runs, self.pooled)
@@ -157,7 +157,7 @@ class Comparing:
         settings = self.settings
         controls = self._effects(self._control_pairs(), {}, control=True)
         floors = controlled.floors(controls, settings)
-        self.told_apart = controlled.told_apart(controls, settings)
+        self.differing_twins = controlled.differing_twins(controls, settings)
         effects = self._effects(self._pairs(pooled=bool(self.pooled)), floors)
         blocks = {
             block
@@ -193,7 +193,7 @@ class Comparing:
             notes=(
                 *itself_notes(self.runs),
                 *shape_notes(self.runs, baselines),
-                *changes_told(changed),
+                *change_sentences(changed),
                 *notes,
                 *cached_notes(named),
             ),
@@ -277,7 +277,7 @@ class Comparing:
         family: Family,
         test: Tested,
         floor: float | None,
-        order: Order | None,
+        order: BlockOrder | None,
     ) -> Effect:
         """Return what is known of a pair as an effect, with its verdict."""
         settings = self.settings
@@ -303,11 +303,11 @@ class Comparing:
             baseline_value=summary.mean if pair.seldom else summary.centre,
             spread=(min(values), max(values)),
             doubt=doubts(pair, arms, flags, self.known)
-            or self.told_apart.get((pair.key, settings.baseline_of(pair.arm)), ""),
+            or self.differing_twins.get((pair.key, settings.baseline_of(pair.arm)), ""),
             grid=pair.hidden,
             surest=surest,
             each=pair.each,
-            flattered=flattery(pair, arms, self.known.lost, settings.confidence),
+            flattered=survivorship_bias(pair, arms, self.known.lost, settings.confidence),
         )
         verdict = judge(evidence)
         if verdict == "preliminary":

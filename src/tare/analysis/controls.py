@@ -25,7 +25,7 @@ def floors(controls: Sequence[Effect], settings: Settings) -> dict[Of, float | N
     return {about: noise_floor(effect) for effect, about in _about(controls, settings)}
 
 
-def told_apart(controls: Sequence[Effect], settings: Settings) -> dict[Of, str]:
+def differing_twins(controls: Sequence[Effect], settings: Settings) -> dict[Of, str]:
     """Return where identical arms were told apart, in words: nothing is shown to be equal there.
 
     Args:

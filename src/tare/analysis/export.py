@@ -9,7 +9,7 @@ from typing import Literal
 
 import polars as pl
 
-from tare.analysis.hypervisors import told_by_hypervisors
+from tare.analysis.hypervisors import counts_by_hypervisors
 from tare.analysis.rundata import OBSERVATION_COLUMNS, RunData
 from tare.outputs import put_for_user
 
@@ -59,7 +59,7 @@ def _tidy_run(run: RunData) -> pl.DataFrame:
             "source": told.figures.source,
             "resolution_s": told.figures.resolution_s,
         }
-        for told in told_by_hypervisors(run)
+        for told in counts_by_hypervisors(run)
     ]
     rows += [
         {**run.columns_of(cell), "reason": cell.reason} for cell in run.cells if cell.status != "ok"

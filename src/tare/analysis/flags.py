@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tare.analysis.block_order import BlockOrder
 from tare.analysis.duets import LEAST_BESIDE, Cells
 from tare.analysis.effects import Estimate, Pair
 from tare.analysis.findings import LostCells, SlowBoots
-from tare.analysis.flattery import lost_alone
-from tare.analysis.order import Order
 from tare.analysis.results import Flag, Interval, Key, Scale, as_cost, cost_ends
 from tare.analysis.series_data import SeriesKey
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.rates import mean_ratio
 from tare.analysis.statistics.shares import Share, exact_share
+from tare.analysis.survivorship_bias import lost_alone
 from tare.events.metric import Better
 from tare.units import format_number, format_percent
 
@@ -46,7 +46,7 @@ class Known:
 
 
 def flags_of(
-    pair: Pair, baselines: tuple[str, ...], known: Known, order: Order | None
+    pair: Pair, baselines: tuple[str, ...], known: Known, order: BlockOrder | None
 ) -> list[Flag]:
     """Return what a reader must know about one effect.
 
@@ -163,7 +163,7 @@ def _as_counts(pair: Pair) -> str:
     return f"; as counts its mean is {format_number(found.ratio)} times the baseline's ({ends})"
 
 
-def _of_order(order: Order, level: float, each: str) -> list[Flag]:
+def _of_order(order: BlockOrder, level: float, each: str) -> list[Flag]:
     flags = []
     wider = (
         f"the interval is made {format_number(order.wider, 2)} times as wide"

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.analysis.between import SPOILS, Change, changes
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Effect, Interval
+from tare.analysis.run_changes import SPOILS, Change, changes
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.statistics.tails import median_interval
 from tare.analysis.words import unfit_words

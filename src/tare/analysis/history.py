@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.between import require_same_baseline
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Effect, Key, OfMetric, as_cost
-from tare.analysis.statistics.between import mean_shift
+from tare.analysis.run_changes import require_same_baseline
 from tare.analysis.statistics.bootstrap import seed_from
-from tare.analysis.statistics.change_place import place_ends
+from tare.analysis.statistics.change_point import place_ends
 from tare.analysis.statistics.divisive import LEAST_PART, LEAST_VALUES, changes_of
+from tare.analysis.statistics.meta_analysis import mean_shift
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
 from tare.events.metric import Metric

@@ -45,7 +45,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Told:
+class HypervisorCount:
     """One figure of one cell."""
 
     cell: CellResult
@@ -53,12 +53,12 @@ class Told:
     figure: HypervisorFigure
 
 
-def told_by_hypervisors(run: RunData) -> Iterator[Told]:
+def counts_by_hypervisors(run: RunData) -> Iterator[HypervisorCount]:
     """Yield each figure of each cell that counts, in the order of the cells."""
     for cell in run.cells:
         if cell.status == "ok" and (found := hypervisor_figures(cell.facts)) is not None:
             for figure in found.figures:
-                yield Told(cell, found, figure)
+                yield HypervisorCount(cell, found, figure)
 
 
 def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[Counted, ...]:
@@ -66,9 +66,9 @@ def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[Counted, ...]:
 
     Where any arm's did, every arm has a row, for one that tells nothing is not one of zeros.
     """
-    told: dict[tuple[str, str], dict[tuple[str, ...], list[Told]]] = {}
+    told: dict[tuple[str, str], dict[tuple[str, ...], list[HypervisorCount]]] = {}
     for run in runs:
-        for each in told_by_hypervisors(run):
+        for each in counts_by_hypervisors(run):
             figure, figures = each.figure, each.figures
             one = (figure.name, figure.words, figures.source, figures.each, figure.unit)
             place = told.setdefault((each.cell.scenario, each.cell.arm), {})
@@ -92,7 +92,7 @@ def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[Counted, ...]:
     )
 
 
-def _rows(of: Counted, told: dict[tuple[str, ...], list[Told]]) -> Iterator[Counted]:
+def _rows(of: Counted, told: dict[tuple[str, ...], list[HypervisorCount]]) -> Iterator[Counted]:
     if not told:
         yield of
     for (name, words, source, each, unit), found in told.items():

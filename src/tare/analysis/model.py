@@ -48,7 +48,7 @@ from tare.events.results import (
     SeriesEntry,
     SkippedPart,
 )
-from tare.events.session_course import SessionResult
+from tare.events.session_progress import SessionResult
 
 __all__ = [
     "DECLARED",

@@ -72,7 +72,7 @@ def require_numbers(path: Path, columns: Columns) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _damage_reported() -> Iterator[None]:
     import polars as pl
 
     try:
@@ -95,7 +95,7 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
     # It takes long to load, and a run without series needs none of it.
     import polars as pl
 
-    with understood(path), _told():
+    with understood(path), _damage_reported():
         table = pl.read_parquet(path, columns=None if names is None else list(names), glob=False)
         found = {column.name: column.to_numpy() for column in table}
     require_numbers(path, found)
@@ -116,10 +116,10 @@ def read_slices(path: Path, name: str, rows: int, step: int) -> Iterator[NDArray
     """
     import polars as pl
 
-    with _told():
+    with _damage_reported():
         lazy = pl.scan_parquet(path, glob=False).select(name)
     for start in range(0, rows, step):
-        with understood(path), _told():
+        with understood(path), _damage_reported():
             piece = lazy.slice(start, step).collect().to_series().to_numpy()
         require_numbers(path, {name: piece})
         if not piece.size:

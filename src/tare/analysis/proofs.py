@@ -146,7 +146,7 @@ def environment_changes(runs: Iterable[RunData]) -> tuple[EnvironmentChange, ...
     return tuple(sorted(found, key=lambda each: (_rank(each.path), each.block, each.path)))
 
 
-def changes_told(changes: Sequence[EnvironmentChange], most: int = 4) -> tuple[str, ...]:
+def change_sentences(changes: Sequence[EnvironmentChange], most: int = 4) -> tuple[str, ...]:
     """Return sentences on changes within a run that could explain a result, the first few.
 
     Args:

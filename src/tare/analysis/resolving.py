@@ -181,10 +181,10 @@ def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
                 f"this set-up cannot resolve the margin of {percent(plans.margin)}: quieten the "
                 f"host, lengthen the cells, or ask for more {plans.each}s"
             )
-    return [*said, *told_of_kinds(plans)]
+    return [*said, *sentences_on_kinds(plans)]
 
 
-def told_of_kinds(plans: Plans) -> list[str]:
+def sentences_on_kinds(plans: Plans) -> list[str]:
     """Return what is said of tails and maxima, whatever is known of how far boots differ."""
     said = []
     if plans.headlines.get("tail"):

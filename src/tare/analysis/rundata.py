@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tare.events import ArmEnded, Calibrated, CpusChanged, LabFroze
-    from tare.events.session_course import SessionResult
+    from tare.events.session_progress import SessionResult
 
 OBSERVATION_COLUMNS: Mapping[str, type] = MappingProxyType(
     {

@@ -32,7 +32,7 @@ _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
-class _Course:
+class _TimeSeries:
     """How durations went over time: per interval its start, least, greatest and mean, in ns.
 
     ``first`` counts the samples before each interval; it is empty where that was not recorded.
@@ -54,7 +54,7 @@ class _Cell:
     least: float
     greatest: float
     mean: float
-    course: _Course | None
+    course: _TimeSeries | None
     raw: bool = False
 
 
@@ -236,7 +236,7 @@ def _read_histogram(entry: SeriesEntry) -> Histogram:
     )
 
 
-def _read_intervals(entry: SeriesEntry) -> _Course | None:
+def _read_intervals(entry: SeriesEntry) -> _TimeSeries | None:
     table = read_series(entry)
     time, least, greatest = (floats(table[name]) for name in ("time_ns", "min_ns", "max_ns"))
     if time.size == 0:
@@ -248,7 +248,7 @@ def _read_intervals(entry: SeriesEntry) -> _Course | None:
         # Samples follow each other without a gap, so an interval's length is their sum.
         samples = floats(table["samples"])[:-1]
         mean = np.diff(time)[samples > 0] / samples[samples > 0]
-    return _Course(time, least, greatest, mean, first)
+    return _TimeSeries(time, least, greatest, mean, first)
 
 
 def _read_raw(entry: SeriesEntry) -> _Cell:
@@ -265,7 +265,7 @@ def _read_raw(entry: SeriesEntry) -> _Cell:
         sizes.append(np.diff(np.append(starts, samples.size)))
     total = np.concatenate(sums)
     ends = np.cumsum(total)
-    over_time = _Course(
+    over_time = _TimeSeries(
         time=np.concatenate([[0.0], ends[:-1]]),
         least=np.concatenate(least).astype(np.float64),
         greatest=np.concatenate(greatest).astype(np.float64),
@@ -291,7 +291,7 @@ def _window_sums(samples: NDArray[np.uint32], width: int) -> Floats:
     return sums
 
 
-def _reduced(over_time: _Course | None) -> _Course | None:
+def _reduced(over_time: _TimeSeries | None) -> _TimeSeries | None:
     """Return the course in at most `MOST_INTERVALS` intervals, extremes kept.
 
     What is kept of an hour in each of many boots is no more than what is drawn of one.
@@ -300,7 +300,7 @@ def _reduced(over_time: _Course | None) -> _Course | None:
         return over_time
     width = -(-over_time.time.size // MOST_INTERVALS)
     starts = np.arange(0, over_time.time.size, width)
-    return _Course(
+    return _TimeSeries(
         over_time.time[starts],
         np.minimum.reduceat(over_time.least, starts),
         np.maximum.reduceat(over_time.greatest, starts),

@@ -18,7 +18,7 @@ from tare.analysis.grouping import Block, BlockId, Measured
 from tare.analysis.results import Key
 from tare.analysis.rundata import RunData
 from tare.analysis.stopping import Value
-from tare.events.session_course import SessionResult
+from tare.events.session_progress import SessionResult
 
 B = TypeVar("B", bound=Hashable)
 T = TypeVar("T")

@@ -258,7 +258,7 @@ def effects_of(directories: Sequence[Path], baseline: str) -> list[Comparison]:
     Raises:
         InputError: There is no run in one of the folders, or the same in two, or no such arm.
     """
-    from tare.analysis.between import effects_alone
+    from tare.analysis.run_changes import effects_alone
 
     found = []
     for directory in directories:

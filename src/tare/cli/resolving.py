@@ -86,7 +86,7 @@ def _within_a_boot(study: Study) -> bool:
 
 def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
     """Return the note on arms of different boots, which are compared over rounds."""
-    from tare.analysis.resolving import BLOCKS_OF_SPREAD, told, told_of_kinds
+    from tare.analysis.resolving import BLOCKS_OF_SPREAD, sentences_on_kinds, told
     from tare.analysis.statistics.maxt import least_blocks
     from tare.analysis.verdict import LEVEL
     from tare.run.swaps.words import agenda_of
@@ -100,7 +100,7 @@ def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
     basis = known.over_rounds()
     if basis is None:
         why = f": {known.of} has not {BLOCKS_OF_SPREAD} rounds of them" if known.of else ""
-        return [f"{said}; how far sessions differ is not known{why}", *told_of_kinds(plans)]
+        return [f"{said}; how far sessions differ is not known{why}", *sentences_on_kinds(plans)]
     return [said, *told(basis, replace(plans, blocks=(agenda.least, agenda.most), each="round"))]
 
 

@@ -50,15 +50,15 @@ from tare.events.results import (
     SeriesEntry,
     SkippedPart,
 )
-from tare.events.session_course import SessionsCourse
 from tare.events.session_events import SessionFinished, SessionStarted, Waiting
+from tare.events.session_progress import SessionsProgress
 from tare.events.stream import canonical_json, read_entries
 
 _REPEAT = re.compile(r"#(\d+)$")
 
 
 @dataclass
-class BlockCourse:
+class BlockProgress:
     """Which block is under way, and how long the blocks before it took.
 
     Args:
@@ -131,8 +131,8 @@ class Fold:
     skipped: list[SkippedPart] = field(default_factory=list)
     images: dict[tuple[str, str], ImageUsed] = field(default_factory=dict)
     planned: Planned | None = None
-    block: BlockCourse = field(default_factory=BlockCourse)
-    sessions: SessionsCourse = field(default_factory=SessionsCourse)
+    block: BlockProgress = field(default_factory=BlockProgress)
+    sessions: SessionsProgress = field(default_factory=SessionsProgress)
     machines: list[OpenMachine] = field(default_factory=list)
     finished: dict[str, FinishedCell] = field(default_factory=dict)
     joined: dict[str, HostJoined] = field(default_factory=dict)

@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tare.analysis.between import Pooled, pooled, require_same_baseline
 from tare.analysis.changed import Changed, changed
 from tare.analysis.model import Comparison, Effect, Key
+from tare.analysis.run_changes import Pooled, pooled, require_same_baseline
 from tare.report.run_doubts import doubts_of
 from tare.report.words import parameters_of
 

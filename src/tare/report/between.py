@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tare.analysis.between import Change, pooled, require_same_baseline
 from tare.analysis.changed import changed
 from tare.analysis.model import Comparison, Effect, Key, as_cost, cost_ends
+from tare.analysis.run_changes import Change, pooled, require_same_baseline
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError

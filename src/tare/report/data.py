@@ -16,9 +16,9 @@ from tare.report.tables import Table
 from tare.report.words import Names, Part, slug
 
 if TYPE_CHECKING:
-    from tare.analysis.course import Course, PhaseEffect
     from tare.analysis.load_balancer import Through
     from tare.analysis.monitoring import Monitor
+    from tare.analysis.response_times import Course, PhaseEffect
     from tare.references.published import Reference
     from tare.report.long_series import Pooled
 
@@ -113,7 +113,7 @@ class ReportData:
         """The response times over time of all cells that recorded them."""
         if RESPONSES not in self.recorded:
             return ()
-        from tare.analysis.course import courses
+        from tare.analysis.response_times import courses
 
         return tuple(courses(self.runs))
 
@@ -122,7 +122,7 @@ class ReportData:
         """What each phase of the neighbours did to response times, in the order of the arms."""
         if not self.courses:
             return ()
-        from tare.analysis.course import phase_effects
+        from tare.analysis.response_times import phase_effects
 
         arms = {arm: place for place, arm in enumerate(self.comparison.arms)}
         return tuple(

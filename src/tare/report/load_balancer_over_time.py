@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tare.analysis.course import SERIES, Course, Step, courses
 from tare.analysis.proxied_cells import named
+from tare.analysis.response_times import SERIES, Course, Step, courses
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_time import Line, over_time_figure

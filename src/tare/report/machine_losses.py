@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.fates import Fate, fates, matrix
+from tare.analysis.machine_losses import Fate, fates, matrix
 from tare.report.data import ReportData
 from tare.report.figures.frame import Captioned
 from tare.report.figures.heat import heat_figure

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from tare.analysis.between_sessions import OverSessions, over_sessions
 from tare.analysis.model import SessionResult
-from tare.analysis.over_sessions import OverSessions, over_sessions
 from tare.analysis.results import as_cost
 from tare.analysis.sessions import measured_in_turn
 from tare.report.data import ReportData

@@ -8,10 +8,10 @@ from typing import Any
 
 from tare.analysis.close_up import close_up
 from tare.analysis.comparison import Comparison
-from tare.analysis.course import QUIET, PhaseEffect
 from tare.analysis.kernels import tick_rates
 from tare.analysis.load_balancer import Through
 from tare.analysis.monitoring import Monitor
+from tare.analysis.response_times import QUIET, PhaseEffect
 from tare.analysis.results import ArmSummary, Key
 from tare.analysis.series_data import SeriesSummary
 from tare.analysis.statistics.logratio import error_of_mean

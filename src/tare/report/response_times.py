@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.course import QUIET, Course, PhaseEffect, latest
+from tare.analysis.response_times import QUIET, Course, PhaseEffect, latest
 from tare.analysis.rundata import SUBJECT
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL

@@ -7,7 +7,7 @@ from typing import Any
 
 from tare.analysis.kernels import different_kernels
 from tare.analysis.model import Comparison, RunData
-from tare.analysis.proofs import changes_told
+from tare.analysis.proofs import change_sentences
 from tare.analysis.run_differences import (
     RunDifference,
     environment_differences,
@@ -44,7 +44,7 @@ def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
         found += [f"The {when} run: {legible(note)}" for note in notes]
         found += [
             f"The {when} run: {legible(difference[:1].lower() + difference[1:])}"
-            for difference in changes_told(one.environment_changes)
+            for difference in change_sentences(one.environment_changes)
         ]
         found += [f"In the {when} run {legible(each)}" for each in different_kernels(run)]
         found += _alone(when, one, other)

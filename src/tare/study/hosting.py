@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from tare.study.cpu_choice import Cores, CpuChoice, CpuWords
 from tare.study.forms import PACKAGE, absolute_path, host_alone
-from tare.study.jumping import jump_text
+from tare.study.jump_hosts import jump_text
 from tare.study.lab_nodes import Uneven, cpus_by_node
 from tare.study.own_files import kernel_file, program_file, xen_file
 from tare.study.releases import Release

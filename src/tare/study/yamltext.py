@@ -24,7 +24,7 @@ _FASTEST: type[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLo
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePosition:
     """A line and a column, both counted from 1."""
 
     line: int
@@ -44,7 +44,7 @@ class Problem:
 
     message: str
     path: Path = ()
-    place: Place | None = None
+    place: SourcePosition | None = None
     option: str = ""
 
     def show(self, name: str) -> str:
@@ -94,18 +94,18 @@ class Document:
     """A parsed file: plain data, and where each key and value stands."""
 
     data: dict[str, Any]
-    keys: dict[Path, Place] = field(default_factory=dict)
-    values: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, SourcePosition] = field(default_factory=dict)
+    values: dict[Path, SourcePosition] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def place_of(self, path: Path, *, key: bool = False) -> Place | None:
+    def place_of(self, path: Path, *, key: bool = False) -> SourcePosition | None:
         """Return where ``path`` stands, or the nearest enclosing thing that exists."""
         while path:
             for places in (self.keys, self.values) if key else (self.values, self.keys):
                 if path in places:
                     return places[path]
             path, key = path[:-1], True
-        return Place(1, 1)
+        return SourcePosition(1, 1)
 
 
 def dotted(path: Path) -> str:
@@ -202,7 +202,7 @@ def _decode(content: bytes, name: str, sort: Sort) -> str:
         line = before.count(b"\n") + 1
         column = error.start - (before.rfind(b"\n") + 1) + 1
         message = undecodable(content, error)
-        raise StudyError(name, [Problem(message, place=Place(line, column))]) from None
+        raise StudyError(name, [Problem(message, place=SourcePosition(line, column))]) from None
 
 
 def _refuse_dangers(text: str, name: str, loader: type[Any]) -> None:
@@ -225,16 +225,16 @@ def _refuse_dangers(text: str, name: str, loader: type[Any]) -> None:
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
     what, place = said_of(error, text)
-    return Problem(f"no YAML: {what}", place=Place(*place) if place else None)
+    return Problem(f"no YAML: {what}", place=SourcePosition(*place) if place else None)
 
 
-def _place(mark: Any) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
+def _place(mark: Any) -> SourcePosition:
+    return SourcePosition(mark.line + 1, mark.column + 1)
 
 
-def _place_at(text: str, position: int) -> Place:
+def _place_at(text: str, position: int) -> SourcePosition:
     before = text[:position]
-    return Place(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+    return SourcePosition(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
 
 
 class _Reader:

@@ -42,13 +42,13 @@ def stand_out(
             course.shape if _stands_out(values, course, len(series)) else "flat"
             for values, course in zip(series, courses, strict=True)
         ]
-    warm = max(_told(_by_boot(series, boots, part), slower=True) for part in STARTS)
-    slow = max(_told(_by_boot(series, boots, part), slower=False) for part in STARTS)
+    warm = max(_agree(_by_boot(series, boots, part), slower=True) for part in STARTS)
+    slow = max(_agree(_by_boot(series, boots, part), slower=False) for part in STARTS)
     ends = _by_boot(series, boots, None)
     known = {
         "warm-up": warm,
         "slowdown": slow,
-        "no steady state": _told(ends, slower=True) or _told(ends, slower=False),
+        "no steady state": _agree(ends, slower=True) or _agree(ends, slower=False),
     }
     return [course.shape if known.get(course.shape) else "flat" for course in courses]
 
@@ -70,7 +70,7 @@ def _by_boot(series: Sequence[Floats], boots: Sequence[Hashable], part: int | No
     return np.array([np.mean(each) for each in found.values()])
 
 
-def _told(differences: Floats, *, slower: bool) -> bool:
+def _agree(differences: Floats, *, slower: bool) -> bool:
     """Return whether boots agree that they differ, in one direction."""
     n = differences.size
     if n < LEAST_BOOTS:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tare.errors import InputError
 from tare.hosts.ssh.configured import Said, look_up
 from tare.hosts.ssh.options import SshOptions
-from tare.study.jumping import NONE, JumpHost, jump_hosts
+from tare.study.jump_hosts import NONE, JumpHost, jump_hosts
 
 if TYPE_CHECKING:
     from tare.study.hosting import Login

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.course import Course, Step
+from tare.analysis.response_times import Course, Step
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within

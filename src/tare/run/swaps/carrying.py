@@ -35,7 +35,7 @@ from tare.study.sessions import part_of
 from tare.units import format_duration
 
 if TYPE_CHECKING:
-    from tare.events.session_course import SessionResult
+    from tare.events.session_progress import SessionResult
     from tare.run.folder import RunFolder
     from tare.study.model import Study
     from tare.study.session_plan import Session

@@ -62,7 +62,7 @@ def tables(folder: str, reduces: int, names: tuple[str, ...]) -> Step:
         for name in names
     ]
     return Step(
-        "tables", _MAIN, _told(folder, reduces, made), archives=ARCHIVES, heap=HEAP, alone=True
+        "tables", _MAIN, _script(folder, reduces, made), archives=ARCHIVES, heap=HEAP, alone=True
     )
 
 
@@ -72,7 +72,7 @@ def query(folder: str, reduces: int, question: str, properties: Mapping[str, obj
     return Step(
         "query",
         _MAIN,
-        _told(folder, reduces, [asked]),
+        _script(folder, reduces, [asked]),
         properties=properties,
         archives=ARCHIVES,
         heap=HEAP,
@@ -81,7 +81,7 @@ def query(folder: str, reduces: int, question: str, properties: Mapping[str, obj
     )
 
 
-def _told(folder: str, reduces: int, statements: list[str]) -> list[str]:
+def _script(folder: str, reduces: int, statements: list[str]) -> list[str]:
     said = worded(settings(folder, reduces))
     words = [word for name, value in said.items() for word in ("--hiveconf", f"{name}={value}")]
     return [*words, "-e", "; ".join(statements)]

@@ -23,7 +23,7 @@ from tare.workloads.mapreduce.workload import (
     ClusterWorkload,
     EngineParameters,
     EngineWorkload,
-    told_by_spark,
+    metrics_of_spark,
 )
 
 _SPARK = "tare.spark.Query"
@@ -159,7 +159,7 @@ class Join(_Query[JoinParameters]):
     name = "join"
     summary = "Two tables joined, and sums by group, on a cluster of Hadoop by Spark or Hive."
     parameters = JoinParameters
-    metrics = told_by_spark("query", _metrics())
+    metrics = metrics_of_spark("query", _metrics())
 
     def metrics_for(self, parameters: JoinParameters) -> tuple[Metric, ...]:
         """Return what a cell tells: with Spark what its event log has."""

@@ -122,11 +122,13 @@ class EngineWorkload(ClusterWorkload[E]):
     def metrics_for(self, parameters: E) -> tuple[Metric, ...]:
         """Return what a cell tells: with Spark what its event log has."""
         return (
-            told_by_spark(self.step, self.metrics) if parameters.engine == "spark" else self.metrics
+            metrics_of_spark(self.step, self.metrics)
+            if parameters.engine == "spark"
+            else self.metrics
         )
 
 
-def told_by_spark(step: str, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+def metrics_of_spark(step: str, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
     """Return those metrics that there are where Spark carries a step out."""
     without = {f"{step}-{name}" for name in MAPREDUCE_ALONE}
     return tuple(each for each in metrics if each.name not in without)

@@ -79,7 +79,7 @@ def _lost(network: Mapping[str, Any]) -> dict[str, int]:
     return _counts(tracked.get("lost")) if isinstance(tracked, Mapping) else {}
 
 
-def told_faults(faults: Sequence[Mapping[str, Any]]) -> list[str]:
+def fault_warnings(faults: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in words what the machine's kernel and HAProxy counted.
 
     Clients and switches tell of their own in words of theirs.

@@ -7,8 +7,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy import load_search
 from tare.workloads.network.proxy.account import (
     HOST,
     Account,
@@ -91,7 +91,7 @@ def unended(rates: Mapping[int, float], most: int) -> list[str]:
         rates: Rate by number of requests under way, in the order in which they were tried.
         most: The greatest number that might be tried.
     """
-    if most not in rates or course.steps_without(rates) > 0:
+    if most not in rates or load_search.steps_without(rates) > 0:
         return []
     return [f"the rate had not stopped rising at {most} requests at once: raise `most-connections`"]
 

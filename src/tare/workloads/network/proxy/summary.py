@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from tare.units import format_number
-from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy import load_search
 from tare.workloads.network.proxy.account import (
     Account,
     account_of,
@@ -18,7 +18,7 @@ from tare.workloads.network.proxy.account import (
     two_clocks,
     unowned,
 )
-from tare.workloads.network.proxy.faults import faults_of, told_faults
+from tare.workloads.network.proxy.faults import fault_warnings, faults_of
 from tare.workloads.network.proxy.limits import limits, unended
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.preparation import budget, prepared, scarce, spent
@@ -61,7 +61,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
     each_rate = [number(each, "stages.full.requests_per_s") for each in rounds]
     rate = fmean(each_rate)
     found = together([account_of(each) for each in rounds], each_rate)
-    rates = {path: course.steps_of(path, stages) for path in course.PATHS}
+    rates = {path: load_search.steps_of(path, stages) for path in load_search.PATHS}
     direct = max(rates["direct"].values())
     straight = max(rates["straight"].values(), default=None)
     limited = limits(rounds, found, direct, rate, straight)
@@ -84,14 +84,14 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         "stages": dict(stages),
         "direct_per_s": direct,
         **({} if straight is None else {"straight_per_s": straight}),
-        "account": _told(found),
+        "account": _plain_account(found),
         "limits": limited,
         "packets": _means([packets(each, own) for each in machines]),
         "host_cost": {} if limited else _cost(rounds, found, rate),
         **{path: [[tried, reached] for tried, reached in rates[path].items()] for path in rates},
         "errors": {name: dict(stage.get("errors", {})) for name, stage in stages.items()},
         "faults": faults,
-        "tls": _tls(mapping(stages, course.FULL)),
+        "tls": _tls(mapping(stages, load_search.FULL)),
         "configuration": str(told.get("configuration", "")),
         "version": str(told.get("version", "")),
         "said": dict(machine.get("said", {})),
@@ -113,7 +113,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
             *slow_look(max((each["accounts"]["host"] for each in rounds), key=_look_s)),
             *unowned(found),
             *two_clocks(found),
-            *told_faults(faults),
+            *fault_warnings(faults),
             *spent(faults, lasting, len(origins)),
             *scarce(preparation),
             *warnings,
@@ -126,9 +126,9 @@ def _rounds(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what was told, once for each round: with its accounts, and its load as the one."""
     stages = mapping(told, "stages")
     parts = told.get("rounds") or [{}]
-    names = course.rounds_of(course.FULL, stages)
+    names = load_search.rounds_of(load_search.FULL, stages)
     return [
-        {**told, **part, "stages": {course.FULL: stages[name]}}
+        {**told, **part, "stages": {load_search.FULL: stages[name]}}
         for part, name in zip(parts, names, strict=True)
     ]
 
@@ -139,7 +139,7 @@ def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: fmean(part[name] for part in parts if name in part) for name in names}
 
 
-def _unended_without(rates: Mapping[course.Path, Mapping[int, float]], most: int) -> list[str]:
+def _unended_without(rates: Mapping[load_search.Path, Mapping[int, float]], most: int) -> list[str]:
     """Return where the paths without the proxy may be faster than was found."""
     return [
         f"{path}: {words}"
@@ -153,7 +153,7 @@ def _offered(
     stages: Mapping[str, Any], asked: ProxyParameters | None, rate: float
 ) -> dict[str, Any]:
     """Return the rate that all arms are offered, and whether it is more than this one carries."""
-    if asked is None or asked.offered is None or course.OFFERED not in stages:
+    if asked is None or asked.offered is None or load_search.OFFERED not in stages:
         return {}
     return {"per_s": asked.offered, "overloaded": asked.offered > CARRIED * rate}
 
@@ -174,7 +174,7 @@ def _tls(full: Mapping[str, Any]) -> dict[str, Any]:
     return dict(agreed) if isinstance(agreed, Mapping) else {}
 
 
-def _told(found: Account) -> dict[str, Any]:
+def _plain_account(found: Account) -> dict[str, Any]:
     told = {name: value for name, value in asdict(found).items() if value is not None}
     spent = (asdict(each) for each in found.spent)
     told["spent"] = [{k: v for k, v in each.items() if v is not None} for each in spent]

@@ -20,8 +20,8 @@ from tare.workloads.network.ends import (
     Through,
 )
 from tare.workloads.network.nginx import nginx
-from tare.workloads.network.proxy import course, preparation
 from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy import load_search, preparation
 from tare.workloads.network.proxy.haproxy import (
     PROGRAM,
     QUESTIONS,
@@ -38,18 +38,18 @@ PREPARATION_S = 2.0
 NEEDS: frozenset[Need] = frozenset({"network", "bridged", "toolbox"})
 
 _TIMED = (
-    *((f"response-{percent}", course.at_share(percent)) for percent in course.SHARES),
-    ("response-offered", course.OFFERED),
-    ("probe", course.PROBE),
+    *((f"response-{percent}", load_search.at_share(percent)) for percent in load_search.SHARES),
+    ("response-offered", load_search.OFFERED),
+    ("probe", load_search.PROBE),
 )
 """Names of metrics, and the stage they are of."""
 _WORDS = {
     **{
-        course.at_share(percent): f"at {percent} % of what the proxy can"
-        for percent in course.SHARES
+        load_search.at_share(percent): f"at {percent} % of what the proxy can"
+        for percent in load_search.SHARES
     },
-    course.OFFERED: "at the rate that all arms are offered",
-    course.PROBE: "of the probe beside the load that keeps the proxy full",
+    load_search.OFFERED: "at the rate that all arms are offered",
+    load_search.PROBE: "of the probe beside the load that keeps the proxy full",
 }
 
 
@@ -57,7 +57,7 @@ def _latencies() -> tuple[Metric, ...]:
     found: list[Metric] = []
     for name, stage in _TIMED:
         words = _WORDS[stage]
-        first = stage == course.OFFERED
+        first = stage == load_search.OFFERED
         found += [
             Metric(
                 f"{name}-median",
@@ -74,7 +74,7 @@ def _latencies() -> tuple[Metric, ...]:
 
 def _mean(stages: Results, stage: str, *path: str) -> float:
     """Return a figure of a stage, as the mean over its rounds."""
-    return fmean(number(stages, [each, *path]) for each in course.rounds_of(stage, stages))
+    return fmean(number(stages, [each, *path]) for each in load_search.rounds_of(stage, stages))
 
 
 class Proxy(Workload[ProxyParameters]):
@@ -154,7 +154,7 @@ class Proxy(Workload[ProxyParameters]):
             "response-offered": parameters.offered is not None,
             "tls-": parameters.tls != "none",
             "bandwidth": parameters.size > 0,
-            **{f"response-{percent}": parameters.at_shares for percent in course.SHARES},
+            **{f"response-{percent}": parameters.at_shares for percent in load_search.SHARES},
         }
         left_out = tuple(name for name, has in there.items() if not has)
         return tuple(each for each in self.metrics if not each.name.startswith(left_out))
@@ -165,19 +165,19 @@ class Proxy(Workload[ProxyParameters]):
 
     def request(self, parameters: ProxyParameters) -> dict[str, Any]:
         """Return what the client's end is sent first."""
-        first = course.following(parameters, {})
+        first = load_search.following(parameters, {})
         assert first is not None
         return dict(first.client.params)
 
     def ends(self, parameters: ProxyParameters) -> Ends:
         """Return the three ends, and the course of what goes on between them."""
-        first = course.following(parameters, {})
+        first = load_search.following(parameters, {})
         assert first is not None
         shown = None if parameters.tls == "none" else identity(parameters.tls)
         certificate = "" if shown is None else shown.digest
 
         def following(done: Results, straight: bool) -> Stage | None:
-            return course.following(parameters, done, straight, certificate)
+            return load_search.following(parameters, done, straight, certificate)
 
         def result(told: Mapping[str, Any]) -> Mapping[str, Any]:
             return summed(told, parameters)
@@ -206,23 +206,23 @@ class Proxy(Workload[ProxyParameters]):
 
     def expected_s(self, parameters: ProxyParameters) -> float:
         """Estimate the seconds of one cell."""
-        return course.expected_s(parameters) + PREPARATION_S
+        return load_search.expected_s(parameters) + PREPARATION_S
 
     def observe(self, parameters: ProxyParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics, in seconds, bytes and per second."""
         stages = mapping(result, "stages")
         least = "-at-least" if listed(result, "limits") else ""
         values = {
-            f"requests{least}": _mean(stages, course.FULL, "requests_per_s"),
-            "connections": _mean(stages, course.FULL, "connections_per_s"),
-            "concurrency": _mean(stages, course.FULL, "connections_used"),
+            f"requests{least}": _mean(stages, load_search.FULL, "requests_per_s"),
+            "connections": _mean(stages, load_search.FULL, "connections_per_s"),
+            "concurrency": _mean(stages, load_search.FULL, "connections_used"),
             "direct": number(result, "direct_per_s"),
-            "failed-share": _mean(stages, course.FULL, "failed_share"),
+            "failed-share": _mean(stages, load_search.FULL, "failed_share"),
             "owned-share": number(result, "account.owned"),
         }
         if parameters.size:
             # Empty objects have none, which is not a bandwidth of nothing.
-            values[f"bandwidth{least}"] = _mean(stages, course.FULL, "bytes_per_s")
+            values[f"bandwidth{least}"] = _mean(stages, load_search.FULL, "bytes_per_s")
         if "straight_per_s" in result:
             values["straight"] = number(result, "straight_per_s")
         if (tls := mapping(result, "tls")) and number(tls, "handshake.count") > 0:

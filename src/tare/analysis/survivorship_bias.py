@@ -33,7 +33,7 @@ def lost_alone(pair: Pair, baselines: Sequence[str], lost: LostCells) -> dict[Ve
     return found
 
 
-def flattery(
+def survivorship_bias(
     pair: Pair, baselines: Sequence[str], lost: LostCells, confidence: float
 ) -> dict[VerdictWord, str]:
     """Return the verdicts that lost cells may have made, with why.

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from tare.analysis.statistics import change_place
-from tare.analysis.statistics.change_place import place_ends
+from tare.analysis.statistics import change_point
+from tare.analysis.statistics.change_point import place_ends
 
 
 def squares(values: np.ndarray) -> np.ndarray:
@@ -121,7 +121,7 @@ def test_a_sequence_without_a_change_may_have_changed_anywhere() -> None:
 
 def test_a_fit_is_by_how_much_two_means_have_less_squares() -> None:
     values = np.array([[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0], [2.0, 7.0, 1.0, 8.0, 2.0, 8.0, 1.0]])
-    assert change_place._fits(values, np.arange(2, 6)) == pytest.approx(gains(values, 2))
+    assert change_point._fits(values, np.arange(2, 6)) == pytest.approx(gains(values, 2))
 
 
 @pytest.mark.parametrize("confidence", [0.1, 0.5, 0.95])

@@ -10,7 +10,7 @@ import pytest
 
 from tare.analysis import load_run
 from tare.analysis.compare import compare
-from tare.analysis.fates import Fate, fates, matrix, words
+from tare.analysis.machine_losses import Fate, fates, matrix, words
 from tare.analysis.rundata import RunData
 from tare.events import (
     BlockFinished,

@@ -11,7 +11,7 @@ from tare.analysis.comparison import Comparison
 from tare.analysis.grouping import BlockId
 from tare.analysis.results import Effect
 from tare.analysis.sessions import InSessions, by_round, in_sessions
-from tare.events.session_course import SessionResult
+from tare.events.session_progress import SessionResult
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ SURE = 0.01
 difference may stay undecided."""
 
 
-class Order(NamedTuple):
+class BlockOrder(NamedTuple):
     """What the order of blocks tells of one effect; a p is adjusted over the arm's headlines.
 
     Args:
@@ -56,16 +56,16 @@ class Order(NamedTuple):
         return self.drifts(level) or self.lags(level) or self.all_lag(level)
 
 
-def order_of_each(tests: Serial) -> list[Order]:
+def order_of_each(tests: Serial) -> list[BlockOrder]:
     """Return what `serial` tells of the metrics of one arm, one by one."""
     by_metric = zip(tests.lag, tests.lag_p, tests.drift, tests.drift_p, strict=True)
     return [
-        Order(float(lag), float(lag_p), float(drift), float(drift_p), tests.together)
+        BlockOrder(float(lag), float(lag_p), float(drift), float(drift_p), tests.together)
         for lag, lag_p, drift, drift_p in by_metric
     ]
 
 
-def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Order]:
+def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, BlockOrder]:
     """Return what the order of blocks tells, by index of the pair; of headlines with all blocks.
 
     Where blocks of one metric hang together, all metrics of the arm are taken to: they were
@@ -80,7 +80,7 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Ord
     for i, pair in enumerate(pairs):
         if pair.measured.headline and len(pair.blocks) >= LEAST_BLOCKS:
             by_arm.setdefault(pair.arm, []).append(i)
-    found: dict[int, Order] = {}
+    found: dict[int, BlockOrder] = {}
     for arm, indices in by_arm.items():
         most = max(len(pairs[i].blocks) for i in indices)
         whole = [i for i in indices if len(pairs[i].blocks) == most]
@@ -121,7 +121,7 @@ def stretched_ratio(interval: Interval | None, estimate: float, factor: float) -
 
 
 def widened(
-    pair: Pair, estimate: Estimate, order: Order | None
+    pair: Pair, estimate: Estimate, order: BlockOrder | None
 ) -> tuple[Interval | None, Interval | None, float]:
     """Return the interval to show, the one over the arm's metrics that has to agree, and a factor.
 

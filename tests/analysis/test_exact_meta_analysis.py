@@ -9,7 +9,7 @@ import statistics
 import pytest
 from scipy.stats import t, ttest_ind
 
-from tare.analysis.statistics.between import (
+from tare.analysis.statistics.meta_analysis import (
     Shift,
     Together,
     mean_shift,

@@ -60,7 +60,7 @@ class SessionResult:
 
 
 @dataclass
-class SessionsCourse:
+class SessionsProgress:
     """The sessions of a run, by number, in the order of their first begin.
 
     Args:

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from references.references_run import write_realtime_run
 from tare.analysis import load_run
-from tare.analysis.course import QUIET, SETTLE_S, Course, Step, courses, mean_of, phase_effects
 from tare.analysis.monitoring import Phase
+from tare.analysis.response_times import (
+    QUIET,
+    SETTLE_S,
+    Course,
+    Step,
+    courses,
+    mean_of,
+    phase_effects,
+)
 from tare.analysis.rundata import RunData
 from tare.events.cell_facts import PhaseFacts
 from tare.events.results import SeriesEntry

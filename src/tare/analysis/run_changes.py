@@ -14,15 +14,15 @@ from statistics import median
 from tare.analysis.comparison import Comparison
 from tare.analysis.effects import clock_step
 from tare.analysis.results import Effect, Key
-from tare.analysis.statistics.between import (
+from tare.analysis.statistics.logratio import deviation
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.meta_analysis import (
     Together,
     mean_shift,
     rank_shift,
     seldom_shift,
     together,
 )
-from tare.analysis.statistics.logratio import deviation
-from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.resolution import NANOSECOND, log_widening
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
