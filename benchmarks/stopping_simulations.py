@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.verdict_simulations import write_between_marks
 from tare.analysis.statistics.anytime import mean_ends
 from tare.analysis.statistics.logratio import t_quantile
-from tare.analysis.stopping import Asked, Value, blocks_wanted
-from tare.analysis.stopping_anytime import Look, settled
+from tare.analysis.stopping import Asked, Look, Value, blocks_wanted, settled
 from tare.analysis.two_stage import stein_error
 
 Floats = NDArray[np.float64]

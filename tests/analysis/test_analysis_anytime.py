@@ -30,8 +30,7 @@ from tare.analysis.statistics.anytime import (
     sign_evidence,
 )
 from tare.analysis.statistics.logratio import mean_interval
-from tare.analysis.stopping import Value, decide
-from tare.analysis.stopping_anytime import Look, settled_difference
+from tare.analysis.stopping import Look, Value, decide, settled_difference
 from tare.analysis.two_stage import stein_error
 from tare.events import Record, fold_records
 from tare.events.results import CellResult, Observation

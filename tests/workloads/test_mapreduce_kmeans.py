@@ -17,7 +17,7 @@ from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.configuration import DATA, as_xml, mapred
 from tare.workloads.mapreduce.daemons import CONF, OWN_CONF, java
 from tare.workloads.mapreduce.job import Step
-from tare.workloads.mapreduce.points import APART, ASIDE, SPREAD, Points
+from tare.workloads.mapreduce.kmeans import APART, ASIDE, SPREAD, Points
 from workloads.test_mapreduce_configuration import layout
 
 KMEANS = WORKLOADS["kmeans"]

@@ -14,15 +14,13 @@ from tare.analysis.block_order import BlockOrder, orders, widened
 from tare.analysis.block_positions import places_in_blocks
 from tare.analysis.block_positions import taken_together as place_together
 from tare.analysis.cached import cached_notes, shown_names
-from tare.analysis.comparison import ArmVerdict, Comparison
-from tare.analysis.corrections import corrections
+from tare.analysis.comparison import ArmVerdict, Comparison, Correction
 from tare.analysis.duets import overlaps
 from tare.analysis.effects import Estimate, Pair, clock_step, estimate_all, pair_up
 from tare.analysis.families import Tested, tested
 from tare.analysis.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.flags import Known, doubts, flags_of, robust_flags
 from tare.analysis.grouping import group
-from tare.analysis.host_costs import host_costs
 from tare.analysis.proofs import change_sentences, environment_changes, proof_differences
 from tare.analysis.results import DECLARED, Effect, Family, Interval, Key, cost_not_excluded
 from tare.analysis.rundata import RunData
@@ -36,6 +34,7 @@ from tare.analysis.steadiness import steadiness
 from tare.analysis.survivorship_bias import survivorship_bias
 from tare.analysis.twin import taken_together
 from tare.analysis.two_stage import in_two_stages
+from tare.analysis.unit_cost import host_costs
 from tare.analysis.verdict import Evidence, judge, sentence
 from tare.analysis.words import (
     aa_notes,
@@ -401,3 +400,22 @@ def _half_width(interval: Interval | None, pair: Pair) -> float | None:
     if interval.low <= 0:
         return float("inf")
     return relative_half_width(float(np.log(interval.low)), float(np.log(interval.high)))
+
+
+def corrections(effects: Sequence[Effect], level: float) -> tuple[Correction, ...]:
+    """Return how the tests of each arm were corrected.
+
+    Args:
+        effects: All effects, the controls among them.
+        level: Familywise error.
+    """
+    order: tuple[Family, ...] = ("headline", "detail", "control")
+    found = []
+    for family in order:
+        for arm in dict.fromkeys(effect.arm for effect in effects):
+            members = [e for e in effects if (e.family, e.arm) == (family, arm) and e.p is not None]
+            if members:
+                declared = sum(e.verdict in DECLARED for e in members)
+                least = min(e.p_least for e in members)
+                found.append(Correction(family, arm, len(members), declared, level, least))
+    return tuple(found)

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tare.events.cell_facts import known_facts
 from tare.events.chain import Chain, read_seal
-from tare.events.condition import checks_since
 from tare.events.model import (
     ArmEnded,
     BlockFinished,
@@ -53,6 +52,10 @@ from tare.events.results import (
 from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 from tare.events.session_progress import SessionsProgress
 from tare.events.stream import canonical_json, read_entries
+
+if TYPE_CHECKING:
+    from tare.events.model import Preflight
+
 
 _REPEAT = re.compile(r"#(\d+)$")
 
@@ -410,3 +413,18 @@ def read_fold(path: Path) -> Fold:
     now = (f"{path.name}: {doubt}" for doubt in chain.doubts())
     folded.doubts = tuple(dict.fromkeys((*folded.doubts, *now)))
     return folded
+
+
+def checks_since(before: tuple[CheckResult, ...], event: Preflight) -> tuple[CheckResult, ...]:
+    """Return what was found of all hosts, once one is looked at anew.
+
+    Args:
+        before: What was found until then.
+        event: What is found now; where it names no host, of the run's only one.
+    """
+    others = (each for each in before if event.host and each.host != event.host)
+    now = (
+        CheckResult(check.name, check.level, check.found, check.hint, event.host)
+        for check in event.checks
+    )
+    return (*others, *now)
