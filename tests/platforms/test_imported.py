@@ -18,8 +18,8 @@ from run.run_driving import tare
 from tare.errors import InputError
 from tare.platforms.contract import Shape
 from tare.platforms.imported.arm import Arm
-from tare.platforms.imported.numbers import UNITS, bytes_of, whole
 from tare.platforms.imported.ovf import _unit
+from tare.platforms.imported.parsing import UNITS, bytes_of, whole
 from tare.platforms.imported.read import import_bytes, import_file
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.options import LibvirtOptions
@@ -120,7 +120,7 @@ def left(arm: Arm, *words: str) -> None:
 def test_a_domain_of_libvirts_becomes_an_arm() -> None:
     arm = imported(DOMAIN)
     assert arm.name == "web-1"
-    assert arm.said == {
+    assert arm.settings == {
         "platform": "qemu",
         "accelerator": "kvm",
         "machine": "q35",
@@ -160,7 +160,7 @@ def test_a_domain_of_libvirts_becomes_an_arm() -> None:
 def test_a_command_line_of_qemus_becomes_an_arm() -> None:
     arm = imported(WORDS)
     assert arm.name == "db"
-    assert arm.said == {
+    assert arm.settings == {
         "platform": "qemu",
         "accelerator": "kvm",
         "machine": "q35",
@@ -188,13 +188,13 @@ def test_a_command_line_that_libvirt_writes_is_read_too() -> None:
         """-device '{"driver":"virtio-net-pci","netdev":"n"}' -device '{"driver":"ivshmem"}'"""
     )
     arm = imported(line)
-    assert arm.said["disk-queues"] == 3
-    assert arm.said["disk-cache"] == "none"
+    assert arm.settings["disk-queues"] == 3
+    assert arm.settings["disk-cache"] == "none"
     # Of the file's node, which the device does not name.
-    assert arm.said["disk-aio"] == "io_uring"
-    assert arm.said["disk-format"] == "qcow2"
-    assert arm.said["numa-node"] == 0
-    assert arm.said["devices"] == "paravirtual"
+    assert arm.settings["disk-aio"] == "io_uring"
+    assert arm.settings["disk-format"] == "qcow2"
+    assert arm.settings["numa-node"] == 0
+    assert arm.settings["devices"] == "paravirtual"
     left(arm, "ivshmem", "pc-q35-8.2")
     # As /proc has it, each word ends with a NUL.
     assert imported("\0".join([*shlex.split(line), ""])) == arm
@@ -205,7 +205,7 @@ def test_a_command_line_that_libvirt_writes_is_read_too() -> None:
 def test_a_configuration_of_proxmox_becomes_an_arm() -> None:
     arm = imported(PROXMOX)
     assert arm.name == "mail"
-    assert arm.said == {
+    assert arm.settings == {
         "platform": "qemu",
         "accelerator": "kvm",
         "machine": "pc",
@@ -256,12 +256,12 @@ def test_threads_go_where_a_domain_has_them(disk: str) -> None:
         "<iothreadpin iothread='2' cpuset='1'/>"
     )
     arm = tuned(pins, disk)
-    assert (arm.said["emulator-cpus"], arm.said["iothread-cpus"]) == ([0, 4], [1])
+    assert (arm.settings["emulator-cpus"], arm.settings["iothread-cpus"]) == ([0, 4], [1])
     assert yaml.safe_load(arm.text())["scenarios"] == {"pinned": {"subject": {"cpus": "pinned"}}}
     left(arm, "vCPU 0 on CPU 2: Tare chooses", "vCPU 1 on CPU 3: ", "iothreadpin 1 on CPUs 5: ")
     assert not any("iothreadpin 2" in each for each in arm.left)
     # Without a thread there is nothing to pin.
-    assert "iothread-cpus" not in tuned(pins).said
+    assert "iothread-cpus" not in tuned(pins).settings
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_limits_and_weights_are_carried_over_and_what_is_not_is_told(
     tune: str, scheduling: dict[str, Any] | None, words: tuple[str, ...]
 ) -> None:
     arm = tuned(tune)
-    assert arm.said.get("scheduling") == scheduling
+    assert arm.settings.get("scheduling") == scheduling
     left(arm, *words)
     # Beside that nothing is told but of the disk and what it boots.
     told = [each for each in arm.left if "disk" not in each and "boots" not in each]
@@ -324,23 +324,23 @@ def test_limits_and_weights_are_carried_over_and_what_is_not_is_told(
 
 def test_a_share_of_cpus_of_proxmox_is_that_of_the_arm() -> None:
     arm = imported("cores: 4\ncpulimit: 1.5\ncpuunits: 200\naffinity: 2,4-5\n")
-    assert arm.said["scheduling"] == {"cap": 1.5, "weight": 200}
-    assert arm.said["emulator-cpus"] == [2, 4, 5]
+    assert arm.settings["scheduling"] == {"cap": 1.5, "weight": 200}
+    assert arm.settings["emulator-cpus"] == [2, 4, 5]
     left(arm, "vCPUs on CPUs 2,4-5: ", "cpuunits 200 on a host with version 1", "{weight: 20}")
     arm = imported("cores: 4\ncpulimit: 0\ncpuunits: 100\n")
-    assert "scheduling" not in arm.said or arm.said["scheduling"] == {"weight": 100}
+    assert "scheduling" not in arm.settings or arm.settings["scheduling"] == {"weight": 100}
     assert not any("cpu" in each for each in arm.left if not each.startswith("CPU"))
     arm = imported("cores: 4\ncpulimit: half\ncpuunits: 0\naffinity: all\n")
-    assert not {"scheduling", "emulator-cpus"} & set(arm.said)
+    assert not {"scheduling", "emulator-cpus"} & set(arm.settings)
     left(arm, "cpulimit: half: ", "cpuunits 0: ", "vCPUs on CPUs all: ")
 
 
 def test_a_descriptor_becomes_an_arm_alone_and_in_an_archive(tmp_path: Path) -> None:
     arm = imported(OVF)
     assert arm.name == "old-one"
-    assert arm.said["shape"] == {"vcpus": 2, "memory": "2GiB", "disk": "40GiB"}
-    assert (arm.said["devices"], arm.said["disk-bus"]) == ("paravirtual", "virtio-scsi")
-    assert arm.said["nic"] == "vmxnet3"
+    assert arm.settings["shape"] == {"vcpus": 2, "memory": "2GiB", "disk": "40GiB"}
+    assert (arm.settings["devices"], arm.settings["disk-bus"]) == ("paravirtual", "virtio-scsi")
+    assert arm.settings["nic"] == "vmxnet3"
     left(arm, "VirtualSCSI", "CPU reservation 500", "GPU")
     archive = tmp_path / "x.ova"
     with tarfile.open(archive, "w") as made:
@@ -369,7 +369,7 @@ def test_what_is_printed_is_part_of_a_study(text: str, tmp_path: Path) -> None:
     study.write_text(head + printed)
     loaded = load_study(study, build_catalog())
     assert loaded.arms[arm.name].platform == "qemu"
-    assert loaded.shape_of(arm.name).vcpus == arm.said["shape"]["vcpus"]
+    assert loaded.shape_of(arm.name).vcpus == arm.settings["shape"]["vcpus"]
 
 
 CACHES = ["none", "writeback", "writethrough", "directsync", "unsafe"]
@@ -386,7 +386,7 @@ SHAPES = st.builds(Shape, st.integers(1, 16), st.integers(32, 4096).map(lambda m
 
 
 def same(arm: Arm, wanted: dict[str, Any], shape: Shape) -> None:
-    said = {key.replace("-", "_"): value for key, value in arm.said.items()}
+    said = {key.replace("-", "_"): value for key, value in arm.settings.items()}
     for name, value in wanted.items():
         assert said.get(name, False) == value, (name, arm)
     size = yaml.safe_load(arm.text())["arms"][arm.name]["shape"]

@@ -16,7 +16,7 @@ QEMU = "qemu-system-x86_64 -accel kvm -m 1G -smp 2"
 
 
 def said(text: str) -> dict[str, Any]:
-    return dict(imported(text).said)
+    return dict(imported(text).settings)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_several_threads_of_a_disk_are_one_and_the_others_are_listed() -> None:
         "iothread-vq-mapping": [{"iothread": "a", "vqs": [0]}, {"iothread": "b"}],
     }
     arm = imported(f"{QEMU} {DRIVE} -device {shlex.quote(json.dumps(device))}")
-    assert arm.said["iothread"] is True
+    assert arm.settings["iothread"] is True
     left(arm, "2 I/O threads of the disk")
 
 
@@ -134,7 +134,7 @@ def test_what_starts_qemu_is_carried_over_or_listed(
 ) -> None:
     arm = imported(f"{wrapper} {QEMU}")
     plain = said(QEMU)
-    assert {name: held for name, held in arm.said.items() if plain.get(name) != held} == options
+    assert {name: held for name, held in arm.settings.items() if plain.get(name) != held} == options
     if note:
         left(arm, note)
 
@@ -142,7 +142,7 @@ def test_what_starts_qemu_is_carried_over_or_listed(
 def test_memory_of_several_nodes_is_not_that_of_the_last() -> None:
     nodes = "-object memory-backend-ram,id=a{},size=1G,host-nodes={},policy=bind "
     arm = imported(f"{QEMU} {nodes.format(0, 0)}{nodes.format(1, 1)}")
-    assert "numa-node" not in arm.said
+    assert "numa-node" not in arm.settings
     left(arm, "memory of the NUMA nodes 0, 1")
     both = f"{QEMU} -object memory-backend-ram,id=a,size=1G,host-nodes=0,host-nodes=1,policy=bind"
     assert "numa-node" not in said(both)
@@ -155,7 +155,7 @@ def test_memory_of_several_nodes_is_not_that_of_the_last() -> None:
 
 def test_a_machine_that_is_too_small_for_linux_is_one_still() -> None:
     arm = imported("qemu-system-x86_64 -m 16")
-    assert arm.said["shape"] == {"vcpus": 1}
+    assert arm.settings["shape"] == {"vcpus": 1}
     left(arm, "memory of 16 MiB: Tare's have at least 32 MiB")
 
 
@@ -191,7 +191,7 @@ def test_the_environment_is_named_without_its_values() -> None:
 )
 def test_memory_is_read_as_qemu_reads_it(words: str, memory: str, note: str | None) -> None:
     arm = imported(f"qemu-system-x86_64 -enable-kvm {words}")
-    size = arm.said["shape"]["memory"]
+    size = arm.settings["shape"]["memory"]
     assert size == memory or (memory == "1536MiB" and size == 1536 << 20)
     if note:
         left(arm, note)
@@ -213,7 +213,7 @@ def test_memory_is_read_as_qemu_reads_it(words: str, memory: str, note: str | No
 )
 def test_vcpus_are_counted_as_qemu_counts_them(words: str, vcpus: int, note: str | None) -> None:
     arm = imported(f"qemu-system-x86_64 -enable-kvm -m 1G {words}")
-    assert arm.said["shape"]["vcpus"] == vcpus
+    assert arm.settings["shape"]["vcpus"] == vcpus
     if note:
         left(arm, note)
 
@@ -242,7 +242,7 @@ def test_vcpus_are_counted_as_qemu_counts_them(words: str, vcpus: int, note: str
 def test_only_huge_pages_are_huge_pages(words: str, options: dict[str, Any]) -> None:
     arm = imported(f"{QEMU} {words}")
     names = ("hugepages", "hugepage-size", "prealloc")
-    assert {name: arm.said[name] for name in names if name in arm.said} == options
+    assert {name: arm.settings[name] for name in names if name in arm.settings} == options
     if not options:
         left(arm, "/dev/shm")
 
@@ -251,7 +251,7 @@ def test_what_ps_prints_is_read() -> None:
     blockdev = '{"driver":"qcow2","node-name":"d","file":{"driver":"file","filename":"/a b.qcow2"}}'
     words = f'/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -accel kvm -m 2G -smp 2 -blockdev {blockdev} -device {{"driver":"virtio-blk-pci","drive":"d"}}'
     plain = imported(words)
-    assert (plain.name, plain.said["disk-format"]) == ("web", "qcow2")
+    assert (plain.name, plain.settings["disk-format"]) == ("web", "qcow2")
     full = (
         "UID          PID    PPID  C STIME TTY          TIME CMD\n"
         "root           1       0  0 Nov20 ?        00:00:09 /sbin/init\n"
@@ -259,11 +259,11 @@ def test_what_ps_prints_is_read() -> None:
         f"libvirt+    4243       1 99 10:02 ?        01:22:11 {words.replace('=web', '=other')}\n"
     )
     arm = imported(full)
-    assert (arm.name, arm.said) == ("web", plain.said)
+    assert (arm.name, arm.settings) == ("web", plain.settings)
     left(arm, "1 further command lines of QEMU")
     left(arm, "1 further lines of the text")  # of init
-    assert imported(f" 4242 pts/0    Sl     9:59 {words}").said == plain.said
-    assert imported(f"4242 {words}").said == plain.said
+    assert imported(f" 4242 pts/0    Sl     9:59 {words}").settings == plain.settings
+    assert imported(f"4242 {words}").settings == plain.settings
     # One word a line, as `tr` makes it of /proc/PID/cmdline.
     assert (
         imported(
@@ -278,7 +278,7 @@ def test_what_ps_prints_is_read() -> None:
         == "web"
     )
     aux = f"root 4242 12.5 3.4 900000 80000 ? Sl 10:02 1:22 {words}"
-    assert imported(aux).said == plain.said
+    assert imported(aux).settings == plain.settings
     # What ps(1) shortened is refused in one sentence.
     with pytest.raises(InputError, match="JSON cannot be read"):
         imported(f"4242 {words[: words.index('filename')]}")
@@ -291,7 +291,7 @@ def test_libvirts_log_is_read_and_its_last_start_counts() -> None:
         "-accel kvm\nchar device redirected to /dev/pts/1 (label charserial0)\n"
     )
     arm = imported(start.format(1024) + start.format(2048))
-    assert (arm.name, arm.said["shape"]["memory"]) == ("a", "2GiB")
+    assert (arm.name, arm.settings["shape"]["memory"]) == ("a", "2GiB")
     left(arm, "further lines of the text")
 
 
@@ -405,7 +405,7 @@ def test_a_configuration_and_its_command_line_give_the_same_arm(
 ) -> None:
     configured = imported(CONFIGURATION.format(cpu=cpu, ostype=ostype, cache=cache))
     started = imported(command_of(words, cache))
-    of_configuration, of_command = dict(configured.said), dict(started.said)
+    of_configuration, of_command = dict(configured.settings), dict(started.settings)
     # Only the configuration knows the disk's size.
     assert of_configuration["shape"].pop("disk") == "32GiB"
     assert of_configuration == of_command
@@ -419,4 +419,4 @@ def test_memory_that_proxmox_plugs_in_is_counted() -> None:
     )
     started = imported(f"kvm -name a -m size=1024,slots=255,maxmem=524288M {objects}")
     configured = imported("name: a\nmemory: 4096\nhotplug: memory\nnuma: 1\n")
-    assert started.said["shape"]["memory"] == configured.said["shape"]["memory"] == "4GiB"
+    assert started.settings["shape"]["memory"] == configured.settings["shape"]["memory"] == "4GiB"

@@ -172,7 +172,7 @@ def test_each_option_of_qemu_is_carried_over_or_listed() -> None:
     for name, valued in options:
         arm = imported(f"{QEMU} -{name} {'zebra=1' if valued else ''} -smp 3")
         # What follows is still read: an option took as many words as QEMU's own does.
-        assert arm.said["shape"]["vcpus"] == 3 or name in ("smp",), name
+        assert arm.settings["shape"]["vcpus"] == 3 or name in ("smp",), name
         if not re.search(rf"(?<![\w-])-{re.escape(name)}(?![\w-])", notes(arm)):
             missing.append(name)
     assert set(missing) <= {"h"} | STATED_OTHERWISE, missing

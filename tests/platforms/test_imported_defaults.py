@@ -16,7 +16,7 @@ DISK = f"{QEMU} -drive file=/x.img,format=raw,if=virtio"
 
 
 def said(text: str) -> dict[str, Any]:
-    return dict(imported(text).said)
+    return dict(imported(text).settings)
 
 
 # QEMU.
@@ -31,7 +31,7 @@ def test_a_command_line_is_as_qemu_takes_it() -> None:
     # A line that lost its quotations has words that are no images.
     lost = imported(f"{QEMU} -append console=ttyS0 root=/dev/vda quiet")
     left(lost, "root=/dev/vda: it is no option", "quiet: it is no option")
-    assert "disk-cache" not in lost.said
+    assert "disk-cache" not in lost.settings
     # QEMU's `host` may migrate, and Tare's own may not.
     assert said(f"{QEMU} -cpu host")["cpu"] == "host"
     assert "cpu" not in said(f"{QEMU} -cpu host,migratable=off")
@@ -67,7 +67,7 @@ def test_firmware_is_no_disk() -> None:
     flash = "-drive if=pflash,format=raw,readonly=on,file=/OVMF_CODE.fd -drive if=pflash,format=raw,file=/VARS.fd"
     whole = f"{QEMU} {flash} -drive file=/d.qcow2,if=virtio,format=qcow2,cache=none,aio=native"
     arm = imported(whole)
-    assert (arm.said["disk-format"], arm.said["disk-aio"]) == ("qcow2", "native")
+    assert (arm.settings["disk-format"], arm.settings["disk-aio"]) == ("qcow2", "native")
     assert arm.left[0] == "UEFI firmware: the kernel is booted directly"
     assert not any("disk 2" in each or "pflash" in each for each in arm.left)
     left(imported(f"{QEMU} -pflash x"), "UEFI firmware")
@@ -77,7 +77,7 @@ def test_firmware_is_no_disk() -> None:
 
 def test_an_option_without_a_value_takes_none() -> None:
     arm = imported("qemu-system-x86_64 -no-fd-bootchk -m 2G -only-migratable -smp 3")
-    assert arm.said["shape"] == {"vcpus": 3, "memory": "2GiB"}
+    assert arm.settings["shape"] == {"vcpus": 3, "memory": "2GiB"}
 
 
 def test_a_microvm_stays_one() -> None:
@@ -85,7 +85,7 @@ def test_a_microvm_stays_one() -> None:
         "qemu-system-x86_64 -M microvm,x-option-roms=off -enable-kvm -m 512 -drive id=d,file=x,if=none,format=raw "
         "-device virtio-blk-device,drive=d,num-queues=2 -netdev tap,id=n,vhost=on -device virtio-net-device,netdev=n"
     )
-    assert (arm.said["machine"], arm.said["devices"], arm.said["disk-queues"]) == (
+    assert (arm.settings["machine"], arm.settings["devices"], arm.settings["disk-queues"]) == (
         *("microvm", "paravirtual"),
         2,
     )
@@ -138,7 +138,7 @@ def test_other_processors_are_told() -> None:
 
 def test_a_command_may_stand_in_a_script() -> None:
     arm = imported(f"#!/bin/sh\n# start the kvm guest\nexec {QEMU} \\\n  -cpu max\n")
-    assert arm.said["shape"]["vcpus"] == 2 and not any("guest" in each for each in arm.left)
+    assert arm.settings["shape"]["vcpus"] == 2 and not any("guest" in each for each in arm.left)
 
 
 # Proxmox.
@@ -146,7 +146,7 @@ def test_a_command_may_stand_in_a_script() -> None:
 
 def test_a_vm_may_be_called_as_the_program_is() -> None:
     arm = imported("# my kvm guest\nboot: order=scsi0\ncores: 2\nmemory: 1024\nname: kvm\n")
-    assert (arm.name, arm.said["shape"]) == ("kvm", {"vcpus": 2, "memory": "1GiB"})
+    assert (arm.name, arm.settings["shape"]) == ("kvm", {"vcpus": 2, "memory": "1GiB"})
 
 
 def test_a_configuration_is_as_proxmox_takes_it() -> None:
@@ -154,9 +154,9 @@ def test_a_configuration_is_as_proxmox_takes_it() -> None:
     arm = imported(
         f"{text}scsi0: local:101/vm-101-disk-0.qcow2,discard=on,size=32G\nnet0: virtio=AA\n"
     )
-    assert arm.said["shape"] == {"vcpus": 2, "memory": "2GiB", "disk": "32GiB"}
-    assert (arm.said["cpu"], arm.said["network"]) == ("kvm64,+lahf_lm,+sep", "user")
-    assert (arm.said["disk-format"], arm.said["disk-aio"]) == ("qcow2", "io_uring")
+    assert arm.settings["shape"] == {"vcpus": 2, "memory": "2GiB", "disk": "32GiB"}
+    assert (arm.settings["cpu"], arm.settings["network"]) == ("kvm64,+lahf_lm,+sep", "user")
+    assert (arm.settings["disk-format"], arm.settings["disk-aio"]) == ("qcow2", "io_uring")
     left(arm, "vCPUs that may be added, up to 4", "Proxmox takes io_uring", "disk discard=on")
     assert not any("unused" in each for each in arm.left)
     left(imported(f"{text}scsi0: local-lvm:vm-1-disk-0,size=1G"), "storage local-lvm: on LVM")
@@ -181,9 +181,9 @@ def test_a_configuration_is_as_proxmox_takes_it() -> None:
 )
 def test_a_processor_of_proxmox(cpu: str, model: str | None, told: str | None) -> None:
     arm = imported(f"memory: 512\ncpu: {cpu}\n")
-    assert arm.said.get("cpu") == model
+    assert arm.settings.get("cpu") == model
     own = {"kvm": False} if "hidden" in cpu else {"add": ["kvm-pv-eoi", "kvm-pv-unhalt"]}
-    assert arm.said["enlightenments"] == own
+    assert arm.settings["enlightenments"] == own
     cpus = [each for each in arm.left if "CPU" in each and "CPU enforce" not in each]
     assert ("CPU enforce" in "".join(arm.left)) is not cpu.startswith("host")
     assert (not cpus) if told is None else any(told in each for each in cpus)
@@ -219,7 +219,7 @@ def test_a_domain_is_as_libvirt_takes_it() -> None:
 def test_what_a_domain_has_less_of_is_told() -> None:
     text = "<domain type='kvm'><currentMemory unit='GiB'>1</currentMemory><memory unit='GiB'>4</memory><vcpu current='2'>8</vcpu></domain>"
     arm = imported(text)
-    assert arm.said["shape"] == {"vcpus": 2, "memory": "4GiB"}
+    assert arm.settings["shape"] == {"vcpus": 2, "memory": "4GiB"}
     left(arm, "currentMemory of 1024 MiB", "vCPUs that may be added, up to 8")
     assert not any("currentMemory" in each for each in imported(DOMAIN).left)
 
@@ -265,7 +265,7 @@ def test_what_a_domain_has_less_of_is_told() -> None:
 )
 def test_devices_of_a_domain(devices: str, options: dict[str, Any], told: str | None) -> None:
     arm = imported(f"<domain type='kvm'><vcpu>1</vcpu><devices>{devices}</devices></domain>")
-    assert {name: arm.said.get(name) for name in options} == options
+    assert {name: arm.settings.get(name) for name in options} == options
     if told is not None:
         left(arm, told)
 
@@ -307,7 +307,7 @@ def test_of_several_deployments_the_default_one_is_taken() -> None:
         "</VirtualHardwareSection>", cpus
     )
     arm = imported(several)
-    assert arm.said["shape"]["vcpus"] == 2
+    assert arm.settings["shape"]["vcpus"] == 2
     left(arm, "configuration small: `large` is taken")
 
 

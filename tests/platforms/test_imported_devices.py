@@ -27,7 +27,7 @@ def test_disk_and_card_are_carried_over_each_by_itself(
         f"qemu-system-x86_64 -accel kvm -m 1024 -smp 1 -machine {board} "
         f"-drive id=d,file=/x,format=raw,if=none -device {disk},drive=d -device {card}"
     )
-    assert (arm.said["devices"], arm.said.get("disk-bus")) == (devices, bus)
+    assert (arm.settings["devices"], arm.settings.get("disk-bus")) == (devices, bus)
     assert not any("disk on" in each or "devices are taken" in each for each in arm.left)
 
 
@@ -45,7 +45,7 @@ def test_a_card_that_is_an_option_of_its_own_is_carried_over(
 ) -> None:
     attached = f"-drive id=d,file=/x,format=raw,if=none -device {disk},drive=d " if disk else ""
     arm = imported(f"qemu-system-x86_64 -accel kvm -m 1024 -smp 1 {attached}-device {card}")
-    assert (arm.said["devices"], arm.said.get("nic")) == (devices, nic)
+    assert (arm.settings["devices"], arm.settings.get("nic")) == (devices, nic)
     assert any(
         "network interface pcnet: Tare has virtio, e1000, " in each for each in arm.left
     ) is (nic is None)
@@ -54,13 +54,13 @@ def test_a_card_that_is_an_option_of_its_own_is_carried_over(
 def test_memory_that_is_made_ready_beforehand_is_carried_over() -> None:
     line = "qemu-system-x86_64 -accel kvm -m 1024 -smp 1"
     touched = imported(f"{line} -mem-prealloc -S")
-    assert (touched.said["prealloc"], touched.said.get("hugepages")) == (True, None)
+    assert (touched.settings["prealloc"], touched.settings.get("hugepages")) == (True, None)
     for words in (
         "-mem-prealloc -mem-path /dev/hugepages",
         "-mem-path /dev/hugepages -mem-prealloc",
     ):
         arm = imported(f"{line} {words}")
-        assert (arm.said.get("prealloc"), arm.said["hugepages"]) == (None, True)
+        assert (arm.settings.get("prealloc"), arm.settings["hugepages"]) == (None, True)
         assert not any("mem" in each for each in arm.left)
     left(imported(f"{line} -mem-path /dev/shm"), "-mem-path /dev/shm")
     left(imported(DOMAIN.replace("nodeset='1'", "nodeset='0-1'")), "NUMA nodes 0-1: write `numa")
@@ -69,9 +69,9 @@ def test_memory_that_is_made_ready_beforehand_is_carried_over() -> None:
 def test_a_disk_on_a_bus_that_tare_has_not_is_told() -> None:
     arm = imported(DOMAIN.replace("dev='vda' bus='virtio'", "dev='sda' bus='usb'"))
     left(arm, "disk on usb: the usual bus is taken")
-    assert "disk-bus" not in arm.said
+    assert "disk-bus" not in arm.settings
     scsi = DOMAIN.replace("dev='vda' bus='virtio'", "dev='sda' bus='scsi'").replace(
         "<devices>", "<devices><controller type='scsi' model='lsilogic'/>", 1
     )
     left(imported(scsi), "disk controller lsilogic: virtio-scsi is taken")
-    assert imported(scsi).said["disk-bus"] == "virtio-scsi"
+    assert imported(scsi).settings["disk-bus"] == "virtio-scsi"

@@ -126,5 +126,5 @@ def libvirt() -> Iterator[Any]:
 def test_a_domain_and_its_command_line_give_the_same_arm(libvirt: Any, name: str) -> None:
     line = libvirt.domainXMLToNative("qemu-argv", domain(name), 0)
     described, started = imported(domain(name)), imported(line)
-    assert described.said == started.said
+    assert described.settings == started.settings
     assert described.name == started.name

@@ -127,7 +127,7 @@ items:
 def test_a_guest_of_xens_is_an_arm_of_xen() -> None:
     arm = imported(XL)
     assert arm.name == "web1" and arm.pinned
-    assert arm.said == {
+    assert arm.settings == {
         "platform": "xen",
         "type": "hvm",
         "scheduling": {"weight": 200, "cap": 1.5},
@@ -138,11 +138,11 @@ def test_a_guest_of_xens_is_an_arm_of_xen() -> None:
     left(arm, "a block device of the host", "what it boots")
     assert {"vncpasswd", "on_crash"} <= set(arm.aside)
     pv = imported("memory = 512\nvcpus = 1\nvif = ['']\ncpus = '0-3'\n")
-    assert pv.said["type"] == "pv" and not pv.pinned
+    assert pv.settings["type"] == "pv" and not pv.pinned
     emulated = imported(
         "builder='hvm'\nmemory=512\nxen_platform_pci=0\nvif=['type=ioemu,model=rtl8139']\n"
     )
-    assert (emulated.said["devices"], emulated.said["nic"]) == ("emulated", "rtl8139")
+    assert (emulated.settings["devices"], emulated.settings["nic"]) == ("emulated", "rtl8139")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_wrong_line_of_a_xen_guest_is_named(text: str, words: str) -> None:
 def test_a_machine_of_vmwares_is_an_arm() -> None:
     arm = imported(VMX)
     assert arm.name == "web-1"
-    assert arm.said == {
+    assert arm.settings == {
         "platform": "qemu",
         "accelerator": "kvm",
         "nic": "vmxnet3",
@@ -181,7 +181,7 @@ def test_a_machine_of_vmwares_is_an_arm() -> None:
 
 def test_a_microvm_of_firecrackers_is_an_arm() -> None:
     arm = imported(json.dumps(FIRECRACKER))
-    assert arm.said == {
+    assert arm.settings == {
         "platform": "qemu",
         "accelerator": "kvm",
         "machine": "microvm",
@@ -197,17 +197,17 @@ def test_a_microvm_of_firecrackers_is_an_arm() -> None:
     left(arm, "Firecracker itself", "threads of a core", "drives.1.rate_limiter.ops.size=100")
     left(arm, "balloon.amount_mib=100: all of its memory", "disk 1 on virtio")
     small = imported('{"machine-config": {}}')
-    assert small.said["shape"] == {"vcpus": 1, "memory": "128MiB"}
+    assert small.settings["shape"] == {"vcpus": 1, "memory": "128MiB"}
 
 
 def test_a_machine_of_kubevirts_is_an_arm() -> None:
     arm = imported(KUBEVIRT)
     assert arm.name == "web1" and arm.pinned
-    assert arm.said == {
+    assert arm.settings == {
         "platform": "qemu",
         "accelerator": "kvm",
         "machine": "q35",
-        "enlightenments": arm.said["enlightenments"],
+        "enlightenments": arm.settings["enlightenments"],
         "cpu": "host,-pcid",
         "emulator-cpus": "other",
         "hugepages": True,
@@ -220,9 +220,9 @@ def test_a_machine_of_kubevirts_is_an_arm() -> None:
         "devices": "paravirtual",
         "shape": {"vcpus": 4, "memory": "4GiB", "disk": "30GiB"},
     }
-    assert arm.said["enlightenments"]["hyperv"] is True
+    assert arm.settings["enlightenments"]["hyperv"] is True
     left(arm, "gpus.0.deviceName=vendor/gpu: Tare's machines", "pc-q35-rhel9.4.0")
-    assert imported(json.dumps(yaml.safe_load(KUBEVIRT))).said == arm.said
+    assert imported(json.dumps(yaml.safe_load(KUBEVIRT))).settings == arm.settings
     # An instance is the same, without the template around it.
     machine = yaml.safe_load(KUBEVIRT)["items"][0]
     instance = {
@@ -232,8 +232,8 @@ def test_a_machine_of_kubevirts_is_an_arm() -> None:
         "spec": copy.deepcopy(machine["spec"]["template"]["spec"]),
     }
     alone = imported(yaml.safe_dump(instance))
-    assert alone.said["shape"] == {"vcpus": 4, "memory": "4GiB"}
-    assert {**alone.said, "shape": 0} == {**arm.said, "shape": 0}
+    assert alone.settings["shape"] == {"vcpus": 4, "memory": "4GiB"}
+    assert {**alone.settings, "shape": 0} == {**arm.settings, "shape": 0}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_what_kubernetes_grants_is_the_size(
 ) -> None:
     spec = {"domain": {"devices": {}, **domain}}
     text = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": spec}
-    assert imported(json.dumps(text)).said["shape"] == {"vcpus": vcpus, "memory": memory}
+    assert imported(json.dumps(text)).settings["shape"] == {"vcpus": vcpus, "memory": memory}
 
 
 def test_an_instance_type_has_the_size_and_is_named() -> None:
@@ -263,7 +263,7 @@ def test_an_instance_type_has_the_size_and_is_named() -> None:
         "spec": {"instancetype": {"name": "u1.medium"}, "template": {"spec": {"domain": {}}}},
     }
     arm = imported(json.dumps(machine))
-    assert "shape" not in arm.said
+    assert "shape" not in arm.settings
     left(arm, "instancetype.name=u1.medium: `kubectl get` it")
 
 
@@ -286,10 +286,10 @@ def test_the_disks_of_xencenter_are_disks() -> None:
     text = OVF.replace("<rasd:ResourceType>17<", "<rasd:ResourceType>19<").replace(
         "<rasd:Parent>3</rasd:Parent>", "<rasd:Connection>device=0,bootable</rasd:Connection>"
     )
-    assert imported(text).said["shape"]["disk"] == "40GiB"
+    assert imported(text).settings["shape"]["disk"] == "40GiB"
     system = "<System><VirtualSystemType>hvm-3.0-unknown</VirtualSystemType></System>"
     xen = text.replace("<VirtualHardwareSection>", f"<VirtualHardwareSection>{system}")
-    assert (imported(xen).said["devices"], imported(xen).said.get("disk-bus")) == (
+    assert (imported(xen).settings["devices"], imported(xen).settings.get("disk-bus")) == (
         "paravirtual",
         None,
     )
@@ -313,7 +313,7 @@ PASSED = "memory: 512\nscsihw: virtio-scsi-pci\n"
 )
 def test_what_holds_a_disk_of_proxmox(volume: str, form: str) -> None:
     arm = imported(f"{PASSED}scsi0: {volume},size=8G\n")
-    assert arm.said.get("disk-format", "raw") == form
+    assert arm.settings.get("disk-format", "raw") == form
     assert not any("disk format" in each for each in arm.left)
 
 
@@ -331,9 +331,9 @@ RICH = """<domain type='kvm'><name>rich</name><memory unit='GiB'>1</memory><vcpu
 
 def test_a_rich_domain_is_carried_over_or_listed_in_full() -> None:
     arm = imported(RICH)
-    assert arm.said["enlightenments"]["hyperv"] is True
-    assert "kvm-poll-control" in arm.said["enlightenments"]["add"]
-    assert "cpu" not in arm.said  # `host,migratable=off` is Tare's own
+    assert arm.settings["enlightenments"]["hyperv"] is True
+    assert "kvm-poll-control" in arm.settings["enlightenments"]["add"]
+    assert "cpu" not in arm.settings  # `host,migratable=off` is Tare's own
     said = "\n".join(arm.left + arm.aside)
     for word in ("smm", "graphics", "video", "qxl", "type=usb", "redirdev", "guest_agent"):
         assert word in said, word
@@ -345,11 +345,11 @@ def test_a_rich_domain_is_carried_over_or_listed_in_full() -> None:
 def test_vcpus_that_are_scheduled_alike_have_one_policy() -> None:
     tune = "".join(f"<vcpusched vcpus='{n}' scheduler='fifo' priority='5'/>" for n in range(2))
     text = f"<domain type='kvm'><vcpu>2</vcpu><cputune>{tune}</cputune></domain>"
-    assert imported(text).said["scheduling"] == {"policy": "fifo", "priority": 5}
+    assert imported(text).settings["scheduling"] == {"policy": "fifo", "priority": 5}
     other = imported(
         text.replace("vcpus='1' scheduler='fifo' priority='5'", "vcpus='1' scheduler='batch'")
     )
-    assert "scheduling" not in other.said
+    assert "scheduling" not in other.settings
     left(other, "vcpusched fifo 5 of the vCPUs 0: Tare knows one", "vcpusched batch of the vCPUs 1")
 
 
@@ -361,7 +361,7 @@ SEVERAL = """<domain type='kvm'><vcpu>2</vcpu><iothreads>2</iothreads><devices><
 
 def test_several_threads_of_a_domains_disk_are_listed() -> None:
     arm = imported(SEVERAL)
-    assert (arm.said["iothread"], arm.said["disk-format"]) == (True, "block")
+    assert (arm.settings["iothread"], arm.settings["disk-format"]) == (True, "block")
     left(arm, "2 I/O threads of the disk", "queue 0 of an I/O thread")
 
 

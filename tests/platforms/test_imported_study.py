@@ -80,14 +80,16 @@ def test_the_printed_study_is_read_back_and_planned(text: str, room: Room) -> No
         for name, each in study.arms.items()
         if not name.startswith("bare") or name == "bare-vm"
     )
-    assert mine.platform == arm.said["platform"]
+    assert mine.platform == arm.settings["platform"]
 
 
 def test_all_that_the_machine_has_is_in_the_study_where_the_host_has_it() -> None:
     arm = imported(PROXMOX)
     study = yaml.safe_load(arm.study(ROOMS["large"]))
     assert study["shape"] == {"vcpus": 4, "memory": "8GiB", "disk": "1GiB"}
-    assert study["arms"]["mail"] == {key: held for key, held in arm.said.items() if key != "shape"}
+    assert study["arms"]["mail"] == {
+        key: held for key, held in arm.settings.items() if key != "shape"
+    }
     assert "disk" in study["workloads"]
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tare.errors import InputError
 from tare.platforms.imported.model import Found
-from tare.platforms.imported.numbers import cpu_set
+from tare.platforms.imported.parsing import cpu_set
 from tare.refusals import message_of
 from tare.study.shape import LEAST_DISK, LEAST_MEMORY, Shape
 from tare.units import format_size
@@ -75,7 +75,7 @@ class Arm:
 
     Args:
         name: The arm's name.
-        said: Its options, as a study has them.
+        settings: Its options, as a study has them.
         left: What is not carried over, and why.
         pinned: Whether each vCPU has a CPU of its own.
         carried: What was read of the source.
@@ -84,7 +84,7 @@ class Arm:
     """
 
     name: str
-    said: Mapping[str, Any]
+    settings: Mapping[str, Any]
     left: tuple[str, ...]
     pinned: bool = False
     carried: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class Arm:
 
     def text(self) -> str:
         """Return the arm alone as YAML, and below it, as comments, what is not carried over."""
-        study: dict[str, Any] = {"arms": {self.name: dict(self.said)}}
+        study: dict[str, Any] = {"arms": {self.name: dict(self.settings)}}
         if self.pinned:
             study["scenarios"] = {"pinned": {"subject": {"cpus": "pinned"}}}
         return yaml.safe_dump(study, sort_keys=False) + self._comments()
@@ -117,7 +117,7 @@ class Arm:
         }
         if self.pinned:
             study["scenarios"] = {"pinned": {"subject": {"cpus": "pinned"}}}
-        study["workloads"] = {load: dict(said) for load, said in LOADS.items()}
+        study["workloads"] = {load: dict(settings) for load, settings in LOADS.items()}
         if "disk" in shape:
             study["workloads"]["disk"] = dict(DISK_LOAD)
         head = "# Made by `tare import`. Run it with `tare run FILE`.\n"
@@ -126,8 +126,8 @@ class Arm:
 
     def _fitting(self, room: Room) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
         """Return the shape and the options that this host has room for, and what it lacks."""
-        options = {key: value for key, value in self.said.items() if key != "shape"}
-        wanted = Shape.model_validate(dict(self.said.get("shape", {})))
+        options = {key: value for key, value in self.settings.items() if key != "shape"}
+        wanted = Shape.model_validate(dict(self.settings.get("shape", {})))
         lacking: list[str] = []
         vcpus, memory = min(wanted.vcpus, len(room.cpus)), wanted.memory
         part, whole = MEMORY_PART
@@ -235,10 +235,10 @@ def arm_of(found: Found, source: str) -> Arm:
         Shape.model_validate(size)
     except ValidationError as error:
         raise InputError(f"{source}: {_first(error)}") from None
-    said: dict[str, Any] = {"platform": found.platform}
-    said |= {name.replace("_", "-"): value for name, value in options.items()}
+    settings: dict[str, Any] = {"platform": found.platform}
+    settings |= {name.replace("_", "-"): value for name, value in options.items()}
     if size:
-        said["shape"] = {
+        settings["shape"] = {
             key: value if key == "vcpus" else _size(value) for key, value in size.items()
         }
     if found.disk is None:
@@ -250,7 +250,7 @@ def arm_of(found: Found, source: str) -> Arm:
     has_disk = bool(found.disks) or found.disk is not None
     return Arm(
         name,
-        said,
+        settings,
         tuple(ledger.left),
         found.pinned,
         tuple(ledger.carried),

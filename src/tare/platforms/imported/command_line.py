@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tare.platforms.imported.cpu_tuning import OWN_CPU
-from tare.platforms.imported.ledger import shown
 from tare.platforms.imported.model import Found
-from tare.platforms.imported.numbers import cpu_set, fraction, whole
+from tare.platforms.imported.notes import shown
+from tare.platforms.imported.parsing import cpu_set, fraction, whole
 
 PROGRAM = re.compile(
     r"(?:^|/)\.?(?:qemu-system-(?P<arch>[a-z0-9_]+?)(?:-(?:spice|wrapped|unstable))?"
     r"|qemu-kvm|kvm-spice|kvm)$"
 )
 KVM_BY_NAME = re.compile(r"(?:^|/)(?:qemu-kvm|kvm-spice|kvm)$")
-"""Programs that use KVM unless told otherwise."""
+"""Programs that use KVM by default."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _REDIRECTION = re.compile(r"(?:&|[0-9]*[<>].*|;|\|.*|&&)$")
 _HEADER = re.compile(r"^\s*(?:UID|USER|PID|F|S)\b.*\b(?:CMD|COMMAND|ARGS)\b")
@@ -111,7 +111,7 @@ class Line:
 
     @property
     def arch(self) -> str:
-        """The processors it emulates; empty where its name does not say."""
+        """The processors it emulates; empty: its name does not show them."""
         found = PROGRAM.search(self.program)
         return (found["arch"] or "") if found else ""
 
@@ -239,7 +239,7 @@ def _program(words: Sequence[str]) -> int | None:
 
 
 def take_wrappers(found: Found, words: Sequence[str], *, in_table: bool) -> None:
-    """Take what the words before QEMU say: where it runs, and how it is scheduled.
+    """Take the wrappers before QEMU: where it runs, and how it is scheduled.
 
     Args:
         found: What was gathered.
@@ -311,7 +311,7 @@ def all_threads_on(found: Found, words: str, cpus: str) -> None:
 
     Args:
         found: What was gathered.
-        words: What says so.
+        words: The words in the description.
         cpus: A list such as ``2-3``.
     """
     numbers = cpu_set(cpus)
@@ -376,14 +376,14 @@ def _numactl(
 def _nice(
     found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
 ) -> None:
-    said = "10"
+    nice = "10"
     for option, value in options:
-        said = value or option.removeprefix("-").removeprefix("n")
-    number = whole(said.lstrip("+-"))
+        nice = value or option.removeprefix("-").removeprefix("n")
+    number = whole(nice.lstrip("+-"))
     if number is None or number > 20:
-        found.leave(f"nice {said}", "it is not a nice value")
+        found.leave(f"nice {nice}", "it is not a nice value")
         return
-    found.schedule(nice=max(-20, min(19, -number if said.startswith("-") else number)))
+    found.schedule(nice=max(-20, min(19, -number if nice.startswith("-") else number)))
 
 
 def _systemd(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from tare.platforms.imported.ledger import Node
 from tare.platforms.imported.model import Found
-from tare.platforms.imported.numbers import MOST_CPUS, cpu_set, whole
+from tare.platforms.imported.notes import Node
+from tare.platforms.imported.parsing import MOST_CPUS, cpu_set, whole
 from tare.platforms.scheduling import DEFAULT_PERIOD_S
 from tare.units import format_duration
 
@@ -56,17 +56,17 @@ def _text(tune: Node, name: str) -> str | None:
     return None if part is None else part.text
 
 
-def weigh(found: Found, said: str, number: int | None, most: int = MOST_WEIGHT) -> None:
+def weigh(found: Found, given: str, number: int | None, most: int = MOST_WEIGHT) -> None:
     """Take a weight among control groups, which is another number in each version of them.
 
     Args:
         found: What was gathered.
-        said: What is said, in the description's words.
+        given: It, in the description's words.
         number: The weight; None: it is none.
         most: The largest that there is in version 2.
     """
     if not number:
-        found.leave(said, "it is no weight")
+        found.leave(given, "it is no weight")
         return
     old = max(1, min(MOST_WEIGHT, round(number * USUAL_WEIGHT / USUAL_SHARES)))
     if number > most:
@@ -76,7 +76,7 @@ def weigh(found: Found, said: str, number: int | None, most: int = MOST_WEIGHT) 
     found.schedule(weight=number)
     if number not in (USUAL_WEIGHT, old):
         found.leave(
-            f"{said} on a host with version 1 of control groups",
+            f"{given} on a host with version 1 of control groups",
             f"{USUAL_SHARES} is usual there: write `scheduling: {{weight: {old}}}`",
         )
 
@@ -100,22 +100,22 @@ def _vcpus(found: Found, tune: Node, anywhere: str | None) -> None:
 
 
 def _emulator(found: Found, tune: Node, anywhere: str | None) -> None:
-    """Take where QEMU's other threads run: where vCPUs run by default, unless it is said."""
+    """Take where QEMU's other threads run: where vCPUs run by default, by default."""
     pin = tune.find("emulatorpin")
-    said = anywhere if pin is None else pin.get("cpuset")
-    if said is None:
+    given = anywhere if pin is None else pin.get("cpuset")
+    if given is None:
         return
-    if (cpus := cpu_set(said)) is not None:
+    if (cpus := cpu_set(given)) is not None:
         found.options["emulator_cpus"] = list(cpus)
     elif pin is not None:
-        found.leave(f"<cputune> emulatorpin {said}", NO_LIST)
+        found.leave(f"<cputune> emulatorpin {given}", NO_LIST)
 
 
 def _disks_thread(found: Found, tune: Node, anywhere: str | None) -> None:
     """Take where the thread of the disk that is carried over runs."""
     disk = found.chosen_disk
     thread = (disk.thread or None) if disk is not None else None
-    said = anywhere
+    given = anywhere
     for pin in tune.all("iothreadpin"):
         number, listed = pin.get("iothread"), pin.get("cpuset")
         words = f"<cputune> iothreadpin {number} on CPUs {listed}"
@@ -124,9 +124,9 @@ def _disks_thread(found: Found, tune: Node, anywhere: str | None) -> None:
         elif cpu_set(listed) is None:
             found.leave(words, NO_LIST)
         else:
-            said = listed
-    cpus = cpu_set(said)
-    # Where nothing else is said, it is where QEMU's other threads are.
+            given = listed
+    cpus = cpu_set(given)
+    # Where nothing else is given, it is where QEMU's other threads are.
     others = found.options.get("emulator_cpus")
     if thread is not None and cpus is not None and list(cpus) != others:
         found.options["iothread_cpus"] = list(cpus)
@@ -155,11 +155,11 @@ def _policy(found: Found, tune: Node) -> None:
     _one_policy(found, *one)
 
 
-def _one_policy(found: Found, policy: str, said: str) -> None:
+def _one_policy(found: Found, policy: str, given: str) -> None:
     if policy == "batch":
         found.schedule(policy=policy)
     elif policy == "fifo":
-        priority = whole(said) or 1
+        priority = whole(given) or 1
         found.schedule(policy=policy, priority=min(priority, MOST_PRIORITY))
         if priority > MOST_PRIORITY:
             found.leave(f"priority {priority} of the vCPUs", f"{MOST_PRIORITY} is taken")
@@ -201,12 +201,14 @@ def _capped(quota: int, period: int, times: int) -> dict[str, float | str]:
 
 def _quota(found: Found, tune: Node, prefix: str) -> tuple[int, int] | None:
     """Return quota and period in microseconds; None where there is no limit."""
-    said = _text(tune, f"{prefix}quota") or ""
-    quota = whole(said)
+    given = _text(tune, f"{prefix}quota") or ""
+    quota = whole(given)
     period = whole(_text(tune, f"{prefix}period") or str(PERIOD_US)) or PERIOD_US
-    if not said or said.startswith("-") or quota == 0:
+    if not given or given.startswith("-") or quota == 0:
         return None
     if quota is None or quota < LEAST_US or not LEAST_US <= period <= MOST_PERIOD_US:
-        found.leave(f"<cputune> {prefix}quota {said} in {period} µs", "it is no quota of libvirt's")
+        found.leave(
+            f"<cputune> {prefix}quota {given} in {period} µs", "it is no quota of libvirt's"
+        )
         return None
     return quota, period

@@ -11,11 +11,10 @@ from typing import Any
 
 import yaml
 
-from tare.platforms.imported.ledger import Said, shown
 from tare.platforms.imported.model import BOOTS, FIRMWARE, Disk, Found
-from tare.platforms.imported.numbers import bytes_of, fraction, whole
+from tare.platforms.imported.notes import Values
+from tare.platforms.imported.parsing import bytes_of, fraction, leaves, whole
 from tare.platforms.imported.processor import take_model
-from tare.platforms.imported.tree import leaves
 
 KINDS = frozenset({"VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"})
 _QUANTITY = re.compile(r"([0-9]{1,15})(\.[0-9]{1,9})?(m|[kKMGTP]i?)?")
@@ -114,23 +113,23 @@ def read_kubevirt(several: Iterable[Any]) -> Found:
     if not machines:
         raise ValueError("has no VirtualMachine or VirtualMachineInstance of KubeVirt's")
     machine = machines[0]
-    said = Said("", {_short(key): value for key, value in leaves(dict(machine))})
-    found = Found(described=True, name=said.get("metadata.name", ""))
+    values = Values("", {_short(key): value for key, value in leaves(dict(machine))})
+    found = Found(described=True, name=values.get("metadata.name", ""))
     for other in machines[1:]:
         name = str(dict(other.get("metadata") or {}).get("name", ""))
         found.leave(f"machine {name}", "only the first is taken")
     found.options |= {"accelerator": "kvm", "machine": "q35"}
-    if board := said.get("domain.machine.type", ""):
+    if board := values.get("domain.machine.type", ""):
         found.board(board)
-    _size(found, said)
-    _processor(found, said)
-    _memory(found, said)
-    _disks(found, said)
-    _interfaces(found, said)
-    if any(key.startswith("domain.firmware.bootloader.efi") for key in said):
+    _size(found, values)
+    _processor(found, values)
+    _memory(found, values)
+    _disks(found, values)
+    _interfaces(found, values)
+    if any(key.startswith("domain.firmware.bootloader.efi") for key in values):
         found.leave(*FIRMWARE)
     found.leave(*BOOTS)
-    _finish(found, said)
+    _finish(found, values)
     return found
 
 
@@ -151,9 +150,9 @@ def _short(key: str) -> str:
     return key.removeprefix("spec.") if key.startswith(inner) else key
 
 
-def _size(found: Found, said: Said) -> None:
+def _size(found: Found, values: Values) -> None:
     """Take vCPUs and memory: the domain's own, or what it requests of Kubernetes."""
-    parts = [said.get(f"domain.cpu.{name}", "") for name in ("cores", "sockets", "threads")]
+    parts = [values.get(f"domain.cpu.{name}", "") for name in ("cores", "sockets", "threads")]
     if any(parts):
         found.vcpus = 1
         for part in parts:
@@ -164,17 +163,17 @@ def _size(found: Found, said: Said) -> None:
             found.leave(f"domain.cpu.sockets {parts[1]}", "all vCPUs are in one socket")
     for name in ("limits", "requests"):
         cpus, memory = (
-            said.get(f"domain.resources.{name}.{what}", "") for what in ("cpu", "memory")
+            values.get(f"domain.resources.{name}.{what}", "") for what in ("cpu", "memory")
         )
         if not any(parts) and found.vcpus is None and cpus:
             found.vcpus = _cpus(cpus)
         if found.memory is None and memory:
             found.memory = _bytes(memory)
-    if guest := said.get("domain.memory.guest", ""):
+    if guest := values.get("domain.memory.guest", ""):
         found.memory = _bytes(guest)
-    if not any(key.startswith("spec.instancetype") for key in said):
+    if not any(key.startswith("spec.instancetype") for key in values):
         found.vcpus = found.vcpus or 1
-    most = whole(said.get("domain.cpu.maxSockets", ""))
+    most = whole(values.get("domain.cpu.maxSockets", ""))
     if most and most > (whole(parts[1]) or 1):
         found.leave(f"sockets that may be added, up to {most}", "those that are there are taken")
 
@@ -197,82 +196,84 @@ def _bytes(text: str) -> int | None:
     return None if number is None else number + round(float(size[2] or 0) * unit)
 
 
-def _processor(found: Found, said: Said) -> None:
-    model = said.get("domain.cpu.model", "host-model")
+def _processor(found: Found, values: Values) -> None:
+    model = values.get("domain.cpu.model", "host-model")
     flags = []
-    for number in range(_count(said, "domain.cpu.features")):
+    for number in range(values.count("domain.cpu.features")):
         part = f"domain.cpu.features.{number}"
-        policy = said.get(f"{part}.policy", "require")
+        policy = values.get(f"{part}.policy", "require")
         sign = "-" if policy in ("disable", "forbid") else "+"
-        flags.append(f"{sign}{said.get(f'{part}.name', '')}")
-    flags += _features(said)
+        flags.append(f"{sign}{values.get(f'{part}.name', '')}")
+    flags += _features(values)
     if model == "host-model":
         found.leave("CPU host-model", "the host's own processor is taken")
     take_model(found, "host" if model in ("host-model", "host-passthrough") else model, flags)
-    if said.get("domain.cpu.dedicatedCpuPlacement", "") in _TRUE:
+    if values.get("domain.cpu.dedicatedCpuPlacement", "") in _TRUE:
         found.pinned = True
-        if said.get("domain.cpu.isolateEmulatorThread", "") in _TRUE:
+        if values.get("domain.cpu.isolateEmulatorThread", "") in _TRUE:
             found.options["emulator_cpus"] = "other"
-    if any(key.startswith("domain.cpu.realtime") for key in said):
+    if any(key.startswith("domain.cpu.realtime") for key in values):
         found.schedule(policy="fifo", priority=1)
         found.options["mlock"] = True
-        said.skip(*(key for key in said if key.startswith("domain.cpu.realtime")))
+        values.skip(*(key for key in values if key.startswith("domain.cpu.realtime")))
 
 
-def _features(said: Said) -> list[str]:
+def _features(values: Values) -> list[str]:
     flags = []
-    for key in said:
+    for key in values:
         parts = key.split(".")
         if parts[:3] != ["domain", "features", "hyperv"] or len(parts) < 4:
             continue
         name = parts[3]
         if name == "spinlocks":
-            if parts[4:] == ["spinlocks"] and (retries := whole(said[key])) is not None:
+            if parts[4:] == ["spinlocks"] and (retries := whole(values[key])) is not None:
                 flags.append(f"hv-spinlocks={retries:#x}")
-            said.skip(key)
+            values.skip(key)
         elif name in _HYPERV and parts[4:] in ([], ["enabled"]):
-            flags.append(f"{_HYPERV[name]}={'off' if said[key] in ('false', 'off') else 'on'}")
+            flags.append(f"{_HYPERV[name]}={'off' if values[key] in ('false', 'off') else 'on'}")
         elif name == "vendorid" and parts[4:] == ["vendorid"]:
-            flags.append(f"hv-vendor-id={said[key]}")
-    if said.get("domain.features.kvm.hidden", "") in _TRUE:
+            flags.append(f"hv-vendor-id={values[key]}")
+    if values.get("domain.features.kvm.hidden", "") in _TRUE:
         flags.append("kvm=off")
-    if (spin := said.get("domain.features.pvspinlock.enabled", "")) != "":
+    if (spin := values.get("domain.features.pvspinlock.enabled", "")) != "":
         flags.append(f"kvm-pv-unhalt={'on' if spin in _TRUE else 'off'}")
     return flags
 
 
-def _memory(found: Found, said: Said) -> None:
-    if pages := said.get("domain.memory.hugepages.pageSize", ""):
+def _memory(found: Found, values: Values) -> None:
+    if pages := values.get("domain.memory.hugepages.pageSize", ""):
         found.huge_pages(_bytes(pages))
 
 
-def _disks(found: Found, said: Said) -> None:
-    sizes = _sizes(said)
-    kinds = _volumes(said)
-    policy = said.get("domain.ioThreadsPolicy", "")
-    queues = said.get("domain.devices.blockMultiQueue", "") in _TRUE
-    for number in range(_count(said, "domain.devices.disks")):
+def _disks(found: Found, values: Values) -> None:
+    sizes = _sizes(values)
+    kinds = _volumes(values)
+    policy = values.get("domain.ioThreadsPolicy", "")
+    queues = values.get("domain.devices.blockMultiQueue", "") in _TRUE
+    for number in range(values.count("domain.devices.disks")):
         part = f"domain.devices.disks.{number}"
-        name = said.get(f"{part}.name", "")
-        bus = said.get(f"{part}.disk.bus", said.get(f"{part}.lun.bus", "sata"))
-        own = [key for key in said if key.startswith(f"{part}.")]
+        name = values.get(f"{part}.name", "")
+        bus = values.get(f"{part}.disk.bus", values.get(f"{part}.lun.bus", "sata"))
+        own = [key for key in values if key.startswith(f"{part}.")]
         if any(key.startswith(f"{part}.cdrom") for key in own):
-            said.skip(*own)
+            values.skip(*own)
             found.set_aside(f"disk {name} (a CD)")
             continue
         # Without a word on it KubeVirt goes past the host's page cache where the storage can.
-        cache, aio = said.get(f"{part}.cache", "none"), said.get(f"{part}.io", "")
+        cache, aio = values.get(f"{part}.cache", "none"), values.get(f"{part}.io", "")
         volume = kinds.get(name, "")
         if volume.startswith("cloudInit"):
-            said.skip(*own)
+            values.skip(*own)
             found.set_aside(f"disk {name} ({volume})")
             continue
-        disk = Disk(bus, cache, aio, sizes.get(name), boot=whole(said.get(f"{part}.bootOrder", "")))
-        if f"{part}.cache" not in said:
-            disk.leave("how the disk is cached is not said", "KubeVirt takes `none` where it can")
+        disk = Disk(
+            bus, cache, aio, sizes.get(name), boot=whole(values.get(f"{part}.bootOrder", ""))
+        )
+        if f"{part}.cache" not in values:
+            disk.leave("how the disk is cached is not given", "KubeVirt takes `none` where it can")
         if not aio:
-            disk.leave("how the disk is driven is not said", "KubeVirt takes native where it can")
-        dedicated = said.get(f"{part}.dedicatedIOThread", "") in _TRUE
+            disk.leave("how the disk is driven is not given", "KubeVirt takes native where it can")
+        dedicated = values.get(f"{part}.dedicatedIOThread", "") in _TRUE
         disk.thread = "own" if dedicated or policy else ""
         disk.queues = found.vcpus if queues and bus == "virtio" else None
         if volume not in ("", "dataVolume", "persistentVolumeClaim", "emptyDisk", "hostDisk"):
@@ -280,70 +281,59 @@ def _disks(found: Found, said: Said) -> None:
         found.add_disk(disk)
 
 
-def _volumes(said: Said) -> dict[str, str]:
+def _volumes(values: Values) -> dict[str, str]:
     """Return what kind of volume each disk has, by the disk's name."""
     kinds: dict[str, str] = {}
-    for number in range(_count(said, "volumes")):
+    for number in range(values.count("volumes")):
         part = f"volumes.{number}."
-        inner = {key.removeprefix(part).split(".")[0] for key in said if key.startswith(part)}
-        kinds[said.get(f"{part}name", "")] = next(iter(sorted(inner - {"name"})), "")
+        inner = {key.removeprefix(part).split(".")[0] for key in values if key.startswith(part)}
+        kinds[values.get(f"{part}name", "")] = next(iter(sorted(inner - {"name"})), "")
     return kinds
 
 
-def _sizes(said: Said) -> dict[str, int | None]:
+def _sizes(values: Values) -> dict[str, int | None]:
     """Return the sizes of volumes, where the machine's own templates say them."""
     templates: dict[str, int | None] = {}
-    for number in range(_count(said, "spec.dataVolumeTemplates")):
+    for number in range(values.count("spec.dataVolumeTemplates")):
         part = f"spec.dataVolumeTemplates.{number}"
         for place in ("storage", "pvc"):
-            size = said.get(f"{part}.spec.{place}.resources.requests.storage", "")
+            size = values.get(f"{part}.spec.{place}.resources.requests.storage", "")
             if size:
-                templates[said.get(f"{part}.metadata.name", "")] = _bytes(size)
+                templates[values.get(f"{part}.metadata.name", "")] = _bytes(size)
     sizes: dict[str, int | None] = {}
-    for number in range(_count(said, "volumes")):
+    for number in range(values.count("volumes")):
         part = f"volumes.{number}"
-        name = said.get(f"{part}.name", "")
-        if (template := said.get(f"{part}.dataVolume.name", "")) in templates:
+        name = values.get(f"{part}.name", "")
+        if (template := values.get(f"{part}.dataVolume.name", "")) in templates:
             sizes[name] = templates[template]
-        elif capacity := said.get(f"{part}.emptyDisk.capacity", ""):
+        elif capacity := values.get(f"{part}.emptyDisk.capacity", ""):
             sizes[name] = _bytes(capacity)
     return sizes
 
 
-def _interfaces(found: Found, said: Said) -> None:
-    several = said.get("domain.devices.networkInterfaceMultiqueue", "") in _TRUE
-    for number in range(_count(said, "domain.devices.interfaces")):
+def _interfaces(found: Found, values: Values) -> None:
+    several = values.get("domain.devices.networkInterfaceMultiqueue", "") in _TRUE
+    for number in range(values.count("domain.devices.interfaces")):
         part = f"domain.devices.interfaces.{number}"
-        model = said.get(f"{part}.model", "virtio")
-        own = [key for key in said if key.startswith(f"{part}.")]
+        model = values.get(f"{part}.model", "virtio")
+        own = [key for key in values if key.startswith(f"{part}.")]
         if any(key.startswith(f"{part}.sriov") for key in own):
             found.leave("network interface by sriov", "write `network: sriov`")
         found.add_nic(
             "virtio" if model.startswith("virtio") else model, found.vcpus if several else 1
         )
         names = ("name", "macAddress", "bootOrder", "bridge", "masquerade", "sriov", "pciAddress")
-        said.skip(*(key for key in own if key.removeprefix(f"{part}.").split(".")[0] in names))
+        values.skip(*(key for key in own if key.removeprefix(f"{part}.").split(".")[0] in names))
 
 
-def _finish(found: Found, said: Said) -> None:
-    for key in said.read:
-        found.carry(key)
-    for key, value in said.rest():
+def _finish(found: Found, values: Values) -> None:
+    def why(key: str, _: str) -> str | None:
         if _under(key, _ASIDE):
-            found.set_aside(key)
-        else:
-            why = next((reason for place, reason in _WHY.items() if _under(key, (place,))), "")
-            found.leave(shown(key, value), why)
+            return None
+        return next((reason for place, reason in _WHY.items() if _under(key, (place,))), "")
+
+    found.close_each(values, why)
 
 
 def _under(key: str, places: Iterable[str]) -> bool:
     return any(key == place or key.startswith((f"{place}.", f"spec.{place}.")) for place in places)
-
-
-def _count(said: Said, place: str) -> int:
-    numbers = [
-        whole(key.removeprefix(f"{place}.").split(".")[0])
-        for key in said
-        if key.startswith(f"{place}.")
-    ]
-    return max((number + 1 for number in numbers if number is not None), default=0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tare.platforms.imported.ledger import Node
 from tare.platforms.imported.model import CACHE_OF_QEMU, Disk, Found
-from tare.platforms.imported.numbers import UNITS, bytes_of, whole
+from tare.platforms.imported.notes import Node
+from tare.platforms.imported.parsing import UNITS, bytes_of, whole
 
 ASIDE = frozenset(
     f"devices/{name}"

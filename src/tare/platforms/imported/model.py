@@ -1,16 +1,16 @@
-"""What a description of a virtual machine says, in the words of an arm's options."""
+"""A description of a virtual machine, translated to an arm's options."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
 
-from tare.platforms.imported.ledger import Ledger, Said
-from tare.platforms.imported.numbers import whole
+from tare.platforms.imported.notes import ImportNotes, Values
+from tare.platforms.imported.parsing import whole
 from tare.platforms.qemu.disk_options import DiskOptions
 from tare.platforms.qemu.options import QemuOptions
 
@@ -18,11 +18,11 @@ LONGEST = 4 << 20
 """Bytes of a description; a longer file is not one."""
 PARAVIRTUAL, EMULATED = "paravirtual", "emulated"
 NICS = {"virtio": PARAVIRTUAL, "e1000": EMULATED}
-"""The network cards that each kind of devices brings along."""
+"""The network card of each kind of devices."""
 OTHER_NICS = ("e1000e", "rtl8139", "vmxnet3", "tulip")
 """Those that the option `nic` names; no other card is carried over."""
 FORMATS = ("raw", "qcow2")
-"""What a disk's file can be, in the words of the option `disk-format`."""
+"""The formats of a disk's file, as the option `disk-format` names them."""
 PARAVIRTUAL_BUSES = frozenset({"virtio", "scsi", "nvme"})
 BUSES = {
     "virtio": "virtio-blk",
@@ -31,7 +31,7 @@ BUSES = {
     "sata": "ahci",
     "ide": "ide",
 }
-"""QEMU's word for a disk's bus to that of the option `disk-bus`."""
+"""QEMU's name for a disk's bus to that of the option `disk-bus`."""
 CACHE_OF_QEMU = "writeback"
 """How QEMU caches a disk by default (qemu-system-x86_64(1), ``-drive cache=``)."""
 FIRMWARE = "UEFI firmware", "the kernel is booted directly"
@@ -52,14 +52,14 @@ class Disk:
     """A disk that a description has.
 
     Args:
-        bus: As QEMU calls it: ``virtio``, ``scsi``, ``sata``, ``ide``, ``nvme``.
-        cache: Its cache mode; empty: not said.
-        aio: How it is driven; empty: not said.
-        size: In bytes; None: not said.
-        kept: The format of its file, or ``block`` for a block device; empty: not said.
-        queues: How many it has; None: not said.
+        bus: QEMU's name: ``virtio``, ``scsi``, ``sata``, ``ide``, ``nvme``.
+        cache: Its cache mode; empty: not given.
+        aio: How it is driven; empty: not given.
+        size: In bytes; None: not given.
+        kept: The format of its file, or ``block`` for a block device; empty: not given.
+        queues: How many it has; None: not given.
         thread: The name of its I/O thread; empty: it has none of its own.
-        boot: Its place in the boot order; None: not said.
+        boot: Its place in the boot order; None: not given.
         notes: What is not carried over if this disk is, with reasons.
     """
 
@@ -80,18 +80,18 @@ class Disk:
 
 @dataclass
 class Found:
-    """What a description says, gathered while it is read.
+    """The contents of a description, collected while it is read.
 
     Args:
-        name: What the machine is called.
-        vcpus: How many it has; None: not said.
-        memory: Its memory in bytes; None: not said.
-        disk: The size of the disk that is carried over, in bytes; None: not said.
+        name: The machine's name.
+        vcpus: How many it has; None: not given.
+        memory: Its memory in bytes; None: not given.
+        disk: The size of the disk that is carried over, in bytes; None: not given.
         options: Options of the platform, by their names in Python.
-        pinned: Whether each vCPU has a CPU of its own, which a scenario says.
+        pinned: Whether each vCPU has its own CPU, which becomes a scenario.
         platform: The platform whose options these are.
         model: The class of these options.
-        attaches: Whether these options say how disk and network card are attached.
+        attaches: Whether these options include how disk and network card are attached.
         described: Whether the description is known to be one of a virtual machine.
     """
 
@@ -106,7 +106,7 @@ class Found:
     attaches: bool = True
     described: bool = False
     disks: list[Disk] = field(default_factory=list)
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: ImportNotes = field(default_factory=ImportNotes)
     _nics: int = 0
     _bus: str = ""
     _card: str = ""
@@ -114,7 +114,7 @@ class Found:
     _nodes: dict[str, None] = field(default_factory=dict)
 
     def leave(self, what: str, why: str = "") -> None:
-        """Note that something is not carried over; see :meth:`Ledger.leave`."""
+        """Note that something is not carried over; see :meth:`ImportNotes.leave`."""
         self.ledger.leave(what, why)
 
     def carry(self, what: str) -> None:
@@ -125,10 +125,19 @@ class Found:
         """Note that something is not carried over, without effect on a measurement."""
         self.ledger.set_aside(what)
 
-    def close(
-        self, part: Said, why: Mapping[str, str] | None = None, aside: Collection[str] = ()
+    def close_each(
+        self,
+        values: Values,
+        why: Callable[[str, str], str | None],
+        words: Callable[[str, str], str] | None = None,
     ) -> None:
-        """List all of a part that was not read; see :meth:`Ledger.close`."""
+        """List all values of a whole source; see :meth:`ImportNotes.close_each`."""
+        self.ledger.close_each(values, why, words)
+
+    def close(
+        self, part: Values, why: Mapping[str, str] | None = None, aside: Collection[str] = ()
+    ) -> None:
+        """List all of a part that was not read; see :meth:`ImportNotes.close`."""
         self.ledger.close(part, why, aside)
 
     def board(self, word: str) -> None:
@@ -144,7 +153,7 @@ class Found:
             self.leave(f"mainboard {word}", f"the newest `{kind}` of the host's QEMU is taken")
 
     def add_disk(self, disk: Disk) -> None:
-        """Take a disk: the one that boots first is carried over, without what is on it."""
+        """Take a disk: the one that boots first is carried over, without its content."""
         self.disks.append(disk)
 
     @property
@@ -158,8 +167,8 @@ class Found:
         """Take a network interface, as far as Tare's machines have it.
 
         Args:
-            model: As QEMU calls it; ``virtio`` for all of its names.
-            queues: Its pairs of queues; None: not said.
+            model: QEMU's name; ``virtio`` for all of its variants.
+            queues: Its pairs of queues; None: not given.
 
         Returns:
             Whether it is the first, of which more may be taken.
@@ -181,10 +190,10 @@ class Found:
         return True
 
     def serve_scsi(self, queues: int | None, thread: str) -> None:
-        """Take what a controller of virtio-scsi says, in case the disk is on it.
+        """Take the settings of a virtio-scsi controller, in case the disk is on it.
 
         Args:
-            queues: How many it has; None: not said.
+            queues: How many it has; None: not given.
             thread: The name of its I/O thread; empty: it has none of its own.
         """
         if queues:
@@ -203,12 +212,12 @@ class Found:
             listed = ", ".join(self._nodes)
             self.leave(f"memory of the NUMA nodes {listed}", "write `numa-node`, which is one")
 
-    def schedule(self, **said: Any) -> None:
+    def schedule(self, **settings: Any) -> None:
         """Take how the machine is scheduled, by the names of the option `scheduling`."""
-        self.options.setdefault("scheduling", {}).update(said)
+        self.options.setdefault("scheduling", {}).update(settings)
 
     def huge_pages(self, size: int | None = None) -> None:
-        """Take that huge pages hold the memory, of a size in bytes if that is said."""
+        """Take that huge pages hold the memory; the size is in bytes."""
         self.options["hugepages"] = True
         # Tare touches huge pages in any case.
         self.options.pop("prealloc", None)
@@ -241,7 +250,7 @@ class Found:
         board = self.options.get("machine", "q35")
         # On q35 QEMU attaches an `ide-hd` to the mainboard's AHCI.
         wanted = BUSES[self._bus] if (self._bus, board) != ("ide", "q35") else "ahci"
-        # What the kind of devices brings along need not be said.
+        # The default of the kind of devices is left out.
         usual = DiskOptions.model_construct(
             devices=self.options["devices"], machine=board, disk_bus="auto"
         ).bus
@@ -273,8 +282,8 @@ class Found:
         for what, why in chosen.notes:
             self.leave(what, why)
 
-    def _one_of(self, option: str, said: str, known: tuple[str, ...]) -> None:
-        if said in known:
-            self.options[option] = said
-        elif said not in ("", "default", "on"):
-            self.leave(f"{option.replace('_', ' ')} {said}")
+    def _one_of(self, option: str, value: str, known: tuple[str, ...]) -> None:
+        if value in known:
+            self.options[option] = value
+        elif value not in ("", "default", "on"):
+            self.leave(f"{option.replace('_', ' ')} {value}")

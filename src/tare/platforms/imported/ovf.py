@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tare.platforms.imported.ledger import Node
 from tare.platforms.imported.model import BOOTS, FIRMWARE, Disk, Found
-from tare.platforms.imported.numbers import bytes_of, whole
+from tare.platforms.imported.notes import Node
+from tare.platforms.imported.parsing import bytes_of, whole
 
 CPU, MEMORY, IDE, SCSI, NIC, SATA = "3", "4", "5", "6", "10", "20"
 DISKS = frozenset({"17", "19", "31", "32"})

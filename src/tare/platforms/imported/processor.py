@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tare.platforms.imported.model import Found
-from tare.platforms.imported.numbers import whole
+from tare.platforms.imported.parsing import whole
 from tare.platforms.qemu.enlightenments import HYPERV_FLAGS, KVM_FLAGS, USUAL_HYPERV
 
 CPU_OF_QEMU = "qemu64"
@@ -129,24 +129,24 @@ def _take_hypervisor(found: Found, flags: dict[str, bool], *, kvm: bool) -> None
     if not kvm:
         found.leave(f"CPU {', '.join(flags)}", "enlightenments need KVM")
         return
-    said = found.options.setdefault("enlightenments", {})
+    enlightenments = found.options.setdefault("enlightenments", {})
     hyperv = [name for name, on in flags.items() if on and name.startswith("hv-")]
     add: set[str] = set()
     remove: set[str] = set()
     if hyperv:
-        said["hyperv"] = True
+        enlightenments["hyperv"] = True
         add |= set(hyperv) - set(USUAL_HYPERV) - {"hv-spinlocks"}
         remove |= set(USUAL_HYPERV) - set(hyperv)
         if "hv-spinlocks" not in flags:
             found.leave("no hv-spinlocks", "Tare's Hyper-V enlightenments include it")
     own = {name: on for name, on in flags.items() if name.startswith("kvm")}
-    if said.get("kvm", True):
+    if enlightenments.get("kvm", True):
         add |= {name for name, on in own.items() if on}
         remove |= {name for name, on in own.items() if not on}
     elif own:
         found.leave(f"CPU {', '.join(own)}", "no effect on a guest that does not see KVM")
     for key, names in (("add", add), ("remove", remove)):
         if names:
-            said[key] = sorted(names)
-    if not said:
+            enlightenments[key] = sorted(names)
+    if not enlightenments:
         found.options.pop("enlightenments")

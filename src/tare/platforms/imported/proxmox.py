@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from tare.platforms.imported.command_line import all_threads_on
 from tare.platforms.imported.cpu_tuning import weigh
-from tare.platforms.imported.ledger import Said, shown
 from tare.platforms.imported.model import FIRMWARE, Disk, Found
-from tare.platforms.imported.numbers import bytes_of, cpu_set, fraction, whole
-from tare.platforms.imported.proxmox_cpu import take_processor_of_proxmox
+from tare.platforms.imported.notes import Values, shown
+from tare.platforms.imported.parsing import bytes_of, cpu_set, fraction, whole
+from tare.platforms.imported.processor import take_model
 from tare.platforms.imported.qemu_disks import pairs
 
 _LINE = re.compile(r"([a-z][a-zA-Z0-9_-]*):\s*(.*)")
@@ -83,28 +83,28 @@ def read_proxmox(text: str) -> Found:
         ValueError: A line is none of such a file, or it describes no VM.
     """
     found = Found(described=True)
-    said = Said("", _values(found, text))
-    kvm = said.get("kvm", "1") != "0" and said.get("arch", "x86_64") == "x86_64"
+    values = Values("", _values(found, text))
+    kvm = values.get("kvm", "1") != "0" and values.get("arch", "x86_64") == "x86_64"
     found.options["accelerator"] = "kvm" if kvm else "tcg"
-    if said.get("arch", "x86_64") != "x86_64":
-        found.leave(f"processors of the kind {said['arch']}", "Tare's machines have x86-64")
-    found.name = said.get("name", "")
-    _size_of(found, said)
-    _board(found, said.get("machine", "pc"))
-    take_processor_of_proxmox(found, said)
-    if pages := said.get("hugepages", ""):
+    if values.get("arch", "x86_64") != "x86_64":
+        found.leave(f"processors of the kind {values['arch']}", "Tare's machines have x86-64")
+    found.name = values.get("name", "")
+    _size_of(found, values)
+    _board(found, values.get("machine", "pc"))
+    take_processor_of_proxmox(found, values)
+    if pages := values.get("hugepages", ""):
         found.huge_pages({"2": 2 << 20, "1024": 1 << 30}.get(pages))
-    _tuning(found, said)
-    order = _boot_order(said)
-    for key in sorted(said, key=_place):
-        _part(found, key, said, order)
-    _controller(found, said)
-    _finish(found, said)
+    _tuning(found, values)
+    order = _boot_order(values)
+    for key in sorted(values, key=_place):
+        _part(found, key, values, order)
+    _controller(found, values)
+    _finish(found, values)
     return found
 
 
 def _values(found: Found, text: str) -> dict[str, str]:
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         line = line.strip()
         if line.startswith("["):
@@ -115,26 +115,26 @@ def _values(found: Found, text: str) -> dict[str, str]:
         parts = _LINE.fullmatch(line)
         if parts is None:
             raise ValueError(f"line {number} is no `key: value`")
-        said[parts[1]] = parts[2].strip()
-    if CONTAINERS & set(said):
+        values[parts[1]] = parts[2].strip()
+    if CONTAINERS & set(values):
         raise ValueError("describes a container, which `platform: oci` or `incus` has")
-    if not any(key in KEYS or _KEYS_NUMBERED.fullmatch(key) for key in said):
+    if not any(key in KEYS or _KEYS_NUMBERED.fullmatch(key) for key in values):
         raise ValueError("describes no virtual machine")
-    return said
+    return values
 
 
-def _size_of(found: Found, said: Said) -> None:
+def _size_of(found: Found, values: Values) -> None:
     """Take memory and vCPUs: 512 MiB, one core and one socket by default (qm.conf(5))."""
-    memory = Said("memory", pairs(said.get("memory", "512"), "current"))
+    memory = Values("memory", pairs(values.get("memory", "512"), "current"))
     found.memory = bytes_of(memory.get("current", ""), 1 << 20)
     found.close(memory)
     # `smp` is the older word for all of them.
-    cores = whole(said.get("cores", "1")) or 1
-    sockets = whole(said.get("sockets", said.get("smp", "1"))) or 1
+    cores = whole(values.get("cores", "1")) or 1
+    sockets = whole(values.get("sockets", values.get("smp", "1"))) or 1
     found.vcpus = cores * sockets
     if sockets > 1:
         found.leave(f"sockets: {sockets}", "each vCPU is a core of its own, in one socket")
-    there = whole(said.get("vcpus", ""))
+    there = whole(values.get("vcpus", ""))
     if there and there < found.vcpus:
         found.leave(
             f"vCPUs that may be added, up to {found.vcpus}", "those that are there are taken"
@@ -143,25 +143,25 @@ def _size_of(found: Found, said: Said) -> None:
 
 
 def _board(found: Found, text: str) -> None:
-    said = Said("machine", pairs(text, "type"))
-    kind = said.get("type", "pc").partition("+pve")[0]
-    if not kind and said.get("enable-s3", said.get("enable-s4", "")):
+    values = Values("machine", pairs(text, "type"))
+    kind = values.get("type", "pc").partition("+pve")[0]
+    if not kind and values.get("enable-s3", values.get("enable-s4", "")):
         kind = "pc"
     found.board("pc" if kind.startswith("i440fx") else kind or "pc")
-    found.close(said)
+    found.close(values)
 
 
-def _tuning(found: Found, said: Said) -> None:
+def _tuning(found: Found, values: Values) -> None:
     """Take limit, weight and CPUs of the whole VM (qm.conf(5), `cpulimit` and what follows)."""
-    text = said.get("cpulimit", "0")
+    text = values.get("cpulimit", "0")
     limit = fraction(text)
     if limit is None:
         found.leave(f"cpulimit: {text}", "it is no number")
     elif limit > 0:
         found.schedule(cap=limit)
-    if units := said.get("cpuunits", ""):
+    if units := values.get("cpuunits", ""):
         weigh(found, f"cpuunits {units}", whole(units))
-    if affinity := said.get("affinity", ""):
+    if affinity := values.get("affinity", ""):
         all_threads_on(found, f"vCPUs on CPUs {affinity}", affinity)
         found.carry("affinity" if cpu_set(affinity) else "")
 
@@ -173,27 +173,27 @@ def _place(key: str) -> tuple[int, int, str]:
     return (_ORDER.index(match[1]), int(match[2]), key)
 
 
-def _part(found: Found, key: str, said: Said, order: Mapping[str, int]) -> None:
+def _part(found: Found, key: str, values: Values, order: Mapping[str, int]) -> None:
     if match := _DISK.fullmatch(key):
-        _disk(found, key, match[1], Said("disk", pairs(said[key], "file")), order)
+        _disk(found, key, match[1], Values("disk", pairs(values[key], "file")), order)
     elif _NODE.fullmatch(key):
-        node = Said(key, pairs(said[key], "cpus"))
+        node = Values(key, pairs(values[key], "cpus"))
         if ("policy", "bind") in node.items() and "hostnodes" in node:
             found.bind_memory(node["hostnodes"])
             node.skip("cpus", "memory", "policy")
         found.close(node, dict.fromkeys(node, "Tare's machines have one NUMA node"))
     elif _NIC.fullmatch(key):
-        other = said.get("arch", "x86_64") != "x86_64"
-        card = Said("network interface", pairs(said[key], "model"))
+        other = values.get("arch", "x86_64") != "x86_64"
+        card = Values("network interface", pairs(values[key], "model"))
         _interface(found, card, other_processor=other)
 
 
-def _interface(found: Found, said: Said, *, other_processor: bool) -> None:
-    first_pair = next(iter(said.items()), ("", ""))
+def _interface(found: Found, values: Values, *, other_processor: bool) -> None:
+    first_pair = next(iter(values.items()), ("", ""))
     model = first_pair[1] if first_pair[0] == "model" else first_pair[0]
-    queues = whole(said.get("queues", ""))
-    bridge = said.get("bridge", "")
-    said.skip(model, "model", "macaddr", "bridge")
+    queues = whole(values.get("queues", ""))
+    bridge = values.get("bridge", "")
+    values.skip(model, "model", "macaddr", "bridge")
     if not found.add_nic(model, queues):
         return
     if not bridge:
@@ -202,44 +202,44 @@ def _interface(found: Found, said: Said, *, other_processor: bool) -> None:
     elif other_processor and model == "virtio":
         # On another kind of host Proxmox leaves the kernel out of it.
         found.options["vhost"] = "off"
-    for name, value in said.rest():
+    for name, value in values.rest():
         if name in ("firewall", "link_down", "tag", "trunks"):
             found.leave(f"network {name}={value}", "Tare's own network is taken")
         else:
             found.leave(f"network {shown(name, value)}")
 
 
-def _boot_order(said: Said) -> Mapping[str, int]:
+def _boot_order(values: Values) -> Mapping[str, int]:
     """Return the places of the disks in the boot order, by their keys."""
-    boot = Said("boot", pairs(said.get("boot", ""), "legacy"))
-    names = boot.get("order", "").split(";") if "order" in boot else [said.get("bootdisk", "")]
+    boot = Values("boot", pairs(values.get("boot", ""), "legacy"))
+    names = boot.get("order", "").split(";") if "order" in boot else [values.get("bootdisk", "")]
     return {name: place for place, name in enumerate(names)}
 
 
-def _disk(found: Found, key: str, bus: str, said: Said, order: Mapping[str, int]) -> None:
-    volume = said.get("file", said.get("volume", ""))
-    if said.get("media", "") == "cdrom" or volume in ("none", "cdrom"):
+def _disk(found: Found, key: str, bus: str, values: Values, order: Mapping[str, int]) -> None:
+    volume = values.get("file", values.get("volume", ""))
+    if values.get("media", "") == "cdrom" or volume in ("none", "cdrom"):
         found.set_aside(f"{key} (a CD)")
         return
     found.carry(key)
     # Without a word on it Proxmox goes past the host's page cache.
-    cache = {"": "none", "off": "none"}.get(said.get("cache", ""), said.get("cache", ""))
-    disk = Disk(bus, cache, said.get("aio", "io_uring"), _bytes(said.get("size", "")))
+    cache = {"": "none", "off": "none"}.get(values.get("cache", ""), values.get("cache", ""))
+    disk = Disk(bus, cache, values.get("aio", "io_uring"), _bytes(values.get("size", "")))
     disk.boot = order.get(key)
     found.add_disk(disk)
-    if "cache" not in said:
-        disk.leave("how the disk is cached is not said", "Proxmox takes none, on btrfs writeback")
-    if "aio" not in said:
+    if "cache" not in values:
+        disk.leave("how the disk is cached is not given", "Proxmox takes none, on btrfs writeback")
+    if "aio" not in values:
         disk.leave(
-            "how QEMU drives the disk is not said",
+            "how QEMU drives the disk is not given",
             "Proxmox takes io_uring, but `native` (with a cache, `threads`) on LVM, CIFS, some RBD",
         )
-    _volume(disk, volume, said.get("format", ""))
-    disk.thread = "own" if said.get("iothread", "") == "1" else ""
-    disk.queues = whole(said.get("queues", ""))
-    for name in said.read:
+    _volume(disk, volume, values.get("format", ""))
+    disk.thread = "own" if values.get("iothread", "") == "1" else ""
+    disk.queues = whole(values.get("queues", ""))
+    for name in values.read:
         found.carry(f"disk {name}")
-    for name, value in said.rest():
+    for name, value in values.rest():
         if name in _DISK_ASIDE or value in ("ignore", "0", "off"):
             found.set_aside(f"disk {name}")
         else:
@@ -265,25 +265,25 @@ def _volume(disk: Disk, volume: str, form: str) -> None:
         )
 
 
-def _controller(found: Found, said: Said) -> None:
+def _controller(found: Found, values: Values) -> None:
     # By default it is LSI's (qm.conf(5)).
-    controller = said.get("scsihw", "lsi")
+    controller = values.get("scsihw", "lsi")
     on_scsi = any(disk.bus == "scsi" for disk in found.disks)
     if on_scsi and not controller.startswith("virtio-scsi"):
         found.leave(f"disk controller {controller}", "virtio-scsi is taken")
 
 
-def _finish(found: Found, said: Said) -> None:
+def _finish(found: Found, values: Values) -> None:
     """List the keys that were not read."""
-    for key in said.read:
-        found.carry(key)
-    for key, value in said.rest():
+
+    def why(key: str, value: str) -> str | None:
         if (key, value) == ("template", "1"):
-            found.leave("template: 1", "taken as a machine; Proxmox starts it for backups only")
-        elif key in NO_EFFECT or _NO_EFFECT_NUMBERED.fullmatch(key) or (key, value) in _USUAL:
-            found.set_aside(key)
-        else:
-            found.leave(shown(key, value).replace("=", ": ", 1), _WHY.get(key, ""))
+            return "taken as a machine; Proxmox starts it for backups only"
+        if key in NO_EFFECT or _NO_EFFECT_NUMBERED.fullmatch(key) or (key, value) in _USUAL:
+            return None
+        return _WHY.get(key, "")
+
+    found.close_each(values, why, lambda key, value: shown(key, value).replace("=", ": ", 1))
 
 
 def _bytes(text: str) -> int | None:
@@ -293,3 +293,107 @@ def _bytes(text: str) -> int | None:
     unit = _UNITS[size[3]]
     whole_part = bytes_of(size[1], unit)
     return None if whole_part is None else whole_part + round(float(size[2] or 0) * unit)
+
+
+_V2 = "+popcnt;+pni;+sse4.1;+sse4.2;+ssse3"
+_V3 = f"+aes;{_V2};+avx;+avx2;+bmi1;+bmi2;+f16c;+fma;+abm;+movbe;+xsave"
+_LEVELS = {
+    "x86-64-v2": _V2,
+    "x86-64-v2-AES": f"+aes;{_V2}",
+    "x86-64-v3": _V3,
+    "x86-64-v4": f"{_V3};+avx512f;+avx512bw;+avx512cd;+avx512dq;+avx512vl",
+}
+"""Proxmox's own models: QEMU's `qemu64` with these features."""
+_RENAMED = {
+    "Icelake-Client": "Icelake-Server",
+    "Icelake-Client-noTSX": "Icelake-Server-noTSX",
+}
+_GENERIC = frozenset({"kvm32", "kvm64", "qemu32", "qemu64", "max", "host"})
+_AMD = re.compile(r"athlon|phenom|Opteron|EPYC")
+_WINDOWS = re.compile(r"win(\d{1,3})")
+_OLD_WINDOWS = {"w2k8": 6, "wvista": 6, "wxp": 5, "w2k3": 5, "w2k": 5}
+_SINCE_6 = ("hv_spinlocks=0x1fff", "hv_vapic", "hv_time", "hv_reset", "hv_vpindex", "hv_runtime")
+_SINCE_7 = ("hv_relaxed", "hv_synic", "hv_stimer", "hv_ipi")
+
+
+def take_processor_of_proxmox(found: Found, values: Values) -> None:
+    """Take the processor: its model, and what Proxmox adds to it.
+
+    Args:
+        found: What was gathered; its accelerator must be known.
+        values: The configuration.
+    """
+    kvm = found.options["accelerator"] == "kvm"
+    default = "kvm64" if kvm else "qemu64"
+    if values.get("arch", "x86_64") == "aarch64":
+        default = "host" if kvm else "max"
+    own = Values("cpu", pairs(values.get("cpu", default), "cputype"))
+    model = own.get("cputype", default)
+    level = _LEVELS.get(model, "")
+    if level:
+        model = "qemu64"
+    elif model.startswith("custom-"):
+        found.leave(f"CPU {model}", "its definition is in cpu-models.conf; kvm64 is taken")
+        model = "kvm64"
+    model = _RENAMED.get(model, model)
+    intel = values.get("arch", "x86_64") == "x86_64"
+    flags: dict[str, str] = {}
+    if intel:
+        for flag in (
+            *_added(model, values, kvm=kvm),
+            *level.split(";"),
+            *own.get("flags", "").split(";"),
+        ):
+            flags[flag.lstrip("+-").partition("=")[0].replace("_", "-")] = flag
+        if own.get("hidden", "0") == "1":
+            flags["kvm"] = "kvm=off"
+    elif own.get("flags", ""):
+        found.leave("CPU flags", "they are those of another kind of processor")
+    for name, property_of in (("level", "level"), ("guest-phys-bits",) * 2, ("phys-bits",) * 2):
+        if value := own.get(name, ""):
+            flags[name] = "host-phys-bits=true" if value == "host" else f"{property_of}={value}"
+    if vendor := own.get("hv-vendor-id", ""):
+        flags["hv-vendor-id"] = f"hv_vendor_id={vendor}"
+    own.skip("reported-model")
+    take_model(found, model, [flag for flag in flags.values() if flag])
+    found.close(own)
+    if intel and windows_version(values.get("ostype", "")) >= 11:
+        found.leave(
+            "CPU features that Proxmox chooses by its version for Windows 11",
+            "QEMU 11 removes cet-ibt and cet-ss, and adds hv-evmcs on Intel's processors",
+        )
+
+
+def windows_version(ostype: str) -> int:
+    """Return the Windows version of a guest's `ostype`; 0 for another system."""
+    found = _WINDOWS.fullmatch(ostype)
+    return (whole(found[1]) or 0) if found else _OLD_WINDOWS.get(ostype, 0)
+
+
+def _added(model: str, values: Values, *, kvm: bool) -> list[str]:
+    """Return the flags that Proxmox adds by itself (get_pve_cpu_flags, get_cpu_options)."""
+    flags = ["+lahf_lm"] if model == "kvm64" else []
+    if values.get("ostype", "") == "solaris":
+        flags.append("-x2apic")
+    if model in ("kvm64", "kvm32"):
+        flags.append("+sep")
+    if model.startswith("Opteron"):
+        flags.append("-rdtscp")
+    if kvm:
+        flags += ["+kvm_pv_unhalt", "+kvm_pv_eoi"]
+        flags += _enlightenments(values)
+    if kvm and model != "host":
+        flags.append("enforce")
+    if model not in _GENERIC:
+        flags.append(f"vendor={'AuthenticAMD' if _AMD.match(model) else 'GenuineIntel'}")
+    return flags
+
+
+def _enlightenments(values: Values) -> list[str]:
+    """Return what Proxmox offers to Windows (get_hyperv_enlightenments)."""
+    version = windows_version(values.get("ostype", ""))
+    if version < 6 or (values.get("bios", "") == "ovmf" and version < 8):
+        return []
+    passed = any("x-vga" in values[name] for name in values if name.startswith("hostpci"))
+    vendor = ["hv_vendor_id=proxmox"] if passed else []
+    return [*vendor, *_SINCE_6, *(_SINCE_7 if version >= 7 else ())]

@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from tare.platforms.imported.ledger import Said, shown
 from tare.platforms.imported.model import CACHE_OF_QEMU, FIRMWARE, Disk, Found
-from tare.platforms.imported.numbers import whole
+from tare.platforms.imported.notes import Values, shown
+from tare.platforms.imported.parsing import whole
 
 OTHERS = frozenset({"floppy", "sd", "mtd"})
 """What ``-drive if=`` attaches and is not a disk."""
@@ -57,18 +57,18 @@ def pairs(value: str, first: str) -> dict[str, str]:
             return dict(_flat(json.loads(value)))
         except json.JSONDecodeError as error:
             raise ValueError(f"an option's JSON cannot be read: {error.msg}") from None
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     # A comma within a value is written twice.
     for number, part in enumerate(value.replace(",,", "\0").split(",")):
         key, equals, held = part.replace("\0", ",").partition("=")
         if equals:
             # A property that QEMU takes as a list is given once for each of its values.
-            said[f"{key}.{number}" if key == "host-nodes" and key in said else key] = held
+            values[f"{key}.{number}" if key == "host-nodes" and key in values else key] = held
         elif number == 0 and first:
-            said[first] = key
+            values[first] = key
         elif key:
-            said[key] = "on"
-    return said
+            values[key] = "on"
+    return values
 
 
 def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
@@ -90,32 +90,32 @@ class Backend:
     """What holds a disk: a chain of nodes from what the device sees to the file or device.
 
     Args:
-        said: What is said of the outermost node, and of those within it.
+        values: The values of the outermost node, and of those within it.
         nodes: All nodes that have names.
     """
 
-    def __init__(self, said: Mapping[str, str], nodes: Nodes) -> None:
-        self.layers: list[Said] = []
-        self._follow(dict(said), nodes)
+    def __init__(self, values: Mapping[str, str], nodes: Nodes) -> None:
+        self.layers: list[Values] = []
+        self._follow(dict(values), nodes)
 
-    def _follow(self, said: dict[str, str], nodes: Nodes) -> None:
+    def _follow(self, values: dict[str, str], nodes: Nodes) -> None:
         for _ in range(_DEEPEST):
             inner = {
                 key.removeprefix("file."): value
-                for key, value in said.items()
+                for key, value in values.items()
                 if key.startswith("file.")
             }
-            own = {key: value for key, value in said.items() if not key.startswith("file.")}
+            own = {key: value for key, value in values.items() if not key.startswith("file.")}
             below = nodes.get(own.get("file", ""))
             if below is not None and below.get("node-name", below.get("id")) == own["file"]:
                 inner = dict(below)
                 del own["file"]
             if own.get("file", "").startswith("json:"):
                 inner = pairs(own.pop("file").removeprefix("json:"), "")
-            self.layers.append(Said("disk", own))
+            self.layers.append(Values("disk", own))
             if not inner:
                 return
-            said = inner
+            values = inner
 
     def get(self, *names: str) -> str:
         """Return a property of the node nearest to the file that has it; empty if none has."""
@@ -127,9 +127,9 @@ class Backend:
 
     @property
     def form(self) -> str:
-        """The format of the file, as far as it is said."""
-        said = [layer.get(name, "") for layer in self.layers for name in ("format", "driver")]
-        return next((each for each in said if each in _FORMATS), "")
+        """The format of the file, as far as it is given."""
+        values = [layer.get(name, "") for layer in self.layers for name in ("format", "driver")]
+        return next((each for each in values if each in _FORMATS), "")
 
     @property
     def holder(self) -> str:
@@ -143,24 +143,24 @@ class Backend:
 
     @property
     def file(self) -> str:
-        """The path of what holds the data; empty where it is not said."""
+        """The path of what holds the data; empty where it is not given."""
         return self.get("file", "filename")
 
 
-def add_drive(found: Found, said: Mapping[str, str]) -> None:
+def add_drive(found: Found, values: Mapping[str, str]) -> None:
     """Take what ``-drive`` attaches by itself."""
-    bus = said.get("if", "ide")
+    bus = values.get("if", "ide")
     if bus == "pflash":
         found.leave(*FIRMWARE)
     elif bus in OTHERS:
         found.leave(f"-drive if={bus}")
-    elif said.get("media") == "cdrom":
+    elif values.get("media") == "cdrom":
         found.set_aside("-drive media=cdrom")
     elif bus != "none":
-        add_disk(found, bus, said, Said("-drive", {}), {})
+        add_disk(found, bus, values, Values("-drive", {}), {})
 
 
-def add_device(found: Found, kind: str, device: Said, nodes: Nodes) -> None:
+def add_device(found: Found, kind: str, device: Values, nodes: Nodes) -> None:
     """Take a disk that is a device of its own.
 
     Args:
@@ -191,35 +191,37 @@ def add_device(found: Found, kind: str, device: Said, nodes: Nodes) -> None:
             disk.leave(f"-device {kind} {shown(name, value)}")
 
 
-def add_controller(found: Found, said: Said) -> None:
+def add_controller(found: Found, values: Values) -> None:
     """Take a controller of virtio-scsi, which has the queues and the thread of its disks."""
-    queues = whole(said.get("num_queues", said.get("num-queues", "")))
-    said.skip("driver")
-    thread = said.get("iothread", "")
-    mapped = [name for name in said if re.fullmatch(r"iothread-vq-mapping\.\d+\.iothread", name)]
-    said.skip(*(name for name in said if name.startswith("iothread-vq-mapping.")))
+    queues = whole(values.get("num_queues", values.get("num-queues", "")))
+    values.skip("driver")
+    thread = values.get("iothread", "")
+    mapped = [name for name in values if re.fullmatch(r"iothread-vq-mapping\.\d+\.iothread", name)]
+    values.skip(*(name for name in values if name.startswith("iothread-vq-mapping.")))
     if len(mapped) > 1:
         found.leave(f"{len(mapped)} I/O threads of virtio-scsi", "Tare's disk has one")
-    found.serve_scsi(queues, thread or (said[mapped[0]] if mapped else ""))
-    found.close(said, aside=PLACED)
+    found.serve_scsi(queues, thread or (values[mapped[0]] if mapped else ""))
+    found.close(values, aside=PLACED)
 
 
-def add_disk(found: Found, bus: str, said: Mapping[str, str], device: Said, nodes: Nodes) -> Disk:
+def add_disk(
+    found: Found, bus: str, values: Mapping[str, str], device: Values, nodes: Nodes
+) -> Disk:
     """Take a disk.
 
     Args:
         found: What was gathered.
         bus: As QEMU calls it.
-        said: What holds it.
+        values: What holds it.
         device: What attaches it.
         nodes: What holds disks, by name.
     """
-    backend = Backend(said, nodes)
+    backend = Backend(values, nodes)
     disk = Disk(bus, _cache(backend, device), backend.get("aio"))
     disk.boot = whole(device.get("bootindex", ""))
     found.add_disk(disk)
     file, holder = backend.file, backend.holder
-    # Where no format is said QEMU looks for it in the file, which is not at hand.
+    # Where no format is given QEMU looks for it in the file, which is not at hand.
     probed = "qcow2" if file.endswith(".qcow2") else "raw"
     disk.kept = backend.form or probed
     if holder == "host_device" or (not holder and file.startswith("/dev/")):
@@ -256,7 +258,7 @@ def _property(disk: Disk, name: str, value: str) -> None:
         disk.leave(f"disk {shown(name, value)}")
 
 
-def _cache(backend: Backend, device: Said) -> str:
+def _cache(backend: Backend, device: Values) -> str:
     """Return a cache mode by its parts: the table of ``-drive cache=`` in QEMU's manual."""
     mode = backend.get("cache")
     if mode:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare.platforms.imported.command_line import find_line, take_wrappers, without_shell
-from tare.platforms.imported.ledger import Said, shown
 from tare.platforms.imported.model import BOOTS, FIRMWARE, Found
-from tare.platforms.imported.numbers import bytes_of, whole
+from tare.platforms.imported.notes import Values, shown
+from tare.platforms.imported.parsing import bytes_of, whole
 from tare.platforms.imported.processor import take_processor
 from tare.platforms.imported.qemu_disks import (
     CONTROLLER,
@@ -79,10 +79,10 @@ class _Gathered:
     """What other words refer to by name."""
 
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
-    netdevs: dict[str, Said] = field(default_factory=dict)
+    netdevs: dict[str, Values] = field(default_factory=dict)
     objects: dict[str, dict[str, str]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
-    accelerators: list[tuple[str, Said]] = field(default_factory=list)
+    accelerators: list[tuple[str, Values]] = field(default_factory=list)
     plugged_memory: int = 0
     plugged_vcpus: int = 0
     default_accelerator: str = "tcg"
@@ -177,18 +177,18 @@ def _gather(options: Sequence[tuple[str, str]]) -> _Gathered:
     gathered = _Gathered()
     for name, value in options:
         if name in ("drive", "blockdev"):
-            said = pairs(value, "driver" if name == "blockdev" else "file")
+            values = pairs(value, "driver" if name == "blockdev" else "file")
             for key in ("id", "node-name"):
-                if key in said:
-                    gathered.nodes[said[key]] = said
+                if key in values:
+                    gathered.nodes[values[key]] = values
         elif name == "netdev":
-            said = pairs(value, "type")
-            gathered.netdevs[said.get("id", "")] = Said("-netdev", said)
+            values = pairs(value, "type")
+            gathered.netdevs[values.get("id", "")] = Values("-netdev", values)
         elif name == "object":
-            said = pairs(value, "qom-type")
-            gathered.objects[said.get("id", "")] = said
+            values = pairs(value, "qom-type")
+            gathered.objects[values.get("id", "")] = values
         elif name == "accel":
-            own = Said("-accel", pairs(value, "accel"))
+            own = Values("-accel", pairs(value, "accel"))
             kinds = own.get("accel", "").split(":")
             gathered.accelerators += [(kind, own) for kind in kinds]
         elif name in ("machine", "M"):
@@ -201,12 +201,12 @@ def _gather(options: Sequence[tuple[str, str]]) -> _Gathered:
 
 
 def _accelerators_of(gathered: _Gathered, listed: str) -> None:
-    gathered.accelerators += [(each, Said("-accel", {})) for each in listed.split(":") if each]
+    gathered.accelerators += [(each, Values("-accel", {})) for each in listed.split(":") if each]
 
 
 def _settle_accelerator(found: Found, gathered: _Gathered) -> None:
     """Take the first accelerator that Tare has: QEMU takes the first that works."""
-    wanted = gathered.accelerators or [(gathered.default_accelerator, Said("-accel", {}))]
+    wanted = gathered.accelerators or [(gathered.default_accelerator, Values("-accel", {}))]
     known = [kind for kind, _ in wanted if kind in ("kvm", "tcg")]
     found.options["accelerator"] = known[0] if known else "kvm"
     found.carry(f"-accel {found.options['accelerator']}")
@@ -223,29 +223,29 @@ def _settle_accelerator(found: Found, gathered: _Gathered) -> None:
 def _storage(found: Found, gathered: _Gathered, name: str, value: str) -> None:
     found.carry(f"-{name}")
     if name == "drive":
-        said = pairs(value, "file")
-        if said.get("if") == "none" and said.get("media") == "cdrom":
+        values = pairs(value, "file")
+        if values.get("if") == "none" and values.get("media") == "cdrom":
             found.set_aside("-drive media=cdrom")
-        add_drive(found, said)
+        add_drive(found, values)
 
 
 def _device(found: Found, value: str, gathered: _Gathered) -> None:
-    said = Said("-device", pairs(value, "driver"))
-    kind = plain(said.get("driver", ""))
-    if "drive" in said:
-        gathered.used.add(said["drive"])
+    values = Values("-device", pairs(value, "driver"))
+    kind = plain(values.get("driver", ""))
+    if "drive" in values:
+        gathered.used.add(values["drive"])
     if kind in DISKS:
         found.carry(f"-device {kind}")
-        add_device(found, kind, said, gathered.nodes)
+        add_device(found, kind, values, gathered.nodes)
     elif kind == CONTROLLER:
         found.carry(f"-device {kind}")
-        add_controller(found, said)
+        add_controller(found, values)
     elif OTHER_CONTROLLERS.fullmatch(kind):
         found.leave(f"disk controller {kind}", "virtio-scsi is taken")
     elif _NIC.fullmatch(kind):
-        _interface(found, kind, said, gathered)
+        _interface(found, kind, values, gathered)
     elif kind in ("pc-dimm", "virtio-mem"):
-        _plugged_memory(found, kind, said, gathered)
+        _plugged_memory(found, kind, values, gathered)
     elif _CPU_DEVICE.fullmatch(kind):
         # A vCPU that was added beyond those of `-smp`.
         gathered.plugged_vcpus += 1
@@ -253,36 +253,36 @@ def _device(found: Found, value: str, gathered: _Gathered) -> None:
     elif _QUIET.fullmatch(kind):
         found.set_aside(f"-device {kind}")
     else:
-        properties = ",".join(shown(key, held) for key, held in said.items() if key != "driver")
-        what = f"-device {said.get('driver', '')} {properties}".rstrip()
+        properties = ",".join(shown(key, held) for key, held in values.items() if key != "driver")
+        what = f"-device {values.get('driver', '')} {properties}".rstrip()
         found.leave(what, _WHY_DEVICE.get(kind, ""))
 
 
-def _plugged_memory(found: Found, kind: str, said: Said, gathered: _Gathered) -> None:
+def _plugged_memory(found: Found, kind: str, values: Values, gathered: _Gathered) -> None:
     """Take memory beyond that of ``-m``, which is there when the machine starts."""
-    name = said.get("memdev", "")
+    name = values.get("memdev", "")
     gathered.used.add(name)
-    size = said.get("requested-size", "") or gathered.objects.get(name, {}).get("size", "")
+    size = values.get("requested-size", "") or gathered.objects.get(name, {}).get("size", "")
     more = _size(size, 0)
     if more is None:
-        found.leave(f"-device {kind} {said.get('id', '')}".rstrip(), "its size is not said")
+        found.leave(f"-device {kind} {values.get('id', '')}".rstrip(), "its size is not given")
         return
     gathered.plugged_memory += more
     found.carry(f"-device {kind}")
 
 
-def _interface(found: Found, kind: str, said: Said, gathered: _Gathered) -> None:
-    name = said.get("netdev", "")
-    netdev = gathered.netdevs.get(name, Said("-netdev", {}))
+def _interface(found: Found, kind: str, values: Values, gathered: _Gathered) -> None:
+    name = values.get("netdev", "")
+    netdev = gathered.netdevs.get(name, Values("-netdev", {}))
     gathered.used.add(name)
-    if not _card(found, kind, netdev, several=said.get("mq", "") == "on"):
+    if not _card(found, kind, netdev, several=values.get("mq", "") == "on"):
         return
-    said.skip("driver")
-    said.name = "network interface"
-    found.close(said, _WHY_NIC, PLACED | {"vectors"})
+    values.skip("driver")
+    values.name = "network interface"
+    found.close(values, _WHY_NIC, PLACED | {"vectors"})
 
 
-def _card(found: Found, kind: str, netdev: Said, *, several: bool = False) -> bool:
+def _card(found: Found, kind: str, netdev: Values, *, several: bool = False) -> bool:
     """Take a network card, and what it is connected to; return whether it is the first."""
     queues, way = whole(netdev.get("queues", "")), netdev.get("type", "")
     vhost = netdev.get("vhost", "")
@@ -315,39 +315,39 @@ def _size(text: str, power: int) -> int | None:
 
 
 def _memory(found: Found, value: str, gathered: _Gathered) -> None:
-    said = Said("-m", pairs(value, "size"))
+    values = Values("-m", pairs(value, "size"))
     # Without a unit it is in MiB (qemu-system-x86_64(1), -m).
-    found.memory = _size(said.get("size", ""), 20) if "size" in said else MEMORY
+    found.memory = _size(values.get("size", ""), 20) if "size" in values else MEMORY
     if found.memory is None:
         found.leave(f"-m {value}", "it is not a size")
-    found.close(said, dict.fromkeys(said, "memory is not added while it runs"))
+    found.close(values, dict.fromkeys(values, "memory is not added while it runs"))
 
 
 def _cpus(found: Found, value: str, gathered: _Gathered) -> None:
-    said = Said("-smp", pairs(value, "cpus"))
+    values = Values("-smp", pairs(value, "cpus"))
     levels = ("drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads")
     product = 1
     for name in levels:
-        product = min(product * (whole(said.get(name, "1")) or 1), 1 << 20)
+        product = min(product * (whole(values.get(name, "1")) or 1), 1 << 20)
     # QEMU's own order (hw/core/machine-smp.c): CPUs, else the most, else the product.
-    most = whole(said.get("maxcpus", ""))
-    found.vcpus = whole(said.get("cpus", "")) or most or product
+    most = whole(values.get("maxcpus", ""))
+    found.vcpus = whole(values.get("cpus", "")) or most or product
     if most and most > found.vcpus:
         found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
     for name in levels:
-        if name != "cores" and (whole(said.get(name, "1")) or 1) > 1:
-            what = "threads of a core" if name == "threads" else f"-smp {name}={said[name]}"
+        if name != "cores" and (whole(values.get(name, "1")) or 1) > 1:
+            what = "threads of a core" if name == "threads" else f"-smp {name}={values[name]}"
             found.leave(what, CORE_OWN)
-    found.close(said)
+    found.close(values)
 
 
 def _machine(found: Found, value: str, gathered: _Gathered) -> None:
-    said = Said("-machine", pairs(value, "type"))
-    if board := said.get("type", ""):
+    values = Values("-machine", pairs(value, "type"))
+    if board := values.get("type", ""):
         # Proxmox adds the level of its own devices.
         found.board(board.partition("+pve")[0])
-    said.skip("accel")
-    for name, held in said.rest():
+    values.skip("accel")
+    for name, held in values.rest():
         if name.startswith("pflash"):
             found.leave(*FIRMWARE)
         elif name == "memory-backend":
@@ -356,45 +356,45 @@ def _machine(found: Found, value: str, gathered: _Gathered) -> None:
             found.set_aside(f"-machine {name}={held}")
         else:
             found.leave(f"-machine {shown(name, held)}")
-    for name in said.read:
+    for name in values.read:
         found.carry(f"-machine {name}")
 
 
 def _object(found: Found, value: str, gathered: _Gathered) -> None:
-    said = Said("-object", pairs(value, "qom-type"))
-    kind = said.get("qom-type", "")
-    said.skip("id")
+    values = Values("-object", pairs(value, "qom-type"))
+    kind = values.get("qom-type", "")
+    values.skip("id")
     if kind.startswith("memory-backend"):
-        _backend(found, kind, said)
-        said.skip("size")
-        found.close(said, aside=("dump", "x-use-canonical-path-for-ramblock-id"))
+        _backend(found, kind, values)
+        values.skip("size")
+        found.close(values, aside=("dump", "x-use-canonical-path-for-ramblock-id"))
     elif kind == "throttle-group":
-        limits = [key for key, held in said.items() if key.startswith(("limits", "x-")) and held]
+        limits = [key for key, held in values.items() if key.startswith(("limits", "x-")) and held]
         for key in limits:
-            found.leave(f"disk limit {shown(key, said[key])}")
+            found.leave(f"disk limit {shown(key, values[key])}")
         found.carry(f"-object {kind}")
     elif kind == "iothread":
-        said.skip("id", "qom-type")
-        found.close(said)
+        values.skip("id", "qom-type")
+        found.close(values)
     elif kind.startswith(("secret", "tls-", "authz", "rng-", "cryptodev", "input-linux", "pr-")):
         found.set_aside(f"-object {kind}")
     else:
-        properties = ",".join(shown(key, held) for key, held in said.items() if key != "qom-type")
+        properties = ",".join(shown(key, held) for key, held in values.items() if key != "qom-type")
         found.leave(f"-object {kind} {properties}".rstrip())
 
 
-def _backend(found: Found, kind: str, said: Said) -> None:
+def _backend(found: Found, kind: str, values: Values) -> None:
     """Take what holds the memory: huge pages, whether it is touched, and its NUMA node."""
-    path = said.get("mem-path", "")
-    if said.get("hugetlb", "") in _ON or "huge" in path:
-        own = said.get("hugetlbsize", "")
+    path = values.get("mem-path", "")
+    if values.get("hugetlb", "") in _ON or "huge" in path:
+        own = values.get("hugetlbsize", "")
         found.huge_pages(_size(own, 0) if own else _page_size(path))
     elif path:
         found.leave(f"memory in the file {path}", "anonymous memory is taken")
-    if said.get("prealloc", "") in _ON:
+    if values.get("prealloc", "") in _ON:
         found.touch_memory()
-    nodes = ",".join(said[name] for name in said if name.startswith("host-nodes"))
-    policy = said.get("policy", "")
+    nodes = ",".join(values[name] for name in values if name.startswith("host-nodes"))
+    policy = values.get("policy", "")
     if nodes and policy == "bind":
         found.bind_memory(nodes)
     elif nodes or policy not in ("", "default"):
@@ -422,21 +422,21 @@ def _mem_prealloc(found: Found, value: str, gathered: _Gathered) -> None:
 
 
 def _overcommit(found: Found, value: str, gathered: _Gathered) -> None:
-    said = Said("-overcommit", pairs(value, ""))
+    values = Values("-overcommit", pairs(value, ""))
     for name, option in (("mem-lock", "mlock"), ("cpu-pm", "cpu_pm")):
-        held = said.get(name, "")
+        held = values.get(name, "")
         if held in _ON:
             found.options[option] = True
         elif held not in ("", "off", "no"):
             found.leave(f"-overcommit {name}={held}")
-    found.close(said)
+    found.close(values)
 
 
 def _realtime(found: Found, value: str, gathered: _Gathered) -> None:
-    said = Said("-realtime", pairs(value, ""))
-    if said.get("mlock", "on") in _ON:
+    values = Values("-realtime", pairs(value, ""))
+    if values.get("mlock", "on") in _ON:
         found.options["mlock"] = True
-    found.close(said)
+    found.close(values)
 
 
 def _name(found: Found, value: str, gathered: _Gathered) -> None:
@@ -448,28 +448,28 @@ def _kernel(found: Found, value: str, gathered: _Gathered) -> None:
 
 
 def _nic(found: Found, value: str, gathered: _Gathered) -> None:
-    said = Said("-nic", pairs(value, "type"))
-    kind = said.get("type", "")
+    values = Values("-nic", pairs(value, "type"))
+    kind = values.get("type", "")
     if kind not in ("none", "nic"):
         default = "e1000" if found.options["machine"] == "pc" else "e1000e"
-        _card(found, plain(said.get("model", default)), said)
+        _card(found, plain(values.get("model", default)), values)
 
 
 def _net(found: Found, value: str, gathered: _Gathered) -> None:
     """Take the older words for a card and for what it is connected to."""
-    said = Said("-net", pairs(value, "type"))
-    if said.get("type", "") == "nic":
-        netdev = gathered.netdevs.get(said.get("netdev", ""), Said("-netdev", {}))
-        gathered.used.add(said.get("netdev", ""))
-        _card(found, plain(said.get("model", "e1000")), netdev)
-    elif said.get("type", "") == "user":
+    values = Values("-net", pairs(value, "type"))
+    if values.get("type", "") == "nic":
+        netdev = gathered.netdevs.get(values.get("netdev", ""), Values("-netdev", {}))
+        gathered.used.add(values.get("netdev", ""))
+        _card(found, plain(values.get("model", "e1000")), netdev)
+    elif values.get("type", "") == "user":
         found.options["network"] = "user"
-    elif said.get("type", "") != "none":
-        found.leave(f"-net {said.get('type', '')}", "write `network`")
+    elif values.get("type", "") != "none":
+        found.leave(f"-net {values.get('type', '')}", "write `network`")
 
 
 def _disk_file(found: Found, value: str, gathered: _Gathered) -> None:
-    add_disk(found, "ide", {"file": value}, Said("-hda", {}), {})
+    add_disk(found, "ide", {"file": value}, Values("-hda", {}), {})
 
 
 def _flash(found: Found, value: str, gathered: _Gathered) -> None:
@@ -487,14 +487,14 @@ def _unused(found: Found, gathered: _Gathered) -> None:
             found.leave(f"-netdev {netdev.get('type', '')}", "no network interface uses it")
     attached = gathered.used | {
         held
-        for said in gathered.nodes.values()
-        for key, held in said.items()
+        for values in gathered.nodes.values()
+        for key, held in values.items()
         if key in ("file", "backing", "file.file", "file.file.file")
     }
-    for name, said in gathered.nodes.items():
-        if name not in attached and said.get("if", "none") == "none":
-            holder = Backend(said, {}).holder
-            if said.get("media") != "cdrom" and holder != "host_cdrom":
+    for name, values in gathered.nodes.items():
+        if name not in attached and values.get("if", "none") == "none":
+            holder = Backend(values, {}).holder
+            if values.get("media") != "cdrom" and holder != "host_cdrom":
                 found.set_aside(f"-blockdev {holder or 'file'} that no disk uses")
 
 

@@ -14,9 +14,9 @@ from tare.platforms.imported.arm import Arm, arm_of
 from tare.platforms.imported.command_line import is_command
 from tare.platforms.imported.firecracker import is_firecracker, read_firecracker
 from tare.platforms.imported.kubevirt import documents, is_kubevirt, read_kubevirt
-from tare.platforms.imported.ledger import Node
 from tare.platforms.imported.libvirt_xml import read_domain
 from tare.platforms.imported.model import LONGEST, Found
+from tare.platforms.imported.notes import Node
 from tare.platforms.imported.ovf import read_ovf
 from tare.platforms.imported.proxmox import is_configuration, read_proxmox
 from tare.platforms.imported.qemu_words import read_words

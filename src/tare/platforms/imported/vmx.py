@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from tare.platforms.imported.cpu_tuning import OWN_CPU
-from tare.platforms.imported.ledger import Said, shown
 from tare.platforms.imported.model import BOOTS, FIRMWARE, Disk, Found
-from tare.platforms.imported.numbers import bytes_of, whole
+from tare.platforms.imported.notes import Values
+from tare.platforms.imported.parsing import bytes_of, whole
 
 _LINE = re.compile(r'\s*([A-Za-z0-9_.:|-]+)\s*=\s*"([^"]*)"\s*')
 _SLOT = re.compile(r"(scsi|sata|ide|nvme)(\d+):(\d+)\.(.+)", re.IGNORECASE)
@@ -53,71 +53,67 @@ def read_vmx(text: str) -> Found:
     Raises:
         ValueError: A line is none of such a file.
     """
-    said = Said("", _values(text))
-    found = Found(described=True, name=said.get("displayname", ""))
+    values = Values("", _values(text))
+    found = Found(described=True, name=values.get("displayname", ""))
     found.options["accelerator"] = "kvm"
-    found.vcpus = whole(said.get("numvcpus", "1")) or 1
-    found.memory = bytes_of(said.get("memsize", ""), 1 << 20)
+    found.vcpus = whole(values.get("numvcpus", "1")) or 1
+    found.memory = bytes_of(values.get("memsize", ""), 1 << 20)
     if found.memory is None:
-        found.leave("memsize", "it is not said: Tare's own is taken")
-    cores = whole(said.get("cpuid.corespersocket", "1"))
+        found.leave("memsize", "it is not given: Tare's own is taken")
+    cores = whole(values.get("cpuid.corespersocket", "1"))
     if cores not in (None, 1, found.vcpus):
         found.leave(f"cpuid.coresPerSocket {cores}", "all vCPUs are in one socket")
-    if said.get("firmware", "bios").lower() == "efi":
+    if values.get("firmware", "bios").lower() == "efi":
         found.leave(*FIRMWARE)
     found.leave(*BOOTS)
-    _scheduling(found, said)
-    _disks(found, said)
-    _cards(found, said)
-    for key in said.read:
-        found.carry(key)
-    for key, value in said.rest():
-        if _ASIDE.fullmatch(key) or (key, value.lower()) in _USUAL:
-            found.set_aside(key)
-        else:
-            found.leave(shown(key, value), _why(key))
+    _scheduling(found, values)
+    _disks(found, values)
+    _cards(found, values)
+    found.close_each(values, _why)
     return found
 
 
 def _values(text: str) -> dict[str, str]:
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         found = _LINE.fullmatch(line)
         if found is None:
             raise ValueError(f'line {number} is not `name = "value"` of a .vmx file')
-        said[found[1].lower()] = found[2]
-    return said
+        values[found[1].lower()] = found[2]
+    return values
 
 
-def _why(key: str) -> str:
+def _why(key: str, value: str) -> str | None:
+    if _ASIDE.fullmatch(key) or (key, value.lower()) in _USUAL:
+        return None
     if key.startswith(("sched.", "numa.")):
         return "VMware's scheduler has other units: write `scheduling`"
     return ""
 
 
-def _scheduling(found: Found, said: Said) -> None:
-    affinity = said.get("sched.cpu.affinity", "all")
+def _scheduling(found: Found, values: Values) -> None:
+    affinity = values.get("sched.cpu.affinity", "all")
     if affinity.lower() != "all":
         found.leave(f"vCPUs on CPUs {affinity}", OWN_CPU)
-    latency = said.get("sched.cpu.latencysensitivity", "normal")
+    latency = values.get("sched.cpu.latencysensitivity", "normal")
     if latency.lower() != "normal":
         found.leave(f"latency sensitivity {latency}", "write a pinned scenario and `cpu-pm: true`")
-    if said.get("sched.mem.pin", "false").lower() in _TRUE:
+    if values.get("sched.mem.pin", "false").lower() in _TRUE:
         found.options["mlock"] = True
-    if said.get("sched.mem.lpage.enable1gpage", "false").lower() in _TRUE:
+    if values.get("sched.mem.lpage.enable1gpage", "false").lower() in _TRUE:
         found.huge_pages(1 << 30)
 
 
-def _disks(found: Found, said: Said) -> None:
+def _disks(found: Found, values: Values) -> None:
     slots: dict[tuple[str, int, int], dict[str, str]] = {}
-    for key in said:
+    for key in values:
         if (slot := _SLOT.fullmatch(key)) is not None:
             place = slot[1].lower(), whole(slot[2]) or 0, whole(slot[3]) or 0
             slots.setdefault(place, {})[slot[4].lower()] = key
     for (kind, number, unit), keys in sorted(slots.items()):
-        held = {name: said[key] for name, key in keys.items() if name in _OF_SLOT}
+        held = {name: values[key] for name, key in keys.items() if name in _OF_SLOT}
         if held.get("present", "true").lower() not in _TRUE:
             continue
         name = f"{kind}{number}:{unit}"
@@ -126,7 +122,7 @@ def _disks(found: Found, said: Said) -> None:
         if "cdrom" in type_of or file.lower().endswith(".iso") or file == "auto detect":
             found.set_aside(f"{name} (a CD)")
             continue
-        disk = Disk(_bus(found, said, kind, number))
+        disk = Disk(_bus(found, values, kind, number))
         found.add_disk(disk)
         if not file.lower().endswith(".vmdk"):
             disk.leave(f"{name} is not a .vmdk file", "a raw file is taken")
@@ -135,10 +131,10 @@ def _disks(found: Found, said: Said) -> None:
 _OF_SLOT = frozenset({"present", "devicetype", "filename"})
 
 
-def _bus(found: Found, said: Said, kind: str, number: int) -> str:
+def _bus(found: Found, values: Values, kind: str, number: int) -> str:
     if kind in _ADAPTERS:
         return _ADAPTERS[kind]
-    model = said.get(f"scsi{number}.virtualdev", "lsilogic")
+    model = values.get(f"scsi{number}.virtualdev", "lsilogic")
     if model.lower() == "pvscsi":
         found.leave("disk controller pvscsi", "virtio-scsi is taken")
         return "scsi"
@@ -146,12 +142,12 @@ def _bus(found: Found, said: Said, kind: str, number: int) -> str:
     return "sata"
 
 
-def _cards(found: Found, said: Said) -> None:
-    numbers = sorted({whole(card[1]) or 0 for key in said if (card := _CARD.fullmatch(key))})
+def _cards(found: Found, values: Values) -> None:
+    numbers = sorted({whole(card[1]) or 0 for key in values if (card := _CARD.fullmatch(key))})
     for number in numbers:
-        if said.get(f"ethernet{number}.present", "true").lower() in _TRUE:
+        if values.get(f"ethernet{number}.present", "true").lower() in _TRUE:
             # Without a model it is VMware's oldest, for which nothing else here stands.
-            found.add_nic(said.get(f"ethernet{number}.virtualdev", "vlance").lower())
-    for key in said:
+            found.add_nic(values.get(f"ethernet{number}.virtualdev", "vlance").lower())
+    for key in values:
         if (adapter := _ADAPTER.fullmatch(key)) is not None and adapter[3].lower() == "present":
-            said.skip(key)
+            values.skip(key)

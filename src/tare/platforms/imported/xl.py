@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from tare.platforms.imported.cpu_tuning import MOST_WEIGHT, NO_LIST, OWN_CPU
-from tare.platforms.imported.ledger import Said, shown
 from tare.platforms.imported.model import BOOTS, FIRMWARE, ONE_DISK, Disk, Found
-from tare.platforms.imported.numbers import bytes_of, cpu_set, whole
+from tare.platforms.imported.notes import Values, shown
+from tare.platforms.imported.parsing import bytes_of, cpu_set, whole
 from tare.platforms.imported.qemu_disks import pairs
-from tare.platforms.imported.xl_words import Value, parse_settings
 from tare.platforms.xen.options import DEFAULT_WEIGHT, MODEL_WEIGHT, XenOptions
 
 NO_EFFECT = frozenset(
@@ -80,43 +80,47 @@ def read_xl(text: str) -> Found:
     """
     settings = parse_settings(text)
     lists = {name: value for name, value in settings.items() if isinstance(value, list)}
-    said = Said(
+    values = Values(
         "", {name: value if isinstance(value, str) else "" for name, value in settings.items()}
     )
     found = Found(platform="xen", model=XenOptions, attaches=False, described=True)
-    found.name = said.get("name", "")
-    found.memory = bytes_of(said.get("memory", ""), 1 << 20)
+    found.name = values.get("name", "")
+    found.memory = bytes_of(values.get("memory", ""), 1 << 20)
     if found.memory is None:
-        found.memory = bytes_of(said.get("maxmem", ""), 1 << 20)
-    found.vcpus = whole(said.get("vcpus", "1")) or 1
-    most = whole(said.get("maxvcpus", ""))
+        found.memory = bytes_of(values.get("maxmem", ""), 1 << 20)
+    found.vcpus = whole(values.get("vcpus", "1")) or 1
+    most = whole(values.get("maxvcpus", ""))
     if most and most > found.vcpus:
         found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
-    _kind(found, said)
-    _scheduling(found, said, lists)
+    _kind(found, values)
+    _scheduling(found, values, lists)
     _disks(found, lists.get("disk", []))
-    said.skip("disk", "vif")
-    _cards(found, lists.get("vif", []), said)
-    if any(said.get(name, "") for name in sorted(_BOOT)) or "boot" in said:
+    values.skip("disk", "vif")
+    _cards(found, lists.get("vif", []), values)
+    if any(values.get(name, "") for name in sorted(_BOOT)) or "boot" in values:
         found.leave(*BOOTS)
-    _finish(found, said)
+    found.close_each(
+        values,
+        lambda key, _: None if key in NO_EFFECT else _WHY.get(key, ""),
+        lambda key, value: shown(key, value).rstrip("="),
+    )
     return found
 
 
-def _kind(found: Found, said: Said) -> None:
+def _kind(found: Found, values: Values) -> None:
     """Take the kind of guest: `type`, or the older `builder`; PV by default."""
-    builder = {"hvm": "hvm"}.get(said.get("builder", ""), "pv")
-    kind = said.get("type", builder)
+    builder = {"hvm": "hvm"}.get(values.get("builder", ""), "pv")
+    kind = values.get("type", builder)
     if kind in _KINDS:
         found.options["type"] = kind
     else:
         found.leave(f"type {kind}", "pvh is taken")
-    if said.get("firmware", "") or said.get("bios", ""):
+    if values.get("firmware", "") or values.get("bios", ""):
         found.leave(*FIRMWARE)
 
 
-def _scheduling(found: Found, said: Said, lists: dict[str, list[Value]]) -> None:
-    weight = said.get("cpu_weight", "")
+def _scheduling(found: Found, values: Values, lists: dict[str, list[Value]]) -> None:
+    weight = values.get("cpu_weight", "")
     scheduling: dict[str, Any] = {}
     if (number := whole(weight)) is not None and 1 <= number <= _MOST_XEN_WEIGHT:
         # Others have 256 there, and 100 here.
@@ -124,17 +128,17 @@ def _scheduling(found: Found, said: Said, lists: dict[str, list[Value]]) -> None
     elif weight:
         found.leave(f"cpu_weight {weight}", f"it is not 1 to {_MOST_XEN_WEIGHT}")
     # In percent of one CPU; 0 is no cap.
-    cap = whole(said.get("cap", "0"))
+    cap = whole(values.get("cap", "0"))
     if cap:
         scheduling["cap"] = cap / 100
     elif cap is None:
         found.leave("cap", "it is not a number")
     if scheduling:
         found.options["scheduling"] = scheduling
-    if pool := said.get("pool", ""):
+    if pool := values.get("pool", ""):
         found.options["cpupool"] = pool
-    if "cpus" in said:
-        _pins(found, said["cpus"], lists.get("cpus", []))
+    if "cpus" in values:
+        _pins(found, values["cpus"], lists.get("cpus", []))
 
 
 def _pins(found: Found, text: str, listed: list[Value]) -> None:
@@ -155,9 +159,9 @@ def _disks(found: Found, listed: list[Value]) -> None:
     for each in listed:
         if not isinstance(each, str):
             continue
-        said, plain = _disk(each)
-        target, kind, device = _placed(said, plain)
-        if "devtype" in said or "cdrom" in plain or ":cdrom" in each:
+        values, plain = _disk(each)
+        target, kind, device = _placed(values, plain)
+        if "devtype" in values or "cdrom" in plain or ":cdrom" in each:
             found.set_aside(f"disk {device.partition(':')[0]} (a CD)")
             continue
         found.carry(f"disk {device}")
@@ -169,27 +173,27 @@ def _disks(found: Found, listed: list[Value]) -> None:
             found.leave(f"disk format {kind}", "a raw file is taken")
         if "/dev/" in target:
             found.leave("a block device of the host", "a file is taken")
-        for name, value in said.items():
+        for name, value in values.items():
             if name not in ("format", "vdev", "access", "target"):
                 found.leave(f"disk {shown(name, value)}")
 
 
 def _disk(text: str) -> tuple[dict[str, str], list[str]]:
     """Return a disk's named parameters, and those by their place."""
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     plain: list[str] = []
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
         if equals and re.fullmatch(r"[a-z-]+", name):
-            said[name] = value
+            values[name] = value
         elif part.strip() in ("discard", "no-discard", "direct-io-safe"):
-            said[part.strip()] = "on"
+            values[part.strip()] = "on"
         else:
             plain.append(part.strip())
-    return said, plain
+    return values, plain
 
 
-def _placed(said: dict[str, str], plain: list[str]) -> tuple[str, str, str]:
+def _placed(values: dict[str, str], plain: list[str]) -> tuple[str, str, str]:
     """Return target, format and device of a disk, by name or by their places."""
     words = [*plain, "", "", ""]
     older = _PREFIX.match(words[0])
@@ -197,21 +201,21 @@ def _placed(said: dict[str, str], plain: list[str]) -> tuple[str, str, str]:
         # As in `phy:/dev/vg/x,xvda,w`.
         return words[0], older[1], words[1]
     return (
-        said.get("target", words[0]),
-        said.get("format", words[1]),
-        said.get("vdev", words[2]),
+        values.get("target", words[0]),
+        values.get("format", words[1]),
+        values.get("vdev", words[2]),
     )
 
 
-def _cards(found: Found, listed: list[Value], said: Said) -> None:
+def _cards(found: Found, listed: list[Value], values: Values) -> None:
     hvm = found.options.get("type") == "hvm"
-    if hvm and said.get("xen_platform_pci", "1") == "0":
+    if hvm and values.get("xen_platform_pci", "1") == "0":
         found.options["devices"] = "emulated"
     for number, each in enumerate(listed, start=1):
         if number > 1:
             found.leave(f"network interface {number}", "a machine of Tare's has one")
             continue
-        card = Said("vif", pairs(each, "") if isinstance(each, str) else {})
+        card = Values("vif", pairs(each, "") if isinstance(each, str) else {})
         model = card.get("model", "")
         if hvm and model in ("e1000", "rtl8139") and card.get("type", "") == "ioemu":
             # With Xen's own drivers a Linux guest unplugs the emulated card.
@@ -225,11 +229,109 @@ def _cards(found: Found, listed: list[Value], said: Said) -> None:
         found.close(card)
 
 
-def _finish(found: Found, said: Said) -> None:
-    for key in said.read:
-        found.carry(key)
-    for key, value in said.rest():
-        if key in NO_EFFECT:
-            found.set_aside(key)
-        else:
-            found.leave(shown(key, value).rstrip("="), _WHY.get(key, ""))
+Value = str | list["Value"]
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r]+|\\\n|\#[^\n]*)
+    |(?P<end>[\n;])
+    |(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)
+    |(?P<number>[+-]?(?:0[xX][0-9A-Fa-f]+|[0-9]+))
+    |(?P<string>'[^'\n]*'|"[^"\n]*"|'''.*?'''|\"\"\".*?\"\"\")
+    |(?P<sign>\+=|[=\[\],()])""",
+    re.VERBOSE | re.DOTALL,
+)
+_DEEPEST = 20
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    line: int
+
+
+def parse_settings(text: str) -> dict[str, Value]:
+    """Return the settings of a guest's file, by their names.
+
+    Raises:
+        ValueError: It is not such a file; names the line.
+    """
+    return _Parser(_tokens(text)).settings()
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    place, line = 0, 1
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise ValueError(f"line {line} is not `name = value` of xl.cfg")
+        kind = str(found.lastgroup)
+        if kind != "space":
+            tokens.append(_Token(kind, found[0], line))
+        line += found[0].count("\n")
+        place = found.end()
+    return tokens
+
+
+class _Parser:
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._place = 0
+
+    def settings(self) -> dict[str, Value]:
+        """Return all settings."""
+        settings: dict[str, Value] = {}
+        while (token := self._next()) is not None:
+            if token.kind == "end":
+                continue
+            sign = self._next()
+            if token.kind != "name" or sign is None or sign.text not in ("=", "+="):
+                raise ValueError(f"line {token.line} is not `name = value` of xl.cfg")
+            value = self._value(token.line, 0)
+            held = settings.get(token.text)
+            if sign.text == "+=" and held is not None:
+                value = _joined(held, value)
+            settings[token.text] = value
+            end = self._next()
+            if end is not None and end.kind != "end":
+                raise ValueError(f"line {end.line}: only one value for `{token.text}`")
+        return settings
+
+    def _next(self) -> _Token | None:
+        if self._place >= len(self._tokens):
+            return None
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _value(self, line: int, depth: int) -> Value:
+        token = self._next()
+        if token is None or depth > _DEEPEST:
+            raise ValueError(f"line {line} has no value")
+        if token.kind == "string":
+            quotes = 3 if token.text[:3] in ("'''", '"""') and len(token.text) >= 6 else 1
+            return token.text[quotes:-quotes]
+        if token.kind in ("number", "name"):
+            return token.text
+        if token.text not in ("[", "("):
+            raise ValueError(f"line {token.line} has no value that xl.cfg knows")
+        return self._list(token, depth)
+
+    def _list(self, opened: _Token, depth: int) -> Value:
+        values: list[Value] = []
+        closing = {"[": "]", "(": ")"}[opened.text]
+        while self._place < len(self._tokens):
+            token = self._tokens[self._place]
+            if token.kind == "end" or token.text == ",":
+                self._place += 1
+            elif token.text == closing:
+                self._place += 1
+                return values
+            else:
+                values.append(self._value(opened.line, depth + 1))
+        raise ValueError(f"line {opened.line}: the list does not end")
+
+
+def _joined(held: Value, more: Value) -> Value:
+    if isinstance(held, list):
+        return [*held, *(more if isinstance(more, list) else [more])]
+    return held + more if isinstance(more, str) else more

@@ -1,8 +1,9 @@
-"""Numbers in other tools' descriptions: none that is no number, and none without bounds."""
+"""Parse numbers of other tools' descriptions, within bounds, and values of JSON and YAML."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 MOST = 1 << 60
 MOST_CPUS = 4096
@@ -73,3 +74,41 @@ def cpu_set(text: str | None) -> tuple[int, ...] | None:
         else:
             named |= set(range(first, last + 1))
     return tuple(sorted(named)) or None
+
+
+MOST_LEAVES = 5_000
+DEEPEST = 60
+
+
+def leaves(value: object, place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each value with its place, such as ``drives.0.path``.
+
+    Raises:
+        ValueError: There are too many, as aliases of YAML can make of a short text.
+    """
+    count = 0
+    stack: list[tuple[str, object, int]] = [(place, value, 0)]
+    while stack:
+        name, held, depth = stack.pop()
+        count += 1
+        if count > MOST_LEAVES or depth > DEEPEST:
+            raise ValueError("is too large for a description")
+        inner: list[tuple[str, object]] = []
+        if isinstance(held, dict):
+            inner = [(str(key), each) for key, each in held.items()]
+        elif isinstance(held, list):
+            inner = [(str(key), each) for key, each in enumerate(held)]
+        else:
+            yield name, text_of(held)
+            continue
+        if not inner:
+            yield name, ""
+        for key, each in reversed(inner):
+            stack.append((f"{name}.{key}" if name else key, each, depth + 1))
+
+
+def text_of(value: object) -> str:
+    """Return a value as text: ``on`` and ``off`` for true and false."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "" if value is None else str(value)

@@ -1,12 +1,14 @@
-"""What a reader took of a source: whatever it did not read is listed, so nothing is forgotten."""
+"""What a reader used of a source; whatever it did not read is listed, so nothing is lost."""
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Collection, ItemsView, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from tare.platforms.imported.parsing import whole
 
 LONGEST_NOTE = 200
 _UNPRINTABLE = re.compile(r"[^ -~]+")
@@ -31,7 +33,7 @@ def shown(name: str, value: str) -> str:
 
 
 @dataclass
-class Ledger:
+class ImportNotes:
     """What of a source is carried over, what is not, and what has no effect on a measurement.
 
     Args:
@@ -64,8 +66,31 @@ class Ledger:
         note = f"{plain}: {why}" if why else plain
         self.left.setdefault(note)
 
+    def close_each(
+        self,
+        values: Values,
+        why: Callable[[str, str], str | None],
+        words: Callable[[str, str], str] | None = None,
+    ) -> None:
+        """List all values of a whole source, by their own names.
+
+        Args:
+            values: The values.
+            why: Returns why a value that was not read is not carried over, maybe empty; None: it
+                has no effect on a measurement.
+            words: Returns a value's note; None: as :func:`shown`.
+        """
+        for name in values.read:
+            self.carry(name)
+        for name, value in values.rest():
+            reason = why(name, value)
+            if reason is None:
+                self.set_aside(name)
+            else:
+                self.leave((words or shown)(name, value), reason)
+
     def close(
-        self, part: Said, why: Mapping[str, str] | None = None, aside: Collection[str] = ()
+        self, part: Values, why: Mapping[str, str] | None = None, aside: Collection[str] = ()
     ) -> None:
         """List all of a part that was not read.
 
@@ -88,7 +113,7 @@ def plain_words(text: str) -> str:
     return _UNPRINTABLE.sub(" ", text).strip()[:LONGEST_NOTE]
 
 
-class Said(Mapping[str, str]):
+class Values(Mapping[str, str]):
     """The named values of one part of a source; knows which of them were read.
 
     Args:
@@ -123,6 +148,15 @@ class Said(Mapping[str, str]):
         """Count values as read although nothing follows from them, such as a part's own name."""
         self._read |= dict.fromkeys(name for name in names if name in self._values)
 
+    def count(self, place: str) -> int:
+        """Return the length of a list whose items' names begin with ``PLACE.NUMBER``."""
+        numbers = (
+            whole(name.removeprefix(f"{place}.").partition(".")[0])
+            for name in self._values
+            if name.startswith(f"{place}.")
+        )
+        return max((number + 1 for number in numbers if number is not None), default=0)
+
     @property
     def read(self) -> tuple[str, ...]:
         """The names that were read."""
@@ -133,8 +167,8 @@ class Said(Mapping[str, str]):
         return [(name, value) for name, value in self._values.items() if name not in self._read]
 
 
-class Noted(Protocol):
-    """What takes notes: a :class:`Ledger`, or what has one."""
+class NoteTaker(Protocol):
+    """What takes notes: a :class:`ImportNotes`, or what has one."""
 
     def carry(self, what: str) -> None:
         """Note that something was read."""
@@ -241,7 +275,7 @@ class Node:
 
     def close(
         self,
-        notes: Noted,
+        notes: NoteTaker,
         aside: Collection[str] = (),
         why: Mapping[str, str] | None = None,
     ) -> None:
