@@ -17,7 +17,7 @@ from tare.platforms.certificates.hiding import (
     NAMED,
     hidden,
     plain_options,
-    told_secretly,
+    texts_to_hide,
     wanted_events,
 )
 from tare.platforms.certificates.model import (
@@ -175,7 +175,7 @@ def test_options_keep_what_names_nobody() -> None:
 @given(st.text(min_size=8, max_size=30).filter(lambda text: text.strip() == text))
 def test_no_planted_secret_is_in_any_text(secret: str) -> None:
     options = ProxmoxOptions.model_validate({"address": "pve.corp.example"})
-    private = told_secretly(options, {"PROXMOX_PASSWORD": secret, "HOME": "/home/x"}, ("alice",))
+    private = texts_to_hide(options, {"PROXMOX_PASSWORD": secret, "HOME": "/home/x"}, ("alice",))
     said = {
         "reason": f"401 for alice@pam with {secret} at pve.corp.example (10.1.2.3)",
         "versions": {"pve": "8.2.4.1"},

@@ -28,7 +28,7 @@ from tare.outputs import put_for_user
 from tare.platforms.certificates.hiding import (
     hidden,
     plain_options,
-    told_secretly,
+    texts_to_hide,
     wanted_events,
 )
 from tare.platforms.certificates.model import Case, Certificate, Written, results_of
@@ -237,7 +237,7 @@ def _certificate(
         if name.startswith("TARE_") and name.endswith("_USER")
     ]
     names = (socket.gethostname(), socket.getfqdn(), getpass.getuser(), str(Path.home()), *accounts)
-    private = told_secretly(options, os.environ, _worth_hiding(names))
+    private = texts_to_hide(options, os.environ, _worth_hiding(names))
     stated = _written(order)
     kinds = {each.kind for each in stated}
     writes = [

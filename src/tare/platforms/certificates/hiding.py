@@ -45,11 +45,11 @@ def plain_options(options: PlatformOptions) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for name, value in options.model_dump(mode="json", exclude_defaults=True).items():
         field = type(options).model_fields[name]
-        kept[name.replace("_", "-")] = value if _tells_nobody(value, field.annotation) else NAMED
+        kept[name.replace("_", "-")] = value if _is_harmless(value, field.annotation) else NAMED
     return kept
 
 
-def _tells_nobody(value: object, annotation: Any) -> bool:
+def _is_harmless(value: object, annotation: Any) -> bool:
     return not isinstance(value, (str, dict, list)) or value in _words_of(annotation)
 
 
@@ -59,14 +59,14 @@ def _words_of(annotation: Any) -> tuple[Any, ...]:
     return tuple(word for part in get_args(annotation) for word in _words_of(part))
 
 
-def told_secretly(
+def texts_to_hide(
     options: PlatformOptions, environment: Mapping[str, str], names: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return all that must be in no text of a certificate, the longest first.
+    """Return the texts that a certificate must not contain, the longest first.
 
     Args:
-        options: The platform's options: what they name.
-        environment: The variables of Tare's process; those that sound like secrets.
+        options: The platform's options: their names and paths.
+        environment: The variables of Tare's process, of which those that may be secrets are taken.
         names: The host's names, the user's, and folders.
     """
     shown = plain_options(options)
@@ -98,8 +98,8 @@ def hidden(value: Any, secrets: Iterable[str], *, addresses: bool = True) -> Any
 
     Args:
         value: The data.
-        secrets: What is in none of its texts afterwards, the longest first.
-        addresses: Whether to replace all that looks like an address, too: as versions may.
+        secrets: The texts to replace, the longest first.
+        addresses: Whether to replace addresses, too; versions may look like some.
     """
     listed = tuple(secrets)
     if isinstance(value, str):
@@ -120,7 +120,7 @@ def hidden(value: Any, secrets: Iterable[str], *, addresses: bool = True) -> Any
 
 @cache
 def _pattern(secret: str) -> re.Pattern[str]:
-    # A short name, such as a user's, may be part of ordinary words: there it tells nothing.
+    # A short name, such as a user's, may be part of ordinary words, which reveal nothing.
     whole = len(secret) < _SHORT and secret.isalnum()
     words = re.escape(secret)
     return re.compile(rf"(?<![^\W_]){words}(?![^\W_])" if whole else words)
@@ -129,7 +129,7 @@ def _pattern(secret: str) -> re.Pattern[str]:
 def wanted_events(
     events: Iterable[Mapping[str, Any]], *, figures: bool
 ) -> tuple[dict[str, Any], ...]:
-    """Return what of a run's events a certificate takes.
+    """Return the parts of a run's events that a certificate contains.
 
     Args:
         events: The events as plain data.

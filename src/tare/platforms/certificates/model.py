@@ -94,7 +94,7 @@ class Certificate(_Part):
         cases: The conformance suite, case by case.
         leftovers: What was left behind.
         figures: Whether values are in it; some licences restrict publishing them.
-        events: The study's events, without what would tell of the owner.
+        events: The study's events, without anything that would identify the owner.
         results: What it comes to.
     """
 
@@ -231,7 +231,7 @@ def read_certificate(file: Path) -> Certificate:
     """Read a certificate that somebody wrote.
 
     Raises:
-        InputError: It is none, or too large, or a newer Tare wrote it; says where.
+        InputError: It is not one, or too large, or a newer Tare wrote it; names the place.
     """
     try:
         if file.stat().st_size > LARGEST:
@@ -266,16 +266,16 @@ def kept_certificates(folder: Path = KEPT) -> tuple[Certificate, ...]:
 
 
 def contradictions(about: Certificate) -> tuple[str, ...]:
-    """Return what a certificate says of itself that does not follow from its own events."""
+    """Return the statements of a certificate that contradict its own events."""
     try:
         right = recomputed(about).model_dump()
     except ValueError as error:
         return (plain_line(str(error), _WORDS),)
-    told = about.results.model_dump()
+    stated = about.results.model_dump()
     listed = [
-        plain_line(f"{name}: it says {told[name]}, and its events say {value}", _WORDS)
+        plain_line(f"{name}: it says {stated[name]}, and its events say {value}", _WORDS)
         for name, value in right.items()
-        if told[name] != value
+        if stated[name] != value
     ]
     if not about.figures and any(each.get("type") == "observation" for each in about.events):
         listed.append("it says that it has no figures, and it has")

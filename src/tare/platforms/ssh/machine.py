@@ -30,7 +30,7 @@ class SshMachine(Machine):
         host: That host.
         boot: Which boot of the machine it is, by its kernel's id.
         found: What the machine shows of itself, for the record.
-        addresses: Those of the connection: as they are seen here, and as the machine tells them.
+        addresses: Those of the connection: as seen here, and as the machine reports them.
         joining: How it joins the network of that connection; None: it is measured over none.
         held: What to give back once the agent has ended: the connection, the agent's copy.
     """
@@ -65,8 +65,8 @@ class SshMachine(Machine):
         """Wait for the agent's hello; see :class:`tare.platforms.contract.Machine`."""
         hello = await self._inner.ready(timeout_s)
         carrier = {} if self._carrier is None else {"carrier": {"pid": self._carrier.pid}}
-        told = {"boot": self._boot, "found": dict(self._found), **carrier}
-        self.applied = {**self._inner.applied, **told}
+        facts = {"boot": self._boot, "found": dict(self._found), **carrier}
+        self.applied = {**self._inner.applied, **facts}
         if self._joining is not None:
             await self._joining.join(self.name, *self._addresses, hello.proof)
         return hello
@@ -74,7 +74,7 @@ class SshMachine(Machine):
     async def stop(self) -> None:
         """End the agent and take back its copy; the machine itself is left as it was."""
         if self._stopping is None:
-            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            # Shielded: a stop that has begun continues when its caller is cancelled.
             self._stopping = begun(self._stop())
         await asyncio.shield(self._stopping)
 
@@ -123,5 +123,5 @@ class SshMachine(Machine):
         return await self._inner.disk_moved()
 
     def console_tail(self) -> tuple[str, ...]:
-        """Return what the agent said last beside its channel."""
+        """Return the agent's last output outside its channel."""
         return self._inner.console_tail()

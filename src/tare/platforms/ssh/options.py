@@ -1,4 +1,4 @@
-"""What can be said of a machine that exists."""
+"""Options of a machine that exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tare.study.platform_options import fault_of
 from tare.units import Duration
 
 ANY = "ADDRESS"
-"""What stands for the machine's address where none is meant: in the docs and for the doctor."""
+"""The placeholder for the machine's address, in the docs and for the doctor."""
 
 
 class SshArmOptions(GivenOptions, Login):
@@ -54,14 +54,14 @@ class SshArmOptions(GivenOptions, Login):
     }
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return which file is not there, or whose password."""
+        """Report files and passwords that are missing."""
         if not look:
             return ()
         found: list[tuple[str, str]] = []
         if self.key is not None and not Path(self.key).expanduser().is_file():
             found.append(("key", f"there is no key file {self.key}"))
-        if told := fault_of("ssh_config", lambda: self.way):
-            return found + told
+        if faults := fault_of("ssh_config", lambda: self.way):
+            return found + faults
         option = "password_env" if self.password_env is not None else "password_file"
         return found + fault_of(option, self.way.password)
 

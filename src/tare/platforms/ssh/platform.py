@@ -54,7 +54,7 @@ from tare.units import format_size
 MIN_MEMORY = 16 << 20
 OWN_MEMORY = "the workloads share the machine's own"
 KEPT_BY_KERNEL = 0.25
-"""Share of a machine's memory that its kernel and firmware may keep from what it tells."""
+"""Share of a machine's memory that its kernel and firmware may withhold from what it reports."""
 NAME_ONE = "it measures a machine that exists: a study names one, as in {platform: ssh, ssh: NAME}"
 NOT_ROOT = "without root there, programs of the toolbox and disks are not to be had"
 BECOME_ROOT = "let its user become root there: `sudo: true`"
@@ -115,7 +115,7 @@ class Ssh(Platform[SshArmOptions]):
             channel="pipes of the agent's process, over SSH",
             needs=("an SSH server in the machine",),
             confirmed="lab",
-            untested="A VM was measured beside the host that carries it in the lab only: as root, "
+            untested="A VM was measured next to the host that carries it in the lab only: as root, "
             "by `sudo` and as an ordinary user, rebooted and not.",
             host_boot=ANY_BOOT,
             only_measures=True,
@@ -138,7 +138,7 @@ class Ssh(Platform[SshArmOptions]):
         return (inside, started)
 
     async def check(self, context: Context, options: SshArmOptions) -> Verdict:
-        """Reach the machine, and tell what it shows and what it lacks."""
+        """Reach the machine, and report what it shows and what it lacks."""
         best = self.stated(options).capabilities
         nothing = replace(best, disk=frozenset(), toolbox=frozenset())
         if options.ssh == ANY:
@@ -152,9 +152,9 @@ class Ssh(Platform[SshArmOptions]):
             itself = machine != "" and machine == await running_machine(context.host)
             carrier = await find_carrier(context.host, seen.uuid)
         except (TareError, OSError) as error:
-            told = error if isinstance(error, TareError) else TareError(str(error))
+            fault = error if isinstance(error, TareError) else TareError(str(error))
             lasting = isinstance(error, InputError)
-            return Verdict(False, told.message, told.hint, False, {}, nothing, lasting)
+            return Verdict(False, fault.message, fault.hint, False, {}, nothing, lasting)
         able = replace(
             best if seen.root else nothing,
             max_vcpus=cpus,
@@ -215,7 +215,7 @@ class Ssh(Platform[SshArmOptions]):
     ) -> Machine:
         """Start the agent in the machine, on as many of its CPUs as the shape has vCPUs."""
         async with AsyncExitStack() as held:
-            # What `reached` notes is undone with it; this folder is the carrier's.
+            # What `reached` records is undone with it; this folder is on the carrier.
             await held.enter_async_context(
                 owned_directory(context.host, context.ledger, spec.workdir)
             )
@@ -225,7 +225,9 @@ class Ssh(Platform[SshArmOptions]):
             seen = await look(there.host, str(there.host.agent))
             carrier = await find_carrier(context.host, seen.uuid)
             join = joining(context.host, spec)
-            inner = await _agent_in(there, seen, spec, {} if join is None else _told(there, spec))
+            inner = await _agent_in(
+                there, seen, spec, {} if join is None else _network_variable(there, spec)
+            )
             return SshMachine(
                 inner,
                 addresses=there.host.addresses,
@@ -239,7 +241,7 @@ class Ssh(Platform[SshArmOptions]):
 
 
 def _translated(name: str, seen: AddressPair, inside: AddressPair) -> str:
-    """Return why a machine is not measured over the network that SSH reaches it by, or nothing."""
+    """Return why the network that SSH uses to a machine is not measured; empty: it is."""
     try:
         require_direct(name, seen, inside)
     except MachineFault as fault:
@@ -247,11 +249,11 @@ def _translated(name: str, seen: AddressPair, inside: AddressPair) -> str:
     return ""
 
 
-def _told(there: Reached, spec: MachineSpec) -> dict[str, str]:
-    """Return what tells an agent by which of the machine's addresses it is reached.
+def _network_variable(there: Reached, spec: MachineSpec) -> dict[str, str]:
+    """Return the variable that gives an agent the address by which its machine is reached.
 
     Raises:
-        MachineFault: Something between translates addresses.
+        MachineFault: Addresses are translated on the way.
     """
     seen, inside = there.host.addresses
     require_direct(spec.name, seen, inside)
@@ -259,7 +261,7 @@ def _told(there: Reached, spec: MachineSpec) -> dict[str, str]:
 
 
 async def _agent_in(
-    there: Reached, seen: Look, spec: MachineSpec, told: Mapping[str, str]
+    there: Reached, seen: Look, spec: MachineSpec, variables: Mapping[str, str]
 ) -> ProcessMachine:
     """Start the agent as a process of the machine, with the disk and the toolbox it needs.
 
@@ -267,7 +269,7 @@ async def _agent_in(
         there: The machine.
         seen: What it shows.
         spec: What it is to be.
-        told: What the agent's environment has besides.
+        variables: More variables of the agent's environment.
     """
     host, context = there.host, there.context
     async with AsyncExitStack() as held:
@@ -283,7 +285,7 @@ async def _agent_in(
             context.ledger,
             [str(host.agent), "serve"],
             log=log,
-            env={**disk_variable(disk), **tools, **told},
+            env={**disk_variable(disk), **tools, **variables},
             cpus=granted_cpus(host.topology().roaming, context.ledger, (), spec.shape.vcpus),
         )
 

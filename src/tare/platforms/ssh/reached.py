@@ -1,4 +1,4 @@
-"""A machine that exists, reached for a while: the agent is brought there, and taken back."""
+"""A connection to a machine that exists: the agent is copied there, and removed at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reached:
 
     Args:
         host: The machine, as a host of its own.
-        context: Where the things of Tare's in it are made and noted.
+        context: Where Tare creates and records things in it.
     """
 
     host: SshHost
@@ -42,15 +42,15 @@ async def reached(context: Context, way: SshOptions, folder: str) -> AsyncIterat
     """Hold a connection to a machine, with the agent there as long as it lasts.
 
     Args:
-        context: The host that carries the machine; its ledger is told of all that is made.
+        context: The host that carries the machine; its ledger records all that is created.
         way: How the machine is reached.
         folder: Where in the machine the agent is put, in a folder of its own.
 
     Raises:
-        InputError: The machine's key or the login is not right, or it is of another kind.
+        InputError: The machine's key or the login is wrong, or it has another architecture.
         MachineFault: The machine does not answer, or cannot run the agent.
     """
-    # What speaks SSH takes long to load, and few studies need it.
+    # The SSH library takes long to load, and few studies need it.
     from tare.hosts.ssh.host import SshHost
 
     place = Path(folder) / f"tare-agent-{secrets.token_hex(8)}"

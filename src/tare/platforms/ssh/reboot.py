@@ -20,7 +20,7 @@ async def reboot(host: SshHost, patience_s: float) -> None:
     """Reboot a machine, and wait until it answers again.
 
     Args:
-        host: The machine; it is connected to the new boot afterwards, with the agent there anew.
+        host: The machine; it is connected to the new boot afterwards, with a new copy of the agent.
         patience_s: Seconds that it may take.
 
     Raises:
@@ -38,7 +38,7 @@ async def reboot(host: SshHost, patience_s: float) -> None:
                 f"{host.name} refuses to reboot: {asked.words()}",
                 "leave `reboot` out, or let its user reboot it",
             )
-    last = "it still runs the boot of before"
+    last = "it still runs the previous boot"
     while time.monotonic() < deadline:
         await asyncio.sleep(TRY_EVERY_S)
         # A machine that comes up refuses connections, and then logins, for a while.

@@ -1,4 +1,4 @@
-"""What a machine that exists shows of itself and of its hypervisor, and what nobody controls."""
+"""What a machine that exists shows of itself and its hypervisor, and what is not controlled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UUID = "/sys/class/dmi/id/product_uuid"
 LOOK_S = 30.0
 STEAL_FLAG = "kvm-steal-time"
 TELLS_STEAL = "xen"
-"""The type of hypervisor in the proof (``/sys/hypervisor/type``) that always tells of steal."""
+"""The type of hypervisor in the proof (``/sys/hypervisor/type``) that always reports steal."""
 TCG_NAME = "TCGTCGTCGTCG"
 UNKNOWN_STEAL = "not known to be told"
 
@@ -31,7 +31,7 @@ class Look:
         root: Whether Tare is root there.
         memory: Its memory in bytes, as its kernel has it.
         steal_s: Seconds that its kernel counted as stolen since it booted.
-        uuid: What its firmware says it is; empty where only root may know, or nobody.
+        uuid: The UUID in its firmware; empty: unknown, or visible to root only.
     """
 
     proof: Mapping[str, Any]
@@ -52,12 +52,12 @@ class Look:
 
     @property
     def emulated(self) -> bool:
-        """Whether its processor is emulated in software, and says so."""
+        """Whether its processor is visibly emulated in software."""
         return TCG_NAME in self.proof.get("hypervisor", {}).get("signatures", ())
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What KVM offers it beside the processor, in QEMU's words."""
+        """The features that KVM offers it besides the processor, by QEMU's names."""
         seen = self.proof.get("hypervisor", {})
         names = list(seen.get("signatures", ()))
         if KVM_NAME not in names:
@@ -68,11 +68,11 @@ class Look:
 
     @property
     def steal(self) -> str:
-        """Whether the hypervisor tells how much CPU time others had: in words, never as a zero."""
+        """Whether the hypervisor reports steal: in words, never as a zero."""
         if self.steal_s > 0:
             return f"told ({format_number(self.steal_s)} s since it booted)"
         seen = self.proof.get("hypervisor", {})
-        # An agent says itself whether it is; it also finds VMware's stealclock.
+        # An agent reports that itself; it also finds VMware's stealclock.
         known = seen.get("tells_steal") or seen.get("type") == TELLS_STEAL
         if known or STEAL_FLAG in self.features:
             return "told (nothing since it booted)"
@@ -82,7 +82,7 @@ class Look:
         """Return what the machine shows, name to words; what it does not show is left out."""
         machine, seen = self.proof.get("machine", {}), self.proof.get("hypervisor", {})
         made = [machine.get(name) for name in ("vendor", "product", "firmware")]
-        said = {
+        shown = {
             "machine": ", ".join(str(word) for word in made if word),
             "hypervisor": ", ".join(seen.get("signatures", ()))
             or ("announced without a name" if seen.get("announced") else ""),
@@ -93,7 +93,7 @@ class Look:
             "CPUs": str(self.proof.get("topology", {}).get("online") or ""),
             "steal": self.steal,
         }
-        return {name: words for name, words in said.items() if words}
+        return {name: words for name, words in shown.items() if words}
 
 
 def _drivers(proof: Mapping[str, Any]) -> list[str]:
@@ -109,7 +109,7 @@ async def look(host: Host, agent: str) -> Look:
         agent: The agent's program there.
 
     Raises:
-        MachineFault: The agent does not run there, or says what is no proof.
+        MachineFault: The agent does not run there, or sends something else than a proof.
     """
     proved = await host.run([agent, "proof"], timeout_s=LOOK_S)
     if not proved.ok:
@@ -136,16 +136,16 @@ def uncontrolled(reboots: bool, carried: bool) -> tuple[str, ...]:
         reboots: Whether the machine is booted freshly for each batch.
         carried: Whether its threads are seen on the host that carries it.
     """
-    told = [
+    listed = [
         "on which of its host's CPUs it runs, and what runs beside it there, is as its owner "
         "arranged it",
         "its kernel, its devices and its size are as they were found",
     ]
     if not reboots:
-        told.append(
+        listed.append(
             "boots were not varied: every block measured the same boot, so what differs from boot "
             "to boot is not in the intervals"
         )
     if not carried:
-        told.append("what it costs its host is not known: its threads were not seen there")
-    return tuple(told)
+        listed.append("what it costs its host is not known: its threads were not seen there")
+    return tuple(listed)
