@@ -18,10 +18,10 @@ from tare.hosts import LocalHost
 from tare.images.cache import default_cache
 from tare.images.live.image import make_live_image
 from tare.images.toolbox.recipe import Kind
-from tare.platforms.vendors.callback import GREETING, Caller, Doors
-from tare.platforms.vendors.configuration import picture
-from tare.platforms.vendors.options import Place
-from tare.platforms.vendors.own_disk import scratch_words
+from tare.platforms.vendors.callback import GREETING, CallbackListeners, ExpectedAgent
+from tare.platforms.vendors.configuration import configuration_image
+from tare.platforms.vendors.options import CallbackAddress
+from tare.platforms.vendors.own_disk import scratch_configuration
 
 GATEWAY = "10.0.2.2"
 """What QEMU's user-mode network makes of this computer's loopback (qemu's documentation)."""
@@ -138,7 +138,7 @@ class Booted:
     """
 
     client: AgentClient
-    caller: Caller
+    caller: ExpectedAgent
     process: asyncio.subprocess.Process
     console: Path
     greeted: str = ""
@@ -152,16 +152,16 @@ class Booted:
 async def booted(machine: LiveMachine, folder: Path) -> AsyncIterator[Booted]:
     """Boot a machine whose agent is expected here; it is killed in the end."""
     console, port = folder / "console", folder / "port"
-    async with Doors().open(Place("127.0.0.1", 0)) as door:
-        with door.expected("tare-live-1") as caller:
-            told = {**caller.configuration, "callback": f"{GATEWAY}:{door.place.port}"}
+    async with CallbackListeners().open(CallbackAddress("127.0.0.1", 0)) as door:
+        with door.expect("tare-live-1") as caller:
+            told = {**caller.configuration, "callback": f"{GATEWAY}:{door.address.port}"}
             if machine.serial:
                 told["serial"] = "ttyS1"
             if machine.scratch:
-                told |= scratch_words(machine.scratch)
+                told |= scratch_configuration(machine.scratch)
             configuration = folder / "tare-cfg.iso"
             configuration.touch(0o600)
-            configuration.write_bytes(picture(told))
+            configuration.write_bytes(configuration_image(told))
             argv = [*machine.argv(configuration, folder), "-serial", f"file:{console}"]
             if machine.serial:
                 argv += ["-serial", f"unix:{port},server=on,wait=off"]
@@ -180,7 +180,7 @@ async def booted(machine: LiveMachine, folder: Path) -> AsyncIterator[Booted]:
                 await process.communicate()
 
 
-async def _greeted(port: Path, caller: Caller) -> str:
+async def _greeted(port: Path, caller: ExpectedAgent) -> str:
     """Take a serial port for the way to the agent, from its greeting on; returns the key."""
     async with asyncio.timeout(GREETING_S):
         while True:

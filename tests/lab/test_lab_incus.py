@@ -88,7 +88,7 @@ INCUS = Product(
 
 async def ask(lab: Inside, method: str, path: str, body: Any = None) -> Any:
     """Return what the server in the lab answers."""
-    way = IncusOptions(image="x").way()
+    way = IncusOptions(image="x").connection()
     async with logged_in(lab.host, way) as session:
         return await session.ask(method, path, body)
 

@@ -13,7 +13,7 @@ from images.live_guest import make_disc
 from lab.lab_inside import PATIENCE_S, Inside, inside, require_hardware_guests
 from tare.images.ship import at_host
 from tare.lab.options import GIB, MIB, LabOptions
-from tare.platforms.vendors.configuration import picture
+from tare.platforms.vendors.configuration import configuration_image
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import XenOptions
 
@@ -75,7 +75,7 @@ async def test_the_live_image_boots_as_an_hvm_guest(
     # What makes it runs a loop of its own.
     image = await asyncio.to_thread(make_disc, agent_program, folder / "tare.iso", None)
     told = folder / "told.iso"
-    told.write_bytes(picture({"version": 1, "serial": "hvc0", "key": "0f" * 32}))
+    told.write_bytes(configuration_image({"version": 1, "serial": "hvc0", "key": "0f" * 32}))
     there = [await at_host(xen_lab.host, file) for file in (image, told)]
     machine = XenMachine(
         xen_lab.context, XenOptions(type="hvm", scheduler="credit"), xen_lab.spec()

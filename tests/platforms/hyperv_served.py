@@ -34,7 +34,7 @@ def options_of(server: HypervServer, **more: Any) -> HypervOptions:
 
 @asynccontextmanager
 async def there(server: HypervServer, **more: Any) -> AsyncIterator[Server]:
-    async with opened(HypervSession(options_of(server, **more).way())) as session:
+    async with opened(HypervSession(options_of(server, **more).connection())) as session:
         yield Server(session)
 
 

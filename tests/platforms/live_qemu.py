@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.proxmox_schema import DRIVE
-from tare.platforms.vendors.configuration import configuration_in, picture
+from tare.platforms.vendors.configuration import configuration_image, read_configuration
 
 GATEWAY = "10.0.2.2"
 """What QEMU's user-mode network makes of this computer's loopback (qemu's documentation)."""
@@ -56,7 +56,7 @@ class LiveGuests:
     def plug(self, number: int, images: list[bytes]) -> None:
         """Start a guest; called from the server's threads."""
         config = self._server.vms[number]["config"]
-        (told,) = filter(None, map(configuration_in, images))
+        (told,) = filter(None, map(read_configuration, images))
         disc, wire = self._folder / f"{number}.iso", next(self._wires, None)
         if wire is None:
             # As a router before them would: what the guest dials leads here.
@@ -65,7 +65,7 @@ class LiveGuests:
         else:
             told["network"] = {"address": wire.guest}
             net = f"tap,ifname={wire.tap},script=no,downscript=no"
-        disc.write_bytes(picture(told))
+        disc.write_bytes(configuration_image(told))
         process = subprocess.Popen(
             self._argv(number, config, disc, net),
             stdin=subprocess.DEVNULL,

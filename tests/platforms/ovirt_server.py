@@ -42,7 +42,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from platforms.loopback_server import Answer, Asked, LoopbackServer
-from tare.platforms.vendors.configuration import picture
+from tare.platforms.vendors.configuration import configuration_image
 
 API = "/ovirt-engine/api"
 USER = "tare@internal"
@@ -63,7 +63,7 @@ def payload_image(label: str, name: str, content: str) -> bytes:
     """Return a payload's CD: as the host makes it (vdsm, mkimage.py) where its tool is here."""
     tool = shutil.which("genisoimage")
     if tool is None:
-        return picture(json.loads(content))
+        return configuration_image(json.loads(content))
     with TemporaryDirectory() as folder:
         files, image = Path(folder) / "files", Path(folder) / "image"
         files.mkdir()

@@ -17,7 +17,7 @@ from platforms.hyperv_served import options_of, served
 from platforms.hyperv_server import HypervServer
 from platforms.vendor_served import spec_of, started
 from tare.platforms.contract import Context
-from tare.platforms.hyperv.command import Told, seconds_of
+from tare.platforms.hyperv.command import PsObject, seconds_of
 from tare.platforms.hyperv.figures import MOST, Reading, counters_of, waits
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.platform import Hyperv
@@ -67,9 +67,9 @@ def test_readings_stand_on_either_side_of_a_while(one: float, two: float) -> Non
 
 
 def test_counters_are_those_of_the_vm_alone() -> None:
-    def row(name: str, waited: Any = 5, dispatched: Any = 1) -> Told:
+    def row(name: str, waited: Any = 5, dispatched: Any = 1) -> PsObject:
         counted = {"CPUWaitTimePerDispatch": waited, "CPUWaitTimePerDispatch_Base": dispatched}
-        return Told({"Name": name, **counted})
+        return PsObject({"Name": name, **counted})
 
     told = [row("tare-a:Hv VP 0"), row("tare-ab:Hv VP 1"), row("_Total"), row("tare-a:Hv VP 2", "")]
     assert counters_of("tare-a", told) == {0: (5, 1)}
@@ -156,7 +156,7 @@ STATES: dict[str, dict[str, Any] | None] = {
     "memory is 1 bytes": {"assigned": 1},
     "checkpoints were allowed": {"checkpoints": "Standard"},
     "replicated": {"replicated": "Replicating"},
-    "started anew": {"started": -1e6},
+    "restarted": {"started": -1e6},
     "checkpoint 00000000": {"snapshots": ["00000000-0000-0000-0000-000000000001"]},
     "left the host": None,
 }

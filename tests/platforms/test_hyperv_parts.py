@@ -18,13 +18,13 @@ from platforms.hyperv_server import HypervServer
 from platforms.vendor_served import MIB, heard, spec_of, started
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
-from tare.platforms.contract import Context
-from tare.platforms.hyperv import server as servers
-from tare.platforms.hyperv import session as sessions
+from tare.platforms.contract import Context, remove_resource
+from tare.platforms.hyperv.builder import HypervVmResource
 from tare.platforms.hyperv.command import Long, chosen, cmdlet
 from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.hyperv.server import Server
-from tare.platforms.vendors.configuration import configuration_in
+from tare.platforms.hyperv.session import HypervSession
+from tare.platforms.vendors.configuration import read_configuration
 from tare.platforms.vendors.session import Missing, Refused
 
 NAME = "tare-t-1-subject"
@@ -68,7 +68,7 @@ async def test_a_machine_has_static_memory_and_its_share(
     places = {(each.number, each.location): each.path for each in vm.drives}
     assert places == {(1, 0): IMAGE, (1, 1): f"{FOLDER}\\{NAME}\\tare-cfg.iso"}
     # Its agent finds where to dial, on the second CD.
-    (found,) = filter(None, map(configuration_in, plugged[0]))
+    (found,) = filter(None, map(read_configuration, plugged[0]))
     assert found["name"] == NAME and len(found["key"]) == 64
     applied = await machine._vm.applied()
     assert applied["scheduling"] == {"weight": 200, "maximum %": 50, "reserve %": 17}
@@ -208,15 +208,17 @@ async def test_refusals_are_told_apart(server: HypervServer) -> None:
         with pytest.raises(MachineFault, match="not recognized") as unknown:
             await host.session.run(cmdlet("Get-VMNone"))
         assert "Hyper-V-PowerShell" in unknown.value.hint
-        assert await host.remove_named(NAME, FOLDER)
-        assert not await host.remove_named(NAME, FOLDER)
+        named = HypervVmResource(host.session, {"name": NAME, "folder": FOLDER})
+        assert await remove_resource(named)
+        assert not await remove_resource(named)
 
 
 async def test_what_others_called_so_is_left(server: HypervServer, context: Context) -> None:
     async with there(server) as host:
         await make(host, folder="D:\\images")
-        assert not await host.remove_named(NAME, FOLDER)
-    way = options_of(server).way()
+        named = HypervVmResource(host.session, {"name": NAME, "folder": FOLDER})
+        assert not await remove_resource(named)
+    way = options_of(server).connection()
     context.ledger.record("hyperv-vm", **way, name="theirs", folder=FOLDER)
     told = await clean(context.host, context.ledger, Hyperv.undoers)
     assert "does not begin with tare-" in told[0] and len(server.host.vms) == 1
@@ -344,7 +346,7 @@ async def test_a_file_in_use_is_waited_for(
 ) -> None:
     machine = await started(Hyperv(), context, options_of(server), spec_of(tmp_path))
     server.host.held = f"{FOLDER}\\{NAME}\\tare-cfg.iso"
-    monkeypatch.setattr(servers, "BUSY_S", 0.0)
+    monkeypatch.setattr(HypervVmResource, "removal_s", 0.0)
     with pytest.raises(MachineFault, match="RemoveFileSystemItemIOError"):
         await machine.stop()
     # It stays in the ledger until `tare clean`.
@@ -373,7 +375,7 @@ async def test_secrets_are_in_nothing_that_is_written_or_said(
 
     options = options_of(server)
     machine = await started(Hyperv(), context, options, spec_of(tmp_path))
-    (found,) = filter(None, map(configuration_in, plugged))
+    (found,) = filter(None, map(read_configuration, plugged))
     planted.append(str(found["key"]))
     said.append(await heard(machine.stop))
     # A host that says back what it was sent.
@@ -389,4 +391,4 @@ async def test_secrets_are_in_nothing_that_is_written_or_said(
     for word in planted:
         assert not any(word in text for text in said)
     assert not any(word in asked for word in planted for asked in server.asked)
-    assert logging.getLogger("pypsrp").level == logging.WARNING and sessions.load() is not None
+    assert logging.getLogger("pypsrp").level == logging.WARNING and HypervSession.load()

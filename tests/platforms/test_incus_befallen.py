@@ -20,7 +20,7 @@ from tare.platforms.incus.befallen import befallen
 from tare.platforms.incus.instance import project_of
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
-from tare.platforms.vendors.offer import SWAP_UNTOLD
+from tare.platforms.vendors.offer import SWAP_UNKNOWN
 from tare.run.hypervisor_side import HypervisorSide
 
 LIMIT = str(256 << 20)
@@ -72,8 +72,8 @@ def test_whatever_a_server_tells_is_read_without_harm(one: Any, two: Any, three:
 
 def test_of_vms_swap_is_not_promised() -> None:
     platform = Incus()
-    assert SWAP_UNTOLD in platform.stated(vm()).capabilities.notes
-    assert SWAP_UNTOLD not in platform.stated(options()).capabilities.notes
+    assert SWAP_UNKNOWN in platform.stated(vm()).capabilities.notes
+    assert SWAP_UNKNOWN not in platform.stated(options()).capabilities.notes
 
 
 @pytest.fixture

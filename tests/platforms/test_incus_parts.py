@@ -34,7 +34,7 @@ from tare.platforms.incus.options import IncusOptions, client_certificate
 from tare.platforms.incus.parcels import container_image, volume_backup
 from tare.platforms.incus.platform import Incus
 from tare.platforms.incus.server import Server, facts_of, threads_in
-from tare.platforms.vendors.platform import Seen
+from tare.platforms.vendors.platform import ServerFindings
 from tare.platforms.vendors.session import Missing, Refused
 
 MIB = 1 << 20
@@ -308,7 +308,7 @@ def test_an_arm_without_what_it_needs_is_told_what_to_add() -> None:
     assert list(options().faults(True)) == []
     assert list(vm().faults(True)) == []
     said = dict(options(type="vm").faults(True))
-    assert "guests reach 127.0.0.1 in themselves" in said["callback"] or "add" in said["callback"]
+    assert "guests reach themselves by 127.0.0.1" in said["callback"] or "add" in said["callback"]
     assert "tare-live" in said["image"]
     far = dict(options(address="far.example").faults(True))
     assert {"callback", "credentials"} == set(far)
@@ -442,8 +442,8 @@ async def test_a_vm_whose_huge_pages_the_server_lacks_is_skipped_with_what_to_re
     async def logged_in(*_: object) -> AsyncIterator[Any]:
         yield Session()
 
-    async def look(*_: object) -> Seen:
-        return Seen("played", {}, Incus().stated(vm()).capabilities)
+    async def look(*_: object) -> ServerFindings:
+        return ServerFindings("played", {}, Incus().stated(vm()).capabilities)
 
     monkeypatch.setattr(Incus, "logged_in", logged_in)
     monkeypatch.setattr(Incus, "look", look)

@@ -80,7 +80,7 @@ async def test_a_container_over_https_is_made_measured_and_what_is_left_of_one_i
     assert context.ledger.open_entries() == ()
     # What a Tare that was killed had made goes by the ledger's word, and nothing but that: not
     # the images and volumes that a project shares with the server's owner.
-    way = options.way()
+    way = options.connection()
     kept = await asyncio.to_thread(owned, folder)
     own = project_of(name)
     shared = {"features.images": "false", "features.storage.volumes": "false"}

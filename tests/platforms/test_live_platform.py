@@ -22,7 +22,7 @@ from tare.platforms.live.knock import knocks
 from tare.platforms.live.medium import certificate_file, make_medium, read_medium
 from tare.platforms.live.options import ANY, LiveOptions
 from tare.platforms.live.platform import BareLive
-from tare.platforms.vendors.options import Place
+from tare.platforms.vendors.options import CallbackAddress
 from tare.testing.dialling import LocalGuest
 
 BOOTED = Prepared(kernel="", digest="", cached=True, took_s=0.0)
@@ -37,10 +37,10 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
     ledger.close()
 
 
-def free_place() -> Place:
+def free_place() -> CallbackAddress:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        return Place("127.0.0.1", found.getsockname()[1])
+        return CallbackAddress("127.0.0.1", found.getsockname()[1])
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_medium_is_its_owners_alone_and_the_private_key_is_not_on_it(medium: P
     assert read_medium(medium).key.reveal().encode() not in beside.read_bytes()
     assert read_medium(medium).key.reveal().encode() in medium.read_bytes()
     with pytest.raises(InputError, match="cannot be written"):
-        make_medium(medium.parent / "none" / "x", Place("127.0.0.1", 1))
+        make_medium(medium.parent / "none" / "x", CallbackAddress("127.0.0.1", 1))
 
 
 def test_the_command_makes_a_medium_and_asks_for_a_whole_place(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ async def test_a_computer_that_boots_the_live_image_is_measured_boot_by_boot(
 ) -> None:
     place = free_place()
     medium, image = tmp_path / "cfg.img", tmp_path / "live.iso"
-    make_medium(medium, Place(GATEWAY, place.port))
+    make_medium(medium, CallbackAddress(GATEWAY, place.port))
     await make_live_image(
         context.host,
         image,

@@ -18,14 +18,15 @@ from platforms.ovirt_server import USER, OvirtServer
 from platforms.vendor_served import MIB, heard, reached, spec_of, started
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
-from tare.platforms.contract import Context, MachineSpec
+from tare.platforms.contract import Context, MachineSpec, remove_resource
 from tare.platforms.ovirt import engine as engines
+from tare.platforms.ovirt.builder import OvirtVmResource
 from tare.platforms.ovirt.engine import Engine
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.ovirt.platform import Ovirt
 from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.ovirt.vm import differing, vm_wanted
-from tare.platforms.vendors.configuration import configuration_in
+from tare.platforms.vendors.configuration import read_configuration
 from tare.platforms.vendors.session import Missing, Refused, opened
 from tare.run.hypervisor_side import HypervisorSide
 
@@ -47,7 +48,7 @@ def options_of(server: OvirtServer, **more: Any) -> OvirtOptions:
 
 @asynccontextmanager
 async def engine_of(server: OvirtServer, **more: Any) -> AsyncIterator[Engine]:
-    async with opened(OvirtSession(options_of(server, **more).way())) as session:
+    async with opened(OvirtSession(options_of(server, **more).connection())) as session:
         yield Engine(session)
 
 
@@ -78,7 +79,7 @@ async def test_a_machine_is_pinned_and_has_no_balloon(
     (card,) = server.cards[vm.id]
     assert (str(card.interface), card.vnic_profile.id) == ("virtio", "n1")
     # Its agent finds where to dial, on a CD as the host makes it.
-    (found,) = filter(None, map(configuration_in, plugged[0]))
+    (found,) = filter(None, map(read_configuration, plugged[0]))
     assert found["name"] == spec.name and len(found["key"]) == 64
     await machine.stop()
     assert nothing_left(server, context)
@@ -143,7 +144,7 @@ def test_a_vm_that_is_not_as_was_asked_is_told(server: OvirtServer, tmp_path: Pa
     assert "pinning was to be {0: '1', 1: '1'}" in differing(asked, other)
     other = wanted(server, spec)
     other.memory_policy.ballooning = True
-    assert "ballooning was to be False, but the engine says True" in differing(asked, other)
+    assert "ballooning was to be False, but the engine reports True" in differing(asked, other)
     assert "CPU shares" in differing(wanted(server, spec, scheduling={"weight": 50}), asked)
 
 
@@ -197,8 +198,9 @@ async def test_refusals_are_told_apart(server: OvirtServer, tmp_path: Path) -> N
         await engine.power_on(vm)
         with pytest.raises(Refused, match=r"Cannot run VM\. VM is running"):
             await engine.power_on(vm)
-        assert await engine.remove_named(asked.name)
-        assert not await engine.remove_named(asked.name)
+        named = OvirtVmResource(engine.session, {"name": asked.name})
+        assert await remove_resource(named)
+        assert not await remove_resource(named)
 
 
 async def test_what_others_called_so_is_left(
@@ -208,8 +210,9 @@ async def test_what_others_called_so_is_left(
     theirs.comment = ""
     async with engine_of(server) as engine:
         await engine.ask(lambda api: api.vms_service().add(theirs))
-        assert not await engine.remove_named(theirs.name)
-    context.ledger.record("ovirt-vm", **options_of(server).way(), name="theirs")
+        named = OvirtVmResource(engine.session, {"name": theirs.name})
+        assert not await remove_resource(named)
+    context.ledger.record("ovirt-vm", **options_of(server).connection(), name="theirs")
     told = await clean(context.host, context.ledger, Ovirt.undoers)
     assert "does not begin with tare-" in told[0] and len(server.vms) == 1
 
@@ -311,7 +314,7 @@ async def test_a_locked_vm_is_waited_for(
     machine = await started(Ovirt(), context, options_of(server), spec_of(tmp_path))
     (vm,) = server.vms.values()
     vm.status = server.types.VmStatus.IMAGE_LOCKED
-    monkeypatch.setattr(engines, "BUSY_S", 0.0)
+    monkeypatch.setattr(OvirtVmResource, "removal_s", 0.0)
     monkeypatch.setattr(engines, "WORK_S", 0.2)
     server.unplug = lambda _: None
     monkeypatch.setattr(server, "powered_off", lambda _: None)

@@ -31,4 +31,4 @@ async def test_an_image_that_is_a_disk_is_copied_for_each_vm(
     # A storage that keeps no disks is told before anything is made.
     server.storages["local"]["volumes"][raw] = b"live"
     told = await Proxmox().check(context, options_of(server, image=raw, disks="local"))
-    assert not told.usable and "does not take `images`" in told.reason
+    assert not told.usable and "does not accept `images`" in told.reason

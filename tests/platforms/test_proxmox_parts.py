@@ -22,8 +22,8 @@ from platforms.test_proxmox_conformance import ALLOWED, IMAGE, TOKEN
 from platforms.vendor_served import heard, reached, spec_of, started
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
-from tare.platforms.contract import Context
-from tare.platforms.proxmox import vm as vms
+from tare.platforms.contract import Context, remove_resource
+from tare.platforms.proxmox.builder import ProxmoxVmResource
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
@@ -52,7 +52,7 @@ def options_of(server: Server, user: str = ROOT, **more: Any) -> ProxmoxOptions:
 
 @asynccontextmanager
 async def node_of(server: Server, user: str = ROOT) -> AsyncIterator[Node]:
-    async with opened(ProxmoxSession(options_of(server, user).way())) as session:
+    async with opened(ProxmoxSession(options_of(server, user).connection())) as session:
         yield Node(session, "pve")
 
 
@@ -133,14 +133,14 @@ async def test_a_wrong_token_is_told_as_a_login(server: Server) -> None:
     options = options_of(server, TOKEN)
     server.tokens[TOKEN] = "another"
     with pytest.raises(InputError, match=re.escape(f"does not let {TOKEN} in")):
-        async with opened(ProxmoxSession(options.way())):
+        async with opened(ProxmoxSession(options.connection())):
             pass
 
 
 async def test_a_certificate_of_nobody_known_is_refused(server: Server) -> None:
     options = options_of(server, ca=None)
     with pytest.raises(InputError, match=r"certificate of 127\.0\.0\.1 is not trusted"):
-        async with opened(ProxmoxSession(options.way())):
+        async with opened(ProxmoxSession(options.connection())):
             pass
     assert server.asked == []
 
@@ -166,8 +166,10 @@ async def test_refusals_are_told_apart(server: Server) -> None:
             await node.upload("local", "tare.exe", b"x")
         with pytest.raises(MachineFault, match="does not support 'iso' content"):
             await node.upload("fast", "tare.iso", b"x")
-        assert not await node.remove_named(100, "another")
-        assert await node.remove_named(100, "n") and not await node.remove_named(100, "n")
+        at = {"node": "pve", "pool": None, "number": 100}
+        assert not await remove_resource(ProxmoxVmResource(node.session, {**at, "name": "another"}))
+        named = ProxmoxVmResource(node.session, {**at, "name": "n"})
+        assert await remove_resource(named) and not await remove_resource(named)
 
 
 async def test_a_token_cannot_pin(server: Server, context: Context, tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ async def test_each_right_that_is_missing_is_named(
     [
         ({"node": "other"}, "no node other"),
         ({"storage": "nowhere"}, "no storage nowhere"),
-        ({"storage": "fast"}, "does not take `iso`"),
+        ({"storage": "fast"}, "does not accept `iso`"),
         ({"image": "local:iso/none.iso"}, "local:iso/none.iso is not there"),
     ],
 )
@@ -311,7 +313,7 @@ async def test_a_locked_vm_is_waited_for(
 ) -> None:
     machine = await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
     server.vms[100] |= {"lock": "backup"}
-    monkeypatch.setattr(vms, "LOCK_S", 0.0)
+    monkeypatch.setattr(ProxmoxVmResource, "removal_s", 0.0)
     with pytest.raises(Refused, match="locked"):
         await machine.stop()
     # It is told, and stays in the ledger until `tare clean`.
@@ -340,7 +342,7 @@ async def test_rights_that_were_taken_away_are_no_removal(
 async def test_names_that_are_not_tares_are_left(server: Server, context: Context) -> None:
     server.vms[100] = {"config": {"name": "theirs"}, "status": "stopped", "pid": 0, "pool": None}
     server.storages["local"]["volumes"]["local:iso/theirs.iso"] = b""
-    way = {**options_of(server).way(), "node": "pve", "pool": None}
+    way = {**options_of(server).connection(), "node": "pve", "pool": None}
     context.ledger.record("proxmox-vm", **way, number=100, name="theirs")
     context.ledger.record("proxmox-upload", **way, volume="local:iso/theirs.iso")
     told = await clean(context.host, context.ledger, Proxmox.undoers)

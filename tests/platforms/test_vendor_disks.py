@@ -33,7 +33,7 @@ from tare.platforms.live.platform import BareLive
 from tare.platforms.ovirt.platform import Ovirt
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
-from tare.platforms.vendors.own_disk import Bus, OwnDisk, own_disk, scratch_words
+from tare.platforms.vendors.own_disk import Bus, OwnDisk, own_disk, scratch_configuration
 from tare.platforms.vendors.platform import VendorPlatform
 from tare.platforms.vsphere.platform import Vsphere
 from tare.platforms.xenserver.platform import Xenserver
@@ -67,20 +67,20 @@ def boots_live(test: T) -> T:
 def test_a_disk_on_another_bus_than_the_arms_is_refused() -> None:
     disk = OwnDisk(SHAPE.disk, SCSI)
     right: dict[str, Any] = {"scratch": {"drivers": ["sd", "virtio_scsi", "virtio-pci"]}}
-    assert disk.unlike(right) == ""
-    wrong = disk.unlike({"scratch": {"drivers": ["virtio_blk", "virtio-pci"]}})
+    assert disk.mismatch(right) == ""
+    wrong = disk.mismatch({"scratch": {"drivers": ["virtio_blk", "virtio-pci"]}})
     assert "driven by virtio-pci, virtio_blk" in wrong and wrong.endswith(": boot another image")
     # Without one, workloads that need it fail with the agent's reason, and no other does.
-    assert disk.unlike({"scratch": None}) == disk.unlike({}) == ""
+    assert disk.mismatch({"scratch": None}) == disk.mismatch({}) == ""
     assert disk.applied({"scratch": None}) == {}
 
 
 def test_a_machine_is_told_to_format_as_hosts_do(context: Context) -> None:
-    told = scratch_words(SHAPE.disk)["scratch"]
+    told = scratch_configuration(SHAPE.disk)["scratch"]
     assert told["bytes"] == SHAPE.disk
     assert told["format"][told["format"].index("-L") + 1] == "tare-scratch"
     assert own_disk(0, SCSI) is None and own_disk(MIB, None) is None
-    with pytest.raises(MachineFault, match="rounds") as fault:
+    with pytest.raises(MachineFault, match="hypervisors round") as fault:
         own_disk(1_000_000_000, SCSI)
     assert "disk: 512MiB" in fault.value.hint
 

@@ -22,7 +22,7 @@ from platforms.vsphere_simulated import Simulator, simulator, types
 from platforms.xenserver_server import USER as XEN_USER
 from platforms.xenserver_server import XenServer
 from tare.platforms.contract import Context, Platform, PlatformOptions
-from tare.platforms.hyperv.command import Told
+from tare.platforms.hyperv.command import PsObject
 from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.ovirt.platform import Ovirt
 from tare.platforms.proxmox.platform import Proxmox
@@ -213,7 +213,7 @@ def test_each_maker_s_platform_asks_for_itself() -> None:
     ],
 )
 def test_a_moment_without_its_zone_is_none(said: str, seconds: float | None) -> None:
-    assert Told({"LastBootUpTime": said}).moment("LastBootUpTime") == seconds
+    assert PsObject({"LastBootUpTime": said}).moment("LastBootUpTime") == seconds
 
 
 # vSphere, by govmomi's simulator

@@ -14,23 +14,28 @@ import pytest
 
 from tare.agent.client import AgentClient
 from tare.errors import InputError
-from tare.platforms.vendors.callback import GREETING, Caller, Door, Doors
-from tare.platforms.vendors.configuration import picture
-from tare.platforms.vendors.options import Place
+from tare.platforms.vendors.callback import (
+    GREETING,
+    CallbackListener,
+    CallbackListeners,
+    ExpectedAgent,
+)
+from tare.platforms.vendors.configuration import configuration_image
+from tare.platforms.vendors.options import CallbackAddress
 from tare.platforms.vendors.tls import own_certificate
 from tare.run.session import agent_path
 from tare.testing.dialling import LocalGuest
 
-ANYWHERE = Place("127.0.0.1", 0)
+ANYWHERE = CallbackAddress("127.0.0.1", 0)
 
 
 async def test_an_agent_dials_back_and_measures() -> None:
-    guest, doors = LocalGuest(agent_path()), Doors()
+    guest, doors = LocalGuest(agent_path()), CallbackListeners()
     async with doors.open(ANYWHERE) as door:
-        with door.expected("tare-1-subject") as caller:
+        with door.expect("tare-1-subject") as caller:
             client = AgentClient(caller.channel, name="subject")
             try:
-                await guest.boot([bytes(1 << 16), picture(caller.configuration)])
+                await guest.boot([bytes(1 << 16), configuration_image(caller.configuration)])
                 hello = await client.hello(60)
                 assert hello.role == "process"
                 done = await client.run("numeric-sort", {"seconds": 0.1}, deadline_s=60)
@@ -46,14 +51,14 @@ async def test_an_agent_dials_back_and_measures() -> None:
 
 async def test_an_agent_leaves_another_host_alone() -> None:
     """Whoever answers at the address without the host's certificate is not spoken with."""
-    door, other = Door(own_certificate()), Door(own_certificate())
+    door, other = CallbackListener(own_certificate()), CallbackListener(own_certificate())
     await door.open(ANYWHERE)
     await other.open(ANYWHERE)
     guest = LocalGuest(agent_path())
     try:
-        with door.expected("subject") as caller:
-            strayed = {**caller.configuration, "callback": str(other.place)}
-            await guest.boot([picture(strayed)])
+        with door.expect("subject") as caller:
+            strayed = {**caller.configuration, "callback": str(other.address)}
+            await guest.boot([configuration_image(strayed)])
             await asyncio.wait_for(guest.wait(), 60)
             assert not caller.channel.dialled
     finally:
@@ -62,7 +67,7 @@ async def test_an_agent_leaves_another_host_alone() -> None:
         await other.close()
 
 
-async def knock(place: Place, said: bytes) -> bytes:
+async def knock(place: CallbackAddress, said: bytes) -> bytes:
     """Return all that is answered to whoever says this first."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -76,51 +81,51 @@ async def knock(place: Place, said: bytes) -> bytes:
         writer.close()
 
 
-def key_of(caller: Caller) -> str:
+def key_of(caller: ExpectedAgent) -> str:
     return str(caller.configuration["key"])
 
 
 async def test_a_key_opens_one_channel_once() -> None:
-    async with Doors().open(ANYWHERE) as door:
-        with door.expected("one") as one, door.expected("two") as two:
+    async with CallbackListeners().open(ANYWHERE) as door:
+        with door.expect("one") as one, door.expect("two") as two:
             assert key_of(one) != key_of(two)
             for wrong in (b"hello\n", GREETING.encode() + b"0" * 64 + b"\n", bytes(1 << 17)):
-                assert await knock(door.place, wrong) == b""
+                assert await knock(door.address, wrong) == b""
             assert not one.channel.dialled and not two.channel.dialled
             right = f"{GREETING}{key_of(one)}\n".encode()
-            first = asyncio.ensure_future(knock(door.place, right))
+            first = asyncio.ensure_future(knock(door.address, right))
             async with asyncio.timeout(30):
                 while not one.channel.dialled:
                     await asyncio.sleep(0.01)
             # Somebody who has overheard the key comes too late.
-            assert await knock(door.place, right) == b""
+            assert await knock(door.address, right) == b""
             assert not two.channel.dialled
             await one.channel.close()
             assert await first == b""
         after = f"{GREETING}{key_of(two)}\n".encode()
-        assert await knock(door.place, after) == b""
+        assert await knock(door.address, after) == b""
         assert not two.channel.dialled
 
 
 async def test_machines_of_one_place_share_a_door_and_the_last_closes_it() -> None:
-    doors = Doors()
+    doors = CallbackListeners()
     async with doors.open(ANYWHERE) as one:
         async with doors.open(ANYWHERE) as two:
             assert one is two
-        assert await knock(one.place, b"\n") == b""
+        assert await knock(one.address, b"\n") == b""
     with pytest.raises(OSError):
-        await knock(one.place, b"\n")
+        await knock(one.address, b"\n")
 
 
 async def test_a_place_that_is_not_here_is_told() -> None:
     with pytest.raises(InputError, match=r"cannot dial back to 192\.0\.2\.1:1"):
-        async with Doors().open(Place("192.0.2.1", 1)):
+        async with CallbackListeners().open(CallbackAddress("192.0.2.1", 1)):
             pass
 
 
 async def test_a_channel_that_nobody_dialled_ends_when_it_is_closed() -> None:
-    async with Doors().open(ANYWHERE) as door:
-        with door.expected("one") as caller:
+    async with CallbackListeners().open(ANYWHERE) as door:
+        with door.expect("one") as caller:
             hearing = asyncio.ensure_future(caller.channel.receive())
             await asyncio.sleep(0)
             await caller.channel.close()
@@ -130,10 +135,10 @@ async def test_a_channel_that_nobody_dialled_ends_when_it_is_closed() -> None:
 
 
 async def test_the_key_is_in_no_argument_and_no_readable_file(tmp_path: Path) -> None:
-    async with Doors().open(ANYWHERE) as door:
-        with door.expected("one") as caller:
+    async with CallbackListeners().open(ANYWHERE) as door:
+        with door.expect("one") as caller:
             guest = LocalGuest(agent_path())
-            await guest.boot([picture(caller.configuration)])
+            await guest.boot([configuration_image(caller.configuration)])
             try:
                 async with asyncio.timeout(60):
                     while not caller.channel.dialled:

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.platforms.vendors.configuration import configuration_in, picture
+from tare.platforms.vendors.configuration import configuration_image, read_configuration
 from tare.platforms.vendors.credentials import HIDDEN, LEAST, Secret, credentials, scrubbed
-from tare.platforms.vendors.options import VendorOptions, place_of
+from tare.platforms.vendors.options import VendorOptions, parse_callback_address
 from tare.platforms.vendors.session import Expired, Session, load_library
 from tare.platforms.vendors.tls import own_certificate, verifying
 
@@ -90,26 +90,26 @@ def test_of_two_secrets_the_longer_goes_first() -> None:
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=200), max_size=8))
 def test_the_image_gives_back_what_it_was_given(configuration: dict[str, Any]) -> None:
-    image = picture(configuration)
+    image = configuration_image(configuration)
     assert len(image) == 1 << 20
-    assert configuration_in(image) == configuration
+    assert read_configuration(image) == configuration
 
 
 @pytest.mark.fuzz
 @given(st.binary(max_size=3000), st.integers(0, 3000))
 def test_an_image_that_is_damaged_is_refused_or_read(noise: bytes, at: int) -> None:
-    image = bytearray(picture({"key": "k"}))
+    image = bytearray(configuration_image({"key": "k"}))
     start = 16 * 2048 + at * 4
     image[start : start + len(noise)] = noise
     with contextlib.suppress(ValueError):
-        configuration_in(bytes(image))
-    assert configuration_in(noise) is None
+        read_configuration(bytes(image))
+    assert read_configuration(noise) is None
 
 
 def test_another_program_knows_the_image(tmp_path: Path) -> None:
     """Its content is read by another too: the agent, in ``test_vendors_callback``."""
     image = tmp_path / "cfg.iso"
-    image.write_bytes(picture({"version": 1}))
+    image.write_bytes(configuration_image({"version": 1}))
     told = subprocess.run(
         ["blkid", "-p", "-o", "export", image], capture_output=True, text=True, timeout=60
     )
@@ -117,10 +117,10 @@ def test_another_program_knows_the_image(tmp_path: Path) -> None:
 
 
 def test_a_place_is_an_address_and_a_port() -> None:
-    assert str(place_of("192.0.2.7:4460")) == "192.0.2.7:4460"
+    assert str(parse_callback_address("192.0.2.7:4460")) == "192.0.2.7:4460"
     for wrong in ("host:1", "192.0.2.7", "192.0.2.7:70000", ":1", "192.0.2.7:-1", "192.0.2.7:x"):
         with pytest.raises(ValueError):
-            place_of(wrong)
+            parse_callback_address(wrong)
         with pytest.raises(ValidationError, match="callback"):
             VendorOptions(address="a", callback=wrong)
 
@@ -129,9 +129,14 @@ def test_a_password_has_no_place_in_a_study() -> None:
     with pytest.raises(ValidationError):
         VendorOptions.model_validate({"address": "a", "password": PLANTED})
     options = VendorOptions(address="a", credentials="/root/c")
-    assert options.way() == {"address": "a", "port": None, "credentials": "/root/c", "ca": None}
+    assert options.connection() == {
+        "address": "a",
+        "port": None,
+        "credentials": "/root/c",
+        "ca": None,
+    }
     # What was left is removed from any folder.
-    assert VendorOptions(address="a", ca="x.pem").way()["ca"] == str(Path.cwd() / "x.pem")
+    assert VendorOptions(address="a", ca="x.pem").connection()["ca"] == str(Path.cwd() / "x.pem")
 
 
 def test_certificates_are_verified_against_the_ca_that_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tare.platforms.vendors.options import ANY
 from tare.platforms.vsphere.figures import COUNTERS, RESOLUTION_S, whole
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
-from tare.platforms.vsphere.vm import befallen
+from tare.platforms.vsphere.vm import find_disturbances
 from tare.run.hypervisor_side import HypervisorSide
 
 READY, COSTOP = 12, 399
@@ -108,7 +108,7 @@ def look(*kinds: str, host: str = "h1", taken: str = "") -> tuple[str, ...]:
             ),
         )
     )
-    return tuple(befallen(client, object(), types, "h1"))
+    return tuple(find_disturbances(client, object(), types, "h1"))
 
 
 def _anything(**_: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from platforms.vsphere_simulated import types
 from tare.errors import InputError
-from tare.platforms.vsphere.inventory import Spot
+from tare.platforms.vsphere.inventory import VmLocation
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.rights import (
     EXISTING,
@@ -43,7 +43,7 @@ def asked_of(granted: set[str]) -> tuple[Any, Any]:
 
 def test_a_right_that_is_missing_is_named_before_anything_is_made() -> None:
     """Without the right to remove it, a machine would be left behind."""
-    where = Spot("host", "pool", "folder", "datastore", "network", "datacenter", "DC0")
+    where = VmLocation("host", "pool", "folder", "datastore", "network", "datacenter", "DC0")
     every = {*ON_FOLDER, *ON_POOL, *ON_DATASTORE, *ON_NETWORK}
     disc = VsphereOptions(address="a", datastore="d", boot="[d] x.iso")
     told = rights_of(*asked_of(every), disc, where)

@@ -19,9 +19,9 @@ from platforms.vendor_served import MIB, heard, reached, spec_of, started
 from platforms.xenserver_server import USER, XenServer
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
-from tare.platforms.contract import Context
+from tare.platforms.contract import Context, remove_resource
 from tare.platforms.vendors.session import Missing, Refused, opened
-from tare.platforms.xenserver import pool as pools
+from tare.platforms.xenserver.builder import XenVmResource
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.platform import Xenserver
 from tare.platforms.xenserver.pool import Pool
@@ -47,7 +47,7 @@ def options_of(server: XenServer, **more: Any) -> XenserverOptions:
 
 @asynccontextmanager
 async def pool_of(server: XenServer, **more: Any) -> AsyncIterator[Pool]:
-    async with opened(XenSession(options_of(server, **more).way())) as session:
+    async with opened(XenSession(options_of(server, **more).connection())) as session:
         yield Pool(session)
 
 
@@ -153,15 +153,17 @@ async def test_refusals_are_told_apart(server: XenServer, tmp_path: Path) -> Non
         other = str(await pool.ask(lambda api: api.VM.create(wrong)))
         with pytest.raises(MachineFault, match="MEMORY_CONSTRAINT_VIOLATION"):
             await pool.power_on(other, server.host)
-        assert await pool.remove_named(record["name_label"])
-        assert not await pool.remove_named(record["name_label"])
+        named = XenVmResource(pool.session, {"name": record["name_label"]})
+        assert await remove_resource(named)
+        assert not await remove_resource(named)
 
 
 async def test_what_others_called_so_is_left(server: XenServer, context: Context) -> None:
     server.add("VM", name_label="tare-t-1-subject", other_config={}, power_state="Running")
     async with pool_of(server) as pool:
-        assert not await pool.remove_named("tare-t-1-subject")
-    way = options_of(server).way()
+        named = XenVmResource(pool.session, {"name": "tare-t-1-subject"})
+        assert not await remove_resource(named)
+    way = options_of(server).connection()
     context.ledger.record("xenserver-vm", **way, name="theirs")
     told = await clean(context.host, context.ledger, Xenserver.undoers)
     assert "does not begin with tare-" in told[0] and len(server.objects["VM"]) == 1
@@ -281,7 +283,7 @@ async def test_a_busy_vm_is_waited_for(
     machine = await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
     (record,) = server.objects["VM"].values()
     record["current_operations"] = {"OpaqueRef:task": "snapshot"}
-    monkeypatch.setattr(pools, "BUSY_S", 0.0)
+    monkeypatch.setattr(XenVmResource, "removal_s", 0.0)
     with pytest.raises(Refused, match="OTHER_OPERATION_IN_PROGRESS"):
         await machine.stop()
     # It stays in the ledger until `tare clean`.

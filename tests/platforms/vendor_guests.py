@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from tare.platforms.vendors.configuration import configuration_in
+from tare.platforms.vendors.configuration import read_configuration
 from tare.testing.dialling import LocalGuest
 
 CALL_S = 60.0
@@ -56,7 +56,7 @@ class Guests:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
 
     async def _plug(self, vm: Any, images: list[bytes]) -> None:
-        for each in filter(None, map(configuration_in, images)):
+        for each in filter(None, map(read_configuration, images)):
             self.keys.append(str(each["key"]))
             self.told[str(each["name"])] = each
         guest = self._guests[vm] = LocalGuest(self._agent)

@@ -16,7 +16,7 @@ from platforms.vendor_guests import Guests
 from run.run_driving import TARE
 from tare.platforms.contract import Context, MachineSpec, Platform, PlatformOptions, Shape
 from tare.platforms.vendors.machine import VendorMachine
-from tare.platforms.vendors.own_disk import scratch_words
+from tare.platforms.vendors.own_disk import scratch_configuration
 from tare.run.session import agent_path
 from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Machines, Running
@@ -123,7 +123,7 @@ class ServedCases(LoopbackCases):
         running = await machines.subject()
         assert shape.disk and self.disk_of(running.spec.name) == (self.bus, shape.disk)
         told = self.guests.told[running.spec.name]["scratch"]
-        assert told == scratch_words(shape.disk)["scratch"]
+        assert told == scratch_configuration(shape.disk)["scratch"]
         assert "ext4" in told["format"] and await running.machine.forget_disk()
         pytest.skip(NO_DISK)
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tare.images.cache import default_cache
-from tare.platforms.vendors.configuration import configuration_in
+from tare.platforms.vendors.configuration import read_configuration
 from tare.platforms.vsphere.inventory import all_of
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.testing.dialling import LocalGuest
@@ -190,7 +190,7 @@ class Firmware:
                 for name, images in on.items():
                     if name not in self._guests:
                         self.keys |= {
-                            known["key"] for each in images if (known := configuration_in(each))
+                            known["key"] for each in images if (known := read_configuration(each))
                         }
                         self._guests[name] = LocalGuest(self._agent)
                         await self._guests[name].boot(images)

@@ -141,10 +141,10 @@ def medium(
     """
     from tare.errors import InputError
     from tare.platforms.live.medium import certificate_file, make_medium
-    from tare.platforms.vendors.options import place_of
+    from tare.platforms.vendors.options import parse_callback_address
 
     try:
-        place = place_of(callback)
+        place = parse_callback_address(callback)
         if not place.port:
             raise ValueError("must name the port, for it is written on the medium")
     except ValueError as error:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tare.platforms.vendors.configuration import configuration_in
+from tare.platforms.vendors.configuration import read_configuration
 
 
 class LocalGuest:
@@ -40,7 +40,7 @@ class LocalGuest:
         Raises:
             LookupError: None of them is labelled TARE-CFG: a guest would do nothing, for ever.
         """
-        found = [known for image in images if (known := configuration_in(image)) is not None]
+        found = [known for image in images if (known := read_configuration(image)) is not None]
         if not found:
             raise LookupError("no image labelled TARE-CFG is attached: the guest does nothing")
         self._folder = tempfile.TemporaryDirectory(prefix="tare-guest-")

@@ -1,4 +1,4 @@
-"""A cmdlet with its parameters, and what its objects say: never text, so nothing is injected."""
+"""Cmdlets with parameters, and the objects they return: never text, so nothing is injected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Cmdlet:
     """One command of a pipeline.
 
     Args:
-        name: The cmdlet's; of a script, its text, which is the same each time.
+        name: The cmdlet's name; for a script its text, which is the same each time.
         parameters: Its parameters, as values: True for a switch.
         is_script: Whether it is a script block instead of a cmdlet.
     """
@@ -44,16 +44,16 @@ def script(text: str, **parameters: Any) -> Cmdlet:
 
 
 def chosen(*names: str) -> Cmdlet:
-    """Return what is left of objects: these properties, and nothing of what they hold besides."""
+    """Return a cmdlet that keeps these properties of objects, and no others."""
     return cmdlet("Select-Object", Property=list(names))
 
 
 def named(value: str, by: str = "Name") -> Cmdlet:
-    """Return a choice of the objects one of whose properties is exactly this."""
+    """Return a cmdlet that keeps the objects with exactly this value of a property."""
     return cmdlet("Where-Object", Property=by, EQ=True, Value=value)
 
 
-class Told:
+class PsObject:
     """An object that PowerShell returned, by the names of its properties.
 
     Args:
@@ -64,40 +64,40 @@ class Told:
         self._properties = properties
 
     def text(self, name: str) -> str:
-        """Return a property in words; empty where it is not told."""
+        """Return a property in words; empty: there is none."""
         value = self._properties.get(name)
         return "" if value is None else str(value)
 
     def number(self, name: str) -> int | None:
-        """Return a property that is a whole number; None where it is not told."""
+        """Return a property that is a whole number; None: there is none."""
         try:
             return int(str(self._properties.get(name)))
         except ValueError:
             return None
 
     def truth(self, name: str) -> bool | None:
-        """Return a property that is true or false; None where it is not told."""
+        """Return a property that is true or false; None: there is none."""
         value = self._properties.get(name)
         return value if isinstance(value, bool) else None
 
     def seconds(self, name: str) -> float | None:
-        """Return a span of time in seconds; None where it is not told."""
+        """Return a time span in seconds; None: there is none."""
         return seconds_of(self.text(name))
 
     def moment(self, name: str) -> float | None:
-        """Return a point in time in seconds since 1970; None where it is not told, or not whose."""
+        """Return a point in time in seconds since 1970; None: there is none, or it has no zone."""
         try:
-            told = datetime.fromisoformat(self.text(name))
+            time = datetime.fromisoformat(self.text(name))
         except ValueError:
             return None
-        return None if told.tzinfo is None else told.timestamp()
+        return None if time.tzinfo is None else time.timestamp()
 
 
 def seconds_of(span: str) -> float | None:
-    """Return a TimeSpan as it travels (``P1DT2H3M4.5S``, XML Schema) in seconds; None: it is none.
+    """Return a serialised TimeSpan (``P1DT2H3M4.5S``, XML Schema) in seconds; None: it is not one.
 
     Args:
-        span: What was told.
+        span: The text.
     """
     found = _DURATION.match(span)
     if found is None or span in ("P", "-P", "PT"):

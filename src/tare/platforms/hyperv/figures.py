@@ -1,9 +1,10 @@
 """How long a VM's processors waited to run: Hyper-V's *CPU Wait Time Per Dispatch*.
 
-It is kept as two counters for each virtual processor, nanoseconds and dispatches (a counter of the
-type PERF_AVERAGE_BULK with its base), and means what the one grew by for each one of the other: an
-average, of which no single wait can be told. They are read by their class of WMI, whose names are
-the same whatever language Windows speaks, before a cell and after it; nothing is interpolated.
+Hyper-V has two counters for each virtual processor, nanoseconds and dispatches (a counter of the
+type PERF_AVERAGE_BULK with its base). The figure is the growth of the first divided by the growth
+of the second: an average, which shows no single wait. The counters are read by their WMI class,
+whose names are the same in every language of Windows, before a cell and after it; nothing is
+interpolated.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
-from tare.platforms.hyperv.command import Cmdlet, Told, chosen, cmdlet
+from tare.platforms.hyperv.command import Cmdlet, PsObject, chosen, cmdlet
 
 CLASS = "Win32_PerfRawData_HvStats_HyperVHypervisorVirtualProcessor"
 WAITED, DISPATCHED = "CPUWaitTimePerDispatch", "CPUWaitTimePerDispatch_Base"
 SOURCE = "Hyper-V's CPU Wait Time Per Dispatch: a mean over dispatches, never a maximum"
 MOST = 1 << 32
-"""Dispatches are counted in 32 bits (PERF_AVERAGE_BASE), and begin anew."""
+"""Dispatches are counted in 32 bits (PERF_AVERAGE_BASE), and wrap around."""
 _VCPU = re.compile(r"^(.*):Hv VP (\d+)$")
 
 
@@ -28,13 +29,13 @@ class Reading:
     """Both counters of a VM's processors at one time.
 
     Args:
-        asked: When they were asked for (s, Unix time, this computer's clock).
-        told: When they were told; they were read between the two.
+        asked: When they were requested (s, Unix time, this computer's clock).
+        answered: When the answer came; they were read between the two.
         counters: vCPU to nanoseconds waited and times dispatched, since the VM's start.
     """
 
     asked: float
-    told: float
+    answered: float
     counters: Mapping[int, tuple[int, int]]
 
 
@@ -47,15 +48,15 @@ def reading(name: str) -> tuple[Cmdlet, ...]:
     )
 
 
-def counters_of(name: str, told: Sequence[Told]) -> dict[int, tuple[int, int]]:
-    """Return the counters of each of a VM's processors; of what is not told whole, none."""
+def counters_of(name: str, found: Sequence[PsObject]) -> dict[int, tuple[int, int]]:
+    """Return the counters of each of a VM's processors; incomplete ones are left out."""
     counters: dict[int, tuple[int, int]] = {}
-    for each in told:
-        found = _VCPU.match(each.text("Name"))
+    for each in found:
+        instance = _VCPU.match(each.text("Name"))
         waited, dispatched = each.number(WAITED), each.number(DISPATCHED)
-        if found is None or found[1] != name or waited is None or dispatched is None:
+        if instance is None or instance[1] != name or waited is None or dispatched is None:
             continue
-        counters[int(found[2])] = (waited, dispatched)
+        counters[int(instance[2])] = (waited, dispatched)
     return counters
 
 
@@ -70,7 +71,7 @@ def waits(readings: Sequence[Reading], begun: float, ended: float) -> Hypervisor
     Returns:
         None where there is no reading on either side of it.
     """
-    before = [each for each in readings if each.told <= begun]
+    before = [each for each in readings if each.answered <= begun]
     after = [each for each in readings if each.asked >= ended]
     if not before or not after:
         return None
@@ -95,5 +96,5 @@ def waits(readings: Sequence[Reading], begun: float, ended: float) -> Hypervisor
         tuple(vcpus),
         tuple(counts),
     )
-    resolution_s = round(last.told - first.asked, 3)
+    resolution_s = round(last.answered - first.asked, 3)
     return HypervisorFigures(SOURCE, resolution_s, "vCPU", (figure,))

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions, unnamed
+from tare.platforms.vendors.options import VendorOptions, image_faults
 
 KNOBS = frozenset({"weight", "cap", "reservation"})
 UNKNOWN = ("policy", "nice", "slice", "period")
@@ -107,7 +107,7 @@ class HypervOptions(VendorOptions, ScheduledOptions):
         """Return what no arm can do without, and what of it cannot be used."""
         return (
             *super().faults(look),
-            *unnamed(self.image, "`image: 'D:\\tare\\tare-live.iso'`"),
+            *image_faults(self.image, "`image: 'D:\\tare\\tare-live.iso'`"),
         )
 
     @property
@@ -115,9 +115,9 @@ class HypervOptions(VendorOptions, ScheduledOptions):
         """The device models asked for."""
         return self.devices
 
-    def way(self) -> dict[str, Any]:
+    def connection(self) -> dict[str, Any]:
         """Return how the host is reached again, without secrets: for the ledger."""
-        return {**super().way(), "authentication": self.authentication}
+        return {**super().connection(), "authentication": self.authentication}
 
     def processor(self, role: str, vcpus: int) -> dict[str, int]:
         """Return what ``Set-VMProcessor`` is given for a role's machine.

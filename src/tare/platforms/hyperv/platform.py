@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
+from functools import partial
 from typing import Any
 
 from tare.platforms.contract import (
@@ -15,26 +15,24 @@ from tare.platforms.contract import (
     Variant,
     Write,
 )
-from tare.platforms.hyperv.making import BUSES, Making
+from tare.platforms.hyperv.builder import BUSES, HypervVmResource, VmBuilder
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
 from tare.platforms.hyperv.server import Server, facts_of, groups_of
-from tare.platforms.hyperv.session import EXTRA, PRODUCT, HypervSession
+from tare.platforms.hyperv.session import HypervSession
 from tare.platforms.hyperv.vm import HypervVm, wanted_of
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
-    Order,
-    Seen,
+    ServerFindings,
     VendorPlatform,
+    VmRequest,
+    as_words,
     image_named,
-    removal,
-    shown_of,
 )
-from tare.platforms.vendors.session import require
+from tare.platforms.vendors.resource import undoers_at
 
-VM = "hyperv-vm"
 MIN_MEMORY = 256 << 20
 MOST_OF_GENERATION_1 = 64
 """vCPUs ("Plan for Hyper-V scalability in Windows Server")."""
@@ -44,11 +42,6 @@ MISSING_KNOBS = {
     "nice": "Hyper-V has weight instead",
     "slice": "Hyper-V does not set its time slice",
 }
-
-
-async def remove_noted(session: HypervSession, details: Mapping[str, Any]) -> bool:
-    """Remove the VM that the ledger names, with its folder."""
-    return await Server(session).remove_named(str(details["name"]), str(details["folder"]))
 
 
 class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
@@ -62,9 +55,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         Variant("", {"address": ANY}),
         Variant("generation 2", {"address": ANY, "generation": 2}),
     )
-    undoers = MappingProxyType(
-        {VM: removal(HypervSession, remove_noted, "Removed the VM {name} with its folder.")}
-    )
+    undoers = undoers_at(HypervSession, HypervVmResource)
+    session_type = HypervSession
     example = "{platform: hyperv, address: hyperv1.example}"
 
     def describe(self, options: HypervOptions) -> str:
@@ -122,42 +114,38 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         """Return how VMs get the disk that their shape asks for."""
         return BUSES[options.devices]
 
-    def require_library(self) -> None:
-        """Check that pypsrp is installed."""
-        require(EXTRA, PRODUCT, "pypsrp")
-
-    def session(self, way: Mapping[str, Any]) -> HypervSession:
-        """Return a login at a host."""
-        return HypervSession(way)
+    def session(self, connection: Mapping[str, Any]) -> HypervSession:
+        """Return a session with a host."""
+        return HypervSession(connection)
 
     async def look(
         self, session: HypervSession, options: HypervOptions, able: Capabilities
-    ) -> Seen:
-        """See whether folder, switch and image are there."""
+    ) -> ServerFindings:
+        """Check that folder, switch and image are there."""
         server = Server(session)
-        ground = await Making(server, options).look()
-        facts = await facts_of(server, ground.host)
+        location = await VmBuilder(server, options).locate()
+        facts = await facts_of(server, location.host)
         product = facts.get("product") or "Hyper-V"
         reason = f"{options.address} is {product} {facts.get('build', '')}".strip()
-        most = ground.host.number("LogicalProcessorCount") or 1
+        most = location.host.number("LogicalProcessorCount") or 1
         if options.generation == 1:
             most = min(most, MOST_OF_GENERATION_1)
         versions = {"hyperv": str(facts.get("build", ""))}
         able, rights = replace(able, max_vcpus=most), await groups_of(server)
-        return Seen(reason, versions, able, shown_of(facts), rights)
+        return ServerFindings(reason, versions, able, as_words(facts), rights)
 
     async def host_presence(self, session: HypervSession, options: HypervOptions) -> Presence:
-        """Return since when the host runs: one that answers for Hyper-V is up."""
+        """Return when the host was booted; a host that answers for Hyper-V is up."""
         server = Server(session)
         await server.host()
         return Presence(since=await server.booted())
 
     def writes(self, options: HypervOptions) -> tuple[Write, ...]:
-        """Return what VMs make on the host."""
+        """Return what VMs create on the host."""
         return (
             FOLDER,
             Write(
-                VM,
+                HypervVmResource.kind,
                 "New-Item of a folder tare-…, [IO.File]::WriteAllBytes of its configuration, "
                 "Copy-Item of the image, New-VM, Set-VM, Set-VMProcessor, Set-VMFirmware, "
                 "Add-VMNetworkAdapter, Remove-VMNetworkAdapter, Add-VMDvdDrive, Set-VMDvdDrive, "
@@ -168,24 +156,21 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         )
 
     def boots(self, options: HypervOptions) -> str:
-        """Say in which image the kernel is, which must be named."""
+        """Return the image that contains the kernel; it must be named."""
         return image_named(
-            options.image, "Hyper-V", "say by `image` which file of the host, as `D:\\tare.iso`"
+            options.image, "Hyper-V", "name a file of the host by `image`, such as `D:\\tare.iso`"
         )
 
-    async def make(self, session: HypervSession, order: Order[HypervOptions]) -> HypervVm:
-        """Make the VM in a folder of its own."""
-        options, spec, server = order.options, order.spec, Server(session)
-        making = Making(server, options)
-        ground = await making.look()
-        facts = await facts_of(server, ground.host)
-        await making.require_free(spec.name, ground)
-
-        async def remove(name: str) -> bool:
-            return await server.remove_named(name, ground.folder)
-
-        # By its folder a VM is known as Tare's own, before it is marked in any other way.
-        gone = order.noted(VM, remove, folder=ground.folder)
-        vm = await making.make(spec, ground, order.image, order.disk)
-        wanted = wanted_of(options, spec, ground.switch)
-        return HypervVm(server, vm, spec.name, wanted, facts, options.devices, gone)
+    async def make(self, session: HypervSession, request: VmRequest[HypervOptions]) -> HypervVm:
+        """Create the VM in a folder of its own."""
+        options, spec, server = request.options, request.spec, Server(session)
+        builder = VmBuilder(server, options)
+        location = await builder.locate()
+        facts = await facts_of(server, location.host)
+        await builder.require_free(spec.name, location)
+        details = {**request.details, "folder": location.folder}
+        await request.create(
+            HypervVmResource(session, details, partial(builder.build, request, location))
+        )
+        wanted = wanted_of(options, spec, location.switch)
+        return HypervVm(server, builder.vm, spec.name, wanted, facts, options.devices)

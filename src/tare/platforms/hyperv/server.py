@@ -1,4 +1,4 @@
-"""What Tare asks of a Hyper-V host: VMs, switches, files, their removal, and facts about it."""
+"""Requests to a Hyper-V host: its VMs, switches and files, and facts about it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.errors import InputError
-from tare.platforms.hyperv.command import Cmdlet, Told, chosen, cmdlet, named, script
+from tare.platforms.hyperv.command import Cmdlet, PsObject, chosen, cmdlet, named, script
 from tare.platforms.hyperv.session import RIGHTS, Failed, HypervSession
-from tare.platforms.vendors.patience import patiently
 from tare.platforms.vendors.session import Missing, Refused
 
-BUSY_S = 30.0
 OFF, RUNNING = "Off", "Running"
 SEEN = (
     *("Name", "Id", "State", "Path", "Generation", "Version", "ComputerName", "Uptime"),
@@ -23,21 +21,19 @@ SEEN = (
     "SecondaryOperationalStatus",
 )
 """The properties of a VM that are looked at (Microsoft.HyperV.PowerShell.VirtualMachine)."""
-# A file of a VM that has just been switched off is still held for a moment.
-BUSY = ("RemoveFileSystemItemIOError", "InvalidState")
 
 
 class Server:
-    """A Hyper-V host, by a session that is open."""
+    """A Hyper-V host, by an open session."""
 
     def __init__(self, session: HypervSession) -> None:
         self.session = session
 
-    async def host(self) -> Told:
-        """Return what the host is.
+    async def host(self) -> PsObject:
+        """Return the host's properties.
 
         Raises:
-            InputError: It shows this account nothing: no rights for Hyper-V.
+            InputError: It shows them not to this account, which has no rights for Hyper-V.
         """
         wanted = ("ComputerName", "LogicalProcessorCount", "MemoryCapacity", "VirtualMachinePath")
         found = await self.session.run(cmdlet("Get-VMHost"), chosen(*wanted))
@@ -50,10 +46,10 @@ class Server:
 
     async def booted(self) -> float | None:
         """Return when the host was booted, in seconds since 1970; None: the account may not ask."""
-        told = await self.optional(
+        found = await self.optional(
             cmdlet("Get-CimInstance", ClassName="Win32_OperatingSystem"), chosen("LastBootUpTime")
         )
-        return told[0].moment("LastBootUpTime") if told else None
+        return found[0].moment("LastBootUpTime") if found else None
 
     async def switch(self, name: str | None) -> str:
         """Return a virtual switch's name; None: that of the only one.
@@ -68,7 +64,7 @@ class Server:
         if name is None:
             raise InputError(
                 f"{self.session.name} shows this account {len(names)} virtual switches",
-                "say by `switch` which" if names else "make one (New-VMSwitch); " + RIGHTS,
+                "name one by `switch`" if names else "make one (New-VMSwitch); " + RIGHTS,
             )
         if (many := names.count(name)) != 1:
             raise InputError(
@@ -82,15 +78,15 @@ class Server:
         asked = cmdlet("Test-Path", LiteralPath=path, PathType=kind)
         return await self.session.values(asked) == ["True"]
 
-    async def vm(self, vm: uuid.UUID) -> Told:
-        """Return a VM; raises Missing where it is gone."""
+    async def vm(self, vm: uuid.UUID) -> PsObject:
+        """Return a VM; raises Missing if it is gone."""
         found = await self.session.run(cmdlet("Get-VM", Id=vm), chosen(*SEEN))
         if not found:
             raise Missing(f"{self.session.name} has no VM {vm}")
         return found[0]
 
-    async def of(self, vm: uuid.UUID, *then: Cmdlet) -> list[Told]:
-        """Return what a pipeline tells that begins with one VM, by its id: names may be twice."""
+    async def of(self, vm: uuid.UUID, *then: Cmdlet) -> list[PsObject]:
+        """Run a pipeline that begins with one VM, by its id: several VMs may have its name."""
         return await self.session.run(cmdlet("Get-VM", Id=vm), *then)
 
     async def power_on(self, vm: uuid.UUID) -> None:
@@ -98,52 +94,36 @@ class Server:
         await self.of(vm, cmdlet("Start-VM"))
 
     async def power_off(self, vm: uuid.UUID) -> None:
-        """Switch a VM off as by pulling the plug."""
+        """Switch a VM off at once."""
         if (await self.vm(vm)).text("State") != OFF:
             await self.of(vm, cmdlet("Stop-VM", TurnOff=True, Force=True, Confirm=False))
 
-    async def called(self, name: str) -> list[Told]:
+    async def called(self, name: str) -> list[PsObject]:
         """Return the VMs of a name: Hyper-V lets several have the same.
 
         Raises:
-            Refused, InputError: The account may not see VMs: an empty list would say nothing.
+            Refused, InputError: The account may not see VMs, so an empty list would mean nothing.
         """
         await self.host()
         return await self.session.run(
             cmdlet("Get-VM"), named(name), chosen("Name", "Id", "State", "Path")
         )
 
-    async def remove_named(self, name: str, folder: str) -> bool:
-        """Remove Tare's VM of a name with its folder; what is busy is waited for.
+    async def own(self, name: str, folder: str) -> list[uuid.UUID]:
+        """Return the VMs of a name whose files are in their own folder below another one.
 
-        Args:
-            name: Its name, and its folder's.
-            folder: The folder in which its own is. What lies elsewhere is somebody else's.
-
-        Returns:
-            Whether there was anything.
+        VMs of the same name elsewhere are not Tare's.
         """
-        return await patiently(lambda: self._remove_named(name, folder), BUSY, BUSY_S)
+        home = within(folder, name)
+        found = await self.called(name)
+        return [uuid.UUID(vm.text("Id")) for vm in found if same_path(vm.text("Path"), home)]
 
-    async def _remove_named(self, name: str, folder: str) -> bool:
-        home, found = within(folder, name), False
-        for told in await self.called(name):
-            if not same_path(told.text("Path"), home):
-                continue
-            vm = uuid.UUID(told.text("Id"))
-            try:
-                await self.power_off(vm)
-                await self.discard(vm)
-                found = True
-            except Missing:
-                continue
-        if await self.has(home, "Container"):
-            with contextlib.suppress(Missing):
-                await self.session.run(
-                    cmdlet("Remove-Item", LiteralPath=home, Recurse=True, Force=True, Confirm=False)
-                )
-            found = True
-        return found
+    async def remove_folder(self, path: str) -> None:
+        """Remove a folder with all that is in it; does nothing if it is gone."""
+        with contextlib.suppress(Missing):
+            await self.session.run(
+                cmdlet("Remove-Item", LiteralPath=path, Recurse=True, Force=True, Confirm=False)
+            )
 
     async def discard(self, vm: uuid.UUID) -> None:
         """Remove a VM that is off, and leave its files."""
@@ -154,8 +134,8 @@ class Server:
         found = await self.of(vm, cmdlet("Get-VMSnapshot"), chosen("Id"))
         return [each.text("Id") for each in found]
 
-    async def optional(self, *pipeline: Cmdlet) -> list[Told]:
-        """Return what a pipeline tells; nothing where PowerShell refuses it to the account."""
+    async def optional(self, *pipeline: Cmdlet) -> list[PsObject]:
+        """Run a pipeline; return nothing if PowerShell refuses it to the account."""
         try:
             return await self.session.run(*pipeline)
         except (Missing, Refused, Failed):
@@ -163,12 +143,12 @@ class Server:
 
 
 def within(folder: str, name: str) -> str:
-    """Return the path of what is in a folder."""
+    """Return the path of an entry of a folder."""
     return f"{folder.rstrip(chr(92))}\\{name}"
 
 
 def same_path(one: str, other: str) -> bool:
-    """Return whether two paths of Windows are one, which knows no capitals."""
+    """Return whether two Windows paths are the same, whatever their case."""
     return one.rstrip("\\").casefold() == other.rstrip("\\").casefold()
 
 
@@ -182,9 +162,9 @@ PLANS = {
     "a1841308-3541-4fab-bc81-f71556f20b4a": "power saver",
     "e9a42b02-d5df-448d-aa00-03f14749eb61": "ultimate performance",
 }
-"""The power plans that Windows brings (winnt.h, ``GUID_MIN_POWER_SAVINGS`` and its like)."""
+"""The power plans of Windows (winnt.h, ``GUID_MIN_POWER_SAVINGS`` and its like)."""
 SCHEDULERS = {1: "classic, SMT off", 2: "classic", 3: "core", 4: "root"}
-"""What the hypervisor notes at its launch ("Manage Hyper-V hypervisor scheduler types")."""
+"""What the hypervisor logs at its start ("Manage Hyper-V hypervisor scheduler types")."""
 LAUNCHED = {"ProviderName": "Microsoft-Windows-Hyper-V-Hypervisor", "Id": 2}
 GROUPS = {
     "S-1-5-32-544": "Administrators",
@@ -193,20 +173,20 @@ GROUPS = {
     "S-1-5-32-558": "Performance Monitor Users",
     "S-1-5-32-573": "Event Log Readers",
 }
-"""The groups that matter here, by what they are in every language ("Well-known SIDs")."""
+"""The groups that matter here, by their id in every language ("Well-known SIDs")."""
 MEMBER = "[Security.Principal.WindowsIdentity]::GetCurrent().Groups | ForEach-Object Value"
-"""What no cmdlet tells of an ordinary account; its text is always this."""
+"""No cmdlet reports this to an ordinary account; the script's text is constant."""
 _TYPE = re.compile(r"0x([0-9a-fA-F]+)")
 
 
-async def facts_of(server: Server, host: Told) -> Mapping[str, Any]:
-    """Return what the host says of itself; what it does not tell this account is left out.
+async def facts_of(server: Server, host: PsObject) -> Mapping[str, Any]:
+    """Return what the host reports of itself; what this account may not see is left out.
 
-    The registry is asked rather than WMI wherever it knows: any account may read it.
+    The registry is preferred to WMI: any account may read it.
 
     Args:
         server: The host.
-        host: What it is, as :meth:`Server.host` returns it.
+        host: Its properties, as :meth:`Server.host` returns them.
     """
     windows = await _values(
         server, WINDOWS, "ProductName", "CurrentBuild", "UBR", "EditionID", "DisplayVersion"
@@ -237,17 +217,17 @@ async def facts_of(server: Server, host: Told) -> Mapping[str, Any]:
 
 
 async def groups_of(server: Server) -> tuple[str, ...]:
-    """Return which of the groups that matter the account is in; empty where nothing is told."""
+    """Return which of :data:`GROUPS` the account is in; empty: unknown."""
     try:
-        told = await server.session.values(script(MEMBER))
+        sids = await server.session.values(script(MEMBER))
     except (Missing, Refused, Failed):
         return ()
-    return tuple(f"member of {name}" for sid, name in GROUPS.items() if sid in told)
+    return tuple(f"member of {name}" for sid, name in GROUPS.items() if sid in sids)
 
 
-async def _values(server: Server, key: str, *names: str) -> Told:
+async def _values(server: Server, key: str, *names: str) -> PsObject:
     found = await server.optional(cmdlet("Get-ItemProperty", LiteralPath=key), chosen(*names))
-    return found[0] if found else Told({})
+    return found[0] if found else PsObject({})
 
 
 async def _hyper_threading(server: Server) -> str:
@@ -266,5 +246,5 @@ async def _scheduler(server: Server) -> str:
         cmdlet("Get-WinEvent", FilterHashtable={"LogName": "System", **LAUNCHED}, MaxEvents=1),
         chosen("Message"),
     )
-    told = _TYPE.search(found[0].text("Message")) if found else None
-    return "" if told is None else SCHEDULERS.get(int(told[1], 16), f"type {told[0]}")
+    number = _TYPE.search(found[0].text("Message")) if found else None
+    return "" if number is None else SCHEDULERS.get(int(number[1], 16), f"type {number[0]}")

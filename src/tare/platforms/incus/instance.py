@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault
@@ -210,7 +210,6 @@ class IncusInstance(VirtualMachine):
         spec: What was asked for.
         wanted: The same, as it was asked of the server.
         facts: What the server said of itself.
-        gone: Removes it with its project, and notes that.
     """
 
     def __init__(
@@ -219,13 +218,11 @@ class IncusInstance(VirtualMachine):
         spec: MachineSpec,
         wanted: Mapping[str, Any],
         facts: Facts,
-        gone: Callable[[], Awaitable[None]],
     ) -> None:
         self._server = server
         self._spec = spec
         self._wanted = wanted
         self._facts = facts
-        self._gone = gone
         self._project = project_of(spec.name)
         self._pid: int | None = None
         self._home = ""
@@ -253,10 +250,6 @@ class IncusInstance(VirtualMachine):
         """Stop it at once."""
         await self._server.stop(self._project, self._spec.name)
 
-    async def remove(self) -> None:
-        """Remove it, and the project that is its own."""
-        await self._gone()
-
     async def applied(self) -> Mapping[str, Any]:
         """Return what the server says that it is."""
         found = await self._server.instance(self._project, self._spec.name)
@@ -283,7 +276,7 @@ class IncusInstance(VirtualMachine):
         hypervisor = {name: word for name, word in hypervisor.items() if word}
         return {"hypervisor": hypervisor, "scheduling": scheduling}
 
-    def unlike(self, proof: Mapping[str, Any]) -> str:
+    def mismatch(self, proof: Mapping[str, Any]) -> str:
         """Return whether a container may run elsewhere than on the CPUs that were asked for."""
         if not self._is_container or not self._spec.cpus:
             return ""

@@ -14,10 +14,10 @@ from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_
 from tare.platforms.scheduling import Scheduling
 from tare.platforms.vendors.options import (
     VendorOptions,
-    is_address,
-    named_given,
-    unnamed,
-    whole,
+    absolute,
+    check_address,
+    image_faults,
+    network_faults,
 )
 from tare.platforms.vendors.tls import verifying
 from tare.study.forms import NAME, WORD, Form
@@ -48,7 +48,7 @@ _KEY = Form(
 
 
 def _is_none_or_address(text: str) -> str:
-    return is_address(text) if text else ""
+    return check_address(text) if text else ""
 
 
 class IncusOptions(VendorOptions, ScheduledOptions):
@@ -175,26 +175,26 @@ class IncusOptions(VendorOptions, ScheduledOptions):
         return self.type == "container"
 
     @property
-    def loops(self) -> bool:
+    def is_here(self) -> bool:
         """Whether who dials back means this computer by its loopback addresses.
 
         A container's agent is carried by a process of the server's; a VM dials by itself.
         """
-        return self.is_container and (not self.address or super().loops)
+        return self.is_container and (not self.address or super().is_here)
 
-    def known(self) -> object:
+    def read_credentials(self) -> object:
         """Return the file of the client's certificate; raises InputError where it is none."""
         return None if self.credentials is None else client_certificate(self.credentials)
 
-    def way(self) -> dict[str, Any]:
+    def connection(self) -> dict[str, Any]:
         """Return how the server is reached again, without secrets: for the ledger."""
-        return {**super().way(), "socket": self.socket}
+        return {**super().connection(), "socket": self.socket}
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
         """Return what no arm can do without, and what of it cannot be used."""
-        found = [*super().faults(look), *named_given(self.network)]
+        found = [*super().faults(look), *network_faults(self.network)]
         if not self.is_container:
-            found += unnamed(self.image, "`image: tare-live`")
+            found += image_faults(self.image, "`image: tare-live`")
         if self.address and self.credentials is None:
             found.append(
                 (
@@ -221,7 +221,7 @@ def client_certificate(file: str, ca: str | None = None) -> ssl.SSLContext:
     Raises:
         InputError: It cannot be read, others may read it, or it holds no certificate and key.
     """
-    path = Path(whole(file) or "")
+    path = Path(absolute(file) or "")
     try:
         mode = path.stat().st_mode
     except OSError as error:

@@ -7,13 +7,12 @@ import platform as machines
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from tare.errors import InputError, TareError
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Entry
-from tare.hosts.ledger.undoing import require_own
 from tare.platforms.contract import (
     ANY_BOOT,
     KVM_BOOT,
@@ -41,7 +40,7 @@ from tare.platforms.incus.instance import (
 )
 from tare.platforms.incus.options import KNOBS, IncusOptions
 from tare.platforms.incus.parcels import container_image
-from tare.platforms.incus.server import DRIVERS, IMAGES, VOLUMES, Facts, Server
+from tare.platforms.incus.server import DRIVERS, IMAGES, LOCK_S, VOLUMES, Facts, Server
 from tare.platforms.incus.session import IncusSession, logged_in
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.qemu.huge_pages import pages_needed, partial_pages, reserving, shortage
@@ -51,11 +50,19 @@ from tare.platforms.vendors.offer import (
     NO_NETWORK,
     NOTES,
     NOTES_WITHOUT,
-    SWAP_UNTOLD,
+    SWAP_UNKNOWN,
     dialling_network,
 )
 from tare.platforms.vendors.own_disk import Bus
-from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
+from tare.platforms.vendors.platform import (
+    ServerFindings,
+    VendorPlatform,
+    VmRequest,
+    image_named,
+    require_cpus,
+)
+from tare.platforms.vendors.resource import ServerResource, undo_at
+from tare.platforms.vendors.session import Refused
 
 PROJECT = "incus-project"
 MIN_MEMORY = {"vm": 384 << 20, "container": 32 << 20}
@@ -86,13 +93,28 @@ HARMLESS = ("limits.", "boot.", "migration.", "agent.")
 REACHING = "may run programs, load modules or lift limits on the server's host"
 
 
-async def undo_project(host: Host, entry: Entry) -> str:
-    """Remove a project with all in it; see :data:`tare.hosts.ledger.undoing.Undo`."""
-    name = str(entry.details["name"])
-    require_own(name)
-    async with logged_in(host, entry.details) as session:
-        removed = await Server(session).remove_project(project_of(name), name)
-    return f"Removed {name} and its project {project_of(name)}." if removed else ""
+class ProjectResource(ServerResource[IncusSession]):
+    """A project of Tare's own, with the instance of one machine."""
+
+    kind = PROJECT
+    removal_s = LOCK_S
+
+    @property
+    def words(self) -> str:
+        """The instance and its project."""
+        return f"{self.name} and its project {project_of(self.name)}"
+
+    async def exists(self) -> bool:
+        """Return whether the project is there, and was made for this machine."""
+        return await Server(self.session).has_project(project_of(self.name), self.name)
+
+    async def remove(self) -> None:
+        """Remove it with all that is in it."""
+        await Server(self.session).remove_project(project_of(self.name))
+
+    def passes(self, fault: MachineFault) -> bool:
+        """Return whether the server refuses: it may be busy."""
+        return isinstance(fault, Refused)
 
 
 class Incus(VendorPlatform[IncusOptions, IncusSession]):
@@ -110,7 +132,8 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         Variant("vm emulated", {"type": "vm", "accelerator": "tcg"}),
         Variant("container", {"type": "container"}),
     )
-    undoers = MappingProxyType({PROJECT: undo_project})
+    undoers = MappingProxyType({PROJECT: undo_at(logged_in, ProjectResource)})
+    session_type = IncusSession
     example = "{platform: incus, image: tare-live}"
 
     def describe(self, options: IncusOptions) -> str:
@@ -135,32 +158,32 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         """Return how VMs get the disk that their shape asks for; containers get none."""
         return None if options.is_container else BUS
 
-    def require_library(self) -> None:
-        """Check nothing: Incus needs only HTTP."""
-
-    def session(self, way: Mapping[str, Any]) -> IncusSession:
+    def session(self, connection: Mapping[str, Any]) -> IncusSession:
         """Return a session of a server that has an address."""
-        return IncusSession(way, "", str(way["address"]))
+        return IncusSession(connection, "", str(connection["address"]))
 
     @asynccontextmanager
-    async def logged_in(self, host: Host, way: Mapping[str, Any]) -> AsyncIterator[IncusSession]:
+    async def logged_in(
+        self, host: Host, connection: Mapping[str, Any]
+    ) -> AsyncIterator[IncusSession]:
         """Hold a session open, over the host's socket where there is no address."""
-        async with logged_in(host, way) as session:
+        async with logged_in(host, connection) as session:
             yield session
 
     async def check(self, context: Context, options: IncusOptions) -> Verdict:
         """Ask the server what it is and has; nothing is made."""
         far = not context.host.local and not options.address
-        if far and options.is_container and options.place.loops:
+        if far and options.is_container and options.callback_address.is_loopback:
             stated = self.stated(options)
-            reason = f"containers of {context.host.name} cannot reach {options.place} of this one"
+            here = options.callback_address
+            reason = f"containers of {context.host.name} cannot reach {here} of this one"
             hint = "name an address of this computer by `callback`: ADDRESS:PORT"
             return Verdict(False, reason, hint, stated.emulated, {}, stated.capabilities)
         verdict = await super().check(context, options)
         if not (verdict.usable and options.hugepages):
             return verdict
         try:
-            async with self.logged_in(context.host, options.way()) as session:
+            async with self.logged_in(context.host, options.connection()) as session:
                 lacks = await _lacking_pages(Server(session), context.memories)
         except TareError as error:
             return replace(
@@ -170,7 +193,9 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             return verdict
         return replace(verdict, usable=False, reason=lacks[0], hint=lacks[1])
 
-    async def look(self, session: IncusSession, options: IncusOptions, able: Capabilities) -> Seen:
+    async def look(
+        self, session: IncusSession, options: IncusOptions, able: Capabilities
+    ) -> ServerFindings:
         """See what the server runs, and find all that is named."""
         server = Server(session)
         facts = await server.facts()
@@ -194,7 +219,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             "hyper-threading": facts.hyper_threading,
             "power policy": facts.power_policy,
         }
-        return Seen(reason, versions, able, {k: v for k, v in shown.items() if v}, rights)
+        return ServerFindings(reason, versions, able, {k: v for k, v in shown.items() if v}, rights)
 
     async def host_presence(self, session: IncusSession, options: IncusOptions) -> Presence:
         """Return that the host is up, whose server answers; of its boots the API tells nothing."""
@@ -230,48 +255,41 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             options.image, "Incus and LXD", "say by `image` which, by its alias: tare-live"
         )
 
-    async def make(self, session: IncusSession, order: Order[IncusOptions]) -> IncusInstance:
-        """Make a project, and in it what the instance needs, and the instance."""
-        options, spec, server = order.options, order.spec, Server(session)
+    async def make(self, session: IncusSession, request: VmRequest[IncusOptions]) -> IncusInstance:
+        """Create a project, and in it what the instance needs, and the instance."""
+        options, spec, server = request.options, request.spec, Server(session)
         limits_of(options, spec)
         facts = await server.facts()
         if spec.cpus:
             instead = "plan on the host itself: `host: {ssh: HOST}`"
             require_cpus(pins_of(spec), await server.cpus(), session.name, instead)
         pool, project = await server.pool(options.pool), project_of(spec.name)
-
-        async def remove(name: str) -> bool:
-            return await server.remove_project(project_of(name), name)
-
-        gone = order.noted(PROJECT, remove)
-        own = str(options.is_container).lower()
-        await server.make_project(
-            project,
-            spec.name,
-            {
-                # VMs boot an image of the server's owner, containers one of Tare's.
-                IMAGES: own,
-                "features.profiles": "true",
-                VOLUMES: "true",
-            },
-        )
+        settings = {
+            # VMs boot an image of the server's owner, containers one of Tare's.
+            IMAGES: str(options.is_container).lower(),
+            "features.profiles": "true",
+            VOLUMES: "true",
+        }
+        build = partial(server.make_project, project, spec.name, settings)
+        await request.create(ProjectResource(session, request.details, build))
         if options.is_container:
-            agent = container_image(order.agent.read_bytes(), facts.architecture)
+            agent = container_image(request.agent.read_bytes(), facts.architecture)
             image = await server.bring_image(project, agent)
-            callback, product = order.configuration["callback"], facts.product
+            callback, product = request.configuration["callback"], facts.product
             wanted = container(options, spec, pool, image, callback, product=product)
             await server.make(project, wanted)
-            told = json.dumps({**order.configuration, "callback": CALLBACK}).encode()
-            await server.bring_configuration(project, spec.name, told)
+            configuration = {**request.configuration, "callback": CALLBACK}
+            await server.bring_configuration(project, spec.name, json.dumps(configuration).encode())
         else:
             image = await server.image(str(options.image))
             nic = await server.nic(options.network)
-            await server.bring_volume(project, pool, VOLUME, order.image)
-            if order.disk is not None:
-                await server.make_volume(project, pool, OWN_VOLUME, order.disk.size)
-            wanted = virtual_machine(options, spec, pool, image, nic, own=order.disk is not None)
+            await server.bring_volume(project, pool, VOLUME, request.image)
+            if request.disk is not None:
+                await server.make_volume(project, pool, OWN_VOLUME, request.disk.size)
+            own = request.disk is not None
+            wanted = virtual_machine(options, spec, pool, image, nic, own=own)
             await server.make(project, wanted)
-        return IncusInstance(server, spec, wanted, facts, gone)
+        return IncusInstance(server, spec, wanted, facts)
 
 
 async def _lacking_pages(server: Server, memories: Sequence[int]) -> tuple[str, str] | None:
@@ -343,7 +361,7 @@ def _stated_vm(options: IncusOptions) -> Statement:
             devices=frozenset({"paravirtual"}),
             notes=(
                 *NOTES,
-                SWAP_UNTOLD,
+                SWAP_UNKNOWN,
                 "VMs have virtio devices alone, and boot by UEFI",
                 "each vCPU that is pinned has a host CPU of its own; pins are what the server says",
                 "servers count no CPU time of VMs: they leave it to an agent of their own in the "

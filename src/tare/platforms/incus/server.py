@@ -14,7 +14,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.platforms.incus.parcels import CONFIGURATION, volume_backup
 from tare.platforms.incus.session import IncusSession
-from tare.platforms.vendors.session import Missing, Refused
+from tare.platforms.vendors.session import Missing
 
 LOCK_S = 30.0
 """Seconds that something is waited for which a server is still busy with."""
@@ -289,34 +289,29 @@ class Server:
     async def _is_off(self, project: str, name: str) -> bool:
         return (await self.state(project, name)).get("status") == OFF
 
-    async def remove_project(self, name: str, owner: str) -> bool:
-        """Remove a project of Tare's own with all that is in it; what is busy is waited for.
+    async def has_project(self, name: str, owner: str) -> bool:
+        """Return whether a project of Tare's own is there.
 
         Args:
             name: The project.
             owner: The machine that it was made for.
+        """
+        try:
+            config = (await self.session.ask("GET", _project(name))).get("config") or {}
+        except Missing:
+            return False
+        return bool(config.get(OWNER) == owner)
 
-        Returns:
-            Whether there was one.
+    async def remove_project(self, name: str) -> None:
+        """Remove a project with all that is in it; does nothing if it is gone.
 
         Raises:
             MachineFault: It cannot be removed.
         """
-        path, deadline = f"/1.0/projects/{quote(name, '')}", time.monotonic() + LOCK_S
-        while True:
-            try:
-                config = (await self.session.ask("GET", path)).get("config") or {}
-                if config.get(OWNER) != owner:
-                    return False
-                await self._empty(name, config)
-                await self.session.ask("DELETE", path)
-                return True
-            except Missing:
-                return False
-            except Refused:
-                if time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(0.5)
+        with suppress(Missing):
+            config = (await self.session.ask("GET", _project(name))).get("config") or {}
+            await self._empty(name, config)
+            await self.session.ask("DELETE", _project(name))
 
     async def _empty(self, project: str, config: Mapping[str, Any]) -> None:
         """Remove what is in a project: what it shares with others is theirs."""
@@ -337,6 +332,10 @@ class Server:
             await self.session.ask("DELETE", _in(project, path))
         except Missing:
             return
+
+
+def _project(name: str) -> str:
+    return f"/1.0/projects/{quote(name, '')}"
 
 
 def threads_in(told: Any) -> str:

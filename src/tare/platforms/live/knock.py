@@ -1,17 +1,17 @@
-"""Whether a machine dials at all: it is heard at the door and not let in, so that it goes on."""
+"""Whether a machine dials at all: its call is heard and not answered, so that it calls again."""
 
 from __future__ import annotations
 
 import asyncio
 
 from tare.errors import InputError
-from tare.platforms.vendors.options import Place
+from tare.platforms.vendors.options import CallbackAddress
 
 LISTEN_S = 15.0
 """Seconds in which a machine that is up has dialled: its agent tries every other second."""
 
 
-async def knocks(place: Place, patience_s: float = LISTEN_S) -> bool:
+async def knocks(place: CallbackAddress, patience_s: float = LISTEN_S) -> bool:
     """Return whether somebody dials a place before long.
 
     The connection is closed without an answer: an agent whose conversation has begun would start

@@ -16,9 +16,13 @@ from pathlib import Path
 from tare.errors import InputError
 from tare.identity import identity
 from tare.platforms.vendors.callback import KEY_BYTES, VERSION
-from tare.platforms.vendors.configuration import TELLS_NETWORK, configuration_in, picture
+from tare.platforms.vendors.configuration import (
+    REPORT_NETWORK,
+    configuration_image,
+    read_configuration,
+)
 from tare.platforms.vendors.credentials import Secret
-from tare.platforms.vendors.options import Place, place_of
+from tare.platforms.vendors.options import CallbackAddress, parse_callback_address
 from tare.platforms.vendors.tls import OwnCertificate, served
 
 MOST_BYTES = 1 << 22
@@ -35,7 +39,7 @@ class Medium:
         certificate: What is shown to it.
     """
 
-    callback: Place
+    callback: CallbackAddress
     key: Secret
     certificate: OwnCertificate
 
@@ -45,7 +49,7 @@ def certificate_file(medium: Path) -> Path:
     return medium.with_name(f"{medium.name}.pem")
 
 
-def make_medium(out: Path, callback: Place) -> None:
+def make_medium(out: Path, callback: CallbackAddress) -> None:
     """Write a medium's image, to be put on a stick or CD, and the certificate beside it.
 
     Both are for their owner's eyes only; what was there is replaced.
@@ -67,10 +71,10 @@ def make_medium(out: Path, callback: Place) -> None:
         # One boot is one batch: when the host is done, the machine starts anew.
         "again": True,
         # The same medium serves arms that go over the network, and others.
-        **TELLS_NETWORK,
+        **REPORT_NETWORK,
     }
     try:
-        _write(out, picture(told))
+        _write(out, configuration_image(told))
         _write(certificate_file(out), json.dumps({**told, "key": "", "pem": made.pem}).encode())
     except OSError as error:
         raise InputError(
@@ -98,15 +102,15 @@ def read_medium(file: Path) -> Medium:
         certificate = OwnCertificate(served(pem), digest)
     except OSError as error:
         raise InputError(f"the certificate in {beside} cannot be used: {error}", MAKE_ONE) from None
-    return Medium(place_of(told["callback"]), Secret(told["key"]), certificate)
+    return Medium(parse_callback_address(told["callback"]), Secret(told["key"]), certificate)
 
 
 def configuration_in_file(file: Path) -> dict[str, str]:
     """Return the configuration on a medium's image; raises InputError where it holds none."""
     try:
-        found = configuration_in(_read(file))
+        found = read_configuration(_read(file))
         told = {name: str((found or {})[name]) for name in ("callback", "certificate", "key")}
-        place_of(told["callback"])
+        parse_callback_address(told["callback"])
     except (ValueError, KeyError):
         raise InputError(f"{file} is no medium's image", MAKE_ONE) from None
     return told

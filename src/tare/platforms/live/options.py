@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from tare.platforms.existing_network import GivenOptions
 from tare.platforms.live.medium import read_medium
-from tare.platforms.vendors.options import place_of
+from tare.platforms.vendors.options import parse_callback_address
 from tare.study.platform_options import fault_of
 from tare.units import Duration
 
@@ -19,7 +19,7 @@ ANY = "MEDIUM"
 
 
 def _is_place(text: str) -> str:
-    place_of(text)
+    parse_callback_address(text)
     return text
 
 

@@ -30,10 +30,10 @@ from tare.platforms.linux.writes import FOLDER
 from tare.platforms.live.knock import knocks
 from tare.platforms.live.medium import read_medium
 from tare.platforms.live.options import ANY, LiveOptions
-from tare.platforms.vendors.callback import DialledChannel, Door
+from tare.platforms.vendors.callback import CallbackListener, DialledChannel
 from tare.platforms.vendors.machine import VendorMachine, VirtualMachine
 from tare.platforms.vendors.offer import LIVE, TOOLBOX
-from tare.platforms.vendors.options import Place, place_of
+from tare.platforms.vendors.options import CallbackAddress, parse_callback_address
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
@@ -138,7 +138,7 @@ class BareLive(Platform[LiveOptions]):
     async def start(
         self, context: Context, options: LiveOptions, prepared: Prepared, spec: MachineSpec
     ) -> Machine:
-        """Wait for the machine at its door: it boots, or is about to.
+        """Wait for the machine at its listener: it boots, or is about to.
 
         Raises:
             InputError: The medium cannot be read, or its place not be listened at.
@@ -148,10 +148,10 @@ class BareLive(Platform[LiveOptions]):
             await held.enter_async_context(
                 owned_directory(context.host, context.ledger, spec.workdir)
             )
-            door = Door(medium.certificate)
-            held.push_async_callback(door.close)
-            await door.open(_place(options, medium.callback))
-            caller = held.enter_context(door.expected(spec.name, medium.key))
+            listener = CallbackListener(medium.certificate)
+            held.push_async_callback(listener.close)
+            await listener.open(_place(options, medium.callback))
+            caller = held.enter_context(listener.expect(spec.name, medium.key))
             there = _There(caller.channel, virtual=options.virtual)
             machine = LiveMachine(
                 spec.name,
@@ -173,7 +173,7 @@ class LiveMachine(VendorMachine):
         name: The machine's name in this batch.
         there: What is known of it.
         channel: Where its agent dials in.
-        held: What is given back in the end: the door and the folder.
+        held: What is given back in the end: the listener and the folder.
         options: The arm's options.
         vcpus: How many of its CPUs are measured on.
         joining: How it joins the network that it dials over; None: it is measured over none.
@@ -228,10 +228,7 @@ class _There(VirtualMachine):
     async def power_off(self) -> None:
         """Do nothing: its agent, left alone, starts the machine anew."""
 
-    async def remove(self) -> None:
-        """Do nothing: nothing was made."""
-
-    def unlike(self, proof: Mapping[str, Any]) -> str:
+    def mismatch(self, proof: Mapping[str, Any]) -> str:
         """Return that a hypervisor shows itself, where the machine is to be a bare one."""
         hypervisor = proof.get("hypervisor")
         signatures = hypervisor.get("signatures") if isinstance(hypervisor, Mapping) else None
@@ -241,7 +238,7 @@ class _There(VirtualMachine):
         return f"it is no bare machine: a hypervisor shows itself ({told}); see `virtual`"
 
 
-def _require_free(place: Place) -> None:
+def _require_free(place: CallbackAddress) -> None:
     """Check that a place can be listened at; nobody is let in, or a machine would start anew.
 
     Raises:
@@ -258,5 +255,5 @@ def _require_free(place: Place) -> None:
             ) from None
 
 
-def _place(options: LiveOptions, callback: Place) -> Place:
-    return callback if options.listen is None else place_of(options.listen)
+def _place(options: LiveOptions, callback: CallbackAddress) -> CallbackAddress:
+    return callback if options.listen is None else parse_callback_address(options.listen)

@@ -1,29 +1,25 @@
-"""What Tare asks of an engine: objects by name, the state of VMs and disks, and their removal."""
+"""Requests to an engine: objects by name, the state of VMs and disks, and facts about a host."""
 
 from __future__ import annotations
 
-import asyncio
-import time
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.ovirt.session import OvirtSession
-from tare.platforms.vendors.patience import patiently
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import Missing, wait_for
 
 WORK_S = 600.0
-BUSY_S = 60.0
 MARK = "tare:"
-"""Begins the comment of each VM of Tare's; its name follows."""
+"""The comment of each VM of Tare's begins with it; the VM's name follows."""
 MANAGEMENT = "ovirtmgmt"
 SINCE = "boot.time"
-"""The statistic of a host that tells when it was booted, in seconds since 1970."""
-BUSY = ("in progress", "locked", "is running", "Cannot stop", "Cannot remove VM")
+"""The statistic of a host that is the time of its boot, in seconds since 1970."""
 
 
 class Engine:
-    """An engine, by a session that is open."""
+    """An engine, by an open session."""
 
     def __init__(self, session: OvirtSession) -> None:
         self.session = session
@@ -34,7 +30,7 @@ class Engine:
         return self.session.types
 
     async def ask(self, look: Callable[[Any], Any]) -> Any:
-        """Return what a call brings; ``look`` is given the system's service."""
+        """Return the result of a call; ``look`` gets the system's service."""
         return await self.session.call(lambda client: look(client.system_service()))
 
     async def find(
@@ -45,14 +41,14 @@ class Engine:
         option: str,
         among: Callable[[Any], bool] | None = None,
     ) -> Any:
-        """Return the object of a collection that has a name or an id; or the only one.
+        """Return the object of a collection with a name or an id, or the only one.
 
         Args:
             what: What the collection holds, for messages, such as ``clusters``.
             service: The collection's service, of the system's.
-            name: Its name or id; None: it is the only one.
+            name: Its name or id; None: the only object.
             option: The option that names it, for messages.
-            among: What else must hold of it.
+            among: A condition that it must also meet.
 
         Raises:
             InputError: There is none, or more than one.
@@ -66,7 +62,7 @@ class Engine:
         if name is None:
             raise InputError(
                 f"{self.session.name} shows this account {len(found)} {what}",
-                f"say by `{option}` which",
+                f"name one by `{option}`",
             )
         if found:
             raise InputError(
@@ -79,20 +75,19 @@ class Engine:
         )
 
     async def until(self, look: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Wait until something is so.
+        """Wait until a condition holds.
 
         Raises:
-            MachineFault: It was not within :data:`WORK_S` seconds.
+            MachineFault: It did not within :data:`WORK_S` seconds.
         """
-        deadline, pause = time.monotonic() + WORK_S, 0.05
-        while not await look():
-            if time.monotonic() > deadline:
-                raise MachineFault(f"{self.session.name} did not {what} within {WORK_S:g} s")
-            await asyncio.sleep(pause)
-            pause = min(2.0, pause * 1.5)
+
+        async def is_so() -> bool | None:
+            return await look() or None
+
+        await wait_for(is_so, f"{self.session.name} did not {what} within {WORK_S:g} s", WORK_S)
 
     async def vm(self, vm: str) -> Any:
-        """Return a VM with all that is told of it; raises Missing where it is gone."""
+        """Return a VM with all its content; raises Missing if it is gone."""
         return await self.ask(lambda api: api.vms_service().vm_service(vm).get(all_content=True))
 
     async def power_on(self, vm: str) -> None:
@@ -100,7 +95,7 @@ class Engine:
         await self.ask(lambda api: api.vms_service().vm_service(vm).start())
 
     async def power_off(self, vm: str) -> None:
-        """Switch a VM off as by pulling the plug, and wait until it is."""
+        """Switch a VM off at once, and wait until it is off."""
         off = self.types.VmStatus.DOWN
         if (await self.vm(vm)).status == off:
             return
@@ -112,7 +107,7 @@ class Engine:
         await self.until(is_off, "switch its VM off")
 
     async def own(self, name: str) -> list[Any]:
-        """Return the VMs that have a name and bear Tare's mark: others may call theirs so too."""
+        """Return the VMs with a name that have Tare's mark; others may have the same name."""
         found = await self.ask(lambda api: api.vms_service().list(search=f"name={name}"))
         return [vm for vm in found if vm.name == name and vm.comment == MARK + name]
 
@@ -121,30 +116,13 @@ class Engine:
         found = await self.ask(lambda api: api.disks_service().list(search=f"name={name}"))
         return [disk for disk in found if disk.name == name]
 
-    async def remove_named(self, name: str) -> bool:
-        """Remove Tare's VM of a name with its disk; what is busy is waited for.
-
-        Returns:
-            Whether there was anything.
-        """
-        return await patiently(lambda: self._remove_named(name), BUSY, BUSY_S)
-
-    async def _remove_named(self, name: str) -> bool:
-        found = False
-        for vm in await self.own(name):
-            found |= await self._remove_vm(vm.id)
-        # A copy is the VM's and goes with it, unless it was never attached. It has no mark, but its
-        # name holds the run's, and was nobody's when it was written into the ledger.
-        for disk in await self.disks(name):
-            found |= await self._remove_disk(disk.id)
-        return found
-
-    async def _remove_vm(self, vm: str) -> bool:
+    async def remove_vm(self, vm: str) -> None:
+        """Switch a VM off and remove it with its disks; does nothing if it is gone."""
         try:
             await self.power_off(vm)
             await self.ask(lambda api: api.vms_service().vm_service(vm).remove())
         except Missing:
-            return False
+            return
 
         async def is_gone() -> bool:
             try:
@@ -154,19 +132,16 @@ class Engine:
             return False
 
         await self.until(is_gone, "remove its VM")
-        return True
 
-    async def _remove_disk(self, disk: str) -> bool:
-        try:
+    async def remove_disk(self, disk: str) -> None:
+        """Remove a disk; does nothing if it is gone."""
+        with contextlib.suppress(Missing):
             await self.ask(lambda api: api.disks_service().disk_service(disk).remove())
-        except Missing:
-            return False
-        return True
 
     async def facts(self, host: Any, cluster: Any) -> Mapping[str, Any]:
-        """Return what engine, cluster and host say of themselves, for the proof.
+        """Return what engine, cluster and host report of themselves, for the proof.
 
-        What they do not say is left out.
+        What they do not report is left out.
         """
         product = (await self.ask(lambda api: api.get())).product_info
         policy = await self._policy(cluster)
@@ -189,9 +164,9 @@ class Engine:
         return {name: value for name, value in found.items() if value}
 
     async def rights(self) -> tuple[str, ...]:
-        """Return the account's roles, and on which kind of object each; empty: it is not told.
+        """Return the account's roles, and on which kind of object each is; empty: unknown.
 
-        Those that its groups bring are among them as far as the engine lists them with the user
+        The roles of its groups are included as far as the engine lists them with the user
         (``/users/ID/permissions``, the REST API guide).
         """
         try:
@@ -204,20 +179,20 @@ class Engine:
             roles = {each.id: each.name for each in await self.ask(_roles)}
         except MachineFault:
             return ()
-        told = {
+        held = {
             f"the role {roles.get(each.role.id, 'of another name')} on {_subject(each)}"
             for each in given
             if each.role is not None
         }
-        return tuple(sorted(told))
+        return tuple(sorted(held))
 
     async def booted(self, host: str) -> float | None:
-        """Return when a host was booted, in seconds since 1970; None where it is not told."""
-        told = await self.ask(
+        """Return when a host was booted, in seconds since 1970; None: unknown."""
+        statistics = await self.ask(
             lambda api: api.hosts_service().host_service(host).statistics_service().list()
         )
-        values = [each.values for each in told if each.name == SINCE and each.values]
-        # An engine that does not know it yet says 0.
+        values = [each.values for each in statistics if each.name == SINCE and each.values]
+        # An engine that does not know it yet reports 0.
         return float(values[0][0].datum or 0) or None if values else None
 
     async def _policy(self, cluster: Any) -> str:
@@ -225,12 +200,12 @@ class Engine:
             return ""
         policy = cluster.scheduling_policy.id
         try:
-            told = await self.ask(
+            found = await self.ask(
                 lambda api: api.scheduling_policies_service().policy_service(policy).get()
             )
         except MachineFault:
             return ""
-        return str(told.name)
+        return str(found.name)
 
 
 def _roles(api: Any) -> list[Any]:
@@ -238,8 +213,8 @@ def _roles(api: Any) -> list[Any]:
 
 
 def _subject(permission: Any) -> str:
-    """Return what kind of object a permission is on; one that is on none is on the system."""
-    told = {
+    """Return what kind of object a permission is on; without an object it is on the system."""
+    objects = {
         "a cluster": permission.cluster,
         "a data centre": permission.data_center,
         "a disk": permission.disk,
@@ -249,15 +224,15 @@ def _subject(permission: Any) -> str:
         "a VM": permission.vm,
         "a pool of VMs": permission.vm_pool,
     }
-    return next((kind for kind, of in told.items() if of is not None), "the system")
+    return next((kind for kind, of in objects.items() if of is not None), "the system")
 
 
 def _topology(host: Any) -> tuple[int, int, int]:
-    """Return a host's sockets, cores of each, and threads of each core; 0 where not told."""
+    """Return a host's sockets, cores of each, and threads of each core; 0: unknown."""
     if host.cpu is None or host.cpu.topology is None:
         return 0, 0, 0
-    told = host.cpu.topology
-    return told.sockets or 0, told.cores or 0, told.threads or 0
+    topology = host.cpu.topology
+    return topology.sockets or 0, topology.cores or 0, topology.threads or 0
 
 
 def _system(host: Any) -> str:
@@ -267,5 +242,5 @@ def _system(host: Any) -> str:
     return " ".join(word for word in (host.os.type, version) if word)
 
 
-def _on(told: bool | None) -> str:
-    return "" if told is None else "on" if told else "off"
+def _on(value: bool | None) -> str:
+    return "" if value is None else "on" if value else "off"

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions, unnamed
+from tare.platforms.vendors.options import VendorOptions, image_faults
 
 KNOBS = frozenset({"weight"})
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
@@ -87,7 +87,7 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
         """Return what no arm can do without, and what of it cannot be used."""
-        return (*super().faults(look), *unnamed(self.image, "`image: tare-live.iso`"))
+        return (*super().faults(look), *image_faults(self.image, "`image: tare-live.iso`"))
 
     @property
     def wanted_devices(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
+from functools import partial
 from typing import Any
 
 from tare.platforms.contract import (
@@ -16,26 +16,24 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.writes import FOLDER
+from tare.platforms.ovirt.builder import OvirtVmResource, VmBuilder, bus_of, status_words
 from tare.platforms.ovirt.engine import Engine
-from tare.platforms.ovirt.making import Making, bus_of, words_of
 from tare.platforms.ovirt.options import KNOBS, OvirtOptions
-from tare.platforms.ovirt.session import EXTRA, PRODUCT, OvirtSession
+from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.ovirt.vm import OvirtVm
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD, dialling_network
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNKNOWN, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
-    Order,
-    Seen,
+    ServerFindings,
     VendorPlatform,
+    VmRequest,
+    as_words,
     image_named,
-    removal,
     require_cpus,
-    shown_of,
 )
-from tare.platforms.vendors.session import require
+from tare.platforms.vendors.resource import undoers_at
 
-VM = "ovirt-vm"
 MIN_MEMORY = 256 << 20
 MISSING_KNOBS = {
     "reservation": "oVirt has CPU shares, and no reservation",
@@ -47,11 +45,6 @@ MISSING_KNOBS = {
 }
 
 
-async def remove_noted(session: OvirtSession, details: Mapping[str, Any]) -> bool:
-    """Remove the VM that the ledger names, with its disk."""
-    return await Engine(session).remove_named(str(details["name"]))
-
-
 class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
     """VMs of oVirt and Red Hat Virtualization, made and removed over the engine's REST API."""
 
@@ -60,9 +53,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
     known_as = dict.fromkeys(("rhv", "rhev", "olvm", "vdsm"), "")
     options = OvirtOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = MappingProxyType(
-        {VM: removal(OvirtSession, remove_noted, "Removed the VM {name} with its disk.")}
-    )
+    undoers = undoers_at(OvirtSession, OvirtVmResource)
+    session_type = OvirtSession
     example = "{platform: ovirt, address: engine.example}"
 
     def describe(self, options: OvirtOptions) -> str:
@@ -88,7 +80,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
                     *NOTES,
-                    SWAP_UNTOLD,
+                    SWAP_UNKNOWN,
                     "VMs are pinned to one host and have no balloon",
                     "the engine's figures are averages without a time: none is shown",
                     "the key of a machine is on a CD that the engine keeps with the VM until that "
@@ -122,38 +114,36 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         """Return how VMs get the disk that their shape asks for."""
         return bus_of(options)
 
-    def require_library(self) -> None:
-        """Check that the engine's library is installed."""
-        require(EXTRA, PRODUCT, "ovirtsdk4")
+    def session(self, connection: Mapping[str, Any]) -> OvirtSession:
+        """Return a session with an engine."""
+        return OvirtSession(connection)
 
-    def session(self, way: Mapping[str, Any]) -> OvirtSession:
-        """Return a login at an engine."""
-        return OvirtSession(way)
-
-    async def look(self, session: OvirtSession, options: OvirtOptions, able: Capabilities) -> Seen:
-        """See whether cluster, host, network and image are there."""
+    async def look(
+        self, session: OvirtSession, options: OvirtOptions, able: Capabilities
+    ) -> ServerFindings:
+        """Check that cluster, host, network and image are there."""
         engine = Engine(session)
-        ground = await Making(engine, options).look()
-        facts = await engine.facts(ground.host, ground.cluster)
+        location = await VmBuilder(engine, options).locate()
+        facts = await engine.facts(location.host, location.cluster)
         versions = {"ovirt": str(facts.get("build", "")), "libvirt": str(facts.get("libvirt", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
         able = replace(able, max_vcpus=int(facts.get("cpus", 1)))
-        return Seen(reason, versions, able, shown_of(facts), await engine.rights())
+        return ServerFindings(reason, versions, able, as_words(facts), await engine.rights())
 
     async def host_presence(self, session: OvirtSession, options: OvirtOptions) -> Presence:
         """Return the state of the host, which the engine knows while it is off."""
         engine = Engine(session)
-        host = await Making(engine, options).host()
+        host = await VmBuilder(engine, options).host()
         if host.status != engine.types.HostStatus.UP:
-            return Presence(absent=f"the host {host.name} is {words_of(host.status)}")
+            return Presence(absent=f"the host {host.name} is {status_words(host.status)}")
         return Presence(since=await engine.booted(host.id))
 
     def writes(self, options: OvirtOptions) -> tuple[Write, ...]:
-        """Return what VMs make at the engine."""
+        """Return what VMs create at the engine."""
         return (
             FOLDER,
             Write(
-                VM,
+                OvirtVmResource.kind,
                 "POST /vms (a VM tare-…), /vms/ID/nics, /vms/ID/cdroms, /disks (the empty one of "
                 "its shape), /disks/ID/copy, /vms/ID/diskattachments, "
                 "/vms/ID/start, /vms/ID/stop",
@@ -163,19 +153,20 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         )
 
     def boots(self, options: OvirtOptions) -> str:
-        """Say in which image the kernel is, which must be named."""
-        return image_named(options.image, "oVirt", "say by `image` which disk: its name, or its id")
+        """Return the image that contains the kernel; it must be named."""
+        return image_named(options.image, "oVirt", "name a disk by `image`: its name, or its id")
 
-    async def make(self, session: OvirtSession, order: Order[OvirtOptions]) -> OvirtVm:
-        """Make the VM."""
-        options, spec, engine = order.options, order.spec, Engine(session)
-        making = Making(engine, options)
-        ground = await making.look()
-        facts = await engine.facts(ground.host, ground.cluster)
-        # The engine finds out at the start alone.
+    async def make(self, session: OvirtSession, request: VmRequest[OvirtOptions]) -> OvirtVm:
+        """Create the VM."""
+        spec, engine = request.spec, Engine(session)
+        builder = VmBuilder(engine, request.options)
+        location = await builder.locate()
+        facts = await engine.facts(location.host, location.cluster)
+        # The engine checks this only when the VM is started.
         instead = "plan with a host that has as many CPUs"
         require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
-        await making.require_free(spec.name)
-        gone = order.noted(VM, engine.remove_named)
-        vm, wanted = await making.make(spec, ground, order.configuration, order.disk)
-        return OvirtVm(engine, vm, wanted, facts, gone)
+        await builder.require_free(spec.name)
+        await request.create(
+            OvirtVmResource(session, request.details, partial(builder.build, request, location))
+        )
+        return OvirtVm(engine, builder.vm, builder.wanted, facts)

@@ -1,9 +1,9 @@
-"""One VM of Tare's: what is asked of the engine, what it says that it is, and what befalls it."""
+"""One VM of Tare's: what is requested of the engine, what it reports, and disturbances."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tare.errors import MachineFault
@@ -28,7 +28,7 @@ def vm_wanted(
     configuration: Mapping[str, Any],
     profile: str | None,
 ) -> Any:
-    """Return a VM as it is asked of the engine: pinned to a host, without a balloon.
+    """Return a VM as requested of the engine: pinned to a host, without a balloon.
 
     Args:
         types: The library's types.
@@ -36,7 +36,7 @@ def vm_wanted(
         spec: The machine.
         cluster: The cluster's id.
         host: The host's id.
-        configuration: What its agent is given: on a CD that the host makes of it.
+        configuration: What its agent is given: on a CD that the host makes from it.
         profile: The CPU profile's id; None: the cluster's own.
     """
     vcpus = spec.shape.vcpus
@@ -58,7 +58,7 @@ def vm_wanted(
         type=types.VmType.SERVER,
         stateless=False,
         memory=spec.shape.memory,
-        # Nothing can be ballooned, and nothing is plugged in later.
+        # No memory can be ballooned or hot-plugged.
         memory_policy=types.MemoryPolicy(
             guaranteed=spec.shape.memory, max=spec.shape.memory, ballooning=False
         ),
@@ -90,11 +90,11 @@ def vm_wanted(
 
 
 def differing(wanted: Any, found: Any) -> str:
-    """Return what of a VM is not as was asked, in words; empty if nothing."""
-    asked, told = _shape(wanted), _shape(found)
+    """Return how a VM differs from the request, in words; empty if it does not."""
+    asked, reported = _shape(wanted), _shape(found)
     for name, value in asked.items():
-        if value is not None and told[name] != value:
-            return f"{name} was to be {value}, but the engine says {told[name]}"
+        if value is not None and reported[name] != value:
+            return f"{name} was to be {value}, but the engine reports {reported[name]}"
     return ""
 
 
@@ -116,34 +116,25 @@ def _shape(vm: Any) -> dict[str, Any]:
 
 
 class OvirtVm(VirtualMachine):
-    """A VM that was made.
+    """A VM that was created.
 
     Args:
-        engine: Where.
+        engine: The engine.
         vm: Its id.
-        wanted: What was asked for.
-        facts: What engine and host said of themselves.
-        gone: Removes it with its disk, and notes that.
+        wanted: The VM as requested.
+        facts: What engine and host reported of themselves.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        vm: str,
-        wanted: Any,
-        facts: Mapping[str, Any],
-        gone: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, engine: Engine, vm: str, wanted: Any, facts: Mapping[str, Any]) -> None:
         self._engine = engine
         self._vm = vm
         self._wanted = wanted
         self._facts = facts
-        self._gone = gone
         self._host: str | None = None
         self._started: Any = None
 
     async def power_on(self) -> None:
-        """Start it, once it is known to be as was asked."""
+        """Check that it is as requested, and start it."""
         if why := differing(self._wanted, await self._engine.vm(self._vm)):
             raise MachineFault(why)
         await self._engine.power_on(self._vm)
@@ -156,12 +147,12 @@ class OvirtVm(VirtualMachine):
             return "its VM is gone from the engine"
         state = str(vm.status)
         if state == "down":
-            return "the engine says that its VM is down" + (
+            return "the engine reports that its VM is down" + (
                 f" ({vm.stop_reason})" if vm.stop_reason else ""
             )
         if state in STANDING:
             detail = f" ({vm.status_detail})" if vm.status_detail else ""
-            return f"the engine says that its VM is {state.replace('_', ' ')}{detail}"
+            return f"the engine reports that its VM is {state.replace('_', ' ')}{detail}"
         return ""
 
     async def power_off(self) -> None:
@@ -171,53 +162,49 @@ class OvirtVm(VirtualMachine):
         except Missing:
             return
 
-    async def remove(self) -> None:
-        """Remove it with its disk."""
-        await self._gone()
-
     async def applied(self) -> Mapping[str, Any]:
-        """Return what the engine says that it is."""
+        """Return its properties as the engine reports them."""
         vm = await self._engine.vm(self._vm)
         self._host = vm.host.id if vm.host else None
         self._started = vm.start_time
-        told = _shape(vm)
+        shape = _shape(vm)
         scheduling: dict[str, Any] = {}
-        if told["CPU shares"]:
-            scheduling["cpu-shares"] = told["CPU shares"]
-        if told["pinning"]:
-            scheduling["vcpus"] = {str(vcpu): cpus for vcpu, cpus in told["pinning"].items()}
-        hypervisor = {**self._facts, "machine": told["firmware"] or ""}
+        if shape["CPU shares"]:
+            scheduling["cpu-shares"] = shape["CPU shares"]
+        if shape["pinning"]:
+            scheduling["vcpus"] = {str(vcpu): cpus for vcpu, cpus in shape["pinning"].items()}
+        hypervisor = {**self._facts, "machine": shape["firmware"] or ""}
         if (ha := vm.high_availability) is not None and ha.enabled is not None:
             hypervisor["HA"] = "on" if ha.enabled else "off"
-        if told["CPU profile"]:
-            hypervisor["CPU profile"] = told["CPU profile"]
+        if shape["CPU profile"]:
+            hypervisor["CPU profile"] = shape["CPU profile"]
         applied: dict[str, Any] = {"hypervisor": hypervisor}
         return {**applied, "scheduling": scheduling} if scheduling else applied
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what befell it: migration, snapshots, backups, a pause, another start."""
+        """Return what disturbed it: migration, snapshots, backups, a pause, a restart."""
         try:
             vm = await self._engine.vm(self._vm)
             snapshots, backups = await self._copies()
         except Missing:
             return ("it left the engine",)
-        told = [f"snapshot {each.id}" for each in snapshots]
-        told += [f"backup {each.id}" for each in backups]
+        found = [f"snapshot {each.id}" for each in snapshots]
+        found += [f"backup {each.id}" for each in backups]
         state = str(vm.status)
         if state in (*STANDING, "migrating", "reboot_in_progress"):
-            told.append(f"it was {state.replace('_', ' ')}")
+            found.append(f"it was {state.replace('_', ' ')}")
         if self._host is not None and (vm.host is None or vm.host.id != self._host):
-            told.append(f"migrated to {vm.host.id if vm.host else 'no host'}")
+            found.append(f"migrated to {vm.host.id if vm.host else 'no host'}")
         if self._started is not None and vm.start_time != self._started:
-            told.append("it was started anew")
+            found.append("it was restarted")
         if vm.memory_policy is not None and vm.memory_policy.ballooning:
-            told.append("ballooned: its balloon is on")
+            found.append("ballooned: its balloon is on")
         if vm.memory != self._wanted.memory:
-            told.append(f"its memory is {vm.memory} bytes")
-        return tuple(told)
+            found.append(f"its memory is {vm.memory} bytes")
+        return tuple(found)
 
     async def _copies(self) -> tuple[list[Any], list[Any]]:
-        """Return the snapshots that somebody took, and the backups under way."""
+        """Return the snapshots that were taken, and the backups under way."""
         active = self._engine.types.SnapshotType.ACTIVE
         snapshots = await self._engine.ask(
             lambda api: api.vms_service().vm_service(self._vm).snapshots_service().list()
@@ -227,6 +214,6 @@ class OvirtVm(VirtualMachine):
                 lambda api: api.vms_service().vm_service(self._vm).backups_service().list()
             )
         except Missing:
-            # Engines of before 4.4 know no backups.
+            # Engines before 4.4 have no backups.
             backups = []
         return [each for each in snapshots if each.snapshot_type != active], list(backups)

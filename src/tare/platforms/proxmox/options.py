@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions, unnamed
+from tare.platforms.vendors.options import VendorOptions, image_faults
 from tare.study.forms import NAME, WORD, Form
 
 MOST_CAP = 128
@@ -78,7 +78,7 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what Proxmox does not know."""
+        """Refuse what Proxmox does not support."""
         if wanted.cap is not None and wanted.cap > MOST_CAP:
             raise ValueError(f"Proxmox's `cpulimit` is at most {MOST_CAP} CPUs")
         return refused(wanted, UNKNOWN, "Proxmox knows")
@@ -86,21 +86,26 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.is_disk and self.disks is None:
-            raise ValueError("an `image` that is no ISO is copied: say by `disks` to which storage")
+            raise ValueError(
+                "an `image` that is not an ISO is copied: name the storage for the copy by `disks`"
+            )
         if self.cpu == "host" and not self.kvm:
             raise ValueError("`cpu: host` needs KVM: name a model, such as `max`")
         return self
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return what no arm can do without, and what of it cannot be used."""
-        return (*super().faults(look), *unnamed(self.image, "`image: 'local:iso/tare-live.iso'`"))
+        """Report missing options, and those that cannot be used."""
+        return (
+            *super().faults(look),
+            *image_faults(self.image, "`image: 'local:iso/tare-live.iso'`"),
+        )
 
     @property
     def is_disk(self) -> bool:
-        """Whether what VMs boot is a disk, which is copied for each."""
+        """Whether VMs boot a disk, which is copied for each."""
         return self.image is not None and ":iso/" not in self.image
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for."""
+        """The device models that are requested."""
         return self.devices

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import uuid as uuids
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
-from tare.errors import InputError, MachineFault
-from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Entry
-from tare.hosts.ledger.undoing import require_own
+from tare.errors import InputError
 from tare.platforms.contract import (
     ANY_BOOT,
     Capabilities,
@@ -21,37 +16,35 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.writes import FOLDER
+from tare.platforms.proxmox.builder import ProxmoxVmResource, UploadResource, VmBuilder
 from tare.platforms.proxmox.node import ONLINE, Node, only_node, vms_of
 from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
-from tare.platforms.proxmox.session import EXTRA, PRODUCT, ProxmoxSession
+from tare.platforms.proxmox.session import ProxmoxSession
 from tare.platforms.proxmox.vm import (
     ProxmoxVm,
     affinity,
     own_bus,
-    remove_patiently,
-    settings,
 )
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD, dialling_network
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNKNOWN, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
-    Order,
-    Seen,
+    ServerFindings,
     VendorPlatform,
+    VmRequest,
+    as_words,
     image_named,
     require_cpus,
-    shown_of,
 )
-from tare.platforms.vendors.session import Refused, opened, require
+from tare.platforms.vendors.resource import undoers_at
+from tare.platforms.vendors.session import Refused
 
-VM, UPLOAD = "proxmox-vm", "proxmox-upload"
 MIN_MEMORY = 256 << 20
-TRIES = 5
 NOT_ROOT = (
     "no pinning: Proxmox lets only root@pam, by password, set `affinity`, and no token "
     "(docs/owning.md)"
 )
-NO_STORAGE = "say by `disks` in which storage it is made"
+NO_STORAGE = "name a storage for it by `disks`"
 MISSING_KNOBS = {
     "reservation": "Proxmox has no reservation of CPU time",
     "policy": "Proxmox knows no scheduling policy",
@@ -59,26 +52,6 @@ MISSING_KNOBS = {
     "nice": "Proxmox has `cpuunits` instead",
     "slice": "Proxmox leaves time slices to the kernel",
 }
-
-
-async def undo_vm(host: Host, entry: Entry) -> str:
-    """Stop and remove a VM; see :data:`tare.hosts.ledger.undoing.Undo`."""
-    told = entry.details
-    name, number = str(told["name"]), int(told["number"])
-    require_own(name)
-    async with opened(ProxmoxSession(told)) as session:
-        node = Node(session, str(told["node"]), vms_of(told["pool"]))
-        removed = await remove_patiently(node, number, name)
-    return f"Removed VM {number}, {name}." if removed else ""
-
-
-async def undo_upload(host: Host, entry: Entry) -> str:
-    """Remove an uploaded file; see :data:`tare.hosts.ledger.undoing.Undo`."""
-    told, volume = entry.details, str(entry.details["volume"])
-    require_own(volume.partition("/")[2])
-    async with opened(ProxmoxSession(told)) as session:
-        removed = await Node(session, str(told["node"])).discard(volume)
-    return f"Removed {volume}." if removed else ""
 
 
 class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
@@ -89,7 +62,8 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
     known_as = dict.fromkeys(("pve", "proxmox-ve"), "")
     options = ProxmoxOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = MappingProxyType({VM: undo_vm, UPLOAD: undo_upload})
+    undoers = undoers_at(ProxmoxSession, ProxmoxVmResource, UploadResource)
+    session_type = ProxmoxSession
     example = "{platform: proxmox, address: pve.example}"
 
     def describe(self, options: ProxmoxOptions) -> str:
@@ -113,10 +87,10 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
                     *NOTES,
-                    SWAP_UNTOLD,
+                    SWAP_UNKNOWN,
                     "`affinity` confines the whole QEMU: the vCPUs of one VM share its CPUs",
                     "only root@pam by password may pin; with a token, pinned scenarios are skipped",
-                    "what the node tells of a VM's CPU time are averages over minutes",
+                    "the node reports a VM's CPU time only as averages over minutes",
                 ),
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
@@ -146,18 +120,14 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         """Return how VMs get the disk that their shape asks for."""
         return own_bus(options)
 
-    def require_library(self) -> None:
-        """Check that proxmoxer is installed."""
-        require(EXTRA, PRODUCT, "requests", "proxmoxer")
-
-    def session(self, way: Mapping[str, Any]) -> ProxmoxSession:
-        """Return a login at a node."""
-        return ProxmoxSession(way)
+    def session(self, connection: Mapping[str, Any]) -> ProxmoxSession:
+        """Return a session with a server."""
+        return ProxmoxSession(connection)
 
     async def look(
         self, session: ProxmoxSession, options: ProxmoxOptions, able: Capabilities
-    ) -> Seen:
-        """See what the node, the storages and the account's rights allow."""
+    ) -> ServerFindings:
+        """Check the node, the storages and the account's rights."""
         node = await only_node(session, options.node, options.pool)
         await _require_rights(session, options, node)
         await _require_storage(node, options)
@@ -168,7 +138,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         versions = {"proxmox-ve": str(facts["build"]), "linux": str(facts.get("kernel", ""))}
         reason = f"{session.name} is Proxmox VE {facts['build']}"
         rights = (ROOT,) if session.is_root else used(needed(options, node.name))
-        return Seen(reason, versions, able, shown_of(facts), rights)
+        return ServerFindings(reason, versions, able, as_words(facts), rights)
 
     async def host_presence(self, session: ProxmoxSession, options: ProxmoxOptions) -> Presence:
         """Return the state of the node, which the others of its cluster know while it is off."""
@@ -178,18 +148,18 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         return Presence(since=await node.booted())
 
     def writes(self, options: ProxmoxOptions) -> tuple[Write, ...]:
-        """Return what VMs make at the node; docs/owning.md has the rights for it."""
+        """Return what VMs create at the node; docs/owning.md lists the rights for it."""
         kept = f"storage {options.storage}"
         return (
             FOLDER,
             Write(
-                UPLOAD,
+                UploadResource.kind,
                 "POST /nodes/NODE/storage/STORAGE/upload of an image tare-….iso",
                 "DELETE /nodes/NODE/storage/STORAGE/content/VOLUME",
                 kept,
             ),
             Write(
-                VM,
+                ProxmoxVmResource.kind,
                 "POST /nodes/NODE/qemu (a VM tare-…, with the empty disk of its shape), "
                 "…/status/start, …/status/stop",
                 "DELETE /nodes/NODE/qemu/VMID with its disks",
@@ -198,16 +168,16 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         )
 
     def boots(self, options: ProxmoxOptions) -> str:
-        """Say in which image the kernel is, which must be named."""
+        """Return the image that contains the kernel; it must be named."""
         return image_named(
             options.image,
             "Proxmox",
-            "say by `image` which, as Proxmox names it: local:iso/tare-live.iso",
+            "name one by `image`, as Proxmox names it: local:iso/tare-live.iso",
         )
 
-    async def make(self, session: ProxmoxSession, order: Order[ProxmoxOptions]) -> ProxmoxVm:
-        """Upload the configuration, and make the VM."""
-        options, spec = order.options, order.spec
+    async def make(self, session: ProxmoxSession, request: VmRequest[ProxmoxOptions]) -> ProxmoxVm:
+        """Upload the configuration, and create the VM."""
+        options, spec = request.options, request.spec
         node = await only_node(session, options.node, options.pool)
         facts = await node.facts()
         if spec.cpus:
@@ -215,75 +185,9 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 raise Refused(NOT_ROOT)
             instead = "plan on the node itself: `host: {ssh: NODE}`"
             require_cpus(affinity(spec), int(facts["cpus"]), session.name, instead)
-        making = _Making(node, order)
-        order.undo.push_async_callback(making.discard)
-        await making.upload()
-        order.undo.push_async_callback(making.remove)
-        number, wanted = await making.create()
-        return ProxmoxVm(node, number, spec, wanted, facts, making.forget)
-
-
-class _Making:
-    """What is made for one machine, noted before it is."""
-
-    def __init__(self, node: Node, order: Order[ProxmoxOptions]) -> None:
-        options = order.options
-        self._node = node
-        self._options = options
-        self._ledger = order.ledger
-        self._spec = order.spec
-        self._image = order.image
-        self._disk = order.disk
-        self._way = {**options.way(), "node": node.name, "pool": options.pool}
-        self._volume = f"{options.storage}:iso/{order.spec.name}.iso"
-        self._number = 0
-        self._uploaded: Entry | None = None
-        self._made: Entry | None = None
-
-    async def upload(self) -> None:
-        """Upload the CD with the agent's configuration."""
-        self._uploaded = self._ledger.record(UPLOAD, **self._way, volume=self._volume)
-        name = self._volume.partition("/")[2]
-        await self._node.upload(self._options.storage, name, self._image)
-
-    async def create(self) -> tuple[int, Mapping[str, Any]]:
-        """Make the VM; whoever was faster with a number is given way."""
-        uuid = str(uuids.uuid4())
-        wanted = settings(self._options, self._spec, uuid, self._volume, self._disk)
-        least = 0
-        for left in reversed(range(TRIES)):
-            self._number = await self._node.free_id(least)
-            self._made = self._ledger.record(
-                VM, **self._way, number=self._number, name=self._spec.name
-            )
-            try:
-                await self._node.create(self._number, wanted)
-            except MachineFault as fault:
-                if "already exists" not in fault.message or not left:
-                    raise
-                self._ledger.done(self._made)
-                least = self._number + 1
-                continue
-            return self._number, wanted
-        raise AssertionError("unreachable")
-
-    async def remove(self) -> None:
-        """Remove the VM, whatever became of it."""
-        await remove_patiently(self._node, self._number, self._spec.name)
-        if self._made is not None:
-            self._ledger.done(self._made)
-
-    async def discard(self) -> None:
-        """Remove the CD."""
-        await self._node.discard(self._volume)
-        if self._uploaded is not None:
-            self._ledger.done(self._uploaded)
-
-    async def forget(self) -> None:
-        """Once the VM is removed: note that, and remove the CD."""
-        if self._made is not None:
-            self._ledger.done(self._made)
-        await self.discard()
+        builder = VmBuilder(session, node, request)
+        await builder.build()
+        return ProxmoxVm(node, builder.number, spec, builder.wanted, facts)
 
 
 async def _require_rights(session: ProxmoxSession, options: ProxmoxOptions, node: Node) -> None:
@@ -311,7 +215,7 @@ async def _require_storage(node: Node, options: ProxmoxOptions) -> None:
             )
         if kind not in content[storage].split(","):
             raise InputError(
-                f"the storage {storage} does not take `{kind}`",
+                f"the storage {storage} does not accept `{kind}`",
                 f"name one that does, or: pvesm set {storage} --content {content[storage]},{kind}",
             )
     if options.image is None:
@@ -335,7 +239,7 @@ ROOT = "root of the node, by password: every right"
 
 
 def needed(options: ProxmoxOptions, node: str) -> Mapping[str, tuple[str, ...]]:
-    """Return which rights an arm needs, by the path that they are needed on.
+    """Return the rights that an arm needs, by the path that they are needed on.
 
     PVE/API2/Qemu.pm (`check_vm_modify_config_perm`, `create_vm`), PVE/API2/Storage/Status.pm
     (`upload`) and Content.pm (`delete`).
@@ -356,16 +260,16 @@ def needed(options: ProxmoxOptions, node: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def used(wanted: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the rights that are there and used, as ``RIGHT, … on PATH``, without names.
+    """Return the rights that are used, as ``RIGHT, … on PATH``, without names.
 
     Args:
-        wanted: By path, none of them missing.
+        wanted: By path; none of them is missing.
     """
     return tuple(f"{', '.join(rights)} on {_kind(path)}" for path, rights in wanted.items())
 
 
 def _kind(path: str) -> str:
-    """Return a path without the names of what is meant: ``/pool/mine`` as ``/pool/…``."""
+    """Return a path without names: ``/pool/mine`` as ``/pool/…``."""
     kind = path.split("/")[1]
     return path if path == f"/{kind}" else f"/{kind}/…"
 
@@ -373,11 +277,11 @@ def _kind(path: str) -> str:
 def missing(
     wanted: Mapping[str, tuple[str, ...]], found: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    """Return the rights that are not there, as ``RIGHT on PATH``.
+    """Return the missing rights, as ``RIGHT on PATH``.
 
     Args:
         wanted: By path.
-        found: What ``/access/permissions`` says of each of these paths.
+        found: What ``/access/permissions`` reports for each of these paths.
     """
     return [
         f"{right} on {path}"

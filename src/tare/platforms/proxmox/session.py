@@ -13,22 +13,20 @@ import importlib
 import ssl
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.platforms.vendors.credentials import Secret, credentials
-from tare.platforms.vendors.session import Expired, Missing, Refused, Session, load_library
-from tare.platforms.vendors.tls import verifying
+from tare.platforms.vendors.credentials import Secret
+from tare.platforms.vendors.session import AccountSession, Expired, Missing, Refused
 
-PREFIX, EXTRA, PRODUCT = "TARE_PROXMOX", "proxmox", "Proxmox VE"
-PORT = 8006
 ROOT = "root@pam"
+HTTPS = "https://"
+OK = 200
 REQUEST_S = 60.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
 STRICTLY = "Missing Authority Key Identifier"
-"""OpenSSL's words for a certificate that keeps less than all of RFC 5280 (X509_STRICT)."""
-# PVE::API2 dies with these words, of which HTTP makes a status of 500.
+"""OpenSSL's words for a certificate that does not conform to RFC 5280 (X509_STRICT)."""
+# PVE::API2 dies with these words; the HTTP status is 500.
 _MISSING = ("does not exist", "no such", "not available on node")
 _REFUSED = (
     "only root can",
@@ -40,45 +38,34 @@ _REFUSED = (
 )
 
 
-class ProxmoxSession(Session[Any]):
-    """A login at one server.
+class ProxmoxSession(AccountSession[Any]):
+    """A login at one server; its arguments and errors are those of :class:`AccountSession`."""
 
-    Args:
-        way: As :meth:`tare.platforms.vendors.options.VendorOptions.way` returns it.
-
-    Raises:
-        InputError: There are no credentials, or the library is not installed.
-    """
-
-    def __init__(self, way: Mapping[str, Any]) -> None:
-        self._library = load()
-        self._way = dict(way)
-        self._who = credentials(PREFIX, way["credentials"])
-        super().__init__(str(way["address"]), self._who.password)
+    product, extra, prefix = "Proxmox VE", "proxmox", "TARE_PROXMOX"
+    # Without requests, proxmoxer would end this process.
+    modules = ("requests", "proxmoxer")
+    port = 8006
 
     @property
     def is_root(self) -> bool:
-        """Whether it is ``root@pam`` by password, whom alone Proxmox lets set ``affinity``."""
-        return self._who.user == ROOT
+        """Whether it is ``root@pam`` by password; no other account may set ``affinity``."""
+        return self.account.user == ROOT
 
     def log_in(self) -> Any:
-        """Return proxmoxer's API; a token, which needs no login, is tried."""
-        user, bang, token = self._who.user.partition("!")
-        secret = self._who.password.reveal()
+        """Return proxmoxer's API, after a first request: a token needs no login."""
+        user, bang, token = self.account.user.partition("!")
+        secret = self.account.password.reveal()
         proof = {"token_name": token, "token_value": secret} if bang else {"password": secret}
         who = {"user": user, "timeout": REQUEST_S, **proof}
         try:
-            api = logged_in(self._library, self._way, PORT, who)
+            api = self._connect(who)
             api.version.get()
         except Exception as error:
-            if (
-                isinstance(self.fault(error), Expired)
-                or type(error).__name__ == "AuthenticationError"
-            ):
-                raise InputError(
-                    f"{self.name} does not let {self._who.user} in",
-                    f"check {PREFIX}_USER (`root@pam`, or a token's `user@realm!name`) and its "
-                    "password or secret",
+            name = type(error).__name__
+            if name == "AuthenticationError" or isinstance(self.fault(error), Expired):
+                raise self.rejected(
+                    f"check {self.prefix}_USER (`root@pam`, or a token's `user@realm!name`) and "
+                    "its password or secret"
                 ) from None
             raise
         if not bang:
@@ -86,29 +73,59 @@ class ProxmoxSession(Session[Any]):
                 self.hide(Secret(issued))
         return api
 
+    def _connect(self, who: Mapping[str, Any]) -> Any:
+        """Return proxmoxer's API; a token is sent with the first request only.
+
+        Args:
+            who: The user with a password or a token, and the longest wait for an answer, in
+                seconds, as ``ProxmoxAPI`` takes them.
+
+        Raises:
+            Exception: An error of proxmoxer or requests.
+        """
+        library = self.loaded[-1]
+        if self.ca is None:
+            return library.ProxmoxAPI(self.address, port=self.tcp_port, verify_ssl=True, **who)
+        adapter = _adapter(self.tls)
+        password = who.get("password")
+        token = {"token_name": "none", "token_value": "none"}
+        known = {key: value for key, value in who.items() if key != "password"}
+        # With a password, proxmoxer would log in at once, by requests' own verification; with a
+        # token it sends nothing yet. requests also gets the CA's file: without it, it would trust
+        # the system's CAs too.
+        api = library.ProxmoxAPI(
+            self.address, port=self.tcp_port, verify_ssl=self.ca, **{**token, **known}
+        )
+        session = api._store["session"]
+        session.mount(HTTPS, adapter)
+        if password is not None:
+            own = importlib.import_module("requests").Session()
+            own.mount(HTTPS, adapter)
+            session.auth = api._backend.auth = _ticket(own, api, self.ca, known, password)
+        return api
+
     def log_out(self, client: Any) -> None:
-        """Forget the ticket; Proxmox ends it by itself after two hours."""
+        """Close the connections; Proxmox ends the ticket by itself after two hours."""
         client._store["session"].close()
 
     def fault(self, error: Exception) -> TareError:
         """Return what an error of proxmoxer or requests means."""
         faults = importlib.import_module("requests.exceptions")
         if isinstance(error, faults.SSLError) and STRICTLY in str(error):
-            # pve-cluster's gen_pve_ssl_cert leaves it out, and requests' way to say so is its own.
+            # pve-cluster's gen_pve_ssl_cert omits it.
             return InputError(
-                f"the certificate of {self.name} lacks what this Python asks of it since 3.13 "
+                f"the certificate of {self.name} lacks what Python requires since 3.13 "
                 f"({STRICTLY})",
-                "name its CA's certificate by `ca` (on a node: /etc/pve/pve-root-ca.pem): of what "
-                "is named, name, dates and signature alone are verified",
+                "name its CA's certificate by `ca` (on a node: /etc/pve/pve-root-ca.pem): then "
+                "only name, dates and signature are verified",
             )
         if isinstance(error, faults.SSLError):
-            return InputError(
-                f"the certificate of {self.name} is not trusted",
-                "name its CA's certificate by `ca` (on a node: /etc/pve/pve-root-ca.pem)",
+            return self.untrusted(
+                "name its CA's certificate by `ca` (on a node: /etc/pve/pve-root-ca.pem)"
             )
         if isinstance(error, OSError):
-            # requests' own errors are OSErrors, and repeat the address with whatever is in it.
-            return MachineFault(f"the connection to {self.name} broke: {type(error).__name__}")
+            # requests' errors are OSErrors, and repeat the whole URL.
+            return self.broken(error)
         answers = importlib.import_module("proxmoxer.core")
         if not isinstance(error, answers.ResourceException):
             return MachineFault(f"{self.name}: {type(error).__name__}: {error}")
@@ -117,7 +134,7 @@ class ProxmoxSession(Session[Any]):
             return Expired(f"{self.name}: {words}")
         if status == FORBIDDEN:
             return Refused(
-                f"{self.name} refuses: {words}", "docs/owning.md lists the rights that it takes"
+                f"{self.name} refuses: {words}", "docs/owning.md lists the rights that it needs"
             )
         if any(word in words for word in _MISSING):
             return Missing(f"{self.name}: {words}")
@@ -126,65 +143,16 @@ class ProxmoxSession(Session[Any]):
         return MachineFault(f"{self.name}: {words}")
 
 
-def _is_login(error: Exception) -> bool:
-    return type(error).__name__ == "AuthenticationError"
-
-
 def _words(content: Any, wrong: Any) -> str:
-    """Return what Proxmox said: the status line, and what is wrong with which parameter."""
-    said = str(content or "").strip()
+    """Return Proxmox's message: the status line, and what is wrong with which parameter."""
+    message = str(content or "").strip()
     if isinstance(wrong, Mapping):
-        said = ", ".join([said, *(f"{key}: {value}" for key, value in wrong.items())])
-    return " ".join(said.split())
-
-
-def load() -> Any:
-    """Return the library; raises InputError, with the command that installs it, without one."""
-    # Without it, proxmoxer would end this process.
-    load_library("requests", EXTRA, PRODUCT)
-    return load_library("proxmoxer", EXTRA, PRODUCT)
-
-
-HTTPS = "https://"
-OK = 200
-
-
-def logged_in(library: Any, way: Mapping[str, Any], port: int, who: Mapping[str, Any]) -> Any:
-    """Return proxmoxer's API; a token's is tried with the first request.
-
-    Args:
-        library: The module ``proxmoxer``.
-        way: Where it is, and the CA to trust.
-        port: The port where the way names none.
-        who: The user with a password or a token, and how long an answer may take, in seconds, as
-            ``ProxmoxAPI`` takes them.
-
-    Raises:
-        InputError: There are no certificates in the CA's file.
-        Exception: Those of proxmoxer and requests.
-    """
-    address, port = way["address"], way["port"] or port
-    if way["ca"] is None:
-        return library.ProxmoxAPI(address, port=port, verify_ssl=True, **who)
-    # Its file is named to requests too, which would else add the system's CAs to what is trusted.
-    ca = str(Path(way["ca"]).expanduser())
-    adapter = _adapter(verifying(ca))
-    password = who.get("password")
-    token = {"token_name": "none", "token_value": "none"}
-    known = {key: value for key, value in who.items() if key != "password"}
-    # With a token nothing is sent yet: with a password proxmoxer logs in by requests at once.
-    api = library.ProxmoxAPI(address, port=port, verify_ssl=ca, **{**token, **known})
-    session = api._store["session"]
-    session.mount(HTTPS, adapter)
-    if password is not None:
-        own = importlib.import_module("requests").Session()
-        own.mount(HTTPS, adapter)
-        session.auth = api._backend.auth = _ticket(own, api, ca, known, password)
-    return api
+        message = ", ".join([message, *(f"{key}: {value}" for key, value in wrong.items())])
+    return " ".join(message.split())
 
 
 def _adapter(context: ssl.SSLContext) -> Any:
-    """Return what makes connections of requests' with one way to verify."""
+    """Return an adapter of requests that verifies certificates with a TLS context."""
     adapters = importlib.import_module("requests.adapters")
 
     class Adapter(adapters.HTTPAdapter):  # type: ignore[name-defined, misc]
@@ -198,7 +166,7 @@ def _adapter(context: ssl.SSLContext) -> Any:
 
 
 def _ticket(own: Any, api: Any, ca: str, known: Mapping[str, Any], password: str) -> Any:
-    """Log in by a password; return what shows the ticket, and gets a new one in time."""
+    """Log in by a password; return what sends the ticket, and renews it in time."""
     https = importlib.import_module("proxmoxer.backends.https")
     refused = importlib.import_module("proxmoxer.core").AuthenticationError
 
@@ -208,7 +176,7 @@ def _ticket(own: Any, api: Any, ca: str, known: Mapping[str, Any], password: str
         def _get_new_tokens(
             self, password: str | None = None, otp: Any = None, otptype: Any = None
         ) -> None:
-            # A ticket that is valid still is good for the next one.
+            # A ticket that is still valid is accepted as a password.
             proof = {"username": self.username, "password": password or self.pve_auth_ticket}
             answer = own.post(
                 f"{self.base_url}/access/ticket",
@@ -216,13 +184,13 @@ def _ticket(own: Any, api: Any, ca: str, known: Mapping[str, Any], password: str
                 verify=self.verify_ssl,
                 timeout=self.timeout,
             )
-            told = answer.json()["data"] if answer.status_code == OK else None
-            # Of a user with a second factor the ticket is none yet.
-            if told is None or told.get("NeedTFA") is not None:
+            ticket = answer.json()["data"] if answer.status_code == OK else None
+            # For a user with a second factor this is not yet a ticket.
+            if ticket is None or ticket.get("NeedTFA") is not None:
                 raise refused(f"Couldn't authenticate user: {self.username}")
             self.birth_time = time.monotonic()
-            self.pve_auth_ticket = told["ticket"]
-            self.csrf_prevention_token = told["CSRFPreventionToken"]
+            self.pve_auth_ticket = ticket["ticket"]
+            self.csrf_prevention_token = ticket["CSRFPreventionToken"]
 
     return Ticket(
         known["user"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.errors import MachineFault
@@ -18,16 +18,12 @@ from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.vendors.machine import VirtualMachine
 from tare.platforms.vendors.own_disk import Bus, OwnDisk
-from tare.platforms.vendors.patience import patiently
 from tare.platforms.vendors.session import Missing
 
 MIB = 1 << 20
 GIB = 1 << 30
 OWN = 1
-"""The place of a machine's own disk on its bus: what boots is in the first, the CD in the third."""
-PASSING = ("lock", "is running")
-"""Refusals that pass: a start whose answer was lost may begin after the look at whether it runs."""
-LOCK_S = 30.0
+"""The place of a machine's own disk on its bus; the boot disk is at 0, the CD at 2."""
 _NEW_DISK = re.compile(r"[^:,\s]+:\d+(\.\d+)?(,|$)")
 DISTURBING = frozenset(
     {
@@ -35,16 +31,16 @@ DISTURBING = frozenset(
         *("qmsuspend", "qmresume", "qmpause", "qmconfig", "qmreset", "qmreboot"),
     }
 )
-"""Tasks of Proxmox that nothing should be measured through, by their type."""
+"""The types of Proxmox's tasks that disturb a measurement."""
 
 
 def own_bus(options: ProxmoxOptions) -> Bus | None:
-    """Return how VMs get a disk of their own; None where no storage for it is named."""
+    """Return how a VM's own disk is attached; None: no storage for it is named."""
     if options.disks is None:
         return None
     if options.devices == "paravirtual":
         return Bus("virtio-scsi", frozenset({"virtio_scsi"}))
-    # On q35 QEMU's IDE drives hang on its AHCI.
+    # On q35, QEMU's IDE drives are on its AHCI.
     return {
         "ide": Bus("IDE", frozenset({"ata_piix", "ahci"})),
         "sata": Bus("SATA", frozenset({"ahci"})),
@@ -58,14 +54,14 @@ def settings(
     configuration: str,
     own: OwnDisk | None = None,
 ) -> dict[str, Any]:
-    """Return a VM's configuration, as Proxmox's API takes it; qm.conf(5).
+    """Return a VM's configuration as Proxmox's API takes it; qm.conf(5).
 
     Args:
         options: The arm's options.
         spec: The machine.
-        uuid: Its id, which its firmware shows.
+        uuid: Its UUID, which its firmware shows.
         configuration: The uploaded CD with the agent's configuration.
-        own: The empty disk that it is to have; None: none.
+        own: Its empty disk; None: none.
     """
     emulated = options.devices == "emulated"
     bus = options.bus if emulated else "scsi"
@@ -77,7 +73,7 @@ def settings(
         "cores": spec.shape.vcpus,
         "sockets": 1,
         "memory": -(-spec.shape.memory // MIB),
-        # Without a balloon, none is blown up in a cell.
+        # No balloon, so that no cell is disturbed by it.
         "balloon": 0,
         "cpu": options.cpu,
         "kvm": int(options.kvm),
@@ -92,7 +88,7 @@ def settings(
         "onboot": 0,
     }
     if own is not None:
-        # In GiB, of which PVE takes fractions ($NEW_DISK_RE of PVE/API2/Qemu.pm).
+        # In GiB; PVE accepts fractions ($NEW_DISK_RE of PVE/API2/Qemu.pm).
         wanted[f"{bus}{OWN}"] = f"{options.disks}:{own.size / GIB},backup=0,cache=none"
     if spec.cpus:
         wanted["affinity"] = ",".join(map(str, affinity(spec)))
@@ -106,27 +102,27 @@ def settings(
 
 
 def affinity(spec: MachineSpec) -> tuple[int, ...]:
-    """Return the host CPUs that a machine's vCPUs have, all together."""
+    """Return the host CPUs of all vCPUs of a machine."""
     vcpus = range(spec.shape.vcpus)
     return tuple(sorted({spec.cpus[number % len(spec.cpus)] for number in vcpus}))
 
 
 def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Return what of a VM's configuration is not as was asked, in words; empty if nothing."""
+    """Return how a VM's configuration differs from the request, in words; empty if not."""
     for key in ("cores", "memory", "balloon", "affinity", "cpuunits", "cpulimit", "kvm"):
         if key in wanted and str(_plain(found.get(key))) != str(_plain(wanted[key])):
-            return f"{key} was to be {wanted[key]}, but Proxmox says {found.get(key)}"
+            return f"{key} was to be {wanted[key]}, but Proxmox reports {found.get(key)}"
     for key, value in wanted.items():
         if value and _NEW_DISK.match(str(value)) and not found.get(key):
-            return f"{key} was to be {value}, but Proxmox says nothing"
-    said = str(found.get("net0", ""))
-    if not said.startswith(wanted["net0"].partition(",")[0]):
-        return f"net0 was to be {wanted['net0']}, but Proxmox says {said or 'nothing'}"
+            return f"{key} was to be {value}, but Proxmox reports nothing"
+    card = str(found.get("net0", ""))
+    if not card.startswith(wanted["net0"].partition(",")[0]):
+        return f"net0 was to be {wanted['net0']}, but Proxmox reports {card or 'nothing'}"
     return ""
 
 
 def _plain(value: Any) -> Any:
-    """Return a number as a number, however it is written."""
+    """Return a number as a float, in whatever form it is written."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -134,15 +130,14 @@ def _plain(value: Any) -> Any:
 
 
 class ProxmoxVm(VirtualMachine):
-    """A VM that was made.
+    """A VM that was created.
 
     Args:
-        node: Where.
+        node: The node.
         number: Its number.
-        spec: What was asked for.
-        wanted: The same, as it was asked of Proxmox.
-        facts: What the node said of itself.
-        gone: Takes back what belongs to it, once it is removed.
+        spec: The machine as requested.
+        wanted: The configuration that was requested of Proxmox.
+        facts: What the node reported of itself.
     """
 
     def __init__(
@@ -152,18 +147,16 @@ class ProxmoxVm(VirtualMachine):
         spec: MachineSpec,
         wanted: Mapping[str, Any],
         facts: Mapping[str, Any],
-        gone: Callable[[], Awaitable[None]],
     ) -> None:
         self._node = node
         self._number = number
         self._spec = spec
         self._wanted = wanted
         self._facts = facts
-        self._gone = gone
         self._pid: int | None = None
 
     async def power_on(self) -> None:
-        """Start it, once it is known to be as was asked."""
+        """Check that it is as requested, and start it."""
         found = await self._node.config(self._number)
         if why := differing(self._wanted, found):
             raise MachineFault(why)
@@ -177,7 +170,7 @@ class ProxmoxVm(VirtualMachine):
             return f"its VM {self._number} is gone from {self._node.name}"
         if current.get("status") == "running":
             return ""
-        return f"Proxmox says that its VM is {current.get('status')}"
+        return f"Proxmox reports that its VM is {current.get('status')}"
 
     async def power_off(self) -> None:
         """Stop it at once."""
@@ -187,13 +180,8 @@ class ProxmoxVm(VirtualMachine):
         except Missing:
             return
 
-    async def remove(self) -> None:
-        """Remove it, and what belongs to it."""
-        await remove_patiently(self._node, self._number, self._spec.name)
-        await self._gone()
-
     async def applied(self) -> Mapping[str, Any]:
-        """Return what Proxmox says that it is."""
+        """Return its properties as Proxmox reports them."""
         config = await self._node.config(self._number)
         current = await self._node.current(self._number)
         self._pid = current.get("pid")
@@ -207,21 +195,21 @@ class ProxmoxVm(VirtualMachine):
             key: config[key] for key in ("affinity", "cpuunits", "cpulimit") if key in config
         }
         if pinned := config.get("affinity"):
-            # All of QEMU's threads have them, and so has each vCPU.
+            # All of QEMU's threads share them, so each vCPU has all of them.
             scheduling["vcpus"] = dict.fromkeys(
                 map(str, range(self._spec.shape.vcpus)), str(pinned)
             )
         return {"hypervisor": hypervisor, **({"scheduling": scheduling} if scheduling else {})}
 
     async def cost(self) -> dict[str, float]:
-        """Return the memory that it takes of its node; CPU time Proxmox tells as averages only."""
+        """Return the memory that it uses on its node; of CPU time Proxmox has averages only."""
         current = await self._node.current(self._number)
         memory = float(current.get("memhost") or 0)
         return {"rss_bytes": memory} if memory > 0 else {}
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what befell it: tasks of Proxmox, a lock, and the end of its QEMU."""
-        told = [
+        """Return what disturbed it: tasks of Proxmox, a lock, and the end of its QEMU."""
+        found = [
             f"{each['type']} of {_when(each['starttime'])}"
             for each in await self._tasks()
             if each.get("type") in DISTURBING
@@ -229,12 +217,12 @@ class ProxmoxVm(VirtualMachine):
         try:
             current = await self._node.current(self._number)
         except Missing:
-            return (*told, f"it left {self._node.name}")
+            return (*found, f"it left {self._node.name}")
         if lock := current.get("lock"):
-            told.append(f"locked for: {lock}")
+            found.append(f"locked for: {lock}")
         if self._pid is not None and current.get("pid") != self._pid:
-            told.append(f"its QEMU is another one: process {current.get('pid')}")
-        return tuple(told)
+            found.append(f"its QEMU is another one: process {current.get('pid')}")
+        return tuple(found)
 
     async def _tasks(self) -> Sequence[Mapping[str, Any]]:
         listed = await self._node.ask(
@@ -243,7 +231,7 @@ class ProxmoxVm(VirtualMachine):
         return sorted(listed, key=lambda each: int(each.get("starttime", 0)))
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return Proxmox's averages over minutes that lie wholly in a while."""
+        """Return Proxmox's averages over minutes that lie wholly in a period."""
         if ended - begun < 2 * RRD_S:
             return None
         points = await self._node.ask(
@@ -254,15 +242,6 @@ class ProxmoxVm(VirtualMachine):
 
 def _when(unix: Any) -> str:
     return time.strftime("%H:%M:%S UTC", time.gmtime(int(unix)))
-
-
-async def remove_patiently(node: Node, number: int, name: str) -> bool:
-    """Remove a VM by number and name; one that is locked or only just started is waited for.
-
-    Returns:
-        Whether there was one.
-    """
-    return await patiently(lambda: node.remove_named(number, name), PASSING, LOCK_S)
 
 
 RRD_S = 60
@@ -276,16 +255,16 @@ FIGURES = {
     "diskread": ("disk-read", "read from its disks", "B/s"),
     "diskwrite": ("disk-written", "written to its disks", "B/s"),
 }
-"""Each figure by Proxmox's name: what it is called here, what it is, and in which unit."""
+"""Proxmox's name of each figure: its name here, what it is, and its unit."""
 
 
 def minutes_within(
     points: Sequence[Mapping[str, Any]], begun: float, ended: float
 ) -> HypervisorFigures | None:
-    """Return the averages of the minutes that lie wholly within a while; None: none does.
+    """Return the averages of the minutes that lie wholly within a period; None: none does.
 
-    A point's time is one end of its minute, and Proxmox does not say which: both minutes beside it
-    have to lie within.
+    A point's time is one end of its minute, and Proxmox does not document which one, so the minutes
+    on both sides of it must lie within the period.
 
     Args:
         points: As ``rrddata`` returns them.
@@ -299,10 +278,9 @@ def minutes_within(
     ]
     figures = []
     for key, (name, words, unit) in FIGURES.items():
-        told = [(at, point.get(key)) for at, point in kept]
         known = [
             (at, float(value))
-            for at, value in told
+            for at, value in ((at, point.get(key)) for at, point in kept)
             if isinstance(value, int | float) and math.isfinite(value)
         ]
         if known:

@@ -1,24 +1,29 @@
-"""What drivers share whose hypervisor is reached by its maker's API, over a network.
+"""What drivers share whose hypervisor is controlled through its vendor's API, over a network.
 
 A driver subclasses :class:`~tare.platforms.vendors.platform.VendorPlatform`: it says how to log in,
-what a look at the server must find, what boots, and how a virtual machine is made. It has options
-that subclass :class:`~tare.platforms.vendors.options.VendorOptions` (address, credentials, private
-CA, callback), a :class:`~tare.platforms.vendors.session.Session` (log in, log in again once, every
-error scrubbed of secrets) and a
-:class:`~tare.platforms.vendors.machine.VirtualMachine` (state, power, removal, figures).
-A machine's start is always the same road, and ``VendorPlatform.start`` goes it:
+what must be at the server, what machines boot, and how a virtual machine is created. It has
 
-1. it logs in;
-2. ``self._doors.open(options.place)`` listens where the guest can reach it, and
-   ``door.expected(spec.name)`` makes a key for this machine alone;
-3. ``configuration.picture(caller.configuration)`` is the bytes of an ISO 9660 image labelled
-   TARE-CFG: a second CD, or a raw disk where a platform has no CDs; the key travels by that alone;
-4. the driver's ``make`` calls ``ledger.record(KIND, **options.way(), name=…)`` before anything is
-   made, says by ``order.undo`` how it is taken back, and makes the VM;
-5. a :class:`~tare.platforms.vendors.machine.VendorMachine` holds all that, and ``bring_up``
-   switches it on; ``vm.remove()`` marks the ledger's entry as done.
+- options that subclass :class:`~tare.platforms.vendors.options.VendorOptions` (address,
+  credentials, private CA, callback);
+- an :class:`~tare.platforms.vendors.session.AccountSession`, which logs in, logs in again once if
+  the session has expired, and removes secrets from every error;
+- a ``VmBuilder``, which finds what the options name and creates a VM;
+- :class:`~tare.platforms.vendors.resource.ServerResource`: what it creates, finds and removes;
+- a :class:`~tare.platforms.vendors.machine.VirtualMachine` (state, power, disturbances, figures).
 
-``load_library`` imports a vendor's library only when it is used, ``secret`` keeps what is secret
-out of every text, and ``tare.testing.dialling`` plays a guest's firmware where a simulator boots
-nothing: it reads that image and starts ``tare-agent dial FILE``.
+``VendorPlatform.start`` starts every machine in the same steps:
+
+1. It logs in.
+2. It listens where the guest can reach it, and makes a key for this machine
+   (:class:`~tare.platforms.vendors.callback.CallbackListener`).
+3. ``VmRequest.image`` is an ISO 9660 image labelled TARE-CFG with the machine's configuration and
+   its key: a second CD, or a raw disk on a platform without CDs. Nothing else carries the key.
+4. The driver's ``make`` calls ``VmRequest.create`` for each resource. This records the resource in
+   the ledger, creates it, and removes it when the machine stops or if a later step fails.
+5. A :class:`~tare.platforms.vendors.machine.VendorMachine` holds all that, and ``bring_up``
+   switches the machine on.
+
+``tare clean`` removes the same resources from the ledger's entries, see
+:func:`~tare.platforms.vendors.resource.undo_at`. Tests use ``tare.testing.dialling`` in place of a
+guest's firmware if a simulator boots nothing: it reads the image and starts ``tare-agent dial``.
 """

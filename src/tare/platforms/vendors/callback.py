@@ -1,7 +1,7 @@
-"""The way back: a place where agents dial in over TLS, each with a key that is its machine's alone.
+"""The callback: Tare listens over TLS for the agents of machines, each of which has its own key.
 
-What comes first on a connection is one line, ``tare-callback 1 KEY``; then the agent speaks as on
-any other channel. A key opens one channel, once. Whoever has none is told nothing.
+A connection begins with one line, ``tare-callback 1 KEY``; then the agent speaks as on any other
+channel. A key opens one channel, once. A caller without a key gets no answer.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from tare.agent.channel import StreamChannel
 from tare.errors import InputError
 from tare.hosts.address_pair import UNKNOWN, AddressPair, of_transport
 from tare.platforms.vendors.credentials import Secret
-from tare.platforms.vendors.options import Place
+from tare.platforms.vendors.options import CallbackAddress
 from tare.platforms.vendors.tls import OwnCertificate, own_certificate
 
 GREETING = "tare-callback 1 "
 VERSION = 1
 KEY_BYTES = 32
 GREETING_S = 20.0
-"""Seconds that a caller has for TLS and its line."""
+"""Seconds that a caller has for TLS and its first line."""
 MOST_CALLERS = 64
-"""Of those who have not shown a key yet."""
+"""The limit of callers that have not shown a key yet."""
 
 
 class DialledChannel:
-    """A channel that is there once its agent has dialled in; sending and receiving wait for it."""
+    """A channel that opens when its agent dials in; sending and receiving wait for that."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
-        """Set once the agent is gone, or the channel was closed."""
+        """Set when the agent is gone or the channel was closed."""
         self.addresses = UNKNOWN
-        """Those of the agent's connection, as they are seen here."""
+        """The addresses of the agent's connection, as seen here."""
         self._there: asyncio.Future[StreamChannel] = asyncio.get_running_loop().create_future()
 
     @property
@@ -47,12 +47,12 @@ class DialledChannel:
         return self._there.done() and not self._there.cancelled()
 
     def connect(self, channel: StreamChannel, addresses: AddressPair = UNKNOWN) -> None:
-        """Take the agent's connection, and note between which addresses it is."""
+        """Take the agent's connection, and keep its addresses."""
         self.addresses = addresses
         self._there.set_result(channel)
 
     async def receive(self) -> bytes:
-        """Return what has arrived; empty at the end."""
+        """Return the data that has arrived; empty at the end."""
         try:
             data = await (await asyncio.shield(self._there)).receive()
         except asyncio.CancelledError:
@@ -82,13 +82,13 @@ class DialledChannel:
 
 
 @dataclass(frozen=True)
-class Caller:
-    """A machine that is expected to dial in.
+class ExpectedAgent:
+    """An agent that is expected to dial in.
 
     Args:
-        channel: Leads to its agent, once that has dialled in.
-        key: Its key, for messages to be scrubbed of.
-        configuration: What its agent must be given, secret as a whole.
+        channel: Leads to the agent when it has dialled in.
+        key: Its key, which no message may contain.
+        configuration: What the agent must be given; secret as a whole.
     """
 
     channel: DialledChannel
@@ -96,45 +96,44 @@ class Caller:
     configuration: dict[str, Any] = field(repr=False)
 
 
-class Door:
-    """Listens where agents dial in.
+class CallbackListener:
+    """Listens for agents that dial in.
 
     Args:
-        certificate: What is shown to them.
+        certificate: The certificate that they see.
     """
 
     def __init__(self, certificate: OwnCertificate) -> None:
-        self.place = Place("", 0)
-        """Where it listens, once it does."""
+        self.address = CallbackAddress("", 0)
+        """Where it listens, when it is open."""
         self._certificate = certificate
         self._expected: dict[str, DialledChannel] = {}
         self._callers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
-    async def open(self, place: Place) -> None:
+    async def open(self, address: CallbackAddress) -> None:
         """Listen.
 
         Raises:
-            InputError: The address is none of this computer's, or the port is taken.
+            InputError: The address is not one of this computer, or the port is in use.
         """
         try:
             self._server = await asyncio.start_server(
                 self._answer,
-                place.address,
-                place.port,
+                address.address,
+                address.port,
                 ssl=self._certificate.context,
                 ssl_handshake_timeout=GREETING_S,
             )
         except OSError as error:
             raise InputError(
-                f"agents cannot dial back to {place}: {error.strerror or error}",
+                f"agents cannot dial back to {address}: {error.strerror or error}",
                 "name an address of this computer and a free port by `callback`",
             ) from None
-        address, port = self._server.sockets[0].getsockname()[:2]
-        self.place = Place(address, port)
+        self.address = CallbackAddress(*self._server.sockets[0].getsockname()[:2])
 
     async def close(self) -> None:
-        """Listen no more; channels that are open stay so."""
+        """Stop listening; open channels stay open."""
         if self._server is not None:
             self._server.close()
         for task in tuple(self._callers):
@@ -142,27 +141,27 @@ class Door:
         await asyncio.gather(*self._callers, return_exceptions=True)
 
     @contextmanager
-    def expected(self, name: str, kept: Secret | None = None) -> Iterator[Caller]:
+    def expect(self, name: str, key: Secret | None = None) -> Iterator[ExpectedAgent]:
         """Expect one machine's agent until the end of the block.
 
         Args:
             name: The machine's name.
-            kept: The key of a machine that keeps its own; a fresh one otherwise.
+            key: The key of a machine that keeps its own; None: a new one.
         """
-        key = secrets.token_hex(KEY_BYTES) if kept is None else kept.reveal()
+        revealed = secrets.token_hex(KEY_BYTES) if key is None else key.reveal()
         channel = DialledChannel()
-        self._expected[key] = channel
+        self._expected[revealed] = channel
         configuration = {
             "version": VERSION,
             "name": name,
-            "callback": str(self.place),
+            "callback": str(self.address),
             "certificate": self._certificate.digest,
-            "key": key,
+            "key": revealed,
         }
         try:
-            yield Caller(channel, Secret(key), configuration)
+            yield ExpectedAgent(channel, Secret(revealed), configuration)
         finally:
-            self._expected.pop(key, None)
+            self._expected.pop(revealed, None)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -198,36 +197,36 @@ class Door:
         return None if channel.ended.is_set() else channel
 
 
-class Doors:
-    """The doors of one platform: machines that are to dial back to one place share one."""
+class CallbackListeners:
+    """The listeners of one platform: machines that dial back to the same address share one."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[Place, int], tuple[Door, int]] = {}
-        self._one: dict[int, asyncio.Lock] = {}
+        self._open: dict[tuple[CallbackAddress, int], tuple[CallbackListener, int]] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
 
     @asynccontextmanager
-    async def open(self, place: Place) -> AsyncIterator[Door]:
-        """Hold a door open as long as any machine needs it.
+    async def open(self, address: CallbackAddress) -> AsyncIterator[CallbackListener]:
+        """Listen at an address as long as any machine needs it.
 
         Raises:
-            InputError: Nothing can listen there.
+            InputError: Tare cannot listen there.
         """
         loop = id(asyncio.get_running_loop())
-        # A port that is free every time is another one every time.
-        key = (place, loop)
-        async with self._one.setdefault(loop, asyncio.Lock()):
-            door, holders = self._open.get(key, (None, 0))
-            if door is None:
-                door = Door(own_certificate())
-                await door.open(place)
-            self._open[key] = (door, holders + 1)
+        # Port 0 means a free port, so each event loop listens at its own.
+        key = (address, loop)
+        async with self._locks.setdefault(loop, asyncio.Lock()):
+            listener, holders = self._open.get(key, (None, 0))
+            if listener is None:
+                listener = CallbackListener(own_certificate())
+                await listener.open(address)
+            self._open[key] = (listener, holders + 1)
         try:
-            yield door
+            yield listener
         finally:
-            door, holders = self._open[key]
+            listener, holders = self._open[key]
             if holders > 1:
-                self._open[key] = (door, holders - 1)
+                self._open[key] = (listener, holders - 1)
             else:
                 del self._open[key]
                 with contextlib.suppress(OSError):
-                    await door.close()
+                    await listener.close()

@@ -1,7 +1,7 @@
-"""A machine's configuration as it travels: one file on a tiny ISO 9660 image labelled TARE-CFG.
+"""The image that carries a machine's configuration: one file on a tiny ISO 9660, label TARE-CFG.
 
-The image is a CD, or a raw disk for a platform without CDs; the agent finds it by its label. Its
-form is ECMA-119 (ISO 9660), level 1: sectors of 2048 bytes, of which the first 16 are unused.
+The image is a CD, or a raw disk on a platform without CDs; the agent finds it by its label. The
+format is ECMA-119 (ISO 9660), level 1: sectors of 2048 bytes, of which the first 16 are unused.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ FILE = "TARE.JSN"
 SECTOR = 2048
 DESCRIPTOR, TERMINATOR, LITTLE, BIG, ROOT, CONTENT = range(16, 22)
 """The sectors: volume descriptor, its end, the two path tables, the root directory, the file."""
-TELLS_NETWORK = {"given": True}
-"""What has an agent tell of the interface over which it dials."""
+REPORT_NETWORK = {"given": True}
+"""The configuration that makes an agent report the interface over which it dials."""
 MOST_BYTES = 1 << 20
 LEAST_SECTORS = 512
-"""A mebibyte in all: some platforms take no smaller disk, and pad what they take."""
+"""One mebibyte: some platforms accept no smaller disk, and pad what they get."""
 _TIME = bytes(7)
 
 
-def picture(configuration: dict[str, Any]) -> bytes:
+def configuration_image(configuration: dict[str, Any]) -> bytes:
     """Return the image that holds a configuration as JSON.
 
     Args:
@@ -46,11 +46,11 @@ def picture(configuration: dict[str, Any]) -> bytes:
     return bytes(image)
 
 
-def configuration_in(image: bytes) -> dict[str, Any] | None:
-    """Return the configuration on an image; None where it is not labelled as one.
+def read_configuration(image: bytes) -> dict[str, Any] | None:
+    """Return the configuration on an image; None if the image has another label.
 
     Raises:
-        ValueError: It is labelled so, and damaged.
+        ValueError: The image has the label and is damaged.
     """
     volume = image[DESCRIPTOR * SECTOR :][:SECTOR]
     if volume[1:6] != b"CD001" or volume[40:72].decode("ascii", "replace").rstrip() != LABEL:

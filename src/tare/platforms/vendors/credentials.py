@@ -12,16 +12,16 @@ from tare.errors import InputError
 
 HIDDEN = "(secret)"
 LEAST = 4
-"""Characters: what is shorter would be cut out of ordinary words."""
+"""Characters: shorter secrets would be cut out of ordinary words."""
 
 
 class Secret:
     """A password, a token or a key.
 
-    It prints as :data:`HIDDEN`, and cannot be pickled: only :meth:`reveal` tells it.
+    It prints as :data:`HIDDEN` and cannot be pickled; only :meth:`reveal` returns it.
 
     Args:
-        value: What is secret.
+        value: The secret text.
     """
 
     __slots__ = ("_value",)
@@ -30,7 +30,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return it, for the one call that needs it."""
+        """Return the secret text, for the one call that needs it."""
         return self._value
 
     def __repr__(self) -> str:
@@ -46,11 +46,11 @@ class Secret:
 
 
 def scrubbed(text: str, secrets: Iterable[Secret]) -> str:
-    """Return a text without secrets, such as an error of a library that repeats its request.
+    """Remove secrets from a text, such as an error message that repeats a request.
 
     Args:
-        text: What was said.
-        secrets: What must not be in it; those shorter than :data:`LEAST` characters are left.
+        text: The text.
+        secrets: What it must not contain; secrets of fewer than :data:`LEAST` characters are left.
     """
     values = {secret.reveal() for secret in secrets}
     # The longest first: one may begin another.
@@ -80,7 +80,7 @@ class Credentials:
 def credentials(
     prefix: str, file: str | None, environment: Mapping[str, str] | None = None
 ) -> Credentials:
-    """Return the credentials that a study's arm names without holding them.
+    """Read the credentials that a study's arm refers to.
 
     Args:
         prefix: Of the variables, such as ``TARE_VSPHERE``: ``…_USER`` and ``…_PASSWORD``.
@@ -88,7 +88,7 @@ def credentials(
         environment: The environment's variables; by default this process's.
 
     Raises:
-        InputError: They are not there, or others may read the file.
+        InputError: They are missing, or others may read the file.
     """
     if file is not None:
         return _from_file(Path(file).expanduser())
@@ -96,7 +96,7 @@ def credentials(
     names = (f"{prefix}_USER", f"{prefix}_PASSWORD")
     if missing := [name for name in names if not known.get(name)]:
         raise InputError(
-            f"nobody says who Tare is there: {' and '.join(missing)} "
+            f"there are no credentials: {' and '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} not set",
             f"set {' and '.join(names)}, or name a file of mode 600 by `credentials`",
         )
@@ -109,21 +109,21 @@ def _from_file(path: Path) -> Credentials:
         with path.open("rb") as opened:
             text = opened.read(MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise InputError(
-            f"the credentials file {path} cannot be read: {said}",
+            f"the credentials file {path} cannot be read: {why}",
             "write it with the lines `user=…` and `password=…`, for your eyes only (mode 600)",
         ) from None
     if mode & 0o077:
         raise InputError(f"others may read the credentials file {path}", f"run: chmod 600 {path}")
-    # No line is ever quoted: whatever is wrong with it, it may hold the password.
+    # No line is quoted in a message: it may contain the password.
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         key, equals, value = line.partition("=")
         if not equals or key.strip() not in (USER, PASSWORD):
-            raise InputError(f"{path}, line {number}: it is neither `{USER}=…` nor `{PASSWORD}=…`")
+            raise InputError(f"{path}, line {number}: expected `{USER}=…` or `{PASSWORD}=…`")
         found[key.strip()] = value.strip() if key.strip() == USER else value
     for key in (USER, PASSWORD):
         if not found.get(key):

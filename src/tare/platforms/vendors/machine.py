@@ -19,16 +19,16 @@ from tare.platforms.existing_network import Joining, own_address
 from tare.platforms.guest_hello import first_hello
 from tare.platforms.vendors.callback import DialledChannel
 from tare.platforms.vendors.own_disk import NOT_DROPPED, OwnDisk
-from tare.platforms.vendors.session import named
+from tare.platforms.vendors.session import of_machine
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
 
 
 class VirtualMachine(ABC):
-    """A virtual machine that a driver has made, switched off.
+    """A virtual machine that a driver has created, switched off.
 
-    Its methods raise :class:`tare.errors.TareError` where the hypervisor refuses or is gone.
+    Its methods raise :class:`tare.errors.TareError` if the hypervisor refuses or is gone.
     """
 
     @abstractmethod
@@ -41,25 +41,21 @@ class VirtualMachine(ABC):
 
     @abstractmethod
     async def power_off(self) -> None:
-        """Switch it off as by pulling the plug; nothing happens where it is off already."""
-
-    @abstractmethod
-    async def remove(self) -> None:
-        """Remove it with all its files; nothing happens where it is gone."""
+        """Switch it off at once, as by pulling the plug; do nothing if it is off."""
 
     async def applied(self) -> Mapping[str, Any]:
-        """Return what the hypervisor says that the machine is, once it runs.
+        """Return the machine's properties as the hypervisor reports them while it runs.
 
         As :attr:`tare.platforms.machine.Machine.applied`; ``hypervisor`` is for the proof: build,
-        licence, power policy, hyper-threading, scheduler, and what else may explain a result.
+        licence, power policy, hyper-threading, scheduler, and whatever else may explain a result.
         """
         return {}
 
-    def unlike(self, proof: Mapping[str, Any]) -> str:
-        """Return how what its agent proves is not what was asked for, in words; empty if it is.
+    def mismatch(self, proof: Mapping[str, Any]) -> str:
+        """Return how the machine differs from the request, in words; empty if it does not.
 
         Args:
-            proof: The agent's, of its machine.
+            proof: The proof of the machine's agent.
         """
         return ""
 
@@ -68,27 +64,44 @@ class VirtualMachine(ABC):
         return {}
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what befell it so far; see ``Machine.disturbances``."""
+        """Return what has disturbed it so far; see ``Machine.disturbances``."""
         return ()
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return what its host tells of a while; see ``Machine.hypervisor_figures``."""
+        """Return its host's figures of a period; see ``Machine.hypervisor_figures``."""
         return None
 
 
-def card_drivers(proof: Mapping[str, Any]) -> frozenset[str]:
-    """Return the drivers of a guest's network cards, which tell what devices it really uses.
+def wrong_card(
+    proof: Mapping[str, Any], devices: str, paravirtual: frozenset[str], emulated: frozenset[str]
+) -> str:
+    """Return how the drivers of a guest's network cards differ from the request; empty: not.
 
     Args:
-        proof: The agent's, of its machine.
+        proof: The proof of the guest's agent.
+        devices: ``paravirtual`` or ``emulated``, as requested.
+        paravirtual: The drivers of paravirtual cards.
+        emulated: The drivers of emulated cards.
+    """
+    wrong = card_drivers(proof) & (paravirtual if devices == "emulated" else emulated)
+    if not wrong:
+        return ""
+    return f"its network card is driven by {', '.join(sorted(wrong))}, and not as {devices}"
+
+
+def card_drivers(proof: Mapping[str, Any]) -> frozenset[str]:
+    """Return the drivers of a guest's network cards, which show the devices that it uses.
+
+    Args:
+        proof: The proof of the guest's agent.
     """
     return frozenset(str(nic["driver"]) for nic in proof.get("nics", ()) if nic.get("driver"))
 
 
 LOOK_S = 5.0
-"""Seconds between two looks at whether it still runs; the agent's end is noticed at once."""
+"""Seconds between two checks whether it runs; the agent's end is noticed at once."""
 GONE_S = 10.0
-"""Seconds after the agent's end within which its hypervisor may still call it running."""
+"""Seconds after the agent's end within which its hypervisor may still show it as running."""
 
 
 class VendorMachine(Machine):
@@ -96,12 +109,13 @@ class VendorMachine(Machine):
 
     Args:
         name: The machine's name, which is the virtual machine's too.
-        vm: What its driver made.
+        vm: The virtual machine that its driver created.
         channel: Where its agent dials in.
-        held: What is given back when it is gone: the session, the ledger's entry, the door.
+        held: What is released when it stops, last first: what was created for it, the session,
+            the listener.
         power_off_s: Seconds that the guest may take to switch itself off.
-        disk: The disk of its own that it was given; None: none.
-        joining: How it joins the network that it dials over; None: it is measured over none.
+        disk: Its own disk; None: none.
+        joining: How it joins the network that it dials over; None: no network is measured.
     """
 
     def __init__(
@@ -130,17 +144,17 @@ class VendorMachine(Machine):
         self._stopping: asyncio.Future[None] | None = None
 
     async def bring_up(self) -> None:
-        """Switch it on; whatever fails, it is removed.
+        """Switch it on; if that fails, remove it.
 
         Raises:
-            MachineFault: Its hypervisor refuses; the machine's name is in the message.
+            MachineFault: Its hypervisor refuses; the message contains the machine's name.
         """
         try:
             await self._vm.power_on()
         except BaseException as error:
             await self.stop()
             if isinstance(error, TareError):
-                raise named(error, self.name) from None
+                raise of_machine(error, self.name) from None
             raise
         self._watcher = asyncio.create_task(self._watch(), name=f"{self.name} watcher")
 
@@ -149,10 +163,10 @@ class VendorMachine(Machine):
         hello = await first_hello(self, timeout_s=timeout_s, gone_s=GONE_S)
         self._answered = True
         self.applied = await self._vm.applied()
-        why = self._vm.unlike(hello.proof)
+        why = self._vm.mismatch(hello.proof)
         if self._disk is not None:
             self.applied = {**self.applied, **self._disk.applied(hello.proof)}
-            why = why or self._disk.unlike(hello.proof)
+            why = why or self._disk.mismatch(hello.proof)
         if why:
             raise MachineFault(f"{self.name}: {why}")
         if self._joining is not None:
@@ -164,7 +178,7 @@ class VendorMachine(Machine):
         while self._stopping is None and not self.died.done():
             ended = self._channel.ended.is_set()
             if ended:
-                await self._see_off()
+                await self._find_reason()
                 return
             with contextlib.suppress(TareError):
                 if why := await self._vm.why_off():
@@ -174,7 +188,7 @@ class VendorMachine(Machine):
                 async with asyncio.timeout(LOOK_S):
                     await self._channel.ended.wait()
 
-    async def _see_off(self) -> None:
+    async def _find_reason(self) -> None:
         """After the agent's end: find out whether the machine ended too, and why."""
         deadline = asyncio.get_running_loop().time() + GONE_S
         while asyncio.get_running_loop().time() < deadline and self._stopping is None:
@@ -191,25 +205,25 @@ class VendorMachine(Machine):
             self.agent.fail(fault)
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what it cost its host so far, where that tells."""
+        """Return what it cost its host so far, if the host reports that."""
         return await self._vm.cost()
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Return that its host's caches stay as they are; empty where it has no disk."""
+        """Report that its host's caches are not dropped; empty if it has no disk."""
         return {} if self._disk is None else {"dropped": "nothing", "reason": NOT_DROPPED}
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what befell it so far; see :class:`tare.platforms.contract.Machine`."""
+        """Return what has disturbed it so far; see :class:`tare.platforms.contract.Machine`."""
         return await self._vm.disturbances()
 
     async def hypervisor_figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return what its host tells of a while; see :class:`tare.platforms.contract.Machine`."""
+        """Return its host's figures of a period; see :class:`tare.platforms.contract.Machine`."""
         return await self._vm.figures(begun, ended)
 
     async def stop(self) -> None:
-        """Ask the guest to power off, then pull the plug and remove it; may be called again."""
+        """Ask the guest to power off, then switch it off and remove it; may be called again."""
         if self._stopping is None:
-            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            # Shielded: a stop that has begun continues when its caller is cancelled.
             self._stopping = begun(self._stop())
         await asyncio.shield(self._stopping)
 
@@ -222,9 +236,8 @@ class VendorMachine(Machine):
                 await self._ask()
             await self.agent.close()
             with contextlib.suppress(TareError):
-                # What remains of a refusal here is told by the removal.
+                # If it still runs, its removal fails with the reason.
                 await self._vm.power_off()
-            await self._vm.remove()
 
     async def _ask(self) -> None:
         with contextlib.suppress(TareError, OSError, TimeoutError):

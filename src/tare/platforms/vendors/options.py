@@ -1,4 +1,4 @@
-"""What is said alike of every hypervisor that is reached by its maker's API."""
+"""The options that all platforms with a vendor's API share."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tare.study.forms import Form, host_alone
 from tare.study.platform_options import GIVEN, fault_of
 
 ANY = "ADDRESS"
-"""What stands for the address where none is meant: in the docs and for the doctor."""
+"""The placeholder for an address, in the docs and for the doctor."""
 
 _ADDRESS = Form(r"^[A-Za-z0-9.:_-]+$", "a name or an address alone, such as `pve.example`")
 
 
 @dataclass(frozen=True)
-class Place:
-    """An address of this computer's that guests can reach, and a port; 0: any free one."""
+class CallbackAddress:
+    """An address of this computer that guests can reach, and a port; 0: any free one."""
 
     address: str
     port: int
@@ -33,17 +33,17 @@ class Place:
         return f"{self.address}:{self.port}"
 
     @property
-    def loops(self) -> bool:
-        """Whether every computer means itself by it."""
+    def is_loopback(self) -> bool:
+        """Whether every computer reaches itself by it."""
         address = ipaddress.IPv4Address(self.address)
         return address.is_loopback or address.is_unspecified
 
 
-def place_of(text: str) -> Place:
-    """Return the place that ``ADDRESS:PORT`` means.
+def parse_callback_address(text: str) -> CallbackAddress:
+    """Parse ``ADDRESS:PORT``.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It has another form.
     """
     address, colon, port = text.rpartition(":")
     try:
@@ -56,26 +56,26 @@ def place_of(text: str) -> Place:
             "must be an IPv4 address of this computer that guests can reach, and a port, "
             "such as 192.0.2.7:4460"
         )
-    return Place(address, number)
+    return CallbackAddress(address, number)
 
 
-def is_address(text: str) -> str:
-    """Return the name or address of a server alone; raises ValueError where more is said."""
+def check_address(text: str) -> str:
+    """Return a server's name or address; raises ValueError if the text contains more."""
     if "@" in text and "/" not in text:
         raise ValueError(
-            f"must be a name or an address alone: write `{text.rpartition('@')[2]}`; who logs in "
-            "stands in the environment or in the file of `credentials`"
+            f"must be a name or an address alone: write `{text.rpartition('@')[2]}`; the user "
+            "comes from the environment or from the file of `credentials`"
         )
     return host_alone(text)
 
 
-def _is_place(text: str) -> str:
-    place_of(text)
+def _check_callback(text: str) -> str:
+    parse_callback_address(text)
     return text
 
 
 class VendorOptions(GivenOptions):
-    """What every such platform's options begin with."""
+    """Options of a platform with a vendor's API."""
 
     instead: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("host", "server", "url", "endpoint", "hostname"), "write `address`"),
@@ -88,7 +88,7 @@ class VendorOptions(GivenOptions):
             ("insecure", "verify", "verify-ssl", "verify-certs", "tls"),
             "certificates are always verified: name the CA's, or the server's own, by `ca`",
         ),
-        "template": "VMs are made anew: name what they boot by `image`",
+        "template": "VMs are created from scratch: name what they boot by `image`",
         **dict.fromkeys(("iso", "boot"), "write `image`"),
         "network": f"write {ASK} to measure over the network that agents dial back over",
         **dict.fromkeys(
@@ -96,7 +96,7 @@ class VendorOptions(GivenOptions):
         ),
     }
 
-    address: Annotated[str, AfterValidator(is_address), _ADDRESS] = Field(
+    address: Annotated[str, AfterValidator(check_address), _ADDRESS] = Field(
         min_length=1,
         max_length=255,
         description="Name or address of the server whose API is used, as its certificate has it.",
@@ -116,7 +116,7 @@ class VendorOptions(GivenOptions):
         description="A file of PEM certificates to trust instead of the system's: a private CA's, "
         "or the server's own. Certificates are always verified.",
     )
-    callback: Annotated[str, AfterValidator(_is_place)] = Field(
+    callback: Annotated[str, AfterValidator(_check_callback)] = Field(
         default="127.0.0.1:0",
         description="`ADDRESS:PORT` of this computer that guests can reach: their agents dial "
         "back there, over TLS, with a key of their own.",
@@ -126,57 +126,57 @@ class VendorOptions(GivenOptions):
     )
 
     @property
-    def place(self) -> Place:
-        """Where agents dial back to."""
-        return place_of(self.callback)
+    def callback_address(self) -> CallbackAddress:
+        """The address that agents dial back to."""
+        return parse_callback_address(self.callback)
 
-    def way(self) -> dict[str, Any]:
-        """Return how the server is reached again, without secrets: for the ledger.
+    def connection(self) -> dict[str, Any]:
+        """Return how to reach the server, without secrets: for sessions and the ledger.
 
-        Files are named by their whole paths: what was left is removed from any folder.
+        Paths are absolute, because ``tare clean`` may run in any folder.
         """
         return {
             "address": self.address,
             "port": self.port,
-            "credentials": whole(self.credentials),
-            "ca": whole(self.ca),
+            "credentials": absolute(self.credentials),
+            "ca": absolute(self.ca),
         }
 
     @property
-    def loops(self) -> bool:
-        """Whether who dials back means this computer by its loopback addresses."""
-        return _loops(self.address)
+    def is_here(self) -> bool:
+        """Whether agents reach this computer by its loopback addresses."""
+        return _is_loopback(self.address)
 
-    def known(self) -> object:
-        """Read the file of `credentials`; raises InputError where it cannot be used."""
+    def read_credentials(self) -> object:
+        """Read the file of `credentials`; raises InputError if it cannot be used."""
         return credentials("", self.credentials)
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return that guests cannot reach this computer, or which file cannot be used."""
+        """Report an unreachable `callback`, and files that cannot be used."""
         found: list[tuple[str, str]] = []
-        if self.place.loops and not self.loops:
+        if self.callback_address.is_loopback and not self.is_here:
             of = f" of {self.address}" if self.address else ""
-            why = f"guests{of} reach {self.place.address} in themselves: write"
-            said = why if "callback" in self.model_fields_set else "is missing; add"
+            why = f"guests{of} reach themselves by {self.callback_address.address}: write"
+            problem = why if "callback" in self.model_fields_set else "is missing; add"
             found.append(
                 (
                     "callback",
-                    f"{said} an address of this computer that guests can reach, and a port, such "
-                    "as 192.0.2.7:4460",
+                    f"{problem} an address of this computer that guests can reach, and a port, "
+                    "such as 192.0.2.7:4460",
                 )
             )
         if look and self.credentials is not None:
-            found += fault_of("credentials", self.known)
+            found += fault_of("credentials", self.read_credentials)
         if look and self.ca is not None:
             found += fault_of("ca", lambda: verifying(self.ca))
         return found
 
 
-def named_given(network: str | None) -> tuple[tuple[str, str], ...]:
-    """Return, as :meth:`PlatformOptions.faults` does, that a way stands where a name belongs.
+def network_faults(network: str | None) -> tuple[tuple[str, str], ...]:
+    """Report, as :meth:`PlatformOptions.faults` does, a way of networking in place of a name.
 
     Args:
-        network: The network of the maker's that an arm names.
+        network: The vendor's network that an arm names.
     """
     if network != GIVEN:
         return ()
@@ -184,11 +184,11 @@ def named_given(network: str | None) -> tuple[tuple[str, str], ...]:
     return (("network", why),)
 
 
-def unnamed(image: str | None, like: str) -> tuple[tuple[str, str], ...]:
-    """Return, as :meth:`PlatformOptions.faults` does, that an arm names nothing that boots.
+def image_faults(image: str | None, like: str) -> tuple[tuple[str, str], ...]:
+    """Report, as :meth:`PlatformOptions.faults` does, an arm without an image to boot.
 
     Args:
-        image: What it names.
+        image: The image that it names.
         like: An example.
     """
     if image is not None:
@@ -196,11 +196,11 @@ def unnamed(image: str | None, like: str) -> tuple[tuple[str, str], ...]:
     return (("image", f"is missing; add what VMs boot, such as {like} (docs/owning.md)"),)
 
 
-def whole(path: str | None) -> str | None:
-    """Return a file's whole path."""
+def absolute(path: str | None) -> str | None:
+    """Return a file's absolute path."""
     return None if path is None else str(Path(path).expanduser().absolute())
 
 
-def _loops(address: str) -> bool:
-    """Whether an address is a computer's own, or stands for none."""
+def _is_loopback(address: str) -> bool:
+    """Whether an address is a loopback address, or the placeholder."""
     return address in (ANY, "localhost", "::1") or address.startswith("127.")

@@ -1,9 +1,9 @@
-"""The disk of a machine's own at a maker's hypervisor: empty when it boots, formatted inside.
+"""The disk of a machine's own at a vendor's hypervisor: empty when it boots, formatted inside.
 
-The server makes an empty virtual disk of the shape's size; the machine's configuration tells the
+The server creates an empty virtual disk of the shape's size. The machine's configuration gives the
 live image's agent that size and how to format it (agent/src/boot/empty_disk.rs), so that the file
-system is the same as the one that Tare makes on hosts. Which device model carries the disk, the
-guest's kernel proves.
+system is the same as the one that Tare makes on hosts. The guest's kernel proves which device model
+the disk has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tare.errors import MachineFault
 from tare.platforms.linux.disk import FORMAT
 
 MIB = 1 << 20
-NOT_DROPPED = "Tare cannot make a hypervisor forget that it reaches by its API"
+NOT_DROPPED = "Tare cannot drop the caches of a hypervisor that it reaches through an API"
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Bus:
     """How a machine's own disk is attached.
 
     Args:
-        name: The device model in words, such as ``virtio-scsi``; what a statement calls it.
-        drivers: The guest kernel's drivers for it, as they are named below ``/sys/bus``: one of
-            them carries the disk.
-        instead: What to do where another driver does; empty: nothing is known.
+        name: The device model in words, such as ``virtio-scsi``, as in a platform's statement.
+        drivers: The guest kernel's drivers for it, as named below ``/sys/bus``: the disk must have
+            one of them.
+        instead: What to do if it has another driver; empty: nothing is known.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Bus:
 
 @dataclass(frozen=True)
 class OwnDisk:
-    """The disk that one machine was given.
+    """The disk of one machine.
 
     Args:
         size: Its size in bytes.
@@ -47,26 +47,26 @@ class OwnDisk:
     size: int
     bus: Bus
 
-    def unlike(self, proof: Mapping[str, Any]) -> str:
-        """Return which other device model the disk really has, in words; empty: the right one.
+    def mismatch(self, proof: Mapping[str, Any]) -> str:
+        """Return which wrong device model the disk has, in words; empty: the right one.
 
-        A machine that found no disk is none the worse for workloads without one; those that need
-        it fail with the agent's own reason.
+        A machine that found no disk is accepted: workloads that need the disk fail with the
+        agent's own reason.
 
         Args:
-            proof: The agent's, of its machine.
+            proof: The proof of the machine's agent.
         """
         carried = disk_drivers(proof)
         if not carried or carried & self.bus.drivers:
             return ""
-        told = (
+        wrong = (
             f"its disk is driven by {', '.join(sorted(carried))}, and was to be on {self.bus.name} "
             f"({' or '.join(sorted(self.bus.drivers))})"
         )
-        return f"{told}: {self.bus.instead}" if self.bus.instead else told
+        return f"{wrong}: {self.bus.instead}" if self.bus.instead else wrong
 
     def applied(self, proof: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is told of the disk with the machine; empty where that found none."""
+        """Return what the machine's record says of the disk; empty if the machine found none."""
         found = proof.get("scratch")
         if not isinstance(found, Mapping):
             return {}
@@ -80,36 +80,36 @@ class OwnDisk:
 
 
 def own_disk(size: int, bus: Bus | None) -> OwnDisk | None:
-    """Return the disk that a machine is to be given; None: its shape or its platform has none.
+    """Return the disk that a machine gets; None: its shape or its platform has none.
 
     Args:
-        size: That of the shape, in bytes.
-        bus: How its platform attaches it; None: it gives none.
+        size: The shape's disk size in bytes.
+        bus: How its platform attaches disks; None: it gives none.
 
     Raises:
-        MachineFault: No hypervisor makes a disk of exactly that size.
+        MachineFault: Hypervisors would round that size.
     """
     if not size or bus is None:
         return None
     if size % MIB:
         raise MachineFault(
-            f"a disk of {size} bytes is not to be had from a hypervisor: it rounds",
+            f"hypervisors round the size of a disk of {size} bytes",
             "write whole mebibytes, such as `disk: 512MiB`",
         )
     return OwnDisk(size, bus)
 
 
-def scratch_words(size: int) -> dict[str, Any]:
-    """Return what a live machine's configuration says of the empty disk that it is to format.
+def scratch_configuration(size: int) -> dict[str, Any]:
+    """Return the configuration by which a live machine formats its empty disk.
 
     Args:
-        size: Its size in bytes, by which the agent knows it.
+        size: Its size in bytes, by which the agent recognises it.
     """
     return {"scratch": {"bytes": size, "format": [*FORMAT]}}
 
 
 def disk_drivers(proof: Mapping[str, Any]) -> frozenset[str]:
-    """Return the guest kernel's drivers that carry its own disk, from all that it hangs on."""
+    """Return the guest kernel's drivers of its own disk and of the buses that it is on."""
     found = proof.get("scratch")
     drivers = found.get("drivers") if isinstance(found, Mapping) else None
     return frozenset(map(str, drivers or ()))

@@ -5,23 +5,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.platforms.vendors.credentials import Secret, scrubbed
+from tare.platforms.vendors.credentials import Secret, credentials, scrubbed
+from tare.platforms.vendors.tls import verifying
+
+CALL_S = 120.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+"""Between two looks at a task: they grow from the one to the other."""
+TRIES = 5
+C = TypeVar("C")
+T = TypeVar("T")
 
 
 def load_library(module: str, extra: str, product: str) -> ModuleType:
-    """Return a vendor's module.
+    """Return a module of a vendor's library.
 
     Args:
         module: Its name.
-        extra: The extra of Tare's that brings it.
-        product: What it is for, in words.
+        extra: Tare's extra that installs it.
+        product: The product that it is for, for the message.
 
     Raises:
         InputError: It is not installed; the hint is the command that installs it.
@@ -29,15 +39,15 @@ def load_library(module: str, extra: str, product: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise _missing(extra, product, str(error)) from None
+        raise _not_installed(extra, product, str(error)) from None
 
 
 def require(extra: str, product: str, *modules: str) -> None:
     """Check that a vendor's modules are installed, without importing them.
 
     Args:
-        extra: The extra of Tare's that brings them.
-        product: What they are for, in words.
+        extra: Tare's extra that installs them.
+        product: The product that they are for, for the message.
         modules: Their names.
 
     Raises:
@@ -45,18 +55,17 @@ def require(extra: str, product: str, *modules: str) -> None:
     """
     for module in modules:
         if find_spec(module) is None:
-            raise _missing(extra, product, f"no module named {module!r}")
+            raise _not_installed(extra, product, f"no module named {module!r}")
 
 
-def _missing(extra: str, product: str, why: str) -> InputError:
+def _not_installed(extra: str, product: str, why: str) -> InputError:
     return InputError(
-        f"the library that speaks with {product} is not there: {why}",
-        f"pip install 'hypertare[{extra}]'",
+        f"the library for {product} is not installed: {why}", f"pip install 'hypertare[{extra}]'"
     )
 
 
 class Expired(MachineFault):
-    """The session has ended: logging in again may help."""
+    """The session has ended; a new login may help."""
 
 
 class Missing(MachineFault):
@@ -64,30 +73,61 @@ class Missing(MachineFault):
 
 
 class Refused(MachineFault):
-    """The product refuses what was asked: its licence, the account's rights, a wrong state."""
+    """The product refuses a request: because of its licence, the account's rights or a state."""
 
 
-def named(error: TareError, machine: str) -> MachineFault:
-    """Return an error as a fault of one machine, with its name in front where it is not told."""
-    told = error.message if machine in error.message else f"{machine}: {error.message}"
+def of_machine(error: TareError, machine: str) -> MachineFault:
+    """Return an error as a fault of one machine, whose name its message contains."""
+    message = error.message if machine in error.message else f"{machine}: {error.message}"
     if isinstance(error, MachineFault):
-        return type(error)(told, error.hint, transient=error.transient)
-    return MachineFault(told, error.hint)
+        return type(error)(message, error.hint, transient=error.transient)
+    return MachineFault(message, error.hint)
 
 
-CALL_S = 120.0
-C = TypeVar("C")
-T = TypeVar("T")
+async def wait_for(look: Callable[[], Awaitable[T | None]], late: str, limit_s: float) -> T:
+    """Look repeatedly until there is a result, such as the end of a task, and return it.
+
+    Args:
+        look: Returns the result; None: there is none yet.
+        late: The message of the fault if there is none in time.
+        limit_s: The longest wait, in seconds.
+
+    Raises:
+        MachineFault: There was no result in time.
+    """
+    deadline, pause = time.monotonic() + limit_s, FIRST_PAUSE_S
+    while (result := await look()) is None:
+        if time.monotonic() > deadline:
+            raise MachineFault(late)
+        await asyncio.sleep(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+    return result
+
+
+async def ask_again(look: Callable[[], Awaitable[T]]) -> T:
+    """Return what a request brings; repeat it after a broken connection, which ends no task.
+
+    Raises:
+        MachineFault: The server refuses, or the connection broke :data:`TRIES` times.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            return await look()
+        except MachineFault as fault:
+            if not left or isinstance(fault, Missing | Refused):
+                raise
+            await asyncio.sleep(0.2)
+    raise AssertionError("unreachable")
 
 
 class Session(ABC, Generic[C]):
     """A connection of a vendor's library.
 
-    Its methods that are abstract run in threads, one at a time.
+    Its abstract methods run in threads, one at a time.
 
     Args:
-        name: How messages name the server.
-        secrets: What must be in no message.
+        name: The server's name in messages.
+        secrets: What no message may contain.
     """
 
     def __init__(self, name: str, *secrets: Secret) -> None:
@@ -95,6 +135,10 @@ class Session(ABC, Generic[C]):
         self._secrets = list(secrets)
         self._client: C | None = None
         self._one = asyncio.Lock()
+
+    @classmethod
+    def require_library(cls) -> None:
+        """Check that the vendor's library is installed; raises as :func:`require`."""
 
     @abstractmethod
     def log_in(self) -> C:
@@ -131,7 +175,7 @@ class Session(ABC, Generic[C]):
             await self._ensure()
 
     async def close(self) -> None:
-        """Log out; nothing happens where nobody is logged in, or the server is gone."""
+        """Log out; does nothing if nobody is logged in or the server is gone."""
         async with self._one:
             client, self._client = self._client, None
             if client is not None:
@@ -139,11 +183,11 @@ class Session(ABC, Generic[C]):
                     await self._threaded(self.log_out, client)
 
     async def call(self, work: Callable[[C], T]) -> T:
-        """Do some work with the library's connection; once more where the session had expired.
+        """Do some work with the library's connection; repeat it if the session had expired.
 
         Args:
-            work: Runs in a thread. It is called twice at most, and the second time only where the
-                first was refused for its session.
+            work: Runs in a thread. It is called a second time only if the first call was refused
+                because of its session.
 
         Raises:
             TareError: What the library's error means.
@@ -171,15 +215,75 @@ class Session(ABC, Generic[C]):
         except TimeoutError:
             raise MachineFault(f"{self.name} did not answer within {CALL_S:g} s") from None
         except TareError as error:
-            raise self._scrubbed(error) from None
+            raise self.scrub(error) from None
         except Exception as error:
-            # The library's own error may repeat what it sent: it is told in clean words alone.
-            raise self._scrubbed(self.fault(error)) from None
+            # The library's own error may repeat what it sent, so it is not chained.
+            raise self.scrub(self.fault(error)) from None
 
-    def _scrubbed(self, error: TareError) -> TareError:
+    def scrub(self, error: TareError) -> TareError:
+        """Return an error after removing secrets from its message and hint."""
         error.message, error.hint = self.clean(error.message), self.clean(error.hint)
         error.args = (error.message,)
         return error
+
+
+class AccountSession(Session[C]):
+    """A session of an account, which a password or a token proves.
+
+    Args:
+        connection: As :meth:`tare.platforms.vendors.options.VendorOptions.connection` returns it.
+
+    Raises:
+        InputError: The library is not installed, or the credentials or certificates are missing.
+    """
+
+    product: ClassVar[str]
+    """The product in messages."""
+    extra: ClassVar[str]
+    """Tare's extra that installs its library."""
+    prefix: ClassVar[str]
+    """How the names of the environment's variables with the credentials begin."""
+    modules: ClassVar[tuple[str, ...]]
+    """The library's modules, in the order in which they are imported."""
+    port: ClassVar[int]
+    """The TCP port if the connection names none."""
+
+    def __init__(self, connection: Mapping[str, Any]) -> None:
+        self.loaded = self.load()
+        self.account = credentials(self.prefix, connection["credentials"])
+        self.tls = verifying(connection["ca"])
+        """How the server's certificate is verified."""
+        self.ca = None if connection["ca"] is None else str(Path(connection["ca"]).expanduser())
+        self.address = str(connection["address"])
+        self.tcp_port = int(connection["port"] or self.port)
+        super().__init__(self.address, self.account.password)
+
+    @classmethod
+    def require_library(cls) -> None:
+        """Check that the library's packages are installed; raises as :func:`require`."""
+        packages = dict.fromkeys(module.partition(".")[0] for module in cls.modules)
+        require(cls.extra, cls.product, *packages)
+
+    @classmethod
+    def load(cls) -> tuple[Any, ...]:
+        """Import the library's modules; raises as :func:`load_library`."""
+        return tuple(load_library(module, cls.extra, cls.product) for module in cls.modules)
+
+    def untrusted(self, hint: str = "name its CA's certificate, or its own, by `ca`") -> InputError:
+        """Return the fault of a server whose certificate is not trusted."""
+        return InputError(f"the certificate of {self.name} is not trusted", hint)
+
+    def rejected(self, hint: str = "") -> InputError:
+        """Return the fault of a rejected login."""
+        return InputError(
+            f"{self.name} does not let {self.account.user} in",
+            hint
+            or f"check {self.prefix}_USER and {self.prefix}_PASSWORD, or the file of `credentials`",
+        )
+
+    def broken(self, error: Exception) -> MachineFault:
+        """Return the fault of a broken connection, without the library's own message."""
+        return MachineFault(f"the connection to {self.name} broke: {type(error).__name__}")
 
 
 S = TypeVar("S", bound=Session[Any])

@@ -1,4 +1,4 @@
-"""TLS: a hypervisor's certificate is always verified; Tare's own, for the way back, is pinned."""
+"""TLS: a server's certificate is always verified; Tare's own, for the callback, is pinned."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tare.identity import identity
 
 
 def verifying(ca: str | None) -> ssl.SSLContext:
-    """Return how a hypervisor's certificate is verified.
+    """Return a TLS context that verifies a server's certificate.
 
     Args:
         ca: A file of PEM certificates to trust instead of the system's; None: the system's.
 
     Raises:
-        InputError: There are none in that file.
+        InputError: The file contains no certificate.
     """
     if ca is None:
         return ssl.create_default_context()
@@ -26,17 +26,19 @@ def verifying(ca: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=str(path))
     except OSError as error:
-        # ssl.SSLError is one, and says nothing of the file.
-        said = (
-            "it holds no certificate (PEM)" if isinstance(error, ssl.SSLError) else error.strerror
+        # ssl.SSLError is an OSError, and does not name the file.
+        why = (
+            "it contains no certificate (PEM)"
+            if isinstance(error, ssl.SSLError)
+            else error.strerror
         )
         raise InputError(
-            f"the certificates of {path} cannot be used: {said}",
+            f"the certificates of {path} cannot be used: {why}",
             "name the CA's certificate, or the server's own, in PEM form by `ca`",
         ) from None
-    # What is named is trusted by itself, whoever signed it: ESXi's own certificate is signed by its
-    # installer's or vCenter's CA. And makers' certificates leave out what RFC 5280 asks of them,
-    # which Python looks for since 3.13; name, dates and signature are checked all the same.
+    # A certificate that the user names is trusted by itself, whoever signed it: ESXi's certificate
+    # is signed by its installer's or vCenter's CA. Vendors' certificates omit fields that RFC 5280
+    # requires, which Python checks since 3.13. Name, dates and signature are still checked.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
@@ -44,11 +46,11 @@ def verifying(ca: str | None) -> ssl.SSLContext:
 
 @dataclass(frozen=True)
 class OwnCertificate:
-    """What Tare shows to an agent that dials back.
+    """The certificate that Tare shows to an agent that dials back.
 
     Args:
-        context: For a server, TLS 1.3 alone.
-        digest: SHA-256 (hex) of the certificate (DER), by which the agent knows it.
+        context: For a server; TLS 1.3 only.
+        digest: SHA-256 (hex) of the certificate (DER), which the agent pins.
     """
 
     context: ssl.SSLContext
@@ -56,23 +58,23 @@ class OwnCertificate:
 
 
 def own_certificate() -> OwnCertificate:
-    """Make a key and a certificate for it, which are nowhere but in this process."""
+    """Create a key and its certificate, which exist only in this process."""
     made = identity("ecdsa-p256")
     return OwnCertificate(served(made.pem), made.digest)
 
 
 def served(pem: str) -> ssl.SSLContext:
-    """Return how a server shows a certificate to agents, by TLS 1.3 alone.
+    """Return a server's TLS context that shows a certificate to agents; TLS 1.3 only.
 
     Args:
-        pem: Its key and the certificate.
+        pem: The key and the certificate.
 
     Raises:
-        OSError: They are none, or not of one another.
+        OSError: They are invalid, or do not belong together.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # Python takes them from a file alone: this one is in memory, and has no name.
+    # Python reads them only from a file: this one is in memory, and has no name.
     descriptor = os.memfd_create("tare-certificate")
     try:
         os.write(descriptor, pem.encode("ascii"))

@@ -7,7 +7,7 @@ from typing import Any
 from tare.platforms.contract import Presence
 from tare.platforms.vsphere.inventory import properties
 
-NOT_TOLD = "not told"
+UNKNOWN = "not reported"
 
 
 def proof_of(client: Any, host: Any, vim: Any) -> dict[str, str]:
@@ -21,7 +21,7 @@ def proof_of(client: Any, host: Any, vim: Any) -> dict[str, str]:
     about = client.content.about
     product = host.config.product if host.config is not None else about
     parent = host.parent
-    told = {
+    found = {
         "product": product.fullName,
         "managed by": about.fullName,
         "licence": _licence(client),
@@ -29,17 +29,17 @@ def proof_of(client: Any, host: Any, vim: Any) -> dict[str, str]:
         "hyper-threading": _threads(host),
         "scheduler": _scheduler(host),
         "processors": _processors(host),
-        "DRS": NOT_TOLD,
-        "HA": NOT_TOLD,
+        "DRS": UNKNOWN,
+        "HA": UNKNOWN,
     }
     if isinstance(parent, vim.ClusterComputeResource):
         configuration = parent.configurationEx
         drs, das = configuration.drsConfig, configuration.dasConfig
-        told["DRS"] = f"on, {drs.defaultVmBehavior}" if drs.enabled else "off"
-        told["HA"] = "on" if das.enabled else "off"
+        found["DRS"] = f"on, {drs.defaultVmBehavior}" if drs.enabled else "off"
+        found["HA"] = "on" if das.enabled else "off"
     else:
-        told["DRS"] = told["HA"] = "none: the host is in no cluster"
-    return told
+        found["DRS"] = found["HA"] = "none: the host is in no cluster"
+    return found
 
 
 def threads_of(host: Any) -> int:
@@ -48,7 +48,7 @@ def threads_of(host: Any) -> int:
 
 
 def in_drs(host: Any, vim: Any) -> bool:
-    """Return whether DRS may move virtual machines of a host, for which affinity is hidden."""
+    """Return whether DRS may move virtual machines of a host; affinity is hidden then."""
     parent = host.parent
     if not isinstance(parent, vim.ClusterComputeResource):
         return False
@@ -59,19 +59,19 @@ def _licence(client: Any) -> str:
     manager = client.content.licenseManager
     # Never the key itself.
     names = sorted({licence.name for licence in (manager.licenses if manager else ())})
-    return ", ".join(names) or NOT_TOLD
+    return ", ".join(names) or UNKNOWN
 
 
 def _power(host: Any) -> str:
     system = host.config.powerSystemInfo if host.config is not None else None
-    return str(system.currentPolicy.shortName) if system is not None else NOT_TOLD
+    return str(system.currentPolicy.shortName) if system is not None else UNKNOWN
 
 
 def _threads(host: Any) -> str:
-    told = host.config.hyperThread if host.config is not None else None
-    if told is None:
-        return NOT_TOLD
-    return "on" if told.active else "off"
+    info = host.config.hyperThread if host.config is not None else None
+    if info is None:
+        return UNKNOWN
+    return "on" if info.active else "off"
 
 
 def _processors(host: Any) -> str:
@@ -85,7 +85,7 @@ def _scheduler(host: Any) -> str:
     found = {option.key: str(option.value).lower() for option in options or ()}
     aware = found.get("VMkernel.Boot.hyperthreadingMitigation")
     if aware is None:
-        return NOT_TOLD
+        return UNKNOWN
     if aware != "true":
         return "default"
     within = found.get("VMkernel.Boot.hyperthreadingMitigationIntraVM", "true")
@@ -101,23 +101,23 @@ STATES = {
     "standBy": "is in standby",
     "poweredOff": "is off",
 }
-"""What vSphere says of a host that is not up (HostSystemConnectionState, HostSystemPowerState)."""
+"""The states of a host that is not up (HostSystemConnectionState, HostSystemPowerState)."""
 
 
 def presence_of(client: Any, types: Any, host: Any) -> Presence:
-    """Return whether a host is up and takes machines, and since when it runs.
+    """Return whether a host is up and accepts machines, and since when it runs.
 
     Args:
         client: The service instance.
         types: PyVmomi's module.
         host: The ESXi host.
     """
-    told = properties(client, types, host, ("name", CONNECTION, POWER, MAINTENANCE, SINCE))
-    name, since = told["name"], told.get(SINCE)
+    found = properties(client, types, host, ("name", CONNECTION, POWER, MAINTENANCE, SINCE))
+    name, since = found["name"], found.get(SINCE)
     for path, well in ((CONNECTION, CONNECTED), (POWER, ON)):
-        state = str(told.get(path, well))
+        state = str(found.get(path, well))
         if state != well:
             return Presence(absent=f"{name} {STATES.get(state, f'is {state}')}")
-    if told.get(MAINTENANCE):
+    if found.get(MAINTENANCE):
         return Presence(absent=f"{name} is in maintenance mode, and starts no machine")
     return Presence(since=None if since is None else since.timestamp())

@@ -1,4 +1,4 @@
-"""What ESXi counts of a virtual machine: every 20 seconds, and told for whole intervals only.
+"""ESXi's counters of a virtual machine, read for whole intervals of 20 seconds.
 
 The counters are those of the vSphere performance reference: ``cpu.ready`` is the time that a
 virtual machine was ready but not scheduled, ``cpu.costop`` that it waited for its other vCPUs, both
@@ -19,7 +19,7 @@ SOURCE = "ESXi's real-time statistics, summed over vCPUs"
 
 
 class Counter(NamedTuple):
-    """One of ESXi's counters: what its figure is called, and what it is."""
+    """One of ESXi's counters: its figure's name, and what it is."""
 
     name: str
     words: str
@@ -39,13 +39,13 @@ COUNTERS = {
 def figures_of(
     client: Any, machine: Any, vim: Any, begun: float, ended: float
 ) -> HypervisorFigures | None:
-    """Return what ESXi counted in the intervals that lie wholly within a while; None: nothing.
+    """Return what ESXi counted in the intervals that lie wholly within a period; None: nothing.
 
     Args:
         client: The service instance.
         machine: The virtual machine.
         vim: The API's types.
-        begun: The while's begin, by this computer's clock (s, Unix time).
+        begun: The period's start, by this computer's clock (s, Unix time).
         ended: Its end.
     """
     ahead = client.CurrentTime().timestamp() - datetime.datetime.now(datetime.UTC).timestamp()
@@ -66,28 +66,28 @@ def figures_of(
         startTime=_moment(begun + ahead),
         endTime=_moment(ended + ahead),
     )
-    told = manager.QueryPerf([query])
-    return whole(told[0], wanted, begun + ahead, ended + ahead) if told else None
+    answer = manager.QueryPerf([query])
+    return whole(answer[0], wanted, begun + ahead, ended + ahead) if answer else None
 
 
 def whole(
-    told: Any, wanted: Mapping[int, Counter], begun: float, ended: float
+    answer: Any, wanted: Mapping[int, Counter], begun: float, ended: float
 ) -> HypervisorFigures | None:
-    """Return the intervals of an answer that lie wholly within a while, oldest first; None: none.
+    """Return the intervals of an answer that lie wholly within a period, oldest first; None: none.
 
     Args:
-        told: ``sampleInfo`` and ``value`` as the API has them (``PerfEntityMetric``).
+        answer: ``sampleInfo`` and ``value`` as the API has them (``PerfEntityMetric``).
         wanted: The counters' keys, and what each is; their values are ms of an interval.
-        begun: The while's begin, by the server's clock (s, Unix time).
+        begun: The period's start, by the server's clock (s, Unix time).
         ended: Its end.
     """
     samples = [
-        (sample.timestamp.timestamp(), float(sample.interval)) for sample in told.sampleInfo or ()
+        (sample.timestamp.timestamp(), float(sample.interval)) for sample in answer.sampleInfo or ()
     ]
     figures = []
-    for series in told.value or ():
+    for series in answer.value or ():
         counter = wanted.get(series.id.counterId)
-        # A negative value stands for one that is not there.
+        # A negative value means that there is none.
         kept = sorted(
             (last, seconds, value / 1000)
             for (last, seconds), value in zip(samples, series.value, strict=False)

@@ -1,4 +1,4 @@
-"""Where in an inventory a virtual machine is made: found by name, and never another one."""
+"""Find where in an inventory a virtual machine is created, by names; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tare.platforms.vsphere.options import VsphereOptions
 
 
 @dataclass(frozen=True)
-class Spot:
-    """Where a virtual machine is made.
+class VmLocation:
+    """Where a virtual machine is created.
 
     Args:
         host: The ESXi host.
         pool: The resource pool.
         folder: The folder.
         datastore: The datastore.
-        network: The port group; None where the guest needs none.
-        datacenter: The datacenter, without which vCenter takes no path of a datastore.
+        network: The port group; None: the guest needs none.
+        datacenter: The datacenter; vCenter accepts no path of a datastore without it.
         path: The datacenter's path, for uploads.
     """
 
@@ -43,11 +43,11 @@ def all_of(client: Any, kind: Any) -> list[Any]:
         view.DestroyView()
 
 
-def spot(client: Any, vim: Any, options: VsphereOptions) -> Spot:
-    """Find where the options say that virtual machines are made.
+def find_location(client: Any, vim: Any, options: VsphereOptions) -> VmLocation:
+    """Find where the options say that virtual machines are created.
 
     Raises:
-        InputError: A name is missing or means several, or the account sees nothing of the kind.
+        InputError: A name is missing or ambiguous, or the account sees no object of the kind.
     """
     host = host_named(client, vim, options)
     root = client.content.rootFolder
@@ -61,17 +61,17 @@ def spot(client: Any, vim: Any, options: VsphereOptions) -> Spot:
     if options.folder is not None:
         folder = _one(_folders(folder, vim), options.folder, "folder", "folder")
     path = _path_of(datacenter, root)
-    return Spot(host, pool, folder, datastore, network, datacenter, path)
+    return VmLocation(host, pool, folder, datastore, network, datacenter, path)
 
 
 def host_named(client: Any, vim: Any, options: VsphereOptions) -> Any:
-    """Return the ESXi host that the options name, or the only one; raises as :func:`spot`."""
+    """Return the named ESXi host, or the only one; raises as :func:`find_location`."""
     return _one(all_of(client, vim.HostSystem), options.host, "ESXi host", "host")
 
 
 def _one(found: Sequence[Any], name: str | None, what: str, key: str) -> Any:
     if not found:
-        # With a right missing the API answers with an empty list, and not with a fault.
+        # Without the right, the API answers with an empty list, not with a fault.
         raise InputError(
             f"the account sees no {what}: there is none, or it lacks the right to see it",
             "give it System.View and System.Read there; docs/owning.md lists what it needs",
@@ -128,13 +128,13 @@ def _folders(root: Any, vim: Any) -> list[Any]:
 
 
 def machine_named(client: Any, folder: Any, vim: Any, name: str) -> Any:
-    """Return the virtual machine of that name in a folder; None where there is none."""
+    """Return the virtual machine of that name in a folder; None: there is none."""
     found = client.content.searchIndex.FindChild(folder, name)
     return found if isinstance(found, vim.VirtualMachine) else None
 
 
 def properties(client: Any, types: Any, thing: Any, paths: Sequence[str]) -> dict[str, Any]:
-    """Return some properties of an object, all of one moment; those that are not set are left out.
+    """Return some properties of an object, all of one moment; unset ones are left out.
 
     Args:
         client: The service instance.

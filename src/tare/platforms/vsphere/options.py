@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tare.platforms.vendors.options import VendorOptions, named_given
+from tare.platforms.vendors.options import VendorOptions, network_faults
 
 Devices = Literal["paravirtual", "emulated"]
 LEAST_SHARES, MOST_SHARES = 1, 1_000_000
@@ -29,7 +29,7 @@ class VsphereOptions(VendorOptions):
 
     instead: ClassVar[Mapping[str, str]] = {
         **VendorOptions.instead,
-        "template": "VMs are made anew: name what they boot by `boot`",
+        "template": "VMs are created from scratch: name what they boot by `boot`",
         **dict.fromkeys(("iso", "image"), "write `boot`, as `[DATASTORE] PATH`"),
     }
 
@@ -117,17 +117,17 @@ class VsphereOptions(VendorOptions):
         return self
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return what no arm can do without, and what of it cannot be used."""
-        return (*super().faults(look), *named_given(self.network))
+        """Report missing options, and those that cannot be used."""
+        return (*super().faults(look), *network_faults(self.network))
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for."""
+        """The device models that are requested."""
         return self.devices
 
     def words(self) -> tuple[str, ...]:
         """Return what reports add to an arm's description."""
-        told = {
+        parts = {
             f"{self.reservation} MHz reserved": self.reservation is not None,
             f"at most {self.limit} MHz": self.limit is not None,
             f"shares {self.shares}": self.shares is not None,
@@ -135,4 +135,4 @@ class VsphereOptions(VendorOptions):
             f"latency sensitivity {self.latency_sensitivity}": self.latency_sensitivity != "normal",
             f"virtual hardware {self.hardware}": self.hardware is not None,
         }
-        return tuple(word for word, asked in told.items() if asked)
+        return tuple(word for word, asked in parts.items() if asked)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
-from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Entry
-from tare.hosts.ledger.undoing import require_own
 from tare.platforms.contract import (
     ANY_BOOT,
     Capabilities,
@@ -22,42 +18,26 @@ from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
-from tare.platforms.vendors.platform import Order, Seen, VendorPlatform
-from tare.platforms.vendors.session import opened, require
+from tare.platforms.vendors.platform import ServerFindings, VendorPlatform, VmRequest
+from tare.platforms.vendors.resource import undoers_at
+from tare.platforms.vsphere.builder import (
+    HIDDEN,
+    VmBuilder,
+    VsphereFilesResource,
+    VsphereVmResource,
+)
 from tare.platforms.vsphere.esxi_host import in_drs, presence_of, proof_of, threads_of
-from tare.platforms.vsphere.inventory import host_named, spot
+from tare.platforms.vsphere.inventory import find_location, host_named
 from tare.platforms.vsphere.options import VsphereOptions
-from tare.platforms.vsphere.removing import remove
 from tare.platforms.vsphere.rights import rights_of
-from tare.platforms.vsphere.session import EXTRA, PRODUCT, VsphereSession
+from tare.platforms.vsphere.session import VsphereSession
 from tare.platforms.vsphere.spec import BUSES, require_processors
-from tare.platforms.vsphere.vm import FILES, HIDDEN, VM, VsphereVm
+from tare.platforms.vsphere.vm import VsphereVm
 
 MAX_VCPUS = 128
-"""The most that Tare gives one virtual machine, on hosts of as many processors and more."""
+"""The most that Tare gives one virtual machine, whatever the host has."""
 MIN_MEMORY = 192 << 20
 BOOTS_NOTHING = "without `boot` the virtual machine boots nothing by itself: its network has to"
-
-
-async def undo_vm(host: Host, entry: Entry) -> str:
-    """Remove a virtual machine; see :data:`tare.hosts.ledger.undoing.Undo`."""
-    return await _undone(entry, "")
-
-
-async def undo_files(host: Host, entry: Entry) -> str:
-    """Remove a virtual machine's folder on a datastore, and the machine where it is still there."""
-    return await _undone(entry, str(entry.details["folder"]))
-
-
-async def _undone(entry: Entry, folder: str) -> str:
-    name = str(entry.details["name"])
-    require_own(name)
-    options = VsphereOptions.model_validate(entry.details["options"])
-    async with opened(VsphereSession(options.way())) as session:
-        removed = await remove(session, options, name, folder)
-    if removed.machine:
-        return f"Removed the virtual machine {name} from {options.address}."
-    return f"Removed files of {name} from {options.address}." if removed.files else ""
 
 
 class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
@@ -71,7 +51,10 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         Variant(devices, {"address": ANY, "datastore": "DATASTORE", "devices": devices})
         for devices in ("paravirtual", "emulated")
     )
-    undoers = MappingProxyType({VM: undo_vm, FILES: undo_files})
+    undoers = undoers_at(
+        lambda details: VsphereSession(details["options"]), VsphereVmResource, VsphereFilesResource
+    )
+    session_type = VsphereSession
     example = "{platform: vsphere, address: esxi.example, …}"
 
     def describe(self, options: VsphereOptions) -> str:
@@ -87,13 +70,13 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 min_memory=MIN_MEMORY,
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
-                    "an affinity is the whole virtual machine's: each vCPU may use all of its CPUs",
-                    "in a cluster with DRS nothing is pinned, for affinity is not kept there",
+                    "affinity is the virtual machine's: each vCPU may use all of its CPUs",
+                    "in a cluster with DRS nothing is pinned, because affinity is not kept there",
                     "reservation, limit and shares are vSphere's own options",
-                    "ready and co-stop time are told for whole intervals of 20 s, and never less",
+                    "ready and co-stop time are reported for intervals of 20 s, and no shorter",
                     "a free ESXi refuses every change by its API",
                     *NOTES,
-                    "so are cells while ESXi tells that memory is ballooned, swapped or compressed",
+                    "the same applies while ESXi reports ballooned, swapped or compressed memory",
                 ),
                 disk=frozenset({BUSES[options.devices].name}),
                 toolbox=frozenset({LIVE}),
@@ -118,20 +101,16 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         """Return how virtual machines get the disk that their shape asks for."""
         return BUSES[options.devices]
 
-    def require_library(self) -> None:
-        """Check that pyVmomi is installed."""
-        require(EXTRA, PRODUCT, "pyVmomi")
-
-    def session(self, way: Mapping[str, Any]) -> VsphereSession:
-        """Return a login at ESXi or vCenter."""
-        return VsphereSession(way)
+    def session(self, connection: Mapping[str, Any]) -> VsphereSession:
+        """Return a session with ESXi or vCenter."""
+        return VsphereSession(connection)
 
     async def look(
         self, session: VsphereSession, options: VsphereOptions, able: Capabilities
-    ) -> Seen:
-        """Find all that the options name, and see whether the host pins."""
+    ) -> ServerFindings:
+        """Find all that the options name, and whether the host can pin."""
         proof, drs, threads, rights = await session.call(
-            lambda client: _looked(client, session, options)
+            lambda client: _look(client, session, options)
         )
         require_processors(options.processors, threads)
         notes = (*able.notes, HIDDEN) if drs else able.notes
@@ -142,7 +121,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             notes=notes if options.boot else (*notes, BOOTS_NOTHING),
         )
         reason = f"{proof['product']} at {options.address} takes virtual machines"
-        return Seen(reason, {"vsphere": proof["product"]}, able, proof, rights)
+        return ServerFindings(reason, {"vsphere": proof["product"]}, able, proof, rights)
 
     async def host_presence(self, session: VsphereSession, options: VsphereOptions) -> Presence:
         """Return the state of the ESXi host, which vCenter knows while the host is off."""
@@ -153,11 +132,11 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         )
 
     def writes(self, options: VsphereOptions) -> tuple[Write, ...]:
-        """Return what VMs make at the host or vCenter."""
+        """Return what VMs create at the host or vCenter."""
         return (
             FOLDER,
             Write(
-                VM,
+                VsphereVmResource.kind,
                 "CreateVM_Task of a VM tare-…, ReconfigVM_Task with its CD, what it boots and the "
                 "empty disk of its shape, PowerOnVM_Task, PowerOffVM_Task",
                 "Destroy_Task",
@@ -165,7 +144,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 f"pool {options.pool or '(the topmost)'}",
             ),
             Write(
-                FILES,
+                VsphereFilesResource.kind,
                 "an upload of its CD and CopyVirtualDisk_Task into the VM's folder tare-…",
                 "DeleteDatastoreFile_Task of that folder",
                 f"datastore {options.datastore}",
@@ -173,22 +152,20 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         )
 
     def boots(self, options: VsphereOptions) -> str:
-        """Say whose kernel it is: without `boot` the network has to bring one."""
+        """Return whose kernel it is; without `boot` the network must provide one."""
         return "that of what it boots"
 
-    async def make(self, session: VsphereSession, order: Order[VsphereOptions]) -> VsphereVm:
-        """Make a virtual machine with the configuration on a CD."""
-        spec = order.spec
-        vm = VsphereVm(session, order.options, spec.name)
-        order.undo.push_async_callback(vm.remove)
-        await vm.create(spec.shape, spec.cpus, order.image, order.ledger, order.disk)
-        return vm
+    async def make(self, session: VsphereSession, request: VmRequest[VsphereOptions]) -> VsphereVm:
+        """Create a virtual machine with the configuration on a CD."""
+        builder, spec = VmBuilder(session, request), request.spec
+        await builder.build()
+        return VsphereVm(session, request.options, spec.name, spec.shape.vcpus, builder)
 
 
-def _looked(
+def _look(
     client: Any, session: VsphereSession, options: VsphereOptions
 ) -> tuple[dict[str, str], bool, int, tuple[str, ...]]:
-    where = spot(client, session.vim, options)
+    where = find_location(client, session.vim, options)
     return (
         proof_of(client, where.host, session.vim),
         in_drs(where.host, session.vim),

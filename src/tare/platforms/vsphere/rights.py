@@ -1,9 +1,9 @@
 """The privileges that an account needs at ESXi or vCenter, and which of them it has.
 
 Privileges are named as in the vSphere Web Services API reference, ``Privileges Reference``; which
-call needs which is told there with ``CreateVM_Task``, ``ReconfigVM_Task`` and ``ConfigSpec``. Who
-has them is asked with ``AuthorizationManager.HasPrivilegeOnEntities`` (System.Read on what is asked
-about).
+call needs which is documented there with ``CreateVM_Task``, ``ReconfigVM_Task`` and ``ConfigSpec``.
+``AuthorizationManager.HasPrivilegeOnEntities`` reports those of the account; it needs System.Read
+on the objects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import InputError
-from tare.platforms.vsphere.inventory import Spot
+from tare.platforms.vsphere.inventory import VmLocation
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.session import VsphereSession
 
@@ -39,22 +39,22 @@ SURELY = frozenset(
         *("Datastore.AllocateSpace", "Datastore.FileManagement"),
     }
 )
-"""Those without which no virtual machine is made, run and removed.
+"""Those without which no virtual machine can be created, run and removed.
 
-Of the others it depends on what a machine has, and what lacks one is told when it is made.
+The others depend on what a machine has; a missing one is reported when a machine is created.
 """
 
 
 @dataclass(frozen=True)
 class Held:
-    """Which of the privileges needed on one kind of object an account has, and which it has not."""
+    """Which of the needed privileges on one kind of object an account has, and which it lacks."""
 
     has: tuple[str, ...]
     lacks: tuple[str, ...]
 
 
-def needed(options: VsphereOptions, where: Spot) -> Mapping[str, tuple[Any, tuple[str, ...]]]:
-    """Return what is needed on which object, by its kind in words."""
+def needed(options: VsphereOptions, where: VmLocation) -> Mapping[str, tuple[Any, tuple[str, ...]]]:
+    """Return the needed privileges on each object, by its kind in words."""
     copied = (EXISTING,) if options.boot is not None and options.boot.endswith(".vmdk") else ()
     return {
         "the folder": (where.folder, (*ON_FOLDER, *copied)),
@@ -65,21 +65,21 @@ def needed(options: VsphereOptions, where: Spot) -> Mapping[str, tuple[Any, tupl
 
 
 def rights_of(
-    client: Any, session: VsphereSession, options: VsphereOptions, where: Spot
+    client: Any, session: VsphereSession, options: VsphereOptions, where: VmLocation
 ) -> tuple[str, ...]:
-    """Return which of the privileges needed the account has, as ``PRIVILEGE, … on KIND``.
+    """Return which of the needed privileges the account has, as ``PRIVILEGE, … on KIND``.
 
     Args:
         client: The service instance.
         session: The login.
         options: The arm's options.
-        where: Where virtual machines are made.
+        where: Where virtual machines are created.
 
     Returns:
-        One text for each kind of object; empty where the server does not tell.
+        One text for each kind of object; empty: unknown.
 
     Raises:
-        InputError: It lacks one without which no machine is made, or made and never removed.
+        InputError: It lacks one without which no machine can be created and removed.
     """
     held = _held(client, session, needed(options, where))
     lacking = [
@@ -100,7 +100,7 @@ def _held(
     client: Any, session: VsphereSession, asked: Mapping[str, tuple[Any, tuple[str, ...]]]
 ) -> dict[str, Held]:
     content = client.RetrieveContent()
-    told = {}
+    privileges_by_kind = {}
     try:
         own = content.sessionManager.currentSession.key
         for kind, (entity, privileges) in asked.items():
@@ -108,13 +108,13 @@ def _held(
                 entity=[entity], sessionId=own, privId=list(privileges)
             )
             has = {each.privId for each in found.privAvailability if each.isGranted}
-            told[kind] = Held(
+            privileges_by_kind[kind] = Held(
                 tuple(each for each in privileges if each in has),
                 tuple(each for each in privileges if each not in has),
             )
     except session.vim.fault.NotAuthenticated:
-        # The session has ended: whoever calls logs in again.
+        # The session has ended: `Session.call` logs in again.
         raise
     except session.types.vmodl.MethodFault:
         return {}
-    return told
+    return privileges_by_kind

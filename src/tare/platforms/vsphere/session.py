@@ -7,50 +7,42 @@ from __future__ import annotations
 
 import http.client
 import ssl
-import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.platforms.vendors.credentials import Secret, credentials
-from tare.platforms.vendors.session import Expired, Missing, Refused, Session, load_library
-from tare.platforms.vendors.tls import verifying
+from tare.platforms.vendors.credentials import Secret
+from tare.platforms.vendors.session import AccountSession, Expired, Missing, Refused, wait_for
 from tare.platforms.vsphere.inventory import properties
 
-PREFIX, EXTRA, PRODUCT = "TARE_VSPHERE", "vsphere", "vSphere"
-PORT = 443
 TIMEOUT_S = 60
 TASK_S = 300.0
-POLL_S = 0.2
-TOLD = ("info.state", "info.result", "info.error", "info.descriptionId")
-"""What is asked of a task."""
+TASK_PROPERTIES = ("info.state", "info.result", "info.error")
 FREE = (
     "the licence of this ESXi forbids changes by its API (free ESXi): measure a VM that exists by "
     "`platform: ssh`, or license the host"
 )
 WRONG_STATE = "the virtual machine is"
 BUSY = "something else changes the same object"
-"""Begin what is told of faults that another state, or the end of another task, ends."""
+"""Messages of refusals that end with another state, or with another task, contain these."""
 _COOKIE = "vmware_soap_session"
 
 
-class VsphereSession(Session[Any]):
+class VsphereSession(AccountSession[Any]):
     """A login at ESXi or vCenter; its client is pyVmomi's ``ServiceInstance``.
 
-    Args:
-        way: As :meth:`tare.platforms.vendors.options.VendorOptions.way` returns it.
-
-    Raises:
-        InputError: The library, the credentials or the certificates are not there.
+    Its arguments and errors are those of :class:`AccountSession`.
     """
 
-    def __init__(self, way: Mapping[str, Any]) -> None:
-        self.types, self._connect = load()
-        self._who = credentials(PREFIX, way["credentials"])
-        self._tls = verifying(way["ca"])
-        self._address, self._port = str(way["address"]), way["port"] or PORT
-        super().__init__(f"vSphere at {self._address}", self._who.password)
+    product, extra, prefix = "vSphere", "vsphere", "TARE_VSPHERE"
+    modules = ("pyVmomi", "pyVim.connect")
+    port = 443
+
+    def __init__(self, connection: Mapping[str, Any]) -> None:
+        super().__init__(connection)
+        self.types, self._connect = self.loaded
+        self.name = f"vSphere at {self.address}"
 
     @property
     def vim(self) -> Any:
@@ -60,33 +52,34 @@ class VsphereSession(Session[Any]):
     def log_in(self) -> Any:
         """Connect; the session's id is kept out of messages too."""
         client = self._connect.SmartConnect(
-            host=self._address,
-            port=self._port,
-            user=self._who.user,
-            pwd=self._who.password.reveal(),
-            sslContext=self._tls,
+            host=self.address,
+            port=self.tcp_port,
+            user=self.account.user,
+            pwd=self.account.password.reveal(),
+            sslContext=self.tls,
             httpConnectionTimeout=TIMEOUT_S,
         )
         self.hide(Secret(_cookie_of(client)))
         return client
 
     def log_out(self, client: Any) -> None:
-        """End the session, where the server still knows it."""
+        """End the session, if the server still knows it."""
         self._connect.Disconnect(client)
 
     def fault(self, error: Exception) -> TareError:
         """Return what a fault of the API, or of the connection, means."""
         vim, vmodl = self.types.vim.fault, self.types.vmodl
-        # A fault of the API prints as all its fields; its message is one of them.
+        # A fault of the API prints as all its fields, of which the message is one.
         words = error.msg if isinstance(error, vmodl.MethodFault) else error
-        said = str(words or "") or type(error).__name__
+        message = str(words or "") or type(error).__name__
         kind = type(error).__name__.rpartition(".")[2]
         if isinstance(error, vim.NotAuthenticated):
             return Expired(f"{self.name}: the session has expired")
         if isinstance(error, vim.InvalidLogin):
             return InputError(
-                f"{self.name} does not take the login of {self._who.user}",
-                f"check {PREFIX}_USER and {PREFIX}_PASSWORD, or the file named by `credentials`",
+                f"{self.name} rejects the login of {self.account.user}",
+                f"check {self.prefix}_USER and {self.prefix}_PASSWORD, or the file of "
+                "`credentials`",
             )
         if isinstance(error, vim.RestrictedVersion):
             return Refused(f"{self.name}: {FREE}")
@@ -105,16 +98,16 @@ class VsphereSession(Session[Any]):
         if isinstance(error, (vim.TaskInProgress, vim.ConcurrentAccess)):
             return Refused(f"{self.name}: {BUSY} ({kind})", transient=True)
         if isinstance(error, vmodl.MethodFault):
-            return Refused(f"{self.name} refuses: {kind}: {said}")
+            return Refused(f"{self.name} refuses: {kind}: {message}")
         if isinstance(error, ssl.SSLCertVerificationError):
             return InputError(
-                f"the certificate of {self._address} is not trusted: {error.verify_message}",
+                f"the certificate of {self.address} is not trusted: {error.verify_message}",
                 "name its CA's certificate, or its own, by `ca`",
             )
         if isinstance(error, (OSError, EOFError, http.client.HTTPException)):
-            # Another boot may well find it again.
-            return MachineFault(f"{self.name}: the connection broke: {said}", transient=True)
-        return MachineFault(f"{self.name}: {kind}: {said}")
+            # The next boot may reach it again.
+            return MachineFault(f"{self.name}: the connection broke: {message}", transient=True)
+        return MachineFault(f"{self.name}: {kind}: {message}")
 
     async def task(self, begin: Callable[[Any], Any]) -> Any:
         """Begin a task and wait for its end; returns its result.
@@ -127,23 +120,20 @@ class VsphereSession(Session[Any]):
         """
         # Two calls: a session that expires while the task runs must not begin it again.
         begun = await self.call(lambda client: begin(client)._moId)
-        return await self.call(
-            lambda client: self._finished(client, self.vim.Task(begun, client._stub))
-        )
 
-    def _finished(self, client: Any, task: Any) -> Any:
-        deadline = time.monotonic() + TASK_S
-        while time.monotonic() < deadline:
-            # Not all of `info`: its `entity` may be none that pyVmomi takes, as the simulator's
-            # is of a copied disk.
-            info = properties(client, self.types, task, TOLD)
-            if info["info.state"] == "success":
-                return info.get("info.result")
-            if info["info.state"] == "error":
-                raise info["info.error"]
-            time.sleep(POLL_S)
-        what = info.get("info.descriptionId", "a task")
-        raise MachineFault(f"{self.name}: {what} takes longer than {TASK_S:g} s")
+        def look(client: Any) -> dict[str, Any] | None:
+            # Not all of `info`: pyVmomi may not accept its `entity`, as the simulator's of a
+            # copied disk.
+            task = self.vim.Task(begun, client._stub)
+            info = properties(client, self.types, task, TASK_PROPERTIES)
+            return info if info["info.state"] in ("success", "error") else None
+
+        info = await wait_for(
+            lambda: self.call(look), f"{self.name}: a task takes longer than {TASK_S:g} s", TASK_S
+        )
+        if info["info.state"] == "error":
+            raise self.scrub(self.fault(info["info.error"]))
+        return info.get("info.result")
 
     async def upload(self, datacenter: str, datastore: str, path: str, content: bytes) -> None:
         """Put a file on a datastore, by the server's ``/folder`` over HTTPS.
@@ -162,7 +152,7 @@ class VsphereSession(Session[Any]):
 
         def put(client: Any) -> None:
             link = http.client.HTTPSConnection(
-                self._address, self._port, context=self._tls, timeout=TIMEOUT_S
+                self.address, self.tcp_port, context=self.tls, timeout=TIMEOUT_S
             )
             try:
                 link.request("PUT", target, content, {"Cookie": f"{_COOKIE}={_cookie_of(client)}"})
@@ -174,21 +164,12 @@ class VsphereSession(Session[Any]):
                 raise Expired(f"{self.name}: the session has expired")
             if answer.status not in (http.client.OK, http.client.CREATED):
                 raise Refused(
-                    f"{self.name} does not take {path.rpartition('/')[2]} on {datastore}: "
+                    f"{self.name} does not accept {path.rpartition('/')[2]} on {datastore}: "
                     f"{answer.status} {answer.reason}",
                     "the account needs Datastore.FileManagement on it",
                 )
 
         await self.call(put)
-
-
-def load() -> tuple[Any, Any]:
-    """Return pyVmomi with all the API's data types, and the module that connects.
-
-    Raises:
-        InputError: They are not installed; the hint is the command that installs them.
-    """
-    return load_library("pyVmomi", EXTRA, PRODUCT), load_library("pyVim.connect", EXTRA, PRODUCT)
 
 
 def _cookie_of(client: Any) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 from tare.errors import InputError
 from tare.platforms.contract import Shape
 from tare.platforms.vendors.own_disk import Bus, OwnDisk
-from tare.platforms.vsphere.inventory import Spot
+from tare.platforms.vsphere.inventory import VmLocation
 from tare.platforms.vsphere.options import VsphereOptions
 
 GUEST = "otherLinux64Guest"
 CONFIGURATION = "tare-cfg.iso"
 SCSI, IDE, NIC, DISK, CD, BOOT_CD, OWN = -101, -102, -103, -104, -105, -106, -107
-"""Keys of new devices are negative, and made anew by the server."""
+"""Keys of new devices are negative; the server replaces them."""
 
 
 BUSES = {
@@ -27,7 +27,7 @@ BUSES = {
 def pins_of(cpus: Sequence[int], options: VsphereOptions, threads: int) -> list[int]:
     """Return the ESXi host's logical processors for the CPUs of a placement.
 
-    The API takes any number for an affinity: the range is checked here.
+    The API accepts any number for an affinity, so the range is checked here.
 
     Args:
         cpus: Of the placement; empty: anywhere.
@@ -56,13 +56,12 @@ def require_processors(wanted: Sequence[int], threads: int) -> None:
         threads: How many the host has.
 
     Raises:
-        InputError: One of them is not there.
+        InputError: One of them is missing.
     """
     if beyond := [processor for processor in wanted if processor >= threads]:
         raise InputError(
             f"there is no processor {beyond[0]} on the ESXi host, which has {threads}",
-            "list those that stand for a placement's CPUs by `processors`, out of "
-            f"0 to {threads - 1}",
+            f"list those for a placement's CPUs by `processors`, out of 0 to {threads - 1}",
         )
 
 
@@ -71,17 +70,17 @@ def config_spec(
     options: VsphereOptions,
     name: str,
     shape: Shape,
-    where: Spot,
+    where: VmLocation,
     pins: Sequence[int],
 ) -> Any:
-    """Return what is to be made: CPU, memory, a SCSI controller and a network interface.
+    """Return the machine to create: CPU, memory, a SCSI controller and a network interface.
 
     Args:
         vim: The API's types.
         options: The arm's options.
         name: The machine's name.
         shape: Its size.
-        where: Where it is made.
+        where: Where it is created.
         pins: The host's processors that it may use; empty: any.
     """
     memory = shape.memory >> 20
@@ -117,7 +116,7 @@ def config_spec(
 
 
 def extra(options: VsphereOptions) -> dict[str, str]:
-    """Return the settings that have no field of their own."""
+    """Return the settings without a field of their own."""
     return {"stealclock.enable": "TRUE"} if options.steal_clock else {}
 
 
@@ -176,7 +175,7 @@ def media(
         devices: What the virtual machine has, its controllers among them.
         options: The arm's options.
         folder: Its folder, as ``[DATASTORE] PATH``.
-        own: The empty disk that is made with it; None: none.
+        own: Its empty disk; None: none.
     """
     ide = _key_of(devices, vim.vm.device.VirtualIDEController)
     changes = [_added(vim, _cd(vim, CD, ide, 1, f"{folder}/{CONFIGURATION}"))]
@@ -198,11 +197,11 @@ def media(
 
 
 def _created(vim: Any, own: OwnDisk, controller: int, file: str) -> Any:
-    """Return the change that makes and attaches an empty disk."""
+    """Return the change that creates and attaches an empty disk."""
     backing = vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
         fileName=file,
         diskMode="persistent",
-        # All blocks are there, and zeros: none is allocated or zeroed while something is measured.
+        # All blocks are allocated and zeroed now, not while something is measured.
         thinProvisioned=False,
         eagerlyScrub=True,
     )

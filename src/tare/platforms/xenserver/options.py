@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions, named_given, unnamed
+from tare.platforms.vendors.options import VendorOptions, image_faults, network_faults
 
 KNOBS = frozenset({"weight", "cap"})
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
@@ -60,23 +60,23 @@ class XenserverOptions(VendorOptions, ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what XenAPI does not know."""
+        """Refuse what XenAPI does not support."""
         return refused(wanted, UNKNOWN, "XenAPI knows")
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return what no arm can do without, and what of it cannot be used."""
-        image = unnamed(self.image, "`image: tare-live.iso`")
-        return (*super().faults(look), *named_given(self.network), *image)
+        """Report missing options, and those that cannot be used."""
+        image = image_faults(self.image, "`image: tare-live.iso`")
+        return (*super().faults(look), *network_faults(self.network), *image)
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for."""
+        """The device models that are requested."""
         return self.devices
 
     def vcpus_params(self, role: str, vcpus: int, cpus: tuple[int, ...]) -> dict[str, str]:
         """Return ``VCPUs_params``: a mask for each vCPU, weight, cap in percent of a CPU.
 
-        Of a mask that it cannot read, XenAPI says nothing (xapi_xenops.ml): it is read back.
+        XenAPI ignores a mask that it cannot read (xapi_xenops.ml), so the mask is read back.
         """
         wanted, params = self.scheduling_of(role), {}
         if cpus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
+from functools import partial
 from typing import Any
 
 from tare.platforms.contract import (
@@ -20,22 +20,20 @@ from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
-    Order,
-    Seen,
+    ServerFindings,
     VendorPlatform,
+    VmRequest,
+    as_words,
     image_named,
-    removal,
     require_cpus,
-    shown_of,
 )
-from tare.platforms.vendors.session import require
-from tare.platforms.xenserver.making import BUSES, Making
+from tare.platforms.vendors.resource import undoers_at
+from tare.platforms.xenserver.builder import BUSES, VmBuilder, XenVmResource
 from tare.platforms.xenserver.options import KNOBS, XenserverOptions
 from tare.platforms.xenserver.pool import Pool
-from tare.platforms.xenserver.session import EXTRA, PRODUCT, XenSession
+from tare.platforms.xenserver.session import XenSession
 from tare.platforms.xenserver.vm import XenVm
 
-VM = "xenserver-vm"
 MIN_MEMORY = 256 << 20
 MISSING_KNOBS = {
     "reservation": "Xen has weight and cap, and no reservation",
@@ -46,11 +44,6 @@ MISSING_KNOBS = {
 }
 
 
-async def remove_noted(session: XenSession, details: Mapping[str, Any]) -> bool:
-    """Remove the VM that the ledger names, with its disks."""
-    return await Pool(session).remove_named(str(details["name"]))
-
-
 class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
     """XenServer and XCP-ng: HVM guests of a pool, made and removed over XenAPI."""
 
@@ -59,9 +52,8 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
     known_as = dict.fromkeys(("xcp-ng", "xcpng", "xcp", "citrix", "xapi"), "")
     options = XenserverOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = MappingProxyType(
-        {VM: removal(XenSession, remove_noted, "Removed the VM {name} with its disks.")}
-    )
+    undoers = undoers_at(XenSession, XenVmResource)
+    session_type = XenSession
     example = "{platform: xenserver, address: xen1.example} of a pool's coordinator"
 
     def describe(self, options: XenserverOptions) -> str:
@@ -85,8 +77,8 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
                     *NOTES,
                     "guests are HVM: newer XenServer has no PV guests",
                     "the guest's kernel chooses between para-virtual and emulated devices: "
-                    "emulated ones need an image told `xen_emul_unplug=never nopv`",
-                    "run states are told every 5 s, for all vCPUs of a VM together",
+                    "emulated ones need an image booted with `xen_emul_unplug=never nopv`",
+                    "run states are reported every 5 s, for all vCPUs of a VM together",
                 ),
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
@@ -115,26 +107,22 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         """Return how VMs get the disk that their shape asks for."""
         return BUSES[options.devices]
 
-    def require_library(self) -> None:
-        """Check that XenAPI is installed."""
-        require(EXTRA, PRODUCT, "XenAPI")
-
-    def session(self, way: Mapping[str, Any]) -> XenSession:
-        """Return a login at a pool's coordinator."""
-        return XenSession(way)
+    def session(self, connection: Mapping[str, Any]) -> XenSession:
+        """Return a session with a pool's coordinator."""
+        return XenSession(connection)
 
     async def look(
         self, session: XenSession, options: XenserverOptions, able: Capabilities
-    ) -> Seen:
-        """See whether host, repository, network and image are there."""
+    ) -> ServerFindings:
+        """Check that host, repository, network and image are there."""
         pool = Pool(session)
         host = await pool.host(options.on_host)
-        await Making(pool, options, host).look()
+        await VmBuilder(pool, options, host).locate()
         facts = await pool.facts(host)
         versions = {"xenserver": str(facts.get("build", "")), "xen": str(facts.get("xen", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
         able = replace(able, max_vcpus=int(facts.get("cpus", 1)))
-        return Seen(reason, versions, able, shown_of(facts), await pool.rights())
+        return ServerFindings(reason, versions, able, as_words(facts), await pool.rights())
 
     async def host_presence(self, session: XenSession, options: XenserverOptions) -> Presence:
         """Return the state of the host, which the pool's coordinator knows while it is off."""
@@ -142,11 +130,11 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         return await pool.presence(await pool.host(options.on_host))
 
     def writes(self, options: XenserverOptions) -> tuple[Write, ...]:
-        """Return what VMs make in the pool."""
+        """Return what VMs create in the pool."""
         return (
             FOLDER,
             Write(
-                VM,
+                XenVmResource.kind,
                 "VM.create of a VM tare-…, VDI.create (its configuration, the empty disk of its "
                 "shape), VDI.copy of the image, VBD.create, "
                 "VIF.create, VM.start_on, VM.hard_shutdown",
@@ -156,20 +144,20 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         )
 
     def boots(self, options: XenserverOptions) -> str:
-        """Say in which image the kernel is, which must be named."""
+        """Return the image that contains the kernel; it must be named."""
         return image_named(
-            options.image, "XenServer", "say by `image` which VDI: its name, or its UUID"
+            options.image, "XenServer", "name a VDI by `image`: its name, or its UUID"
         )
 
-    async def make(self, session: XenSession, order: Order[XenserverOptions]) -> XenVm:
-        """Make the VM and its configuration disk."""
-        options, spec = order.options, order.spec
-        pool = Pool(session)
+    async def make(self, session: XenSession, request: VmRequest[XenserverOptions]) -> XenVm:
+        """Create the VM and its configuration disk."""
+        options, spec, pool = request.options, request.spec, Pool(session)
         host = await pool.host(options.on_host)
         facts = await pool.facts(host)
         instead = "plan with a host that has as many CPUs"
         require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
-        # The VM and its disks have one name, by which they are removed together.
-        gone = order.noted(VM, pool.remove_named)
-        vm, wanted = await Making(pool, options, host).make(spec, order.image, order.disk)
-        return XenVm(pool, vm, host, wanted, facts, options.devices, gone)
+        builder = VmBuilder(pool, options, host)
+        await request.create(
+            XenVmResource(session, request.details, partial(builder.build, request))
+        )
+        return XenVm(pool, builder.vm, host, builder.wanted, facts, options.devices)

@@ -6,13 +6,13 @@ Figures are Xen's run states of the VM from XenAPI's round-robin databases: five
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tare.errors import MachineFault
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.contract import MachineSpec
-from tare.platforms.vendors.machine import VirtualMachine, card_drivers
+from tare.platforms.vendors.machine import VirtualMachine, wrong_card
 from tare.platforms.vendors.session import Missing
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.pool import NULL, OFF, OWNER, Pool
@@ -28,7 +28,7 @@ def vm_record(options: XenserverOptions, spec: MachineSpec, host: str) -> dict[s
     Args:
         options: The arm's options.
         spec: The machine.
-        host: The host that it is to run on.
+        host: The host that it runs on.
     """
     memory, vcpus = str(spec.shape.memory), str(spec.shape.vcpus)
     empty = dict.fromkeys(
@@ -44,7 +44,7 @@ def vm_record(options: XenserverOptions, spec: MachineSpec, host: str) -> dict[s
         "user_version": "1",
         "is_a_template": False,
         "affinity": host,
-        # One figure four times: nothing can be ballooned.
+        # The same number four times: no memory can be ballooned.
         "memory_static_max": memory,
         "memory_dynamic_max": memory,
         "memory_dynamic_min": memory,
@@ -71,48 +71,42 @@ def vm_record(options: XenserverOptions, spec: MachineSpec, host: str) -> dict[s
 
 
 def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Return what of a VM is not as was asked, in words; empty if nothing."""
+    """Return how a VM differs from the request, in words; empty if it does not."""
     for key in ("memory_static_max", "VCPUs_max", "memory_dynamic_min", "memory_dynamic_max"):
         if str(found.get(key)) != str(wanted[key]):
-            return f"{key} was to be {wanted[key]}, but XenAPI says {found.get(key)}"
+            return f"{key} was to be {wanted[key]}, but XenAPI reports {found.get(key)}"
     params = found.get("VCPUs_params", {})
     for key, value in wanted["VCPUs_params"].items():
         if params.get(key) != value:
-            return f"{key} was to be {value}, but XenAPI says {params.get(key)}"
+            return f"{key} was to be {value}, but XenAPI reports {params.get(key)}"
     nic = found.get("platform", {}).get("nic_type")
     if nic != wanted["platform"]["nic_type"]:
-        return f"nic_type was to be {wanted['platform']['nic_type']}, but XenAPI says {nic}"
+        return f"nic_type was to be {wanted['platform']['nic_type']}, but XenAPI reports {nic}"
     return ""
 
 
 def other_devices(devices: str, proof: Mapping[str, Any]) -> str:
-    """Return how a guest's drivers are not those that were asked for; empty if they are.
+    """Return how a guest's drivers differ from the request; empty if they do not.
 
     Args:
         devices: ``paravirtual`` or ``emulated``.
         proof: The agent's proof of the guest.
     """
-    unwanted = card_drivers(proof) & (PARAVIRTUAL if devices == "emulated" else EMULATED)
-    if not unwanted:
-        return ""
+    wrong = wrong_card(proof, devices, PARAVIRTUAL, EMULATED)
     word = "with" if devices == "emulated" else "without"
-    return (
-        f"its network card is driven by {', '.join(sorted(unwanted))}, and not as {devices}: boot "
-        f"an image whose kernel has been told, {word} `xen_emul_unplug=never nopv`"
-    )
+    return wrong and f"{wrong}: boot an image {word} `xen_emul_unplug=never nopv` for its kernel"
 
 
 class XenVm(VirtualMachine):
-    """A VM that was made.
+    """A VM that was created.
 
     Args:
-        pool: Where.
+        pool: The pool.
         vm: Its reference.
-        host: That of its host.
-        wanted: The record that was asked for.
-        facts: What the host said of itself.
-        devices: ``paravirtual`` or ``emulated``, as was asked.
-        gone: Removes it with its disks, and notes that.
+        host: The reference of its host.
+        wanted: The record that was requested.
+        facts: What the host reported of itself.
+        devices: ``paravirtual`` or ``emulated``, as requested.
     """
 
     def __init__(
@@ -123,7 +117,6 @@ class XenVm(VirtualMachine):
         wanted: Mapping[str, Any],
         facts: Mapping[str, Any],
         devices: str,
-        gone: Callable[[], Awaitable[None]],
     ) -> None:
         self._pool = pool
         self._vm = vm
@@ -131,13 +124,12 @@ class XenVm(VirtualMachine):
         self._wanted = wanted
         self._facts = facts
         self._devices = devices
-        self._gone = gone
         self._domain: str | None = None
         self._uuid = ""
         self._address: str | None = None
 
     async def power_on(self) -> None:
-        """Start it, once it is known to be as was asked."""
+        """Check that it is as requested, and start it."""
         record = await self._pool.record(self._vm)
         if why := differing(self._wanted, record):
             raise MachineFault(why)
@@ -155,7 +147,7 @@ class XenVm(VirtualMachine):
             state = (await self._pool.record(self._vm))["power_state"]
         except Missing:
             return "its VM is gone from the pool"
-        return "" if state == RUNNING else f"XenAPI says that its VM is {state}"
+        return "" if state == RUNNING else f"XenAPI reports that its VM is {state}"
 
     async def power_off(self) -> None:
         """Switch it off at once."""
@@ -165,12 +157,8 @@ class XenVm(VirtualMachine):
         except Missing:
             return
 
-    async def remove(self) -> None:
-        """Remove it with its disks."""
-        await self._gone()
-
     async def applied(self) -> Mapping[str, Any]:
-        """Return what XenAPI says that it is."""
+        """Return its properties as XenAPI reports them."""
         record = await self._pool.record(self._vm)
         params = dict(record["VCPUs_params"])
         scheduling: dict[str, Any] = {
@@ -178,15 +166,15 @@ class XenVm(VirtualMachine):
         }
         if mask := params.get("mask"):
             scheduling["vcpus"] = {str(key): cpus for key, cpus in enumerate(mask.split(";"))}
-        told = {"hypervisor": {**self._facts, "domain type": record.get("domain_type", "hvm")}}
-        return {**told, "scheduling": scheduling} if scheduling else told
+        shown = {"hypervisor": {**self._facts, "domain type": record.get("domain_type", "hvm")}}
+        return {**shown, "scheduling": scheduling} if scheduling else shown
 
-    def unlike(self, proof: Mapping[str, Any]) -> str:
-        """Return which drivers it proves that are not those asked for."""
+    def mismatch(self, proof: Mapping[str, Any]) -> str:
+        """Return how the guest's drivers differ from the request."""
         return other_devices(self._devices, proof)
 
     async def cost(self) -> dict[str, float]:
-        """Return the memory that it takes; of CPU time XenAPI tells averages only."""
+        """Return the memory that it uses; of CPU time XenAPI has averages only."""
         record = await self._pool.record(self._vm)
         metrics = record["metrics"]
         if metrics == NULL:
@@ -195,35 +183,35 @@ class XenVm(VirtualMachine):
         return {"rss_bytes": float(actual)} if int(actual) > 0 else {}
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what befell it: migration, snapshots, operations, another domain."""
+        """Return what disturbed it: migration, snapshots, operations, another domain."""
         try:
             record = await self._pool.record(self._vm)
         except Missing:
             return ("it left the pool",)
-        told = [f"snapshot {snapshot}" for snapshot in record.get("snapshots", ())]
-        told += [f"{what} under way" for what in record.get("current_operations", {}).values()]
+        found = [f"snapshot {snapshot}" for snapshot in record.get("snapshots", ())]
+        found += [f"{what} under way" for what in record.get("current_operations", {}).values()]
         if record["resident_on"] not in (self._host, NULL):
-            told.append(f"migrated to {record['resident_on']}")
+            found.append(f"migrated to {record['resident_on']}")
         if self._domain is not None and str(record["domid"]) != self._domain:
-            told.append(f"it is another domain: {record['domid']}")
+            found.append(f"it is another domain: {record['domid']}")
         for edge in ("memory_dynamic_min", "memory_dynamic_max"):
             if str(record[edge]) != self._wanted[edge]:
-                told.append(f"ballooned: {edge} is {record[edge]}")
-        return tuple(told)
+                found.append(f"ballooned: {edge} is {record[edge]}")
+        return tuple(found)
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return Xen's run states, of five seconds each, that lie wholly in a while."""
+        """Return Xen's run states, of five seconds each, that lie wholly in a period."""
         if ended - begun < 2 * STEP_S:
             return None
         asked = {"start": str(int(begun) - 1), "cf": "AVERAGE", "interval": str(STEP_S)}
         about = {"host": "false", "uuid": self._uuid, "vm_uuid": self._uuid, "json": "true"}
         try:
-            told = await self._pool.session.get_json(
+            answer = await self._pool.session.get_json(
                 self._address, "/rrd_updates", {**asked, **about}
             )
-            return rows_within(told, self._uuid, begun, ended)
+            return rows_within(answer, self._uuid, begun, ended)
         except (MachineFault, ValueError, LookupError, TypeError):
-            # What is not told is not shown: the cell is none the worse.
+            # Without figures the cell is still valid.
             return None
 
 
@@ -237,27 +225,27 @@ STATES = {
     "runstate_partial_run": "some vCPUs ran, the others were idle",
     "runstate_partial_contention": "some vCPUs waited for a CPU, the others were idle",
 }
-"""Each state, and what it is: parts of the time of a whole VM (xen-api's rrdp_cpu.ml)."""
+"""Each state, and what it is: shares of the time of a whole VM (xen-api's rrdp_cpu.ml)."""
 
 
-def rows_within(told: Any, uuid: str, begun: float, ended: float) -> HypervisorFigures | None:
-    """Return what the rows tell that lie wholly in a while; None: none does.
+def rows_within(answer: Any, uuid: str, begun: float, ended: float) -> HypervisorFigures | None:
+    """Return the rows that lie wholly in a period; None: none does.
 
-    A row's time is one end of its five seconds: both sides of it have to lie within.
+    A row's time is one end of its five seconds, so both sides of it must lie within the period.
 
     Args:
-        told: What ``rrd_updates`` says, as JSON.
+        answer: The JSON of ``rrd_updates``.
         uuid: The VM's.
         begun: Unix time in seconds.
         ended: The same.
 
     Raises:
-        ValueError, LookupError, TypeError: It is none of that form.
+        ValueError, LookupError, TypeError: The answer has another form.
     """
-    meta = told["meta"]
+    meta = answer["meta"]
     step = int(meta["step"])
     if step != STEP_S:
-        # A coarser archive: averages of other lengths are not what was asked.
+        # A coarser archive has averages of other lengths.
         return None
     columns: dict[str, int] = {}
     for number, name in enumerate(meta["legend"]):
@@ -267,7 +255,7 @@ def rows_within(told: Any, uuid: str, begun: float, ended: float) -> HypervisorF
     rows = sorted(
         (
             (float(row["t"]), row["values"])
-            for row in told["data"]
+            for row in answer["data"]
             if begun <= float(row["t"]) - step and float(row["t"]) + step <= ended
         ),
         key=lambda row: row[0],
@@ -277,7 +265,7 @@ def rows_within(told: Any, uuid: str, begun: float, ended: float) -> HypervisorF
         if state not in columns:
             continue
         values = [(at, float(row[columns[state]])) for at, row in rows]
-        # What is not known is told as NaN, and not shown.
+        # Unknown values are NaN, and not shown.
         if known := [(at, value) for at, value in values if math.isfinite(value)]:
             ends, parts = zip(*known, strict=True)
             figures.append(HypervisorFigure(state.replace("_", "-"), words, "1", parts, ends))

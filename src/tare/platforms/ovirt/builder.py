@@ -1,30 +1,31 @@
-"""What is made for one machine: a VM, its network card, its CD or its copy of an image."""
+"""Create what one machine needs: a VM, its network card, its CD or its copy of an image."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import InputError
-from tare.platforms.contract import MachineSpec
 from tare.platforms.ovirt.engine import MANAGEMENT, Engine
 from tare.platforms.ovirt.options import OvirtOptions
+from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.ovirt.vm import vm_wanted
-from tare.platforms.vendors.own_disk import Bus, OwnDisk
+from tare.platforms.vendors.own_disk import Bus
+from tare.platforms.vendors.platform import VmRequest
+from tare.platforms.vendors.resource import ServerResource
 
 
 @dataclass(frozen=True)
-class Ground:
-    """Where machines are made, as the engine has it.
+class VmLocation:
+    """Where machines are created, and what they boot.
 
     Args:
         cluster: The cluster.
         host: The host that they run on.
         network: The vNIC profile's id.
         image: The disk that they boot.
-        storage: The id of the storage domain for copies of it; None where it is a CD.
-        domain: The id of the storage domain for a machine's own disk; None where there is no image.
+        storage: The id of the storage domain for copies of it; None: it is a CD.
+        domain: The id of the storage domain for a machine's own disk; None: there is no image.
         profile: The CPU profile's id; None: the cluster's own.
     """
 
@@ -47,35 +48,69 @@ def bus_of(options: OvirtOptions) -> Bus:
     }[options.chipset]
 
 
-def words_of(status: Any) -> str:
+def status_words(status: Any) -> str:
     """Return a host's status in words, such as ``non responsive``."""
     return str(status).replace("_", " ")
 
 
-class Making:
-    """Makes a VM with what is attached to it.
+class OvirtVmResource(ServerResource[OvirtSession]):
+    """A VM with its disks, which have its name."""
+
+    kind = "ovirt-vm"
+    busy = ("in progress", "locked", "is running", "Cannot stop", "Cannot remove VM")
+    removal_s = 60.0
+
+    @property
+    def words(self) -> str:
+        """What it is, with its name."""
+        return f"the VM {self.name} with its disk"
+
+    async def exists(self) -> bool:
+        """Return whether Tare's VM of that name is there, or one of its disks."""
+        engine = Engine(self.session)
+        return bool(await engine.own(self.name) or await engine.disks(self.name))
+
+    async def remove(self) -> None:
+        """Remove the VM, then disks that were never attached to it.
+
+        A disk has no mark, but its name contains the run's, and no disk had the name when it was
+        recorded in the ledger.
+        """
+        engine = Engine(self.session)
+        for vm in await engine.own(self.name):
+            await engine.remove_vm(vm.id)
+        for disk in await engine.disks(self.name):
+            await engine.remove_disk(disk.id)
+
+
+class VmBuilder:
+    """Creates VMs with what is attached to them.
 
     Args:
-        engine: Where.
+        engine: The engine.
         options: The arm's options.
     """
 
     def __init__(self, engine: Engine, options: OvirtOptions) -> None:
         self._engine = engine
         self._options = options
+        self.vm = ""
+        """The id of the VM that was created."""
+        self.wanted: Any = None
+        """The VM as it was requested."""
 
-    async def look(self) -> Ground:
-        """Return what an arm names.
+    async def locate(self) -> VmLocation:
+        """Find what an arm names.
 
         Raises:
-            InputError: Something is not there, not shown to the account, or not up.
+            InputError: Something is missing, not visible to the account, or not up.
         """
         options, engine = self._options, self._engine
         cluster = await self._cluster()
         host = await self._host_in(cluster)
         if host.status != engine.types.HostStatus.UP:
             raise InputError(
-                f"the host {host.name} is {words_of(host.status)}",
+                f"the host {host.name} is {status_words(host.status)}",
                 "activate it, or name another by `on-host`",
             )
         network = await engine.find(
@@ -97,13 +132,13 @@ class Making:
         image, domain = await self._image()
         is_cd = image is not None and image.content_type == engine.types.DiskContentType.ISO
         storage = None if is_cd else domain
-        return Ground(cluster, host, str(network.id), image, storage, domain, profile)
+        return VmLocation(cluster, host, str(network.id), image, storage, domain, profile)
 
     async def host(self) -> Any:
         """Return the host that machines run on, whether it is up or not.
 
         Raises:
-            InputError: It is not there.
+            InputError: It is missing.
         """
         return await self._host_in(await self._cluster())
 
@@ -122,7 +157,7 @@ class Making:
         )
 
     async def _image(self) -> tuple[Any, str | None]:
-        """Return what VMs boot, and the storage domain of what is made of disks for them."""
+        """Return what VMs boot, and the storage domain of their disks."""
         options, engine = self._options, self._engine
         if options.image is None:
             return None, None
@@ -139,42 +174,28 @@ class Making:
         return image, str(storage.id)
 
     async def require_free(self, name: str) -> None:
-        """Raise InputError where a disk has the name already: it would be taken for the VM's."""
+        """Raise InputError if a disk already has the name: it would be taken for the VM's."""
         if await self._engine.disks(name):
             raise InputError(
                 f"{self._engine.session.name} has a disk called {name} already",
                 "it may be of a run that was killed: tare clean",
             )
 
-    async def make(
-        self,
-        spec: MachineSpec,
-        ground: Ground,
-        configuration: Mapping[str, Any],
-        own: OwnDisk | None = None,
-    ) -> tuple[str, Any]:
-        """Make the VM, switched off.
-
-        Args:
-            spec: The machine.
-            ground: Where it is made, of what.
-            configuration: What its agent is given.
-            own: The empty disk that it is to have; None: none.
-
-        Returns:
-            Its id, and what was asked for.
-        """
+    async def build(self, request: VmRequest[OvirtOptions], location: VmLocation) -> None:
+        """Create the VM, switched off; :attr:`vm` and :attr:`wanted` describe it."""
+        spec = request.spec
         engine, types = self._engine, self._engine.types
-        wanted = vm_wanted(
+        self.wanted = vm_wanted(
             types,
             self._options,
             spec,
-            ground.cluster.id,
-            ground.host.id,
-            configuration,
-            ground.profile,
+            location.cluster.id,
+            location.host.id,
+            request.configuration,
+            location.profile,
         )
-        vm = str((await engine.ask(lambda api: api.vms_service().add(wanted))).id)
+        added = await engine.ask(lambda api: api.vms_service().add(self.wanted))
+        self.vm = vm = str(added.id)
 
         async def is_made() -> bool:
             return bool((await engine.vm(vm)).status == types.VmStatus.DOWN)
@@ -183,17 +204,16 @@ class Making:
         card = types.Nic(
             name="nic1",
             interface=self._card(),
-            vnic_profile=types.VnicProfile(id=ground.network),
+            vnic_profile=types.VnicProfile(id=location.network),
         )
         await engine.ask(lambda api: api.vms_service().vm_service(vm).nics_service().add(card))
-        if ground.storage is None:
-            await self._insert(vm, str(ground.image.id))
+        if location.storage is None:
+            await self._insert(vm, str(location.image.id))
         else:
-            await self._attach(vm, await self._copy(spec.name, ground), bootable=True)
-        if own is not None:
-            empty = await self._empty(spec.name, ground, own.size)
+            await self._attach(vm, await self._copy(spec.name, location), bootable=True)
+        if request.disk is not None:
+            empty = await self._empty(spec.name, location, request.disk.size)
             await self._attach(vm, empty, bootable=False)
-        return vm, wanted
 
     def _card(self) -> Any:
         kinds = self._engine.types.NicInterface
@@ -212,16 +232,16 @@ class Making:
 
         await self._engine.ask(insert)
 
-    async def _copy(self, name: str, ground: Ground) -> str:
+    async def _copy(self, name: str, location: VmLocation) -> str:
         """Copy the image: a VM writes to what it boots from."""
         engine, types = self._engine, self._engine.types
         await engine.ask(
             lambda api: (
                 api.disks_service()
-                .disk_service(ground.image.id)
+                .disk_service(location.image.id)
                 .copy(
                     disk=types.Disk(name=name),
-                    storage_domain=types.StorageDomain(id=ground.storage),
+                    storage_domain=types.StorageDomain(id=location.storage),
                 )
             )
         )
@@ -233,12 +253,12 @@ class Making:
         await engine.until(is_copied, "copy the image")
         return str((await engine.disks(name))[0].id)
 
-    async def _empty(self, name: str, ground: Ground, size: int) -> str:
-        """Make an empty disk, all of it set aside; it has the VM's name, by which it is removed."""
+    async def _empty(self, name: str, location: VmLocation, size: int) -> str:
+        """Create an empty disk, fully allocated; it has the VM's name, by which it is removed."""
         engine, types = self._engine, self._engine.types
-        if ground.domain is None:
+        if location.domain is None:
             raise InputError(
-                "the engine does not say in which storage domain the image is",
+                "the engine does not report in which storage domain the image is",
                 "name the one for the disk of the shape by `storage`",
             )
         wanted = types.Disk(
@@ -246,7 +266,7 @@ class Making:
             provisioned_size=size,
             format=types.DiskFormat.RAW,
             sparse=False,
-            storage_domains=[types.StorageDomain(id=ground.domain)],
+            storage_domains=[types.StorageDomain(id=location.domain)],
         )
         disk = str((await engine.ask(lambda api: api.disks_service().add(wanted))).id)
 

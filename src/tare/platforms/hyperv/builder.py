@@ -1,7 +1,8 @@
-"""What is made for one machine on a host: a folder, its files, and the VM."""
+"""Create what one machine on a host needs: a folder, its files, and the VM."""
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,24 +10,28 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import MachineSpec
-from tare.platforms.hyperv.command import Long, Told, chosen, cmdlet, script
+from tare.platforms.hyperv.command import Long, PsObject, chosen, cmdlet, script
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.server import Server, same_path, within
-from tare.platforms.vendors.own_disk import Bus, OwnDisk
+from tare.platforms.hyperv.session import HypervSession
+from tare.platforms.vendors.own_disk import Bus
+from tare.platforms.vendors.platform import VmRequest
+from tare.platforms.vendors.resource import ServerResource
+from tare.platforms.vendors.session import Missing
 
 CONFIGURATION, ISO, OWN = "tare-cfg.iso", ".iso", "disk.vhdx"
 WRITE = "param([string]$Path, [byte[]]$Bytes) [IO.File]::WriteAllBytes($Path, $Bytes)"
-"""The one thing that no cmdlet does: its text is always this, and its values are parameters."""
+"""No cmdlet does this; the script's text is constant, and its values are parameters."""
 TEMPLATE = "MicrosoftUEFICertificateAuthority"
 IDE, SECOND = 1, 1
-"""Generation 1: its DVD drives are the two places of its second IDE controller."""
+"""Generation 1: its DVD drives are on its second IDE controller."""
 
 BUSES = {
     "paravirtual": Bus("SCSI, synthetic", frozenset({"hv_storvsc"})),
     "emulated": Bus(
         "IDE",
         frozenset({"ata_piix"}),
-        # Such a disk shows on both, and would be found twice (the kernel's drivers/ata/ata_piix.c).
+        # Such a disk appears on both, and would be found twice (Linux's drivers/ata/ata_piix.c).
         "boot an image that leaves it to IDE: tare image live --append ata_piix.prefer_ms_hyperv=0 "
         "--append module_blacklist=hv_storvsc",
     ),
@@ -36,41 +41,79 @@ PLACES: Mapping[str, Mapping[str, Any]] = {
     "paravirtual": {"ControllerType": "SCSI"},
     "emulated": {"ControllerType": "IDE", "ControllerNumber": 0, "ControllerLocation": 1},
 }
-"""Where it is attached: what boots from a disk of generation 1 is in the first place of IDE."""
+"""Where it is attached; in generation 1, the boot disk is at IDE 0:0."""
 
 
 @dataclass(frozen=True)
-class Ground:
-    """Where a VM is made.
+class VmLocation:
+    """Where a VM is created.
 
     Args:
-        host: What the host is.
-        folder: The folder in which the VM's own is.
+        host: The host's properties.
+        folder: The folder that contains the VM's own.
         switch: The virtual switch, by name.
     """
 
-    host: Told
+    host: PsObject
     folder: str
     switch: str
 
 
-class Making:
-    """Makes a VM with what is attached to it.
+class HypervVmResource(ServerResource[HypervSession]):
+    """A VM with its folder.
+
+    A VM is Tare's if it has the name and its files are in that folder: Hyper-V lets several VMs
+    have the same name.
+    """
+
+    kind = "hyperv-vm"
+    # A file of a VM that was just switched off is still open for a moment.
+    busy = ("RemoveFileSystemItemIOError", "InvalidState")
+
+    @property
+    def words(self) -> str:
+        """What it is, with its name."""
+        return f"the VM {self.name} with its folder"
+
+    @property
+    def _folder(self) -> str:
+        return str(self.details["folder"])
+
+    async def exists(self) -> bool:
+        """Return whether the VM or its folder is there."""
+        server = Server(self.session)
+        is_vm = bool(await server.own(self.name, self._folder))
+        return is_vm or await server.has(within(self._folder, self.name), "Container")
+
+    async def remove(self) -> None:
+        """Remove the VM, then its folder."""
+        server = Server(self.session)
+        for vm in await server.own(self.name, self._folder):
+            with contextlib.suppress(Missing):
+                await server.power_off(vm)
+                await server.discard(vm)
+        await server.remove_folder(within(self._folder, self.name))
+
+
+class VmBuilder:
+    """Creates VMs with what is attached to them.
 
     Args:
-        server: Where.
+        server: The host.
         options: The arm's options.
     """
 
     def __init__(self, server: Server, options: HypervOptions) -> None:
         self._server = server
         self._options = options
+        self.vm = uuid.UUID(int=0)
+        """The id of the VM that was created."""
 
-    async def look(self) -> Ground:
+    async def locate(self) -> VmLocation:
         """Find all that the options name.
 
         Raises:
-            InputError: Something is not there, or not shown to the account.
+            InputError: Something is missing, or not visible to the account.
         """
         options, server = self._options, self._server
         host = await server.host()
@@ -85,42 +128,30 @@ class Making:
                 f"{server.session.name} shows this account no file {options.image}",
                 "correct `image`, or let the account read it",
             )
-        return Ground(host, folder, await server.switch(options.switch))
+        return VmLocation(host, folder, await server.switch(options.switch))
 
-    async def require_free(self, name: str, ground: Ground) -> None:
-        """Check that nobody's VM or folder bears a name: Hyper-V would make a second of it."""
-        server, home = self._server, within(ground.folder, name)
+    async def require_free(self, name: str, location: VmLocation) -> None:
+        """Check that no VM or folder has the name: Hyper-V would create a second one."""
+        server, home = self._server, within(location.folder, name)
         if await server.called(name):
             raise MachineFault(f"{server.session.name} has a VM called {name} already")
         if await server.has(home, "Any"):
             raise MachineFault(f"{server.session.name} has {home} already")
 
-    async def make(
-        self, spec: MachineSpec, ground: Ground, configuration: bytes, own: OwnDisk | None = None
-    ) -> uuid.UUID:
-        """Make the VM, switched off, in a folder of its own.
-
-        Args:
-            spec: The machine.
-            ground: Where.
-            configuration: The bytes of its configuration CD.
-            own: The empty disk that it is to have; None: none.
-
-        Returns:
-            Its id.
-        """
-        options, session = self._options, self._server.session
-        home = within(ground.folder, spec.name)
+    async def build(self, request: VmRequest[HypervOptions], location: VmLocation) -> None:
+        """Create the VM, switched off, in a folder of its own; :attr:`vm` is its id."""
+        options, session, spec = self._options, self._server.session, request.spec
+        home = within(location.folder, spec.name)
         await session.run(cmdlet("New-Item", Path=home, ItemType="Directory"), chosen("Name"))
         disc = within(home, CONFIGURATION)
-        await session.run(script(WRITE, Path=disc, Bytes=configuration))
+        await session.run(script(WRITE, Path=disc, Bytes=request.image))
         image = str(options.image)
         boots: dict[str, Any] = {"NoVHD": True, "BootDevice": "CD"}
         if not image.lower().endswith(ISO):
-            # A VM writes to what it boots from, and a child disk would read through its parent.
+            # A VM writes to its boot disk, and a child disk would read through its parent.
             copy = within(home, f"boot{image[image.rindex('.') :].lower()}")
             await session.run(cmdlet("Copy-Item", LiteralPath=image, Destination=copy))
-            # In generation 1 this means IDE (New-VM's page).
+            # In generation 1 this is IDE (New-VM's page).
             boots = {"VHDPath": copy, "BootDevice": "VHD"}
         made = await session.run(
             cmdlet(
@@ -128,25 +159,24 @@ class Making:
                 Name=spec.name,
                 Generation=options.generation,
                 MemoryStartupBytes=Long(spec.shape.memory),
-                Path=ground.folder,
+                Path=location.folder,
                 **boots,
             ),
             chosen("Id", "Path"),
         )
-        vm = uuid.UUID(made[0].text("Id"))
+        self.vm = vm = uuid.UUID(made[0].text("Id"))
         if not same_path(made[0].text("Path"), home):
-            # By its folder it is known as Tare's own: elsewhere, nobody would remove it.
+            # Elsewhere it would not be recognised as Tare's, and not be removed.
             await self._server.discard(vm)
             raise MachineFault(f"its files are in {made[0].text('Path')}, and not in {home}")
         await self._set(vm, spec)
-        await self._connect(vm, ground.switch)
+        await self._connect(vm, location.switch)
         await self._insert(vm, disc)
-        if own is not None:
-            await self._give(vm, within(home, OWN), own.size)
-        return vm
+        if request.disk is not None:
+            await self._give(vm, within(home, OWN), request.disk.size)
 
     async def _give(self, vm: uuid.UUID, path: str, size: int) -> None:
-        """Make an empty disk of zeros, all of it set aside, and attach it."""
+        """Create an empty, fully allocated disk, and attach it."""
         made = cmdlet("New-VHD", Path=path, SizeBytes=Long(size), Fixed=True)
         await self._server.session.run(made, chosen("Path"))
         place = PLACES[self._options.devices]
@@ -159,7 +189,7 @@ class Making:
             cmdlet(
                 "Set-VM",
                 StaticMemory=True,
-                # Backups and impatient people make checkpoints: these are refused.
+                # Nothing may create checkpoints, such as a backup.
                 CheckpointType="Disabled",
                 AutomaticStartAction="Nothing",
                 AutomaticStopAction="TurnOff",
@@ -182,7 +212,7 @@ class Making:
             await server.of(vm, cmdlet("Set-VMFirmware", EnableSecureBoot=state, **secured))
 
     async def _connect(self, vm: uuid.UUID, switch: str) -> None:
-        """Give the VM the card that was asked for, and no other: one comes with it."""
+        """Give the VM the requested card, and remove the one that it has by default."""
         server = self._server
         await server.of(
             vm, cmdlet("Get-VMNetworkAdapter"), cmdlet("Remove-VMNetworkAdapter", Confirm=False)
@@ -191,7 +221,7 @@ class Making:
         await server.of(vm, cmdlet("Add-VMNetworkAdapter", SwitchName=switch, **legacy))
 
     async def _insert(self, vm: uuid.UUID, disc: str) -> None:
-        """Put the image, where it is a CD, and the configuration into DVD drives."""
+        """Put the image, if it is a CD, and the configuration into DVD drives."""
         options, server = self._options, self._server
         if options.image is not None and options.image.lower().endswith(ISO):
             await server.of(

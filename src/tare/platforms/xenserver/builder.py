@@ -1,4 +1,4 @@
-"""What is made for one machine in a pool: a VM, its disks and its network card."""
+"""Create what one machine in a pool needs: a VM, its disks and its network card."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.errors import InputError
-from tare.platforms.contract import MachineSpec
-from tare.platforms.vendors.own_disk import Bus, OwnDisk
+from tare.platforms.vendors.own_disk import Bus
+from tare.platforms.vendors.platform import VmRequest
+from tare.platforms.vendors.resource import ServerResource
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.pool import NULL, OWNER, Pool
+from tare.platforms.xenserver.session import XenSession
 from tare.platforms.xenserver.vm import vm_record
 
 ISO = "iso"
@@ -22,28 +24,58 @@ BUSES = {
         "boot an image that keeps it: tare image live --append xen_emul_unplug=never --append nopv",
     ),
 }
-"""How a VM's own disk shows, by the arm's `devices`: every VM has both, and its kernel chooses."""
+"""How a VM's own disk appears, by the arm's `devices`: every VM has both, its kernel chooses."""
 
 
-class Making:
-    """Makes a VM with what is attached to it.
+class XenVmResource(ServerResource[XenSession]):
+    """A VM with its disks, which have the same name and Tare's mark."""
+
+    kind = "xenserver-vm"
+    busy = ("OTHER_OPERATION", "VDI_IN_USE", "VM_BAD_POWER_STATE")
+    # VM_BAD_POWER_STATE: a start whose answer was lost may begin after the VM was seen halted.
+
+    @property
+    def words(self) -> str:
+        """What it is, with its name."""
+        return f"the VM {self.name} with its disks"
+
+    async def exists(self) -> bool:
+        """Return whether the VM or one of its disks is there."""
+        pool = Pool(self.session)
+        return bool(await pool.own("VM", self.name) or await pool.own("VDI", self.name))
+
+    async def remove(self) -> None:
+        """Remove the VM, then its disks."""
+        pool = Pool(self.session)
+        for vm in await pool.own("VM", self.name):
+            await pool.remove_vm(vm)
+        for disk in await pool.own("VDI", self.name):
+            await pool.remove_disk(disk)
+
+
+class VmBuilder:
+    """Creates VMs with what is attached to them.
 
     Args:
-        pool: Where.
+        pool: The pool.
         options: The arm's options.
-        host: The host that it is to run on.
+        host: The host that they run on.
     """
 
     def __init__(self, pool: Pool, options: XenserverOptions, host: str) -> None:
         self._pool = pool
         self._options = options
         self._host = host
+        self.vm = ""
+        """The reference of the VM that was created."""
+        self.wanted: Mapping[str, Any] = {}
+        """Its record as it was requested."""
 
-    async def look(self) -> tuple[str, str, str]:
+    async def locate(self) -> tuple[str, str, str]:
         """Return the repository, the network and the image.
 
         Raises:
-            InputError: One of them is not there, or the repository takes no disks.
+            InputError: One of them is missing, or the repository accepts no disks.
         """
         options, pool = self._options, self._pool
         repository = (
@@ -52,14 +84,14 @@ class Making:
         kind = await pool.ask(lambda api: api.SR.get_content_type(repository))
         if kind == ISO:
             raise InputError(
-                "the repository of `sr` holds CDs, and takes no disks", "name another by `sr`"
+                "the repository of `sr` holds CDs, and accepts no disks", "name another by `sr`"
             )
         return repository, await self._network(), await self._image()
 
     async def _network(self) -> str:
         if self._options.network is not None:
             return await self._pool.find("network", self._options.network)
-        # The host's own way to the outside: whoever reaches its API there is reached from there.
+        # Its API is reached over this network, so guests on it can reach this computer.
         for interface in await self._pool.ask(lambda api: api.host.get_PIFs(self._host)):
             record = await self._pool.get("PIF", interface, "record")
             if record["management"]:
@@ -71,24 +103,14 @@ class Making:
             return ""
         return await self._pool.find("VDI", self._options.image)
 
-    async def make(
-        self, spec: MachineSpec, configuration: bytes, own: OwnDisk | None = None
-    ) -> tuple[str, Mapping[str, Any]]:
-        """Make the VM, switched off.
-
-        Args:
-            spec: The machine.
-            configuration: The bytes of its configuration disk.
-            own: The empty disk that it is to have; None: none.
-
-        Returns:
-            Its reference, and the record that was asked for.
-        """
-        pool, wanted = self._pool, vm_record(self._options, spec, self._host)
-        repository, network, image = await self.look()
+    async def build(self, request: VmRequest[XenserverOptions]) -> None:
+        """Create the VM, switched off; :attr:`vm` and :attr:`wanted` describe it."""
+        pool, spec, configuration = self._pool, request.spec, request.image
+        self.wanted = vm_record(self._options, spec, self._host)
+        repository, network, image = await self.locate()
         disk = await self._disk(repository, spec.name, len(configuration))
         await pool.session.put("/import_raw_vdi", {"vdi": disk, "format": "raw"}, configuration)
-        vm = str(await pool.ask(lambda api: api.VM.create(wanted)))
+        self.vm = vm = str(await pool.ask(lambda api: api.VM.create(self.wanted)))
         holder = await pool.ask(lambda api: api.VDI.get_SR(image))
         if await pool.ask(lambda api: api.SR.get_content_type(holder)) == ISO:
             await self._attach(vm, image, "3", "CD", bootable=True)
@@ -96,9 +118,9 @@ class Making:
             copy = await self._copy(image, repository, spec.name)
             await self._attach(vm, copy, "0", "Disk", bootable=True)
         await self._attach(vm, disk, "1", "Disk", bootable=False)
-        if own is not None:
-            empty = await self._disk(repository, spec.name, own.size)
-            # The first four are IDE's too.
+        if request.disk is not None:
+            empty = await self._disk(repository, spec.name, request.disk.size)
+            # The first four places are IDE drives too.
             await self._attach(vm, empty, "2", "Disk", bootable=False)
         await pool.ask(
             lambda api: api.VIF.create(
@@ -114,10 +136,9 @@ class Making:
                 }
             )
         )
-        return vm, wanted
 
     async def _disk(self, repository: str, name: str, size: int) -> str:
-        """Make a disk that bears the machine's name from its beginning on."""
+        """Create a disk that has the machine's name and mark from the beginning."""
         return str(
             await self._pool.ask(
                 lambda api: api.VDI.create(

@@ -1,0 +1,235 @@
+"""Create a virtual machine of vSphere's, and remove it with all that Tare put on its datastore."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from tare.errors import MachineFault, TareError
+from tare.hosts.ledger.undoing import PREFIX
+from tare.platforms.vendors.platform import VmRequest
+from tare.platforms.vendors.resource import ServerResource
+from tare.platforms.vendors.session import Missing, Refused
+from tare.platforms.vsphere.esxi_host import in_drs, threads_of
+from tare.platforms.vsphere.inventory import find_location, machine_named
+from tare.platforms.vsphere.options import VsphereOptions
+from tare.platforms.vsphere.session import BUSY, WRONG_STATE, VsphereSession
+from tare.platforms.vsphere.spec import BOOT_DISK, CONFIGURATION, config_spec, media, pins_of
+
+OFF = "poweredOff"
+NO_FILE = "FileNotFound"
+"""The API's fault for a file that is not there."""
+HIDDEN = "DRS is on for this host: affinity is neither shown nor kept there"
+
+
+class VsphereVmResource(ServerResource[VsphereSession]):
+    """A virtual machine, with its folder on the datastore.
+
+    Destroying a machine removes only files that are its own: not the image with its key, nor a disk
+    that was copied and is not attached yet.
+    """
+
+    kind = "vsphere-vm"
+    busy = (WRONG_STATE, BUSY)
+    # A start whose connection broke may begin after the machine was seen switched off.
+    removal_s = 60.0
+    _machine, _state = "", ""
+    _removed_machine, _removed_files = False, False
+
+    def __init__(
+        self,
+        session: VsphereSession,
+        details: Mapping[str, Any],
+        build: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        super().__init__(session, details, build)
+        self._options = VsphereOptions.model_validate(details["options"])
+        self._folder = str(details.get("folder", ""))
+        """Where files may be left, as ``[DATASTORE] NAME``; empty: unknown, or nowhere."""
+
+    @property
+    def words(self) -> str:
+        """What it is, with its name and server."""
+        return f"the virtual machine {self.name} from {self._options.address}"
+
+    @property
+    def removed(self) -> str:
+        """The sentence that ``tare clean`` prints after its removal."""
+        if self._removed_machine:
+            return f"Removed {self.words}."
+        if self._removed_files:
+            return f"Removed files of {self.name} from {self._options.address}."
+        return ""
+
+    async def exists(self) -> bool:
+        """Return whether the machine is there, or may have left files in a known folder."""
+        vim, options = self.session.vim, self._options
+
+        def identify(client: Any) -> tuple[str, str, str]:
+            vm = machine_named(client, find_location(client, vim, options).folder, vim, self.name)
+            if vm is None:
+                return "", "", ""
+            file = vm.config.files.vmPathName if vm.config is not None else ""
+            return vm._moId, str(vm.runtime.powerState), str(file).rpartition("/")[0]
+
+        self._machine, self._state, folder = await self.session.call(identify)
+        self._folder = folder or self._folder
+        return bool(self._machine or self._folder)
+
+    async def remove(self) -> None:
+        """Switch off and destroy the machine, and remove what is left of its folder."""
+        if self._machine:
+            await self._destroy()
+            self._removed_machine = True
+        for file in _left_in(self._folder) if self._folder else ():
+            try:
+                self._removed_files |= await self._delete(file)
+            except TareError as fault:
+                what = f"{file} with {CONFIGURATION}" if file == self._folder else file
+                raise MachineFault(f"{self.name}: {what} is left there: {fault.message}") from fault
+        self._folder = ""
+
+    async def _destroy(self) -> None:
+        vim, machine = self.session.vim, self._machine
+        if self._state != OFF:
+            # Somebody else may have switched it off in between.
+            with contextlib.suppress(Refused):
+                await self.session.task(
+                    lambda client: vim.VirtualMachine(machine, client._stub).PowerOffVM_Task()
+                )
+        # The key is removed first, whatever becomes of the rest; if this fails, it is tried again.
+        if self._folder:
+            with contextlib.suppress(TareError):
+                await self._delete(f"{self._folder}/{CONFIGURATION}")
+        with contextlib.suppress(Missing):
+            await self.session.task(
+                lambda client: vim.VirtualMachine(machine, client._stub).Destroy_Task()
+            )
+
+    async def _delete(self, file: str) -> bool:
+        """Remove a file or folder of a datastore; return whether it was there."""
+        vim, options = self.session.vim, self._options
+
+        def begin(client: Any) -> Any:
+            return client.content.fileManager.DeleteDatastoreFile_Task(
+                name=file, datacenter=find_location(client, vim, options).datacenter
+            )
+
+        try:
+            await self.session.task(begin)
+        except Missing:
+            return False
+        except TareError as fault:
+            if NO_FILE in fault.message:
+                return False
+            raise
+        return True
+
+
+class VsphereFilesResource(VsphereVmResource):
+    """The files in a machine's folder, which remain if somebody else removes the machine.
+
+    They are removed with the machine: vSphere keeps a machine's folder as long as it exists.
+    """
+
+    kind = "vsphere-files"
+
+
+def _left_in(folder: str) -> tuple[str, ...]:
+    """Return what may be left of a machine's folder: the folder, if it has a machine's name.
+
+    On vSAN folders have other names; there only Tare's own files are removed.
+    """
+    name = folder.rpartition("] ")[2]
+    if name.startswith(PREFIX) and "/" not in name:
+        return (folder,)
+    return (f"{folder}/{CONFIGURATION}", f"{folder}/{BOOT_DISK}")
+
+
+class VmBuilder:
+    """Creates a virtual machine, switched off, with the configuration on a CD.
+
+    Args:
+        session: An open session.
+        request: What is created.
+    """
+
+    def __init__(self, session: VsphereSession, request: VmRequest[VsphereOptions]) -> None:
+        self._session = session
+        self._vim = session.vim
+        self._request = request
+        self._options = request.options
+        self._folder = ""
+        self.pins: Sequence[int] = ()
+        """The host's processors that it may use; empty: any."""
+        self.vm = ""
+        """The id of the virtual machine that was created."""
+        self.home = ""
+        """The id of the ESXi host that it was created on."""
+        self._datacenter = ""
+
+    async def build(self) -> None:
+        """Create the machine, then its files.
+
+        Raises:
+            TareError: The options name something that is missing, or vSphere refuses.
+        """
+        request, session = self._request, self._session
+        self.pins = await session.call(self._find_pins)
+        options = {**self._options.model_dump(mode="json"), **self._options.connection()}
+        details: Mapping[str, Any] = {"name": request.spec.name, "options": options}
+        await request.create(VsphereVmResource(session, details, self._create))
+        self._datacenter, self.home, file = await session.call(self._find_files)
+        self._folder = file.rpartition("/")[0]
+        details = {**details, "folder": self._folder}
+        await request.create(VsphereFilesResource(session, details, self._add_files))
+
+    def _find_pins(self, client: Any) -> list[int]:
+        where = find_location(client, self._vim, self._options)
+        pins = pins_of(self._request.spec.cpus, self._options, threads_of(where.host))
+        if pins and in_drs(where.host, self._vim):
+            raise Refused(HIDDEN, "take the host out of the cluster, or do not pin")
+        return pins
+
+    async def _create(self) -> None:
+        spec = self._request.spec
+
+        def begin(client: Any) -> Any:
+            where = find_location(client, self._vim, self._options)
+            config = config_spec(self._vim, self._options, spec.name, spec.shape, where, self.pins)
+            return where.folder.CreateVM_Task(config=config, pool=where.pool, host=where.host)
+
+        self.vm = (await self._session.task(begin))._moId
+
+    def _find_files(self, client: Any) -> tuple[str, str, str]:
+        where, vm = find_location(client, self._vim, self._options), self._known(client)
+        return where.path, vm.runtime.host._moId, str(vm.config.files.vmPathName)
+
+    async def _add_files(self) -> None:
+        """Upload the configuration, copy the disk that it boots, and attach both."""
+        options, session = self._options, self._session
+        path = f"{self._folder.partition('] ')[2]}/{CONFIGURATION}"
+        await session.upload(self._datacenter, options.datastore, path, self._request.image)
+        if options.boot is not None and options.boot.endswith(".vmdk"):
+            await session.task(self._copy)
+        await session.task(self._attach)
+
+    def _copy(self, client: Any) -> Any:
+        datacenter = find_location(client, self._vim, self._options).datacenter
+        return client.content.virtualDiskManager.CopyVirtualDisk_Task(
+            sourceName=self._options.boot,
+            sourceDatacenter=datacenter,
+            destName=f"{self._folder}/{BOOT_DISK}",
+            destDatacenter=datacenter,
+        )
+
+    def _attach(self, client: Any) -> Any:
+        vm = self._known(client)
+        changes = media(
+            self._vim, vm.config.hardware.device, self._options, self._folder, self._request.disk
+        )
+        return vm.ReconfigVM_Task(spec=self._vim.vm.ConfigSpec(deviceChange=changes))
+
+    def _known(self, client: Any) -> Any:
+        return self._vim.VirtualMachine(self.vm, client._stub)
