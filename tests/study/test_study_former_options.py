@@ -9,7 +9,7 @@ import pytest
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.rtds import Rtds
 from tare.run.catalog import build_catalog
-from tare.study.former_options import with_present_names
+from tare.study.former_options import present_options, with_present_names
 from tare.study.load import parse_study, restore_study
 from tare.study.model import Study
 from tare.study.yamltext import StudyError
@@ -114,6 +114,8 @@ def test_a_stored_study_of_the_last_version_is_restored_without_a_notice() -> No
     assert restored.notices == ()
     # As reports and comparisons read it.
     assert with_present_names(stored)["arms"] == new.model_dump(mode="json")["arms"]
+    recorded = present_options(stored, "xen", "xen", stored["arms"]["xen"]["options"])
+    assert recorded == new.model_dump(mode="json")["arms"]["xen"]["options"]
     assert with_present_names(new.model_dump(mode="json")) == new.model_dump(mode="json")
 
 

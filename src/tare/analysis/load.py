@@ -13,7 +13,7 @@ from tare.analysis.verify import series_doubts
 from tare.errors import InputError
 from tare.events import Fold, RunStarted, read_fold
 from tare.events.results import MachineResult
-from tare.study.former_options import with_present_names
+from tare.study.former_options import present_options, with_present_names
 
 _LAST_DAY = 253402300799.0
 """The end of the year 9999, beyond which there is no date."""
@@ -75,11 +75,12 @@ def run_data(folder: Path, fold: Fold) -> RunData:
             "the file is incomplete; restore it, or start the run anew",
         )
     require_study(started.study, str(folder))
+    study = with_present_names(started.study)
     ended = fold.ended
     return RunData(
         folder=folder,
         run=started.run,
-        study=with_present_names(started.study),
+        study=study,
         study_path=started.study_path,
         study_sha256=started.study_sha256,
         seed=started.seed,
@@ -91,7 +92,10 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         were_bad=tuple(fold.unfit),
         calibrated=tuple(fold.calibrated.values()),
         sessions=tuple(fold.sessions.begun.values()),
-        platforms=fold.platform_results(),
+        platforms=tuple(
+            replace(each, options=present_options(study, each.arm, each.platform, each.options))
+            for each in fold.platform_results()
+        ),
         skipped=tuple(fold.skipped),
         images=tuple(fold.images.values()),
         machines=tuple(map(_placed, fold.machine_results())),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from tare.platforms.statement import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR, TAKES_HOST
 
 if TYPE_CHECKING:
     from tare.hosts import Host
-    from tare.platforms.contract import Platform
 
 _WITHOUT = frozenset({"", ANY_BOOT, KVM_BOOT, NO_HYPERVISOR, TAKES_HOST})
 
@@ -69,6 +68,15 @@ def hypervisor_of(boot: str) -> str:
     return "" if word in _WITHOUT else word
 
 
-def hypervisors_of(platforms: Iterable[Platform[Any]]) -> Mapping[str, HostHypervisor]:
+class NeedsHypervisors(Protocol):
+    """A platform, as far as hypervisors below a host are concerned."""
+
+    @property
+    def host_hypervisors(self) -> tuple[HostHypervisor, ...]:
+        """Those that a host must be booted with for its machines."""
+        ...
+
+
+def hypervisors_of(platforms: Iterable[NeedsHypervisors]) -> Mapping[str, HostHypervisor]:
     """Return the hypervisors that these platforms' hosts can be booted with, by their word."""
     return {each.word: each for platform in platforms for each in platform.host_hypervisors}

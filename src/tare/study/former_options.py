@@ -109,8 +109,18 @@ def _arm(arm: Any, shape: Any) -> Any:
     options = arm.get("options") if isinstance(arm, Mapping) else None
     if not isinstance(options, Mapping):
         return arm
-    found = renamed(arm.get("platform"), options, vcpus_of(arm.get("shape"), shape))
-    return {**arm, "options": dict(found.options)} if found.notice else arm
+    vcpus = vcpus_of(arm.get("shape"), shape)
+    return {**arm, "options": dict(renamed(arm.get("platform"), options, vcpus).options)}
+
+
+def present_options(
+    study: Mapping[str, Any], arm: str, platform: str, options: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the options that a run recorded of an arm, by their present names."""
+    arms = study.get("arms")
+    own = arms.get(arm) if isinstance(arms, Mapping) else None
+    shape = own.get("shape") if isinstance(own, Mapping) else None
+    return renamed(platform, options, vcpus_of(shape, study.get("shape"))).options
 
 
 def vcpus_of(*shapes: Any) -> int:
