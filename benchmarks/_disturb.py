@@ -19,6 +19,7 @@ from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome
 from tare.analysis.spike_cells import SpikeCell, match_cell
 from tare.errors import TareError
+from tare.events.host_schedule import FACTS
 from tare.platforms.contract import Context, Machine, MachineSpec, Prepared, Shape
 from tare.registry import installed
 from tare.run.host_trace import HostTrace, HostTracing
@@ -240,20 +241,22 @@ async def _measure(
         )
     try:
         outcomes: list[Outcome] = await asyncio.gather(*running)
-        record = await side.end(outcomes[0])
+        await side.end(outcomes[0])
     except BaseException:
-        await side.abandon()
+        await side.abandon(DEADLINE_S)
         raise
     finally:
         stops = account.end()
-    if record.series is None:
-        raise Unmeasured(f"nothing was recorded: {record.facts['reason']}")
+    trace = side.facts[FACTS]
+    if not side.series:
+        raise Unmeasured(f"nothing was recorded: {trace['reason']}")
+    ((_, series),) = side.series
     logged = next((s.columns for s in outcomes[0].series if s.name == "gaps"), None)
     whose = dict.fromkeys(("run", "cell", "arm", "scenario", "workload", "parameters"), "")
     # As it would come back from the event stream.
-    kept = json.loads(json.dumps(record.facts))
+    kept = json.loads(json.dumps(trace))
     cell = match_cell(
-        {**whose, "block": 1, "emulated": subject.emulated}, kept, record.series.columns, logged
+        {**whose, "block": 1, "emulated": subject.emulated}, kept, series.columns, logged
     )
     if cell.matched is None:
         raise Unmeasured(cell.reason)

@@ -24,7 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tare"
 PAGE = ROOT / "docs" / "architecture.md"
 PICTURE = ROOT / "docs" / "architecture.svg"
-EXAMPLES = ("examples/tare-bubblewrap", "examples/tare-redis", "examples/tare-boot-times")
+EXAMPLES = (
+    "examples/tare-bubblewrap",
+    "examples/tare-redis",
+    "examples/tare-boot-times",
+    "examples/tare-pressure",
+)
 BOX, PASS, GAP, ROW, BEND = (112, 34), 6, 24, 84, 30
 """In pixels: a box, the room of an arrow that passes a row, space between two, from row to row,
 and how far an arrow goes straight before it bends."""

@@ -17,7 +17,6 @@ Import = tuple[str, str]
 """The module that imports, and the module that it imports."""
 
 ALLOWED: tuple[Import, ...] = (
-    ("tare.run.cast", "tare.run.neighbours"),
     ("tare.run.cell", "tare.run.duet"),
     ("tare.run.duet", "tare.run.batch"),
     ("tare.run.telling", "tare.run.cell"),

@@ -13,6 +13,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PLATFORM, WORKLOAD = EXAMPLES / "tare-bubblewrap", EXAMPLES / "tare-redis"
+PROBE = EXAMPLES / "tare-pressure"
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,12 +25,12 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install both beside Tare, apart from what is installed with it."""
+    """Install all three beside Tare, apart from what is installed with it."""
     folder = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     target = ["--no-deps", "--target", str(folder)]
     sources = []
-    for example in (PLATFORM, WORKLOAD):
+    for example in (PLATFORM, WORKLOAD, PROBE):
         # Copied, for a build leaves files beside what it builds.
         sources.append(str(shutil.copytree(example, folder / "sources" / example.name)))
     subprocess.run([*pip, *target, *sources], check=True)
@@ -62,7 +63,7 @@ def test_the_platform_passes_the_cases_with_its_own_test_file(site: Path) -> Non
     assert "13 passed, 3 skipped" in told.stdout
 
 
-def test_a_study_runs_with_both(site: Path) -> None:
+def test_a_study_runs_with_all_three(site: Path) -> None:
     run = site / "run"
     command = "from tare.cli.main import main; raise SystemExit(main())"
     told = python(site, "-c", command, "run", str(EXAMPLES / "study.yaml"), "--out", str(run))
@@ -75,4 +76,5 @@ def test_a_study_runs_with_both(site: Path) -> None:
     # Two arms, two commands of Redis, two blocks.
     assert len(ended) == 8
     assert all(event["status"] == "ok" and "/redis[" in event["cell"] for event in ended)
+    assert all(set(event["facts"]["probes"]) == {"pressure"} for event in ended)
     assert (run / "report.html").is_file()

@@ -14,7 +14,7 @@ import pytest
 
 from tare.cli.study import schema
 from tare.errors import InputError
-from tare.registry import OWN, PLATFORMS, WORKLOADS, Registry, registry_of
+from tare.registry import OWN, PLATFORMS, PROBES, WORKLOADS, Registry, registry_of
 from tare.run.catalog import build_catalog
 
 GOOD = """
@@ -65,7 +65,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def found() -> Registry:
-    return registry_of(entry_points(group=PLATFORMS), entry_points(group=WORKLOADS))
+    return registry_of(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
 
 
 def test_a_part_of_another_package_stands_beside_tares_own(install: Install) -> None:
@@ -104,6 +104,36 @@ def test_a_platform_is_no_workload(install: Install) -> None:
     (left,) = found().broken
     assert left.kind == "workload"
     assert "is no Workload of tare's contract" in left.reason
+
+
+PROBE = """
+from tare.probes import Probe, ProbeKind
+class Mine(ProbeKind):
+    name = "watts"
+    def probe(self, cell): return Probe()
+"""
+
+
+def test_a_probe_of_another_package_is_found(install: Install) -> None:
+    install("tare-mine", PROBE, PROBES)
+    assert set(found().probes) == {"watts"}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("class Mine: pass", "is no ProbeKind of tare's contract"),
+        (PROBE.replace("def probe", "def other"), "abstract"),
+        (PROBE.replace('"watts"', "None"), "has the name None"),
+    ],
+)
+def test_a_broken_probe_is_left_out_with_the_reason(
+    install: Install, code: str, reason: str
+) -> None:
+    install("tare-mine", code, PROBES)
+    (left,) = found().broken
+    assert left.kind == "probe"
+    assert reason in left.reason
 
 
 def test_tare_itself_has_nothing_broken() -> None:

@@ -1,8 +1,8 @@
-"""Which platforms and workloads there are: Tare's own, and those installed beside it.
+"""Which platforms, workloads and probes there are: Tare's own, and those of other packages.
 
-Every part is found by an entry point of the groups ``tare.platforms`` and ``tare.workloads``, so
-that a package of somebody's own adds one as Tare adds its own; docs/extending.md shows how. An
-entry point names a subclass of the contract, an instance of one, or a list of these.
+Every part is found by an entry point of the groups ``tare.platforms``, ``tare.workloads`` and
+``tare.probes``, so that another package adds one as Tare adds its own; docs/extending.md shows how.
+An entry point names a subclass of the contract, an instance of one, or a list of these.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
+
 from tare.platforms.contract import Platform, PlatformOptions
+from tare.probes import ProbeKind
 from tare.workloads.contract import Parameters, Workload
 
-PLATFORMS, WORKLOADS = "tare.platforms", "tare.workloads"
+PLATFORMS, WORKLOADS, PROBES = "tare.platforms", "tare.workloads", "tare.probes"
 """The groups of entry points."""
 OWN = "hypertare"
 """The distribution that is Tare itself."""
 
-Part = TypeVar("Part", bound="Platform[Any] | Workload[Any]")
+Part = TypeVar("Part", bound="Platform[Any] | Workload[Any] | ProbeKind")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Broken:
 
     @property
     def kind(self) -> str:
-        """``platform`` or ``workload``."""
+        """``platform``, ``workload`` or ``probe``."""
         return self.group.removeprefix("tare.").removesuffix("s")
 
     @property
@@ -65,33 +68,44 @@ class Registry:
     Args:
         platforms: The platforms by name; Tare's own first.
         workloads: The workloads by name, in the order in which reports show them.
+        probes: The probes of other packages by name.
         broken: What is installed and left out.
     """
 
     platforms: Mapping[str, Platform[Any]]
     workloads: Mapping[str, Workload[Any]]
+    probes: Mapping[str, ProbeKind]
     broken: tuple[Broken, ...] = ()
 
 
 @cache
 def installed() -> Registry:
     """Return what is installed in this Python environment; loaded once in a process."""
-    return registry_of(entry_points(group=PLATFORMS), entry_points(group=WORKLOADS))
+    return registry_of(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
 
 
-def registry_of(platforms: Iterable[EntryPoint], workloads: Iterable[EntryPoint]) -> Registry:
-    """Load parts by their entry points; what cannot be loaded is left out and told.
+def registry_of(
+    platforms: Iterable[EntryPoint],
+    workloads: Iterable[EntryPoint],
+    probes: Iterable[EntryPoint] = (),
+) -> Registry:
+    """Load parts by their entry points; what cannot be loaded is left out and listed.
 
     Args:
         platforms: Entry points of platforms.
         workloads: Entry points of workloads.
+        probes: Entry points of probes.
     """
     broken: list[Broken] = []
     # Classes that are not concrete are no parts; mypy takes an abstract class for none at all.
     found_platforms = _load(platforms, Platform, broken)  # type: ignore[type-abstract]
     found_workloads = _load(workloads, Workload, broken)  # type: ignore[type-abstract]
+    found_probes = _load(probes, ProbeKind, broken)  # type: ignore[type-abstract]
     return Registry(
-        MappingProxyType(found_platforms), MappingProxyType(found_workloads), tuple(broken)
+        MappingProxyType(found_platforms),
+        MappingProxyType(found_workloads),
+        MappingProxyType(found_probes),
+        tuple(broken),
     )
 
 
@@ -123,14 +137,16 @@ def _parts(loaded: Any, kind: type[Part]) -> Iterator[Part]:
     if not isinstance(part.name, str):
         raise TypeError(f"{part!r} has the name {part.name!r}, which is no word")
     # What it has to declare and does not is told here, not in the middle of a run.
-    model, base = (
-        (part.options, PlatformOptions)
-        if isinstance(part, Platform)
-        else (part.parameters, Parameters)
-    )
+    if isinstance(part, Platform):
+        _require_model(part, part.options, PlatformOptions)
+    elif isinstance(part, Workload):
+        _require_model(part, part.parameters, Parameters)
+    yield part
+
+
+def _require_model(part: object, model: Any, base: type[BaseModel]) -> None:
     if not (inspect.isclass(model) and issubclass(model, base)):
         raise TypeError(f"{part!r} declares {model!r}, which are no {base.__name__}")
-    yield part
 
 
 def _broken(point: EntryPoint, reason: str) -> Broken:

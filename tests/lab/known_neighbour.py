@@ -18,6 +18,7 @@ from tare.agent.client import Outcome
 from tare.agent.clocktrust import ClockReading
 from tare.analysis.host_track import Cause
 from tare.analysis.spike_cells import SpikeCell, match_cell
+from tare.events.host_schedule import FACTS
 from tare.platforms.contract import Machine
 from tare.run.host_trace import HostTracing, trace_of_cell
 from tare.workloads import WORKLOADS, MachineFacts, fitted
@@ -129,16 +130,17 @@ async def measured(
     try:
         await side.open()
         outcome, *rest = await asyncio.gather(*running)
-        record = await side.end(outcome)
+        await side.end(outcome)
     except BaseException:
-        await side.abandon()
+        await side.abandon(PATIENCE_S)
         raise
-    assert record.facts["recorded"], record.facts
-    assert record.series is not None
-    kept = json.loads(json.dumps(record.facts))
+    facts_of_trace = side.facts[FACTS]
+    assert facts_of_trace["recorded"], facts_of_trace
+    ((_, series),) = side.series
+    kept = json.loads(json.dumps(facts_of_trace))
     gaps = next((each.columns for each in outcome.series if each.name == "gaps"), None)
     whose = dict.fromkeys(("run", "cell", "arm", "scenario", "workload", "parameters"), "")
-    cell = match_cell({**whose, "block": 1, "emulated": True}, kept, record.series.columns, gaps)
+    cell = match_cell({**whose, "block": 1, "emulated": True}, kept, series.columns, gaps)
     assert cell.matched is not None, cell.reason
     first, last = charged
     passed = None if first is None or last is None else (last - first) * 1e9

@@ -169,8 +169,8 @@ async def test_a_cell_that_was_disturbed_is_withheld(
     (vm,) = server.host.vms.values()
     await machine._vm.applied()
     calm = HypervisorSide(machine)
-    await calm.begin()
-    await calm.end()
+    await calm.open()
+    await calm.close()
     doubts = {what: await doubt_of(machine, server, vm, STATES[what]) for what in STATES}
     await machine.stop()
     assert calm.doubt == "" and all(what in doubt for what, doubt in doubts.items()), doubts
@@ -184,12 +184,12 @@ async def doubt_of(
 ) -> str:
     """Measure while a VM changes, or is gone, and make it again what it was."""
     side, kept = HypervisorSide(machine), dict(vars(vm))
-    await side.begin()
+    await side.open()
     if change is None:
         del server.host.vms[vm.id]
     else:
         vars(vm).update(change)
-    await side.end()
+    await side.close()
     vars(vm).update(kept)
     server.host.vms[vm.id] = vm
     return side.doubt

@@ -98,16 +98,16 @@ async def test_what_befalls_a_real_container_withholds_its_cell(
         """Return what is said of a cell in which somebody asked the server for something."""
         whole = f"/1.0/instances/{name}{path}?project={project_of(name)}"
         side = HypervisorSide(machine)
-        await side.begin()
+        await side.open()
         await asyncio.to_thread(asked, way_of(folder), method, whole, body)
-        await side.end()
+        await side.close()
         return side.doubt
 
     try:
         await machine.ready(60)
         calm = HypervisorSide(machine)
-        await calm.begin()
-        await calm.end()
+        await calm.open()
+        await calm.close()
         assert calm.doubt == ""
         change = {"config": {"limits.memory": "96MiB"}}
         assert "limits.memory is 96MiB" in await doubt("PATCH", "", change)

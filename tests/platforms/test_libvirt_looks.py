@@ -147,10 +147,10 @@ def folder() -> Iterator[Path]:
 async def looked(machine: Any, meanwhile: Any = None) -> HypervisorSide:
     """Return what is said of a cell in which something is done to the machine."""
     side = HypervisorSide(machine)
-    await side.begin()
+    await side.open()
     if meanwhile is not None:
         await asyncio.to_thread(meanwhile)
-    await side.end()
+    await side.close()
     return side
 
 

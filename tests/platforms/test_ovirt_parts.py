@@ -339,9 +339,9 @@ async def test_a_cell_that_was_disturbed_is_withheld(
     (vm,) = server.vms.values()
     await machine._vm.applied()
     side, calm = HypervisorSide(machine), HypervisorSide(machine)
-    await calm.begin()
-    await calm.end()
-    await side.begin()
+    await calm.open()
+    await calm.close()
+    await side.open()
     if what == "snapshot":
         kind = types.SnapshotType.REGULAR
         server.snapshots[vm.id].append(types.Snapshot(id="s", snapshot_type=kind))
@@ -355,7 +355,7 @@ async def test_a_cell_that_was_disturbed_is_withheld(
         vm.start_time = vm.start_time.replace(year=2001)
     else:
         vm.memory_policy.ballooning = True
-    await side.end()
+    await side.close()
     vm.status = types.VmStatus.UP
     await machine.stop()
     assert calm.doubt == "" and what in side.doubt

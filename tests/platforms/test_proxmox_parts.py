@@ -360,14 +360,14 @@ async def test_a_cell_that_was_disturbed_is_withheld(
 ) -> None:
     machine = await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
     side, calm = HypervisorSide(machine), HypervisorSide(machine)
-    await calm.begin()
-    await calm.end()
-    await side.begin()
+    await calm.open()
+    await calm.close()
+    await side.open()
     if kind == "lock":
         server.vms[100] |= {"lock": "snapshot"}
     else:
         server.befall(100, kind)
-    await side.end()
+    await side.close()
     server.vms[100].pop("lock", None)
     await machine.stop()
     assert calm.doubt == "" and ("snapshot" if kind == "lock" else kind) in side.doubt

@@ -142,8 +142,8 @@ async def test_memory_that_is_taken_withholds_every_cell_while_it_is(what: str) 
     machine: Any = Taken()
     moments = iter((5.0, 9.0))
     side = HypervisorSide(machine, lambda: next(moments))
-    await side.begin()
-    await side.end()
+    await side.open()
+    await side.close()
     # It is as it was before the cell, and yet no cell is to be measured so.
     assert "MiB of its memory are" in side.doubt
     (told,) = side.facts["hypervisor"]["figures"]

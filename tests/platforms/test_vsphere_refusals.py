@@ -349,18 +349,18 @@ async def test_a_disk_is_copied_for_each_machine(context: Context, esx: bool) ->
 async def test_a_cell_is_withheld_for_a_snapshot(there: Simulator, context: Context) -> None:
     async with running(there, context) as (machine, _, _firmware):
         side = HypervisorSide(machine)
-        await side.begin()
-        await side.end()
+        await side.open()
+        await side.close()
         assert side.doubt == ""
-        await side.begin()
+        await side.open()
         await as_owner(
             there, lambda _, vm: vm.CreateSnapshot_Task("nightly", "", memory=False, quiesce=False)
         )
-        await side.end()
+        await side.close()
         assert "snapshot nightly" in side.doubt
         # What befell it before the next cell does not count for that.
-        await side.begin()
-        await side.end()
+        await side.open()
+        await side.close()
         assert side.doubt == ""
     nothing_left(there, context)
 

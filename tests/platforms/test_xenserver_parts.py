@@ -311,13 +311,13 @@ async def test_a_cell_that_was_disturbed_is_withheld(
 ) -> None:
     machine = await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
     side, calm = HypervisorSide(machine), HypervisorSide(machine)
-    await calm.begin()
-    await calm.end()
-    await side.begin()
+    await calm.open()
+    await calm.close()
+    await side.open()
     (record,) = server.objects["VM"].values()
     before = {key: record[key] for key in change}
     record |= change
-    await side.end()
+    await side.close()
     record |= before
     await machine.stop()
     assert calm.doubt == "" and words in side.doubt

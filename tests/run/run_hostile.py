@@ -28,6 +28,7 @@ from tare.platforms.contract import (
     Verdict,
 )
 from tare.platforms.oci.options import OciOptions
+from tare.probes import ProbeKind
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute
 from tare.run.folder import create_folder
@@ -169,6 +170,7 @@ async def run_beside(
     agent: Path,
     patience_s: float = 5.0,
     run_host: Callable[..., LocalRunHost] = LocalRunHost,
+    probe_kinds: tuple[ProbeKind, ...] = (),
 ) -> Fold:
     """Carry a study out whose arm ``bad`` says what ``twist`` makes of it; return its fold."""
     return await run_with(
@@ -178,6 +180,7 @@ async def run_beside(
         agent,
         patience_s,
         run_host,
+        probe_kinds,
     )
 
 
@@ -188,6 +191,7 @@ async def run_with(
     agent: Path,
     patience_s: float = 5.0,
     run_host: Callable[..., LocalRunHost] = LocalRunHost,
+    probe_kinds: tuple[ProbeKind, ...] = (),
 ) -> Fold:
     """Carry the same study out on two platforms; return its fold."""
     study = STUDY.replace("PATIENCE", f"{patience_s}s")
@@ -200,6 +204,7 @@ async def run_with(
             workloads=WORKLOADS,
             decide=lambda *_: Decision(False, "one block is all"),
             preflight=_nothing_checked,
+            probe_kinds=probe_kinds,
         )
         parsed = parse_study(study.encode(), "hostile.yaml", build_catalog())
         source = StudySource("hostile.yaml", "0" * 64)

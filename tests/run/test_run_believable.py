@@ -17,7 +17,7 @@ from tare.errors import MachineFault
 from tare.events.metric import LEAST, Better, Kind
 from tare.platforms.contract import Machine
 from tare.run import believable, neighbours
-from tare.run.believable import Clocks, all_impossible, impossible
+from tare.run.believable import CellClocks, Clocks, all_impossible, impossible
 from tare.run.cast import Cast
 from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import Loads, Neighbour
@@ -130,16 +130,16 @@ async def test_every_clock_that_values_are_taken_with_is_judged(hours: Hours, wr
         cast(Any, SimpleNamespace(machine=made["peer"])),
         companions={"slave-1": made["slave-1"]},
     )
-    clocks = Clocks()
-    first = await clocks.begin_all(among)
+    clocks = CellClocks(Clocks(), among.measuring)
+    await clocks.open()
     await hours.sleep(5.0)
-    trust, others = await clocks.end_all(among, first)
-    assert trust.trusted == (wrong != "subject")
-    if wrong in ("neighbour-1", "peer"):
-        assert others.startswith(f"the clock of the {wrong} is not to be trusted")
-    else:
-        # What a slave's clock says is no part of any value.
-        assert others == ""
+    await clocks.close()
+    whose = {"subject": "the machine's clock", "slave-1": ""}.get(
+        wrong, f"the clock of the {wrong}"
+    )
+    # The clock of a slave is no part of any value.
+    assert clocks.doubt.startswith(f"{whose} is not to be trusted") if whose else not clocks.doubt
+    assert (abs(clocks.facts["clock_drift_ppm"]) > 500) == (wrong == "subject")
 
 
 def test_the_values_of_every_machine_must_be_possible() -> None:
@@ -175,8 +175,8 @@ async def test_what_a_hypervisor_did_to_any_machine_of_a_cell_is_told(whose: str
         for role in ("subject", "neighbour-1")
     }
     side = HypervisorSide(made["subject"], beside=made)
-    await side.begin()
-    await side.end()
+    await side.open()
+    await side.close()
     words = {"subject": "the machine", "neighbour-1": "that of the neighbour-1"}.get(whose)
     wanted = f"its hypervisor disturbed {words} meanwhile: paused by a user" if words else ""
     assert side.doubt == wanted

@@ -14,7 +14,7 @@ from run.run_hostile import TwistedMachine, honest, run_beside
 from tare.agent import AgentClient
 from tare.platforms.contract import Machine
 from tare.run import cell as cell_module
-from tare.run import host_counters
+from tare.run import cost
 from tare.run.believable import Clocks
 from tare.run.cast import Cast
 from tare.run.cell import Attempt, CellContext
@@ -96,7 +96,7 @@ class Watched(Machine):
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the host as often as a slow computer would during a short cell."""
-    monkeypatch.setattr(host_counters, "LOOK_S", 0.01)
+    monkeypatch.setattr(cost, "LOOK_S", 0.01)
     monkeypatch.setattr(cell_module, "Standstills", partial(Standstills, look_s=0.01))
     monkeypatch.setattr(cell_module, "Watch", partial(Watch, interval_s=0.01))
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from tare.agent.client import Outcome
 from tare.hosts import Ledger
 from tare.hosts.local import LocalHost
 from tare.platforms.contract import Context, Machine
@@ -35,9 +36,10 @@ def over_a_cell(
 
     async def measured() -> Any:
         with Ledger(folder / "ledger") as ledger:
-            counting = HostHardware(Context(LocalHost(agent_program), ledger, folder, counter))
-            await counting.begin(machines)
-            await counting.end()
+            context = Context(LocalHost(agent_program), ledger, folder, counter)
+            counting = HostHardware(context, machines)
+            await counting.begin()
+            await counting.end(Outcome({}))
             assert ledger.open_entries() == ()
         return counting.facts
 
@@ -114,15 +116,6 @@ def test_an_agent_that_is_not_there_is_told(tmp_path: Path, agent_program: Path)
     assert "could not count" in told[FACT]["subject"]["missing"]
 
 
-def test_nothing_runs_where_nobody_asked_or_no_machine_has_threads(
-    tmp_path: Path, agent_program: Path
-) -> None:
-    async def unasked() -> Any:
-        counting = HostHardware(None)
-        await counting.begin({"subject": machine(vcpus=(1,))})
-        await counting.end()
-        return counting.facts
-
-    assert asyncio.run(unasked()) == {}
+def test_nothing_runs_where_no_machine_has_threads(tmp_path: Path, agent_program: Path) -> None:
     told = over_a_cell(tmp_path / "none", tmp_path, {"subject": machine()}, agent_program)
     assert told == {FACT: {"subject": {"missing": NO_THREADS}}}

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from tare.agent.client import Outcome
 from tare.hosts.local import LocalHost
+from tare.probes import Probe
+from tare.run.host_hardware import HostHardware
 from tare.run.memory_traffic import FACT, NONE, UNAVAILABLE, MemoryTraffic
+from tare.run.sites import ReadyArm
+from tare.workloads import WORKLOADS
 
 
 def put(root: Path, group: str, domain: int, text: str) -> None:
@@ -25,7 +31,7 @@ def over_a_cell(root: Path, *meanwhile: tuple[str, int, str]) -> Any:
         await traffic.begin()
         for group, domain, text in meanwhile:
             put(root, group, domain, text)
-        await traffic.end()
+        await traffic.end(Outcome({}))
         return traffic.facts
 
     return asyncio.run(measured())
@@ -57,11 +63,20 @@ def test_a_host_without_such_counters_says_so(tmp_path: Path) -> None:
     assert over_a_cell(tmp_path / "nowhere") == {FACT: {"missing": NONE}}
 
 
-def test_what_nobody_asked_for_is_neither_read_nor_told() -> None:
-    async def measured() -> Any:
-        traffic = MemoryTraffic(None)
-        await traffic.begin()
-        await traffic.end()
-        return traffic.facts
-
-    assert asyncio.run(measured()) == {}
+@pytest.mark.parametrize(
+    ("counters", "elsewhere", "probes"),
+    [
+        (True, False, [HostHardware, MemoryTraffic]),
+        (False, False, []),
+        (True, True, []),
+    ],
+)
+def test_the_bus_is_observed_only_where_a_cell_asks_and_its_host_is_known(
+    counters: bool, elsewhere: bool, probes: list[type[Probe]]
+) -> None:
+    platform = SimpleNamespace(stated=lambda _: SimpleNamespace(elsewhere=elsewhere))
+    arm = ReadyArm("a", *cast(Any, (platform, None, None, None, None, False, None)))
+    context = cast(Any, SimpleNamespace(host=LocalHost()))
+    workload = WORKLOADS["memory-bandwidth"]
+    found = arm.memory_probes(context, workload, {"counters": counters}, {}, ())
+    assert [type(each) for each in found] == probes

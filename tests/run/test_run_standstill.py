@@ -82,10 +82,11 @@ async def test_what_stands_beside_the_subject_is_told_with_its_role(
     for stopped in roles:
         machines = {role: Scripted(*[(0.0, 9.0)] * (role == stopped)) for role in roles}
         watch = Standstills(machines, 0.02)
-        watch.begin()
+        await watch.open()
         await asyncio.sleep(0.3)
         whose = "the machine" if stopped == "subject" else f"the machine of the {stopped}"
-        told = await watch.end()
+        await watch.close()
+        told = watch.doubt
         assert told.startswith(f"{whose} was stopped for") and ";" not in told
 
 
@@ -99,16 +100,18 @@ async def test_one_that_is_lost_keeps_nobody_from_looking_at_the_others(
             raise MachineFault("it is gone")
 
     watch = Standstills({"subject": Lost(), "peer": Scripted((0.0, 9.0))}, 0.02)
-    watch.begin()
+    await watch.open()
     await asyncio.sleep(0.3)
-    assert "the machine of the peer was stopped" in await watch.end()
+    await watch.close()
+    assert "the machine of the peer was stopped" in watch.doubt
 
 
 async def test_that_the_computer_slept_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Standstills({"subject": Scripted(), "peer": Scripted()}, 0.01)
     before = standstill.slept_s()
     monkeypatch.setattr(standstill, "slept_s", lambda: before + 8.0)
-    assert (await watch.end()).count("suspended") == 1
+    await watch.close()
+    assert watch.doubt.count("suspended") == 1
 
 
 @pytest.mark.parametrize(("slept_s", "told"), [(0.5, True), (0.49, False)])

@@ -237,6 +237,7 @@ class CellFacts(TypedDict, total=False):
         proxy: What was found about a load balancer.
         duet: Which other arm was at work at the same time.
         turns: With which other arm this one took turns.
+        probes: What the probes of other packages found, by the probe's key.
     """
 
     clock_drift_ppm: Number | None
@@ -260,6 +261,7 @@ class CellFacts(TypedDict, total=False):
     proxy: ProxyFacts
     duet: DuetFacts
     turns: TurnsFacts
+    probes: Mapping[str, Any]
 
 
 _READ_LATER = dict.fromkeys(("host_trace", "arrays"), Mapping[str, Any])

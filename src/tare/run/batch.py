@@ -17,6 +17,7 @@ from tare.events import MachineReady, MachineStarting
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.settings import held_unaltered
 from tare.platforms.contract import SUBJECT, Context, Machine
+from tare.probes import ProbedCell
 from tare.run.alive import while_alive
 from tare.run.batch_tracing import traced_cells
 from tare.run.between import stood_between
@@ -36,6 +37,7 @@ from tare.run.peers import (
     started_peer,
 )
 from tare.run.place import Place, connected_by, spec_at
+from tare.run.probing import added_probes
 from tare.run.settled_clock import settled
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
@@ -168,6 +170,7 @@ class BatchRunner:
                     tell_started(self.cells, cell, number, cast)
                     tell_failed(self.cells, cell, silent, True, self._logs(cast.subject.name))
                     return cells[index if tries.may_again(cell) else index + 1 :]
+                kind = self.cells.workloads[cell.kind]
                 attempt = Attempt(
                     cells_here,
                     cell,
@@ -183,11 +186,12 @@ class BatchRunner:
                         self._unaltered, context, batch, cell, self.cpus.count(context.host)
                     ),
                     in_step=None if side is None else InStep(side, index),
-                    bus=arm.bus_of(
-                        context,
-                        self.cells.workloads[cell.kind],
-                        cell.parameters,
-                        batch.placement.subject,
+                    memory_probes=arm.memory_probes(
+                        context, kind, cell.parameters, cast.machines, batch.placement.subject
+                    ),
+                    added=added_probes(
+                        self.cells.probe_kinds,
+                        ProbedCell(cell, kind, context, cast.machines, not self.cells.hands_off),
                     ),
                 )
                 fault = await attempt.carry_out()

@@ -12,16 +12,14 @@ from tare.agent.clocktrust import ClockReading, ClockTrust, judge
 from tare.errors import MachineFault
 from tare.events.results import IMPOSSIBLE
 from tare.platforms.contract import SUBJECT
+from tare.probes import Probe
 from tare.units import format_number, format_size
 from tare.workloads.values import number
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient
     from tare.platforms.contract import Machine
-    from tare.run.cast import Cast
     from tare.workloads.contract import DiskClaim, Metric
-
-Readings = dict[str, ClockReading]
 
 DRIFT_LIMIT_PPM = 500.0
 """The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
@@ -148,41 +146,60 @@ class Clocks:
         self._last[machine] = last
         return trust
 
-    async def begin_all(self, cast: Cast) -> Readings:
-        """Return readings of all clocks that a cell's values are taken with, by role.
-
-        Raises:
-            MachineFault: An agent is lost.
-        """
-        measuring = self._measuring(cast)
-        read = (self.begin(each.name, each.agent) for each in measuring.values())
-        return dict(zip(measuring, await asyncio.gather(*read), strict=True))
-
-    async def end_all(self, cast: Cast, first: Readings) -> tuple[ClockTrust, str]:
-        """Judge them; return what is known of the subject's, and why others are not trusted.
-
-        Raises:
-            MachineFault: An agent is lost.
-        """
-        measuring = self._measuring(cast)
-        judged = (self.end(each.name, each.agent, first[role]) for role, each in measuring.items())
-        trusts = dict(zip(measuring, await asyncio.gather(*judged), strict=True))
-        doubts = (
-            self.doubt(trust, f"the clock of the {role}")
-            for role, trust in trusts.items()
-            if role != SUBJECT
-        )
-        return trusts[SUBJECT], "; ".join(filter(None, doubts))
-
-    def _measuring(self, cast: Cast) -> Mapping[str, Machine]:
-        """Return the machines whose clocks values are taken with; slaves only work."""
-        if self.virtual:
-            return {SUBJECT: cast.subject}
-        return {role: each for role, each in cast.machines.items() if role not in cast.companions}
-
     def doubt(self, trust: ClockTrust, whose: str = "the machine's clock") -> str:
         """Return why a clock is not to be trusted; empty if it is."""
         if self.virtual or trust.trusted:
             return ""
         why = "" if trust.certain else ", which is too uncertain: its answers are too slow"
         return f"{whose} is not to be trusted: {trust}{why}"
+
+
+class CellClocks(Probe):
+    """Judges all clocks that a cell's values are taken with.
+
+    Args:
+        clocks: What is known of the machines' clocks.
+        machines: The machines with these clocks, by role.
+    """
+
+    def __init__(self, clocks: Clocks, machines: Mapping[str, Machine]) -> None:
+        self._clocks = clocks
+        only = {SUBJECT: machines[SUBJECT]}
+        self._machines = only if clocks.virtual else machines
+        self._first: dict[str, ClockReading] = {}
+
+    def reading(self) -> ClockReading:
+        """Return a reading of the subject's clock from before the cell."""
+        return self._first[SUBJECT]
+
+    async def open(self) -> None:
+        """Read them.
+
+        Raises:
+            MachineFault: An agent is lost.
+        """
+        read = (self._clocks.begin(each.name, each.agent) for each in self._machines.values())
+        self._first = dict(zip(self._machines, await asyncio.gather(*read), strict=True))
+
+    async def close(self) -> None:
+        """Read them again; the facts are the subject's drift, the doubt names any wrong clock.
+
+        Raises:
+            MachineFault: An agent is lost.
+        """
+        judged = (
+            self._clocks.end(each.name, each.agent, self._first[role])
+            for role, each in self._machines.items()
+        )
+        trusts = dict(zip(self._machines, await asyncio.gather(*judged), strict=True))
+        doubts = (
+            self._clocks.doubt(
+                trust, "the machine's clock" if role == SUBJECT else f"the clock of the {role}"
+            )
+            for role, trust in trusts.items()
+        )
+        self.doubt = "; ".join(filter(None, doubts))
+        self.facts = {
+            "clock_drift_ppm": trusts[SUBJECT].drift_ppm,
+            "clock_uncertainty_ppm": trusts[SUBJECT].uncertainty_ppm,
+        }

@@ -45,6 +45,11 @@ class Cast:
         return () if self.cluster.outside else (self.subject, *self.companions.values())
 
     @property
+    def measuring(self) -> Mapping[str, Machine]:
+        """The machines whose clocks values are taken with, by role; slaves only work."""
+        return {role: each for role, each in self.machines.items() if role not in self.companions}
+
+    @property
     def machines(self) -> Mapping[str, Machine]:
         """All machines by role."""
         there = {SUBJECT: self.subject, **{each.role: each.machine for each in self.neighbours}}

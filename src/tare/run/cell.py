@@ -16,16 +16,17 @@ from tare.events import CellFinished
 from tare.platforms.contract import SUBJECT
 from tare.run import patience
 from tare.run.alive import ANSWER_S, REMOVED_S, while_alive
-from tare.run.believable import Clocks, all_impossible, unmoved
+from tare.run.believable import CellClocks, Clocks, all_impossible, unmoved
 from tare.run.cluster.jobs import ClusterJob
 from tare.run.cost import CellCost
-from tare.run.host_bus import HostBus
+from tare.run.disk_use import DiskUse
 from tare.run.host_counters import Counters, HostSampler
 from tare.run.host_trace import HostTracing, trace_of_cell
 from tare.run.hypervisor_side import HypervisorSide
 from tare.run.measured import Measured
 from tare.run.neighbours import Loads
 from tare.run.outputs import logs_and_files, save_output
+from tare.run.probing import probing
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
 from tare.run.standstill import Standstills
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from tare.agent.client import Outcome
     from tare.events import Event, EventLog
+    from tare.probes import Probe, ProbeKind
     from tare.run.cast import Cast
     from tare.run.duet import InStep
     from tare.run.folder import RunFolder
@@ -68,6 +70,8 @@ class CellContext:
     clocks: Clocks = field(default_factory=Clocks)
     tracing: HostTracing | None = None
     """What the host's side of cells is recorded with."""
+    probe_kinds: tuple[ProbeKind, ...] = ()
+    """The probes that other packages add."""
     hands_off: bool = False
     """Whether nothing is asked of the machine's host while work is under way: where time counts
     instructions, each answer takes time from the work, and how many there are hangs on how fast
@@ -90,9 +94,9 @@ class Attempt:
         watched: What samples the hosts' counters beside the machines'.
         unaltered: Raises MachineFault where the host is no longer as the machines need it.
         in_step: What keeps it in step with an arm that is up beside it.
-        bus: What the host counts of caches and memory.
+        memory_probes: What observes the host's caches and memory bus.
+        added: The probes that other packages add.
         why: Returns what a fault of a machine comes from.
-        stood: Which of the machines stood still during the attempt, and for how long.
     """
 
     context: CellContext
@@ -106,9 +110,9 @@ class Attempt:
     watched: Sequence[HostSampler] = ()
     unaltered: Callable[[], Awaitable[None]] | None = None
     in_step: InStep | None = None
-    bus: HostBus = field(default_factory=lambda: HostBus(None))
+    memory_probes: Sequence[Probe] = ()
+    added: Sequence[Probe] = ()
     why: Callable[[TareError], Awaitable[TareError]] | None = None
-    stood: str = field(default="", init=False)
 
     @property
     def workload(self) -> Workload[Any]:
@@ -123,6 +127,17 @@ class Attempt:
         if self.cast.cluster is not None:
             ending = self.workload.on_slaves(ending, len(self.cast.cluster.layout.slaves))
         return ending
+
+    @cached_property
+    def _disk(self) -> DiskUse | None:
+        """What counts what the subject's own disk moves; None where the work does not use it."""
+        uses_disk = "disk" in self.workload.needs_for(self.parameters)
+        return DiskUse(self.cast.subject) if uses_disk and self.cast.cluster is None else None
+
+    @cached_property
+    def _standstills(self) -> Standstills:
+        """What looks whether any machine of the cell is stopped."""
+        return Standstills(self.cast.machines, looks=not self.context.hands_off)
 
     @property
     def deadline_s(self) -> float:
@@ -164,9 +179,10 @@ class Attempt:
             if said := save_output(self.context.folder, self.cell.id, self.workload, result):
                 self.logs = (*self.logs, said)
             values = self.workload.observe(self.parameters, result)
-            measured = replace(measured, told=self.workload.facts(self.parameters, result))
+            measured = replace(measured, stated=self.workload.facts(self.parameters, result))
             claim = self.workload.disk_claim(self.parameters, result)
-            stayed = unmoved(claim, result, measured.disk_moved, measured.took_s)
+            moved_bytes = {} if self._disk is None else self._disk.moved
+            stayed = unmoved(claim, result, moved_bytes, measured.took_s)
             told = self._told(values, measured, stayed)
         except MachineFault as shown:
             fault = shown if self.why is None else await self.why(shown)
@@ -174,9 +190,9 @@ class Attempt:
             self._end("failed", str(fault), transient=transient)
             return fault
         except WorkloadFault as fault:
-            if self.stood:
+            if stood := self._standstills.doubt:
                 # A partner of a stopped machine waits in vain: the stop is the cause.
-                self._end("withheld", f"{self.stood}; {fault}")
+                self._end("withheld", f"{stood}; {fault}")
             else:
                 self._end("failed", str(fault))
             return None
@@ -193,101 +209,73 @@ class Attempt:
     ) -> None:
         tell_without_values(self.context, self.cell, status, reason, self.logs, transient)
 
+    def _probes(self) -> list[Probe]:
+        """Return what observes the cell, in the order in which it begins.
+
+        What other packages add begins first and ends last. The trace and the clocks are read before
+        anything loads the host; the counters note the common start, so they begin last.
+        """
+        context, roles, looks = self.context, self.cast, not self.context.hands_off
+        traced = self.host_trace and self.workload.logs_gaps
+        neighbours = {each.role: each.machine for each in roles.neighbours}
+        clocks = CellClocks(context.clocks, roles.measuring)
+        # Not where there would be no second sample to compare the first with.
+        counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
+        probes: list[Probe] = [
+            *self.added,
+            trace_of_cell(context.tracing if traced else None, roles.subject, neighbours),
+            clocks,
+            HypervisorSide(roles.subject, beside=roles.machines),
+            self._standstills,
+            *([] if self._disk is None else [self._disk]),
+            *self.memory_probes,
+            CellCost(roles.carriers, looks=counted and looks),
+        ]
+        if counted:
+            counters = Counters(roles.subject, roles.companions, self.watched, clocks.reading)
+            probes.append(counters)
+        return probes
+
     async def _measure(self) -> Measured:
         context, subject, cast = self.context, self.cast.subject, self.cast
         loads = Loads(cast.neighbours, context.workloads, self.facts, cast.peer)
-        side = trace_of_cell(
-            context.tracing if self.host_trace and self.workload.logs_gaps else None,
-            subject,
-            {neighbour.role: neighbour.machine for neighbour in cast.neighbours},
-        )
-        uses_disk = "disk" in self.workload.needs_for(self.parameters) and cast.cluster is None
-        forgotten: dict[str, Any] = {}
-        before: dict[str, float] = {}
-
-        async def begin() -> None:
-            if uses_disk:
-                # When all files are made, and before any is measured.
-                forgotten.update(await subject.forget_disk())
-                before.update(await subject.disk_moved())
-            if self.in_step is not None:
-                await self.in_step.begin()
-            await side.begin()
-            await self.bus.begin(cast.machines)
-            await cost.begin()
-            counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-
-        cost = CellCost(cast.carriers)
-        standstill = Standstills(cast.machines)
-        barrier = Barrier(1 + len(cast.neighbours), begin)
-        hypervisor = HypervisorSide(subject, beside=cast.machines)
-        await side.open()
-        try:
-            await hypervisor.begin()
-            first = await context.clocks.begin_all(cast)
-        except BaseException:
-            await side.abandon()
-            raise
-        # Not where there would be no second sample to compare the first with.
-        counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
-        if not (looks := not context.hands_off):
+        looks = not context.hands_off
+        if not looks:
             subject.agent.repeat_after(patience.HANDS_OFF_REPEAT_S)
-        resident = cast.carriers if looks else ()
-        counters = Counters(subject, self.watched, counted, cast.companions, resident)
-        await counters.begin(first[SUBJECT])
-        beginning = asyncio.ensure_future(loads.begin(barrier))
-        began = time.monotonic()
-        progress = Watch(
-            subject,
-            lambda done, fields: context.on_progress(self.cell.id, done, fields),
-            looks=looks,
-        )
-        try:
-            if looks:
-                standstill.begin()
-            outcome = await loads.while_all_run(self._work(barrier, progress))
-            took_s = time.monotonic() - began
-            if self.in_step is not None:
-                self.in_step.end()
-            await cost.end()
-            await self.bus.end()
-            after = await subject.disk_moved() if uses_disk else {}
-            host = await side.end(outcome)
-            await beginning
-            reports = await loads.end()
-            taken = await counters.end()
-        except BaseException as error:
-            # Cancelled, the cell is the machines' last.
-            limit_s = REMOVED_S if isinstance(error, asyncio.CancelledError) else ANSWER_S
-            await side.abandon()
-            await counters.abandon(limit_s)
-            await self.bus.abandon()
-            await _abandon(beginning, loads, limit_s)
-            raise
-        finally:
-            await progress.end()
-            self.stood = await standstill.end()
-        await hypervisor.end()
-        trust, others = await context.clocks.end_all(cast, first)
+        async with probing(self._probes()) as probes:
+
+            async def start() -> None:
+                if self._disk is not None:
+                    await self._disk.forget()
+                if self.in_step is not None:
+                    await self.in_step.begin()
+                await probes.begin()
+
+            barrier = Barrier(1 + len(cast.neighbours), start)
+            beginning = asyncio.ensure_future(loads.begin(barrier))
+            began = time.monotonic()
+            progress = Watch(
+                subject,
+                lambda done, fields: context.on_progress(self.cell.id, done, fields),
+                looks=looks,
+            )
+            try:
+                outcome = await loads.while_all_run(self._work(barrier, progress))
+                took_s = time.monotonic() - began
+                if self.in_step is not None:
+                    self.in_step.end()
+                await probes.end(outcome)
+                await beginning
+                reports = await loads.end()
+            except BaseException as error:
+                await _abandon(beginning, loads, error)
+                raise
+            finally:
+                await progress.end()
+            await probes.close()
         started_ns = barrier.skew_ns if cast.neighbours else None
         skew_s = None if started_ns is None else started_ns * 1e-9
-        spent = cost.of(outcome, counters.resident)
-        moved = {what: after[what] - before.get(what, 0.0) for what in after}
-        return Measured(
-            outcome,
-            trust,
-            took_s,
-            reports,
-            skew_s,
-            spent,
-            host,
-            taken,
-            forgotten,
-            moved,
-            "; ".join(filter(None, (self.stood, others, *(each.doubt for each in reports)))),
-            hypervisor,
-            self.bus,
-        )
+        return Measured(outcome, took_s, reports, skew_s, probes)
 
     def _work(self, barrier: Barrier, progress: Watch) -> Coroutine[Any, Any, Outcome]:
         """Return the work itself, which begins when all at the barrier are ready."""
@@ -346,13 +334,11 @@ class Attempt:
         for report in measured.loads:
             told += observed(cell, metrics[report.role], report.role, report.values)
         saved = [(SUBJECT, series) for series in measured.outcome.series]
-        saved += measured.counters.series
-        if measured.host.series is not None:
-            saved.append(("host", measured.host.series))
+        saved += measured.probes.series
         told += [save_series(context.folder, cell.id, role, series) for role, series in saved]
         found = {SUBJECT: values, **{each.role: each.values for each in measured.loads}}
-        clock, beyond = context.clocks.doubt(measured.trust), all_impossible(metrics, found)
-        doubts = (clock, measured.stood, measured.hypervisor.doubt, beyond, stayed)
+        loads = [each.doubt for each in measured.loads]
+        doubts = (*measured.probes.doubts, *loads, all_impossible(metrics, found), stayed)
         why = "; ".join(filter(None, doubts))
         told.append(
             CellFinished(
@@ -368,10 +354,17 @@ class Attempt:
         return told
 
 
-async def _abandon(beginning: asyncio.Future[None], loads: Loads, limit_s: float) -> None:
-    """Stop the loads; what kept them from starting is the real reason, so it is raised."""
+async def _abandon(beginning: asyncio.Future[None], loads: Loads, error: BaseException) -> None:
+    """Stop the loads; what kept them from starting is the real reason, so it is raised.
+
+    Args:
+        beginning: Their start.
+        loads: They.
+        error: Why they are stopped. A cell that is cancelled is the last one of its machines.
+    """
+    cancelled = isinstance(error, asyncio.CancelledError)
     beginning.cancel()
     cause = (await asyncio.gather(beginning, return_exceptions=True))[0]
-    await loads.abandon(limit_s)
-    if isinstance(cause, TareError):
+    await loads.abandon(REMOVED_S if cancelled else ANSWER_S)
+    if isinstance(cause, TareError) and not cancelled:
         raise cause

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from tare.errors import TareError
+from tare.probes import Probe
 
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
     from tare.platforms.contract import Machine
 
+HOST_COST = "host_cost"
+"""The fact that holds the cost."""
 MEMORY = "rss_bytes"
 WALL = "wall_s"
 """For how long the cost was taken: shorter than the cell, which also prepares and ends."""
+LOOK_S = 1.0
 
 
 async def cost_together(machines: Sequence[Machine]) -> dict[str, float]:
@@ -24,51 +30,80 @@ async def cost_together(machines: Sequence[Machine]) -> dict[str, float]:
     return {name: sum(cost.get(name, 0.0) for cost in costs) for name in names}
 
 
-@dataclass
-class CellCost:
-    """Reads the cost of ``machines``, which carry the work, on both sides of it."""
+class CellCost(Probe):
+    """Reads the cost of the machines that carry the work, on both sides of it.
 
-    machines: Sequence[Machine]
-    _before: Mapping[str, float] = field(default_factory=dict)
-    _after: Mapping[str, float] = field(default_factory=dict)
-    _began: float = 0.0
-    _ended: float = 0.0
+    Args:
+        machines: They.
+        looks: Whether to read their memory once a second meanwhile, too: what a workload starts
+            has ended when the cell has, and its memory is gone with it.
+    """
+
+    def __init__(self, machines: Sequence[Machine], *, looks: bool) -> None:
+        self._machines = machines
+        self._looks = looks and bool(machines)
+        self._looking: asyncio.Task[None] | None = None
+        self._resident = 0.0
+        self._before: Mapping[str, float] = {}
+        self._began = 0.0
+        self._cost: dict[str, float] = {}
+
+    async def open(self) -> None:
+        """Begin to look how much memory is resident."""
+        if self._looks:
+            self._looking = asyncio.create_task(self._look())
 
     async def begin(self) -> None:
-        """Read what they have cost so far; when all is prepared, just before the start.
+        """Read what the machines have cost so far.
 
         Raises:
             MachineFault: One has ended.
         """
-        self._before = await cost_together(self.machines)
+        self._before = await cost_together(self._machines)
         self._began = time.monotonic()
 
-    async def end(self) -> None:
-        """Read what they have cost; when the work has ended, before anything else is done.
+    async def end(self, outcome: Outcome) -> None:
+        """Read what the machines have cost, before anything else is done.
+
+        Args:
+            outcome: The result of the work; says how long its own thread waited.
 
         Raises:
             MachineFault: One has ended.
         """
-        self._ended = time.monotonic()
-        self._after = await cost_together(self.machines)
-
-    def of(self, outcome: Outcome, resident: float) -> dict[str, float]:
-        """Return the cost: seconds that were used, bytes that are resident.
-
-        Args:
-            outcome: What the work found; says how long its own thread waited.
-            resident: The most bytes that were seen resident meanwhile.
-        """
-        before, after = self._before, self._after
+        ended, before = time.monotonic(), self._before
+        after = await cost_together(self._machines)
         cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
         cost |= {name: after[name] for name in after if name.endswith("_bytes")}
-        if MEMORY in cost or resident:
-            cost[MEMORY] = max(cost.get(MEMORY, 0.0), resident)
-        # The measuring thread of a process has ended by now, so it tells of itself.
+        # The measuring thread of a process has ended by now, so it reports its own wait.
         cost.pop("threads_cpu_s", None)
         if cost.pop("threads_run_delay_s", None) is not None:
             witness = outcome.value.get("witness")
             if isinstance(witness, Mapping) and "run_delay_s" in witness:
                 cost["thread_run_delay_s"] = float(witness["run_delay_s"])
-        cost[WALL] = self._ended - self._began
-        return cost
+        cost[WALL] = ended - self._began
+        self._cost = cost
+
+    async def close(self) -> None:
+        """Look no more, and record the cost: seconds that were used, bytes that were resident."""
+        await self._look_away()
+        if MEMORY in self._cost or self._resident:
+            self._cost[MEMORY] = max(self._cost.get(MEMORY, 0.0), self._resident)
+        self.facts = {HOST_COST: self._cost}
+
+    async def abandon(self, limit_s: float) -> None:
+        """Look no more."""
+        await self._look_away()
+
+    async def _look(self) -> None:
+        with suppress(TareError, OSError):
+            while True:
+                # Many machines together are read no more often than one, so it costs no more.
+                await asyncio.sleep(LOOK_S * len(self._machines))
+                cost = await cost_together(self._machines)
+                self._resident = max(self._resident, cost.get(MEMORY, 0.0))
+
+    async def _look_away(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)

@@ -158,6 +158,7 @@ class Execution:
             workloads=self._setup.workloads,
             on_progress=self._setup.on_progress,
             tracing=tracing,
+            probe_kinds=self._setup.probe_kinds,
             clocks=Clocks(virtual=run_host.counts_instructions),
             hands_off=run_host.counts_instructions,
         )

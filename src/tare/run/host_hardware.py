@@ -14,10 +14,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tare.errors import TareError
-from tare.events.cell_facts import CellFacts, HardwareCounts
+from tare.events.cell_facts import HardwareCounts
 from tare.hosts import OwnedProcess, start_owned
+from tare.probes import Probe
 
 if TYPE_CHECKING:
+    from tare.agent.client import Outcome
     from tare.platforms.contract import Context, Machine
 
 FACT: Final = "host_hardware"
@@ -28,41 +30,35 @@ GRACE_S = 2.0
 NO_THREADS = "its vCPUs are no threads of the host's kernel"
 
 
-class HostHardware:
+class HostHardware(Probe):
     """Counts for the machines of a cell, from its start to its end.
 
     Args:
-        context: Where the machines run; None where nobody asked for it.
-        apart: CPUs that what counts is to keep off, as far as there are others.
+        context: Where the machines run.
+        machines: The machines of the cell, by role.
+        apart: CPUs that the counting process avoids, as far as there are others.
     """
 
-    def __init__(self, context: Context | None, apart: Sequence[int] = ()) -> None:
+    def __init__(
+        self, context: Context, machines: Mapping[str, Machine], apart: Sequence[int] = ()
+    ) -> None:
         self._context = context
+        self._machines = machines
         self._apart = apart
         self._process: OwnedProcess | None = None
         self._roles: tuple[str, ...] = ()
-        self._told: dict[str, HardwareCounts] = {}
+        self._counted: dict[str, HardwareCounts] = {}
+        self.facts = {FACT: self._counted}
 
-    @property
-    def facts(self) -> CellFacts:
-        """For the cell's record; empty where nothing was asked for."""
-        return {} if self._context is None else {FACT: dict(self._told)}
-
-    async def begin(self, machines: Mapping[str, Machine]) -> None:
-        """Begin to count for each machine; what cannot be counted is told, and no fault.
-
-        Args:
-            machines: By role.
-        """
-        if self._context is None:
-            return
+    async def begin(self) -> None:
+        """Begin to count for each machine; what cannot be counted is recorded, and no fault."""
         lists: dict[str, str] = {}
-        for role, machine in machines.items():
+        for role, machine in self._machines.items():
             threads = await machine.vcpu_threads() or tuple(await machine.threads())
             if threads:
                 lists[role] = ",".join(map(str, threads))
             else:
-                self._told[role] = {"missing": NO_THREADS}
+                self._counted[role] = {"missing": NO_THREADS}
         self._roles = tuple(lists)
         if not lists:
             return
@@ -81,7 +77,7 @@ class HostHardware:
         if await self._process.stdout.readline() != READY:
             raise ValueError("the host's agent did not begin to count")
 
-    async def end(self) -> None:
+    async def end(self, outcome: Outcome) -> None:
         """Count no further, and keep what was counted."""
         process = self._process
         if process is None:
@@ -94,16 +90,19 @@ class HostHardware:
         except (TareError, OSError, ValueError, TypeError) as error:
             await self._lose(str(error) or type(error).__name__)
             return
-        self._told |= counted
-        await self.abandon()
+        self._counted.update(counted)
+        await self._stop()
 
     async def _lose(self, why: str) -> None:
         missing: HardwareCounts = {"missing": f"the host could not count: {why}"}
-        self._told |= dict.fromkeys(self._roles, missing)
-        await self.abandon()
+        self._counted.update(dict.fromkeys(self._roles, missing))
+        await self._stop()
 
-    async def abandon(self) -> None:
-        """End what counts, if anything does."""
+    async def abandon(self, limit_s: float) -> None:
+        """End the counting process, if there is one."""
+        await self._stop()
+
+    async def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             with suppress(TareError, OSError):

@@ -23,7 +23,7 @@ from tare.hosts.trace.threads import (
 )
 from tare.platforms.linux.cgroups import cgroup_mounts
 from tare.run.host_clock import by_the_host, host_agent, in_turn, kept_busy, readings
-from tare.run.host_record import HostRecord
+from tare.run.host_side import HostSide
 from tare.run.xen_trace import XenTrace
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def tells_steal(host: Host, agent: str) -> bool:
 
 def trace_of_cell(
     tracing: HostTracing | None, subject: Machine, others: Mapping[str, Machine]
-) -> HostTrace | XenTrace:
+) -> HostSide:
     """Return what records the host's side of one cell; for the arguments see :class:`HostTrace`."""
     below = subject.traced_below()
     if tracing is None or below is None:
@@ -94,7 +94,7 @@ def trace_of_cell(
 
 
 @dataclass
-class HostTrace:
+class HostTrace(HostSide):
     """Records the host's side of one cell.
 
     Args:
@@ -174,20 +174,21 @@ class HostTrace:
         except NoTracing as refusal:
             self._refused = str(refusal)
 
-    async def end(self, outcome: Outcome) -> HostRecord:
-        """Stop recording, and return what was recorded with what is needed to read it."""
+    async def end(self, outcome: Outcome) -> None:
+        """Stop recording, and keep what was recorded with what is needed to read it."""
         try:
-            return await self._end(outcome)
+            await self._end(outcome)
         finally:
             await self._held.aclose()
 
-    async def _end(self, outcome: Outcome) -> HostRecord:
+    async def _end(self, outcome: Outcome) -> None:
         if self.tracing is None:
-            return HostRecord({"recorded": False, "reason": _OFF})
+            self.record_nothing(_OFF)
+            return
         recorder = self.tracing.recorder
         if recorder is None or not self._recording:
-            reason = self._refused or self.tracing.reason
-            return HostRecord({"recorded": False, "reason": reason})
+            self.record_nothing(self._refused or self.tracing.reason)
+            return
         self._recording = False
         taken = await recorder.end()
         after = await throttled(self.tracing.host, self._quota)
@@ -218,9 +219,9 @@ class HostTrace:
                 for name in ("clock", "seconds", "tsc_hz", "undisturbed_s", "gaps", "samples")
             },
         }
-        return HostRecord(facts, Series(SERIES, taken.columns))
+        self.record(facts, Series(SERIES, taken.columns))
 
-    async def abandon(self) -> None:
+    async def abandon(self, limit_s: float) -> None:
         """Stop recording after the cell has failed."""
         if self._recording and self.tracing is not None and self.tracing.recorder is not None:
             self._recording = False

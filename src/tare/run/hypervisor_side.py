@@ -1,4 +1,4 @@
-"""What a hypervisor says of a cell: whether it disturbed the machine, and its own figures."""
+"""What a hypervisor reports of a cell: whether it disturbed the machine, and its own figures."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tare.events.cell_facts import CellFacts
 from tare.events.hypervisor import FACT
+from tare.probes import Probe
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
 
 
-class HypervisorSide:
+class HypervisorSide(Probe):
     """Asks the machine's hypervisor before and after a cell.
 
     Args:
         machine: The machine that is measured.
         clock: Unix time in seconds.
-        beside: All machines of the cell by role; what befell one of them spoils it too.
+        beside: All machines of the cell by role; a disturbance of any of them counts.
     """
 
     def __init__(
@@ -34,13 +34,9 @@ class HypervisorSide:
         self._before: tuple[str, ...] = ()
         self._before_beside: dict[str, tuple[str, ...]] = {}
         self._begun = 0.0
-        self.doubt = ""
-        """Why what was measured is of no use; empty if it is."""
-        self.facts: CellFacts = {}
-        """The hypervisor's own figures, for the cell's record; empty: it told none."""
 
-    async def begin(self) -> None:
-        """Note what befell the machine already."""
+    async def open(self) -> None:
+        """Note which disturbances the hypervisor lists already."""
         self.doubt, self.facts = "", {}
         self._before_beside = {
             role: await each.disturbances() for role, each in self._beside.items()
@@ -48,8 +44,11 @@ class HypervisorSide:
         self._before = await self._machine.disturbances()
         self._begun = self._clock()
 
-    async def end(self) -> None:
-        """Find out what befell it since, and what its hypervisor counted."""
+    async def close(self) -> None:
+        """Find out which disturbances came since, and what the hypervisor counted.
+
+        The doubt names the disturbances; the facts are the hypervisor's own figures, if it has any.
+        """
         ended = self._clock()
         doubts = [await _since(self._machine, self._before, "the machine")]
         for role, each in self._beside.items():
@@ -60,6 +59,6 @@ class HypervisorSide:
 
 
 async def _since(machine: Machine, before: tuple[str, ...], what: str) -> str:
-    """Return what befell a machine since; empty if nothing did."""
+    """Return which disturbances of a machine came since; empty: none."""
     fresh = [each for each in await machine.disturbances() if each not in before]
     return f"its hypervisor disturbed {what} meanwhile: {'; '.join(fresh)}" if fresh else ""

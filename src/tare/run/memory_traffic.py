@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from tare.events.cell_facts import CellFacts, HardwareCounts
+from tare.events.cell_facts import HardwareCounts
+from tare.probes import Probe
 
 if TYPE_CHECKING:
+    from tare.agent.client import Outcome
     from tare.hosts import Host
 
 FACT: Final = "host_memory"
@@ -25,17 +27,17 @@ NONE = f"the host has no {ROOT}/mon_data/{COUNTERS}"
 UNAVAILABLE = "the host's counters of memory traffic were not available"
 
 
-class MemoryTraffic:
+class MemoryTraffic(Probe):
     """Reads the host's counters before and after a cell's work.
 
     Args:
-        host: The host whose memory the machines use; None where nothing is asked for.
+        host: The host whose memory the machines use.
         root: Where `resctrl` is mounted.
         clock: Seconds.
     """
 
     def __init__(
-        self, host: Host | None, root: str = ROOT, clock: Callable[[], float] = time.monotonic
+        self, host: Host, root: str = ROOT, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._host = host
         # A group holds what its own tasks moved, with those of the groups within it.
@@ -43,33 +45,28 @@ class MemoryTraffic:
         self._clock = clock
         self._before: Mapping[str, int] = {}
         self._began = 0.0
-        self.facts: CellFacts = {}
-        """For the cell's record; empty where nothing was asked for."""
 
     async def begin(self) -> None:
-        """Read them when all is prepared.
+        """Read them just before the common start.
 
         Raises:
             MachineFault: The host does not answer.
         """
-        if self._host is not None:
-            self._before = await self._read(self._host)
-            self._began = self._clock()
+        self._before = await self._read()
+        self._began = self._clock()
 
-    async def end(self) -> None:
+    async def end(self, outcome: Outcome) -> None:
         """Read them when the work has ended.
 
         Raises:
             MachineFault: The host does not answer.
         """
-        if self._host is None:
-            return
         seconds = self._clock() - self._began
-        after = await self._read(self._host)
+        after = await self._read()
         self.facts = {FACT: _moved(self._before, after, seconds)}
 
-    async def _read(self, host: Host) -> dict[str, int]:
-        lines = await host.first_lines(self._patterns)
+    async def _read(self) -> dict[str, int]:
+        lines = await self._host.first_lines(self._patterns)
         return {path: int(text) if text.isdecimal() else -1 for path, text in lines.items()}
 
 

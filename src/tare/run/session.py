@@ -166,6 +166,7 @@ async def run_session(
             say=say,
             subscribers=subscribers,
             on_progress=on_progress,
+            probe_kinds=tuple(installed().probes.values()),
         )
 
 

@@ -10,6 +10,7 @@ from tare.events import Calibrated, Check, Fold, Record
 from tare.platforms.contract import Context, Platform
 
 if TYPE_CHECKING:
+    from tare.probes import ProbeKind
     from tare.run.runhost.assumed import AssumedHost
     from tare.run.runhost.contract import PlannedHost, RunHost
     from tare.study.model import Study
@@ -79,6 +80,7 @@ class RunSetup:
         say: Tells the user a sentence before there are events.
         on_progress: Is told of progress within a cell: cell, share done, further fields.
         strict: Whether the run ends as soon as an arm does.
+        probe_kinds: The probes that other packages add to each cell.
     """
 
     run_hosts: Mapping[str, RunHost]
@@ -90,6 +92,7 @@ class RunSetup:
     subscribers: tuple[Callable[[Record], None], ...] = ()
     on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None
     strict: bool = False
+    probe_kinds: tuple[ProbeKind, ...] = ()
 
     @property
     def context(self) -> Context:

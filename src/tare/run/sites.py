@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
-from tare.platforms.contract import Context, Platform, PlatformOptions, Prepared, Shape
-from tare.run.host_bus import HostBus
+from tare.platforms.contract import Context, Machine, Platform, PlatformOptions, Prepared, Shape
+from tare.run.host_hardware import HostHardware
+from tare.run.memory_traffic import MemoryTraffic
 
 if TYPE_CHECKING:
+    from tare.probes import Probe
     from tare.run.runhost.contract import RunHost
     from tare.study.cells import Batch
     from tare.study.releases import Release
@@ -40,25 +42,28 @@ class ReadyArm:
         """Return where its machines are started: with the kernel and the release that it names."""
         return replace(context, kernel=self.kernel, release=self.release)
 
-    def bus_of(
+    def memory_probes(
         self,
         context: Context,
         workload: Workload[Any],
         given: Mapping[str, Any],
+        machines: Mapping[str, Machine],
         apart: Sequence[int],
-    ) -> HostBus:
-        """Return what counts what its machines ask of their host's memory, where a cell wants that.
+    ) -> tuple[Probe, ...]:
+        """Return the probes of the host's caches and memory bus; none where a cell wants none.
 
         Args:
-            context: Where they run.
+            context: Where the machines run.
             workload: Of the cell.
             given: The cell's parameters.
-            apart: CPUs that what counts is to keep off.
+            machines: The machines by role.
+            apart: CPUs that the counting process avoids.
         """
         asked = workload.parameters.model_validate(dict(given))
         elsewhere = self.platform.stated(self.options).elsewhere
-        wanted = workload.counts_memory(asked) and not elsewhere
-        return HostBus(context if wanted else None, apart)
+        if elsewhere or not workload.counts_memory(asked):
+            return ()
+        return (HostHardware(context, machines, apart), MemoryTraffic(context.host))
 
 
 @dataclass(frozen=True)

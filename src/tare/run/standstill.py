@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tare.errors import TareError
 from tare.platforms.contract import SUBJECT
+from tare.probes import Probe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,27 +83,36 @@ class Standstill:
                 await asyncio.sleep(self.look_s / SOONER if stopped else self.look_s)
 
 
-class Standstills:
-    """The same of all machines of a cell: what stands beside a subject has its part in it.
+class Standstills(Probe):
+    """Looks whether any machine of a cell is stopped: each of them has a part in its values.
 
     Args:
         machines: The machines by role.
         look_s: Seconds between two looks.
+        looks: Whether the host may be asked. If False, only a suspended computer is noticed.
     """
 
-    def __init__(self, machines: Mapping[str, Stoppable], look_s: float = LOOK_S) -> None:
+    def __init__(
+        self, machines: Mapping[str, Stoppable], look_s: float = LOOK_S, *, looks: bool = True
+    ) -> None:
         self._watched = {role: Standstill(each, look_s) for role, each in machines.items()}
+        self._looks = looks
 
-    def begin(self) -> None:
+    async def open(self) -> None:
         """Begin to look."""
-        for each in self._watched.values():
-            each.begin()
+        if self._looks:
+            for each in self._watched.values():
+                each.begin()
 
-    async def end(self) -> str:
-        """Look no more, and return which stood still, and for how long; empty if none did."""
-        told = [
+    async def close(self) -> None:
+        """Look no more; the doubt is which machines stood still, and for how long."""
+        found = [
             await each.end("the machine" if role == SUBJECT else f"the machine of the {role}")
             for role, each in self._watched.items()
         ]
-        # That the computer slept is said by all of them.
-        return "; ".join(dict.fromkeys(filter(None, told)))
+        # A suspended computer is reported by all of them.
+        self.doubt = "; ".join(dict.fromkeys(filter(None, found)))
+
+    async def abandon(self, limit_s: float) -> None:
+        """Look no more."""
+        await self.close()

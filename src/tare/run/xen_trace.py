@@ -24,7 +24,7 @@ from tare.run.host_clock import (
     kept_busy,
     readings,
 )
-from tare.run.host_record import HostRecord
+from tare.run.host_side import HostSide
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Outcome
@@ -35,7 +35,7 @@ _TICK = ("clock", "seconds", "tsc_hz", "undisturbed_s", "gaps", "samples")
 
 
 @dataclass
-class XenTrace:
+class XenTrace(HostSide):
     """Records the host's side of one cell by ``xentrace``, as ``HostTrace`` does by the kernel.
 
     Times of the recording are the processor's cycle counter. A PV guest reads the same; where a
@@ -95,8 +95,8 @@ class XenTrace:
             return
         self._tracer = tracer
 
-    async def end(self, outcome: Outcome) -> HostRecord:
-        """Stop recording, and return what was recorded with what is needed to read it."""
+    async def end(self, outcome: Outcome) -> None:
+        """Stop recording, and keep what was recorded with what is needed to read it."""
         tracer, self._tracer = self._tracer, None
         try:
             if tracer is None:
@@ -113,12 +113,13 @@ class XenTrace:
                 "origin_ticks": origin,
             }
         except (NoTracing, KeyError, TypeError, ValueError, ZeroDivisionError) as refusal:
-            return HostRecord({"recorded": False, "reason": str(refusal)})
+            self.record_nothing(str(refusal))
+            return
         finally:
             await self._close()
-        return HostRecord(facts, Series(SERIES, watched(taken, self.vcpus.cpus)))
+        self.record(facts, Series(SERIES, watched(taken, self.vcpus.cpus)))
 
-    async def abandon(self) -> None:
+    async def abandon(self, limit_s: float) -> None:
         """Stop recording after the cell has failed."""
         tracer, self._tracer = self._tracer, None
         if tracer is not None:

@@ -1,0 +1,105 @@
+"""What a probe declares: it observes a cell from outside while the cell's workload is measured.
+
+Tare's own probes are in `tare.run`. A package of its own adds one by an entry point of the group
+``tare.probes`` that names a :class:`ProbeKind`; docs/architecture.md shows an example.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tare.agent.client import Outcome
+    from tare.agent.series import Series
+    from tare.platforms.contract import Context, Machine
+    from tare.study.cells import Cell
+    from tare.workloads.contract import Workload
+
+
+class Probe:
+    """Observes one cell. A probe implements the moments that it needs.
+
+    The moments are, in this order: :meth:`open`, :meth:`begin`, :meth:`end` and :meth:`close`. If
+    the cell fails or is cancelled, at whichever moment, :meth:`abandon` takes the place of those
+    that are left. Probes open and begin in the order of their stack; they end, close and are
+    abandoned in the reverse order.
+    """
+
+    facts: Mapping[str, Any] = {}
+    """What the cell's record keeps, as JSON, in SI units; final once the probe is closed."""
+    doubt: str = ""
+    """Why the cell's values must be withheld; empty: no reason. Final once the probe is closed."""
+    series: Sequence[tuple[str, Series]] = ()
+    """Series to save, each with the role of the machine that it describes; final once closed."""
+
+    async def open(self) -> None:
+        """Prepare, before any load of a neighbour begins.
+
+        Raises:
+            TareError: The cell cannot be measured.
+        """
+
+    async def begin(self) -> None:
+        """Begin to observe: all machines are ready and wait for their common start.
+
+        Raises:
+            TareError: The cell cannot be measured.
+        """
+
+    async def end(self, outcome: Outcome) -> None:
+        """Stop observing: the subject's work has ended, neighbours may still carry their loads.
+
+        Args:
+            outcome: The result of the work.
+
+        Raises:
+            TareError: The cell does not count.
+        """
+
+    async def close(self) -> None:
+        """Give back what :meth:`open` took: no machine works any more.
+
+        Raises:
+            TareError: The cell does not count.
+        """
+
+    async def abandon(self, limit_s: float) -> None:
+        """Stop and give everything back, after any of the moments: the cell has failed.
+
+        Args:
+            limit_s: Seconds that a machine may take to answer; it may never answer.
+        """
+
+
+@dataclass(frozen=True)
+class ProbedCell:
+    """A cell that is about to be measured, as a probe of another package is made for it.
+
+    Args:
+        cell: Arm, scenario, workload and parameters.
+        workload: The workload.
+        context: The host of the arm, its ledger, and the agent's program there.
+        machines: All machines of the cell by role; ``subject`` is the one that is measured.
+        may_ask: Whether the host may be asked while the work is under way. If False, the host's
+            time counts instructions, and each answer takes time from the work.
+    """
+
+    cell: Cell
+    workload: Workload[Any]
+    context: Context
+    machines: Mapping[str, Machine]
+    may_ask: bool
+
+
+class ProbeKind(ABC):
+    """A kind of probe that is installed: makes a probe for each cell."""
+
+    name: str
+    """The key of its facts, within ``probes`` in the cell's record."""
+
+    @abstractmethod
+    def probe(self, cell: ProbedCell) -> Probe | None:
+        """Return what observes a cell; None: it does not observe this one."""
