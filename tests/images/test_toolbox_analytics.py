@@ -16,7 +16,7 @@ from tare.images.toolbox.hadoop import VERSION as HADOOP_VERSION
 from tare.images.toolbox.libraries import LIBRARIES, Library, add_libraries
 from tare.images.toolbox.maven import Part, read_sums
 from tare.images.toolbox.maven import project as project_of
-from tare.workloads import WORKLOADS
+from workloads import workload_kinds
 
 SPACE = "{http://maven.apache.org/POM/4.0.0}"
 
@@ -75,14 +75,12 @@ def test_every_class_that_a_job_names_is_there() -> None:
         classes.add(f"{package[1]}.{source.stem}")
     named = set()
     for name in ("terasort", "wordcount", "aggregate", "join"):
-        kind = WORKLOADS[name]
+        kind = workload_kinds.JOBS[name]
         for engine in ("mapreduce", "spark")[name == "join" :]:
             job = kind.job(kind.parameters.model_validate({"engine": engine}))
-            assert job is not None
             named |= {step.main for step in job.steps if step.main.startswith("tare.")}
-    kmeans = WORKLOADS["kmeans"]
+    kmeans = workload_kinds.JOBS["kmeans"]
     job = kmeans.job(kmeans.parameters())
-    assert job is not None
     named |= {step.main for step in job.steps if step.main.startswith("tare.")}
     assert named == classes
 

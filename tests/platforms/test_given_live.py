@@ -34,7 +34,7 @@ from tare.platforms.linux.network.parts import Parts
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
 from tare.run.peers import Connection, connected, require_network, started_peer
-from tare.workloads import WORKLOADS
+from workloads.workload_kinds import PAIRS
 
 pytest.importorskip("proxmoxer")
 pytestmark = [
@@ -147,10 +147,9 @@ async def test_a_guest_is_measured_over_the_network_it_has(
             async with started_peer(context, joined.network, like) as peer:
                 await peer.prove(machine, (2.0, 10.0))
                 for name, said in MEASURED.items():
-                    workload = WORKLOADS[name]
+                    workload = PAIRS[name]
                     asked = workload.parameters.model_validate(said)
                     ends = workload.ends(asked)
-                    assert ends is not None
                     outcome = await peer.carry_out(
                         ends,
                         machine,

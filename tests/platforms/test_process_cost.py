@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -18,9 +19,9 @@ from tare.hosts.contract import Host
 from tare.platforms.contract import Context, Machine
 from tare.platforms.linux.memory_group import memory_group
 from tare.platforms.linux.process_cost import TRIES, listed_cost, process_cost, tree_cost
-from tare.run.cast import Cast
 from tare.run.cluster.contract import HadoopCluster
 from tare.run.cost import cost_together
+from tare.run.topologies import Clustered, Single
 
 BUSY_S = 0.3
 HELD = 64 << 20
@@ -128,22 +129,19 @@ class Costing:
         return self.cost
 
 
-@dataclass
-class Clustered:
-    """Pretends a cluster, of Tare's making or not."""
-
-    outside: bool
+def clustered(subject: Machine, others: Mapping[str, Machine], *, outside: bool) -> Clustered:
+    """Return machines that form a cluster, of Tare's making or not."""
+    return Clustered(subject, others, cast(HadoopCluster, SimpleNamespace(outside=outside)))
 
 
 async def test_a_cluster_costs_what_all_its_machines_cost() -> None:
     master, slave = Costing(cpu_s=1.5, rss_bytes=2.0), Costing(cpu_s=2.5, vcpu_cpu_s=1.0)
     subject, others = cast(Machine, master), {"slave-1": cast(Machine, slave)}
     everything = {"cpu_s": 4.0, "rss_bytes": 2.0, "vcpu_cpu_s": 1.0}
-    for cluster, cost in (
-        (None, master.cost),
-        (Clustered(outside=False), everything),
-        # Nobody tells what a cluster costs that Tare found; its client alone would be no answer.
-        (Clustered(outside=True), {}),
+    for formed, cost in (
+        (Single(subject), master.cost),
+        (clustered(subject, others, outside=False), everything),
+        # Nobody knows what a cluster costs that existed before; its client alone would not do.
+        (clustered(subject, others, outside=True), {}),
     ):
-        there = Cast(subject, companions=others, cluster=cast(HadoopCluster | None, cluster))
-        assert await cost_together(there.carriers) == cost
+        assert await cost_together(formed.carriers) == cost

@@ -25,15 +25,15 @@ from tare.run.cluster.cluster import RunningCluster, layout_for
 from tare.run.cluster.jobs import ClusterJob
 from tare.run.cluster.member import Member
 from tare.study.scenario import Cluster
-from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.job import Job
+from workloads.workload_kinds import JOBS
 
 NEEDS = [
     pytest.mark.skipif(os.geteuid() != 0, reason="networks and control groups need root"),
     pytest.mark.skipif(shutil.which("mvn") is None, reason="Maven fetches Hadoop"),
 ]
 SHAPE = Shape(2, 900 << 20, 1 << 30)
-WORK = WORKLOADS["wordcount"]
+WORK = JOBS["wordcount"]
 PARAMETERS = WORK.parameters.model_validate({"copies": 1})
 PATIENCE_S = 600.0
 

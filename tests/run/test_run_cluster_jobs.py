@@ -8,19 +8,15 @@ import pytest
 
 from tare.run.alive import side_by_side
 from tare.run.cluster.jobs import measured_of
-from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.job import Step
+from workloads.workload_kinds import JOBS
 
-JOBS = {
-    name: job
-    for name, work in WORKLOADS.items()
-    if work.on_cluster and (job := work.job(work.parameters())) is not None
-}
+STEPS = {name: work.job(work.parameters()).steps for name, work in JOBS.items()}
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", STEPS)
 def test_nothing_is_measured_before_or_after_what_counts(name: str) -> None:
-    steps = JOBS[name].steps
+    steps = STEPS[name]
     first, after = measured_of(steps)
     assert steps[first].measured and steps[after - 1].measured
     assert not any(step.measured for step in (*steps[:first], *steps[after:]))

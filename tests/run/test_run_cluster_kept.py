@@ -24,12 +24,10 @@ from tare.errors import MachineFault, WorkloadFault
 from tare.platforms.contract import Machine
 from tare.run.cluster import cluster as clusters
 from tare.run.cluster.member import SHORT_S
-from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.daemons import OWN_CONF
 from tare.workloads.mapreduce.job import Job, Step
 from tare.workloads.mapreduce.outside import properties_of
-
-ON_CLUSTERS = [name for name, work in WORKLOADS.items() if work.on_cluster]
+from workloads.workload_kinds import JOBS
 
 
 def right(told: object) -> str:
@@ -37,9 +35,7 @@ def right(told: object) -> str:
 
 
 def job_of(name: str, **parameters: Any) -> Job:
-    job = WORKLOADS[name].job(WORKLOADS[name].parameters.model_validate(parameters))
-    assert job is not None
-    return job
+    return JOBS[name].job(JOBS[name].parameters.model_validate(parameters))
 
 
 @pytest.mark.parametrize(("wanted", "made"), [(None, 3), (1, 1), (3, 3), (9, 4)])
@@ -50,7 +46,7 @@ async def test_copies_are_those_that_the_job_asks_for_as_far_as_there_are_slaves
     assert (await done(pretended(slaves=4), job))["replication"] == made
 
 
-@pytest.mark.parametrize("name", ON_CLUSTERS)
+@pytest.mark.parametrize("name", JOBS)
 def test_every_job_says_how_many_copies_of_its_output_it_asks_for(name: str) -> None:
     # TeraSort's sorted output is not what `replication` is about, nor what the cluster has.
     default, asked = (1, 1) if name == "terasort" else (None, 2)

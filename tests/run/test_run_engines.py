@@ -21,8 +21,8 @@ from run.run_clusters import (
 )
 from run.run_driving import of_type, tare
 from tare.platforms.contract import Shape
-from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.job import Step
+from workloads.workload_kinds import JOBS
 
 pytestmark = NEEDS
 STUDY = """
@@ -141,11 +141,11 @@ async def test_copies_that_a_job_asks_for_are_those_that_hdfs_is_told_of(
     with this_host(tmp_path, agent_program) as context:
         async with tiny_cluster(context, "bare", "analytics", LARGE) as cluster:
             for name, (parameters, output) in COPIED.items():
-                work = WORKLOADS[name.partition(" ")[0]]
+                work = JOBS[name.partition(" ")[0]]
                 given = {"replication": 2, "output_replication": 2, **parameters}
                 known = {key: given[key] for key in given if key in work.parameters.model_fields}
                 job = work.job(work.parameters.model_validate(known))
-                assert job is not None and job.copies == 2
+                assert job.copies == 2
                 look = Step("look", script=f'hdfs GET "/tare/{output}?op=LISTSTATUS"')
                 done = await carried_out(cluster, replace(job, steps=(*job.steps, look)))
                 said = json.loads(done.value["steps"]["look"]["output"])

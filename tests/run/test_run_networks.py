@@ -27,6 +27,7 @@ from tare.platforms.qemu.platform import Qemu
 from tare.run.peers import Peer, connected, require_network, started_peer
 from tare.workloads import WORKLOADS
 from tare.workloads.network.ends import End, Ends
+from workloads.workload_kinds import PAIRS
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="bridges and namespaces need root"),
@@ -71,10 +72,8 @@ async def carry_out(peer: Peer, machine: Machine, ends: Ends) -> Outcome:
 
 
 def ends_of(name: str, **parameters: Any) -> Ends:
-    workload = WORKLOADS[name]
-    both = workload.ends(workload.parameters.model_validate(parameters))
-    assert both is not None
-    return both
+    workload = PAIRS[name]
+    return workload.ends(workload.parameters.model_validate(parameters))
 
 
 async def parts(host: LocalHost, token: str) -> set[str]:

@@ -137,7 +137,6 @@ async def test_a_course_that_fails_says_what_the_switch_lost_meanwhile() -> None
     with pytest.raises(WorkloadFault) as failed:
         await between.carry_out(
             nobody,
-            nobody,
             barrier=nobody,
             deadline_s=1.0,
             on_progress=lambda *_: None,

@@ -55,7 +55,7 @@ class FixedKind:
     def __init__(self, parameters: type[BaseModel], roles: frozenset[str] = frozenset()) -> None:
         self.parameters = parameters
         self.roles = roles
-        self.on_cluster = False
+        self.topology = "single"
         self.realtime = False
         self.needs: frozenset[str] = frozenset()
 

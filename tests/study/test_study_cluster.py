@@ -184,7 +184,8 @@ def test_a_stored_cluster_is_the_one_that_was_written(tmp_path: Path) -> None:
 
 def test_kinds_that_are_no_jobs_say_so() -> None:
     assert all(
-        kind.on_cluster == (kind.roles > frozenset({"slave-1"})) for kind in WORKLOADS.values()
+        (kind.topology == "cluster") == (kind.roles > frozenset({"slave-1"}))
+        for kind in WORKLOADS.values()
     )
 
 

@@ -11,14 +11,14 @@ from tare.workloads.mapreduce.hive import ARCHIVES, settings
 from tare.workloads.mapreduce.job import Step
 from tare.workloads.mapreduce.spark import LEAST_MEMORY
 from workloads.test_mapreduce_configuration import layout
+from workloads.workload_kinds import JOBS
 
 QUERIES = ("aggregate", "join")
 
 
 def steps_of(name: str, **given: object) -> dict[str, Step]:
-    workload = WORKLOADS[name]
+    workload = JOBS[name]
     job = workload.job(workload.parameters.model_validate(given))
-    assert job is not None
     return {step.name: step for step in job.steps}
 
 

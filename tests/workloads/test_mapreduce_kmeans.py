@@ -13,19 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.configuration import DATA, as_xml, mapred
 from tare.workloads.mapreduce.daemons import CONF, OWN_CONF, java
 from tare.workloads.mapreduce.job import Step
 from tare.workloads.mapreduce.kmeans import APART, ASIDE, SPREAD, Points
 from workloads.test_mapreduce_configuration import layout
+from workloads.workload_kinds import JOBS
 
-KMEANS = WORKLOADS["kmeans"]
+KMEANS = JOBS["kmeans"]
 
 
 def steps_of(**given: Any) -> dict[str, Step]:
     job = KMEANS.job(KMEANS.parameters.model_validate(given))
-    assert job is not None
     return {step.name: step for step in job.steps}
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.errors import InputError
-from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.configuration import as_xml
 from tare.workloads.mapreduce.job import Job, Step, moved
 from tare.workloads.mapreduce.outside import SITES, properties_of, read_outside
+from workloads.workload_kinds import JOBS
 
 THEIRS = {
     "core-site.xml": {"fs.defaultFS": "hdfs://nn.example:8020"},
@@ -78,9 +78,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["dfsio", "terasort", "wordcount", "aggregate"])
 def test_a_job_keeps_to_the_folder_that_it_is_given(name: str) -> None:
-    work = WORKLOADS[name]
+    work = JOBS[name]
     job = work.job(work.parameters.model_validate({}))
-    assert job is not None
     text = repr((moved(job, "/user/me/own").steps, moved(job, "/user/me/own").remove))
     assert f"/user/me/own/{name}" in text
     assert f"'/tare/{name}" not in text and f'"/tare/{name}' not in text

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.errors import InputError
-from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.configuration import DATA, Layout
 from tare.workloads.mapreduce.sizes import MIB, of_master, sizes_for
 from tare.workloads.mapreduce.spark import (
@@ -29,6 +28,7 @@ from tare.workloads.mapreduce.spark import (
     submission,
 )
 from tare.workloads.mapreduce.tables import Tables
+from workloads.workload_kinds import JOBS
 
 ENGINES = ("terasort", "wordcount", "aggregate")
 
@@ -102,14 +102,13 @@ def test_a_job_is_submitted_with_what_it_is_told() -> None:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_engine_is_a_parameter_and_the_checks_are_the_same(name: str) -> None:
-    workload = WORKLOADS[name]
+    workload = JOBS[name]
     by = {
         engine: workload.parameters.model_validate({"engine": engine, "reduces": 3})
         for engine in ("mapreduce", "spark")
     }
     jobs = {engine: workload.job(given) for engine, given in by.items()}
     ours, theirs = jobs["mapreduce"], jobs["spark"]
-    assert ours is not None and theirs is not None
     differing = [a.name for a, b in zip(ours.steps, theirs.steps, strict=True) if a != b]
     (step,) = differing
     (spark,) = (each for each in theirs.steps if each.engine == "spark")
@@ -123,20 +122,18 @@ def test_the_engine_is_a_parameter_and_the_checks_are_the_same(name: str) -> Non
 
 
 def test_copies_and_sync_of_a_sorted_output_are_told_to_spark_too() -> None:
-    given = WORKLOADS["terasort"].parameters.model_validate(
+    given = JOBS["terasort"].parameters.model_validate(
         {"engine": "spark", "output_replication": 2, "final_sync": False, "replication": 3}
     )
-    job = WORKLOADS["terasort"].job(given)
-    assert job is not None
+    job = JOBS["terasort"].job(given)
     (step,) = (each for each in job.steps if each.engine == "spark")
     assert step.properties["spark.hadoop.dfs.replication"] == 2
     assert step.properties["spark.hadoop.mapreduce.terasort.final.sync"] is False
 
 
 def test_shuffle_partitions_and_adaptive_execution_are_stated() -> None:
-    given = WORKLOADS["join"].parameters.model_validate({"reduces": 5, "adaptive": False})
-    job = WORKLOADS["join"].job(given)
-    assert job is not None
+    given = JOBS["join"].parameters.model_validate({"reduces": 5, "adaptive": False})
+    job = JOBS["join"].job(given)
     (step,) = (each for each in job.steps if each.engine == "spark")
     assert step.properties["spark.sql.shuffle.partitions"] == 5
     assert step.properties["spark.sql.adaptive.enabled"] is False
@@ -144,8 +141,7 @@ def test_shuffle_partitions_and_adaptive_execution_are_stated() -> None:
 
 def test_a_wrong_answer_is_no_result() -> None:
     for name in ("aggregate", "join"):
-        job = WORKLOADS[name].job(WORKLOADS[name].parameters())
-        assert job is not None
+        job = JOBS[name].job(JOBS[name].parameters())
         right, wrong = ({"output": f"{letter * 64}  -\n"} for letter in "ab")
         assert job.check({"expected": right, "counted": right}) == ""
         assert "answered wrongly" in job.check({"expected": right, "counted": wrong})

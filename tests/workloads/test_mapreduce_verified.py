@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.dfsio import MIB
 from tare.workloads.mapreduce.job import Job
 from tare.workloads.mapreduce.terasort import RECORD, bytes_of_parts, wrong_order
+from workloads.workload_kinds import JOBS
 
 RECORDS, CHECKSUM = 10_000, 0x1388F1BBCB7C5
 FILES, EACH = 3, 5
@@ -73,9 +73,7 @@ def test_an_answer_of_hdfs_that_is_none_counts_no_bytes(text: str) -> None:
 
 
 def job_of(name: str, **given: Any) -> Job:
-    job = WORKLOADS[name].job(WORKLOADS[name].parameters.model_validate(given))
-    assert job is not None
-    return job
+    return JOBS[name].job(JOBS[name].parameters.model_validate(given))
 
 
 def moved(

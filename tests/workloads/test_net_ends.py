@@ -13,15 +13,14 @@ from tare.platforms.linux.network import SERVED
 from tare.workloads import WORKLOADS
 from tare.workloads.network.ends import End, Ends
 from tare.workloads.network.stream import iperf_answer
+from workloads.workload_kinds import PAIRS
 
 NAMES = ("net-stream", "request-response", "connect-request-response", "packet-rate", "http-load")
 
 
 def ends(name: str, **parameters: Any) -> Ends:
-    workload = WORKLOADS[name]
-    both = workload.ends(workload.parameters.model_validate(parameters))
-    assert both is not None
-    return both
+    workload = PAIRS[name]
+    return workload.ends(workload.parameters.model_validate(parameters))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -26,9 +26,10 @@ from tare.workloads.network.proxy.load_search import (
     steps_of,
 )
 from tare.workloads.network.proxy.parameters import ProxyParameters
+from workloads.workload_kinds import PROXIED
 from workloads.workloads_results import result_of
 
-WORKLOAD = WORKLOADS["proxy"]
+WORKLOAD = PROXIED["proxy"]
 
 
 def carried_out(

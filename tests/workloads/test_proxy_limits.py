@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tare.workloads import WORKLOADS
 from tare.workloads.network.proxy.account import account_of
 from tare.workloads.network.proxy.limits import limits, unended
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.summary import summed
 from workloads.proxy_accounts import account, stage, stat, task, under_xen
 from workloads.proxy_accounts import told as result
+from workloads.workload_kinds import PROXIED
 
-WORKLOAD = WORKLOADS["proxy"]
+WORKLOAD = PROXIED["proxy"]
 
 
 def words(told: dict[str, Any]) -> list[str]:
@@ -164,8 +164,6 @@ def test_a_rate_that_still_rose_at_the_most_that_was_allowed_is_at_least_so_much
 def test_the_ends_workload_says_where_its_search_ended() -> None:
     asked = ProxyParameters(most_connections=4)
     ends = WORKLOAD.ends(asked)
-    assert ends is not None
-    assert ends.through is not None
     assert "at 4 requests at once" in ends.through.summed(result())["limits"][0]
 
 

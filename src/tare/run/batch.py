@@ -42,6 +42,7 @@ from tare.run.settled_clock import settled
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
 from tare.run.telling import fail_cell, not_removed, tell_failed, tell_started, tell_stopped
+from tare.run.topologies import Pair, Proxied, Topology
 from tare.run.tries import Tries
 from tare.run.undoing import undoers_with
 from tare.workloads.needs import needs_of, needs_of_loads
@@ -305,11 +306,12 @@ class BatchRunner:
         }
         own = place.outside() if bridged else {}
         peer = await self._peer(place, subject, companions.get(PEER), own.get("client", ()))
-        if peer is None or not bridged:
-            return Cast(subject, neighbours, peer, companions=companions)
-        between = await stood_between(place, subject, peer, companions, own, watch)
-        between = replace(between, neighbours=tuple(each.machine for each in neighbours))
-        return Cast(subject, neighbours, peer, between, companions)
+        topologies: list[Topology] = [] if peer is None else [Pair(subject, peer)]
+        if peer is not None and bridged:
+            between = await stood_between(place, subject, peer, companions, own, watch)
+            beside = tuple(each.machine for each in neighbours)
+            topologies.append(Proxied(replace(between, neighbours=beside)))
+        return Cast(subject, neighbours, peer, companions, tuple(topologies))
 
     async def _peer(
         self,

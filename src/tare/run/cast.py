@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tare.platforms.contract import SUBJECT
-from tare.workloads.network.ends import ORIGIN, PEER
+from tare.run.topologies import Missing, Single, Topology
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
-    from tare.run.cluster.contract import HadoopCluster
     from tare.run.neighbours import Neighbour
     from tare.run.peers import Peer
-    from tare.run.through import Between
+    from tare.workloads.contract import TopologyName
 
 
 @dataclass(frozen=True)
@@ -24,25 +23,21 @@ class Cast:
     Args:
         subject: The machine that is measured.
         neighbours: Machines that carry loads meanwhile.
-        peer: The other end of workloads that have two: a process of the host, or a machine.
-        between: What goes on where the subject stands between the peer and an origin.
+        peer: The other end of the batch's network: a process of the host, or a machine.
         companions: The machines that the workload works with, by role.
-        cluster: The cluster that subject and companions are, where they are one.
+        topologies: The topologies that these machines form, besides the subject alone.
     """
 
     subject: Machine
     neighbours: tuple[Neighbour, ...] = ()
     peer: Peer | None = None
-    between: Between | None = None
     companions: Mapping[str, Machine] = field(default_factory=dict)
-    cluster: HadoopCluster | None = None
+    topologies: tuple[Topology, ...] = ()
 
-    @property
-    def carriers(self) -> tuple[Machine, ...]:
-        """Those that carry the measured work: of a cluster all, and none of one that Tare found."""
-        if self.cluster is None:
-            return (self.subject,)
-        return () if self.cluster.outside else (self.subject, *self.companions.values())
+    def topology(self, name: TopologyName) -> Topology:
+        """Return a topology by its name; `Missing` where the machines do not form it."""
+        every = (Single(self.subject), *self.topologies)
+        return next((each for each in every if each.name == name), Missing(self.subject, name))
 
     @property
     def measuring(self) -> Mapping[str, Machine]:
@@ -54,8 +49,6 @@ class Cast:
         """All machines by role."""
         there = {SUBJECT: self.subject, **{each.role: each.machine for each in self.neighbours}}
         there |= self.companions
-        if self.peer is not None:
-            there[PEER] = self.peer.machine
-        if self.between is not None:
-            there[ORIGIN] = self.between.origin
+        for topology in self.topologies:
+            there |= topology.outside
         return there

@@ -17,7 +17,6 @@ from tare.platforms.contract import SUBJECT
 from tare.run import patience
 from tare.run.alive import ANSWER_S, REMOVED_S, while_alive
 from tare.run.believable import CellClocks, Clocks, all_impossible, unmoved
-from tare.run.cluster.jobs import ClusterJob
 from tare.run.cost import CellCost
 from tare.run.disk_use import DiskUse
 from tare.run.host_counters import Counters, HostSampler
@@ -31,19 +30,17 @@ from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
 from tare.run.standstill import Standstills
 from tare.run.telling import observed, tell_started, tell_without_values, texts, warnings
+from tare.run.topologies import CellWork
 from tare.run.turns import Undivided
-from tare.workloads import MachineFacts, fitted
-from tare.workloads.mapreduce.job import moved
+from tare.workloads import MachineFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from tare.agent.client import Outcome
     from tare.events import Event, EventLog
     from tare.probes import Probe, ProbeKind
     from tare.run.cast import Cast
     from tare.run.duet import InStep
     from tare.run.folder import RunFolder
+    from tare.run.topologies import Topology
     from tare.study.cells import Cell
     from tare.workloads.contract import Metric, Parameters, Workload
 
@@ -123,16 +120,18 @@ class Attempt:
     def parameters(self) -> Parameters:
         """Its parameters, with which it ends by itself."""
         asked = self.workload.parameters.model_validate(dict(self.cell.parameters))
-        ending: Parameters = self.workload.ending(asked)
-        if self.cast.cluster is not None:
-            ending = self.workload.on_slaves(ending, len(self.cast.cluster.layout.slaves))
-        return ending
+        return self._topology.parameters(self.workload, self.workload.ending(asked))
+
+    @cached_property
+    def _topology(self) -> Topology:
+        """The machines that it works on, by the topology that the workload names."""
+        return self.cast.topology(self.workload.topology)
 
     @cached_property
     def _disk(self) -> DiskUse | None:
         """What counts what the subject's own disk moves; None where the work does not use it."""
         uses_disk = "disk" in self.workload.needs_for(self.parameters)
-        return DiskUse(self.cast.subject) if uses_disk and self.cast.cluster is None else None
+        return DiskUse(self.cast.subject) if uses_disk and self._topology.uses_own_disk else None
 
     @cached_property
     def _standstills(self) -> Standstills:
@@ -144,17 +143,12 @@ class Attempt:
         """Seconds after which it has failed: the study's, or far beyond what is expected."""
         expected_s, hands_off = self.cell.expected_s, self.context.hands_off
         own_s = self.cell.deadline_s or patience.deadline_s(expected_s, hands_off=hands_off)
-        return 2 * own_s if self._pauses and self.in_step and self.in_step.by_turns else own_s
-
-    @property
-    def _pauses(self) -> bool:
-        """Whether its work comes in parts, and takes a turn for each by itself."""
-        ends = self.workload.ends(self.parameters)
-        return self.cast.between is not None and ends is not None and ends.through is not None
+        waits = self._topology.takes_turns and self.in_step is not None and self.in_step.by_turns
+        return 2 * own_s if waits else own_s
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
         """Return the turn that it has as a whole."""
-        if self.in_step is None or self._pauses:
+        if self.in_step is None or self._topology.takes_turns:
             return Undivided().turn()
         return self.in_step.turn()
 
@@ -229,7 +223,7 @@ class Attempt:
             self._standstills,
             *([] if self._disk is None else [self._disk]),
             *self.memory_probes,
-            CellCost(roles.carriers, looks=counted and looks),
+            CellCost(self._topology.carriers, looks=counted and looks),
         ]
         if counted:
             counters = Counters(roles.subject, roles.companions, self.watched, clocks.reading)
@@ -260,7 +254,8 @@ class Attempt:
                 looks=looks,
             )
             try:
-                outcome = await loads.while_all_run(self._work(barrier, progress))
+                work = self._topology.run(self._work(barrier, progress))
+                outcome = await loads.while_all_run(work)
                 took_s = time.monotonic() - began
                 if self.in_step is not None:
                     self.in_step.end()
@@ -277,42 +272,15 @@ class Attempt:
         skew_s = None if started_ns is None else started_ns * 1e-9
         return Measured(outcome, took_s, reports, skew_s, probes)
 
-    def _work(self, barrier: Barrier, progress: Watch) -> Coroutine[Any, Any, Outcome]:
-        """Return the work itself, which begins when all at the barrier are ready."""
-        subject, peer, cast = self.cast.subject, self.cast.peer, self.cast
-        ends = self.workload.ends(self.parameters)
-        if (job := self.workload.job(self.parameters)) is not None:
-            if cast.cluster is None:
-                raise WorkloadFault(f"{self.cell.kind} needs a cluster, and there is none")
-            own = moved(job, cast.cluster.folder)
-            work = ClusterJob(cast.cluster, own, self.deadline_s)
-            return work.carry_out(barrier=barrier, on_progress=progress.hear)
-        if ends is None:
-            return subject.agent.run(
-                self.workload.agent_name,
-                fitted(self.workload, self.workload.request(self.parameters), self.facts),
-                cpus=subject.inner_cpus,
-                barrier=barrier,
-                deadline_s=self.deadline_s,
-                on_progress=progress.hear,
-            )
-        if ends.through is not None and self.cast.between is not None:
-            return self.cast.between.carry_out(
-                ends,
-                ends.through,
-                barrier=barrier,
-                deadline_s=self.deadline_s,
-                on_progress=progress.hear,
-                turns=self.in_step or Undivided(),
-            )
-        if peer is None or ends.through is not None:
-            raise WorkloadFault(f"{self.cell.kind} needs a peer, and there is none")
-        return peer.carry_out(
-            ends,
-            subject,
-            barrier=barrier,
-            deadline_s=self.deadline_s,
-            on_progress=progress.hear,
+    def _work(self, barrier: Barrier, progress: Watch) -> CellWork:
+        return CellWork(
+            self.workload,
+            self.parameters,
+            self.facts,
+            barrier,
+            self.deadline_s,
+            progress.hear,
+            self.in_step or Undivided(),
         )
 
     def _metrics(self) -> dict[str, tuple[Metric, ...]]:

@@ -11,6 +11,7 @@ from tare.platforms.linux.network import ALONE, chosen_way
 from tare.platforms.vendors.offer import LIVE
 from tare.study.platform_options import GIVEN
 from tare.units import format_size
+from tare.workloads.mapreduce.job import Job
 from tare.workloads.mapreduce.outside import read_outside
 from tare.workloads.mapreduce.sizes import sizes_for
 from tare.workloads.needs import needs_of, needs_of_loads
@@ -109,8 +110,8 @@ def lacking_loads(
 
 
 def _brings_archives(workload: Workload[Any], parameters: Any) -> bool:
-    job = workload.job(parameters)
-    return job is not None and any(step.brings_archives for step in job.steps)
+    job = workload.work(parameters)
+    return isinstance(job, Job) and any(step.brings_archives for step in job.steps)
 
 
 def _all_outside(study: Study, spec: WorkloadSpec) -> bool:

@@ -16,7 +16,7 @@ from tare.errors import TareError, WorkloadFault
 from tare.platforms.linux.network import Tracked
 from tare.platforms.linux.network import warnings as lost_by_tracking
 from tare.run.below import given_out_meanwhile
-from tare.workloads.network.ends import ORIGIN_PORT, Ends, Stage, Through
+from tare.workloads.network.ends import ORIGIN_PORT, ProxiedEnds, Stage, Through
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
@@ -97,8 +97,7 @@ class Between:
 
     async def carry_out(
         self,
-        ends: Ends,
-        through: Through,
+        ends: ProxiedEnds,
         *,
         barrier: Barrier,
         deadline_s: float,
@@ -119,22 +118,23 @@ class Between:
         """
         tracked = await self.network.tracked()
         try:
-            conduct = partial(_Course, self, through, self._host(), barrier, on_progress, turns)
-            return await self._served(ends, through, tracked, deadline_s, conduct, turns)
+            host = self._host()
+            conduct = partial(_Course, self, ends.through, host, barrier, on_progress, turns)
+            return await self._served(ends, tracked, deadline_s, conduct, turns)
         except WorkloadFault as fault:
             lost = lost_by_tracking(await self._tracked(tracked))
             raise WorkloadFault("; ".join((str(fault), *lost))) from fault
 
     async def _served(
         self,
-        ends: Ends,
-        through: Through,
+        ends: ProxiedEnds,
         tracked: Tracked | None,
         deadline_s: float,
         conduct: Callable[[Address], _Course],
         turns: Turns,
     ) -> Outcome:
-        """Return the outcome of it all; ``tracked`` is what the switch told before any load."""
+        """Return the outcome of it all; ``tracked`` is what the switch listed before any load."""
+        through = ends.through
         link = self.network.links[self.subject.name]
         async with AsyncExitStack() as servers:
             async with turns.turn():

@@ -30,8 +30,8 @@ class Kind(Protocol):
         ...
 
     @property
-    def on_cluster(self) -> bool:
-        """Whether it is a job on a cluster."""
+    def topology(self) -> str:
+        """On which machines it works; ``cluster``: it is a job on one."""
         ...
 
     @property
@@ -71,9 +71,10 @@ def few_vcpus(spec: WorkloadSpec, point: Mapping[str, Any], kind: Kind, vcpus: i
 
 def wrong_machines(scenario: Scenario, kind: Kind) -> str:
     """Return why a workload cannot run with a scenario's machines, or nothing."""
-    if kind.on_cluster and scenario.cluster is None:
+    on_cluster = kind.topology == "cluster"
+    if on_cluster and scenario.cluster is None:
         return "is a job on a cluster: write `cluster: {slaves: 2}` for the scenario"
-    if scenario.cluster is not None and not kind.on_cluster:
+    if scenario.cluster is not None and not on_cluster:
         return "is no job on a cluster"
     for role in sorted(scenario.roles - kind.roles):
         return f"works with no machine `{role}`"
@@ -132,7 +133,7 @@ def _crowded(
     ends = {
         cell.kind: kinds[cell.kind].roles - scenario.roles
         for cell in cells
-        if not kinds[cell.kind].on_cluster
+        if kinds[cell.kind].topology != "cluster"
     }
     named = [f"{' and '.join(sorted(roles))} of {kind}" for kind, roles in ends.items() if roles]
     if not named:

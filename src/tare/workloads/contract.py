@@ -9,16 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from tare.events.metric import Metric as Metric
 from tare.workloads.additions import Additions
-
-if TYPE_CHECKING:
-    from tare.workloads.mapreduce.job import Job
-    from tare.workloads.network.ends import Ends
 
 NOTHING = Additions()
 Need = Literal[
@@ -33,6 +29,9 @@ Need = Literal[
 """What a machine may have to have: the applications, those that compile, Hadoop, what runs on it, a
 disk, a network, and one on which it reaches others by itself."""
 NETWORK: frozenset[Need] = frozenset({"network"})
+TopologyName = Literal["single", "pair", "proxied", "cluster"]
+"""On which machines a workload works: the measured one alone; it and a peer; it between a client
+and an origin; or it and further machines as one cluster."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,10 @@ class Parameters(BaseModel):
 P = TypeVar("P", bound=Parameters)
 
 
+class Work:
+    """What the machines of a topology do; each topology but ``single`` has a subclass for it."""
+
+
 class Workload(ABC, Generic[P]):
     """Something measured.
 
@@ -89,8 +92,9 @@ class Workload(ABC, Generic[P]):
     """Which of :class:`tare.workloads.machine.MachineFacts` its request is completed with."""
     roles: frozenset[str] = frozenset()
     """The roles of further machines that it works with, such as ``peer``."""
-    on_cluster: bool = False
-    """Whether it is a job on a cluster of Hadoop, which a scenario makes: see :meth:`job`."""
+    topology: TopologyName = "single"
+    """On which machines it works. For all but ``single`` there is a base class, whose hook returns
+    what each machine does: ``PairWorkload``, ``ProxiedWorkload`` and ``ClusterWorkload``."""
     neighbour_only: bool = False
     """Whether it ends when a subject does, so that it cannot be measured itself."""
     own_words: str = "output"
@@ -166,13 +170,9 @@ class Workload(ABC, Generic[P]):
         """Return the program that the study itself names, with its arguments; empty: none."""
         return ()
 
-    def ends(self, parameters: P) -> Ends | None:
-        """Return what each of two ends does, where one serves and the other asks; None: one end."""
-        return None
-
-    def job(self, parameters: P) -> Job | None:
-        """Return what is done on a cluster, where it is a job on one; None: it is none."""
-        return None
+    def work(self, parameters: P) -> Work:
+        """Return what the machines of its topology do; of a single one, :meth:`request` says it."""
+        return Work()
 
     def on_slaves(self, parameters: P, slaves: int) -> P:
         """Return the parameters of a job on a cluster of so many slaves."""

@@ -19,6 +19,7 @@ from tare.run.cluster.cluster import EMULATED, RunningCluster, layout_for
 from tare.run.cluster.contract import LOGS_S
 from tare.run.cluster.member import Member
 from tare.run.cluster.outside import CLIENT, LOOPBACK, OutsideCluster, require_name
+from tare.run.topologies import Clustered
 from tare.workloads.mapreduce.outside import read_outside
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ async def clustered(
                 facts=cluster.facts(),
             )
         )
-        yield replace(cast, cluster=cluster)
+        formed = Clustered(cast.subject, cast.companions, cluster)
+        yield replace(cast, topologies=(*cast.topologies, formed))
     except asyncio.CancelledError:
         leaving = True
         raise

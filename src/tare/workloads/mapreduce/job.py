@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tare.workloads.contract import Work
+
 Engine = Literal["mapreduce", "spark", "hive"]
 """What carries a job out; Hive does so by MapReduce."""
 FOLDER = "/tare"
@@ -69,7 +71,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Work):
     """What is done on a cluster for one cell.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from tare.workloads.contract import Metric, Need, Parameters, Workload
+from tare.workloads.contract import Metric, Need, Parameters, Work, Workload
 from tare.workloads.mapreduce.job import Engine, Job
 from tare.workloads.mapreduce.spark import LEAST_MEMORY
 
@@ -77,7 +77,7 @@ class ClusterWorkload(Workload[C]):
     """A job on a cluster of Hadoop; :meth:`job` says which."""
 
     roles = SLAVES
-    on_cluster = True
+    topology = "cluster"
     needs: frozenset[Need] = frozenset({"toolbox", "toolbox-hadoop", "disk", "network"})
     carried_out_by = "program"
     grows: tuple[str, ...] = ("size",)
@@ -94,6 +94,10 @@ class ClusterWorkload(Workload[C]):
     @abstractmethod
     def job(self, parameters: C) -> Job:
         """Return what is done on the cluster."""
+
+    def work(self, parameters: C) -> Work:
+        """Return the job."""
+        return self.job(parameters)
 
     def request(self, parameters: C) -> dict[str, Any]:
         """Return nothing: no single machine is asked."""

@@ -1,10 +1,13 @@
-"""Workloads with two ends: one serves, in the machine or beside it, and the other asks."""
+"""Workloads of two or three machines: one serves, another asks, and one may be between them."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from tare.workloads.contract import NETWORK, P, Work, Workload
 
 IPERF_PORT, AGENT_PORT, HTTP_PORT = 5201, 7100, 8080
 """The ports that are served; user-mode networks forward these alone (platforms/network.py)."""
@@ -127,19 +130,65 @@ class Through:
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The ends of one cell.
+class Ends(Work):
+    """The two ends of one cell.
 
     Args:
         port: Which port is served.
         server: Works until the client has ended; its result is the client's under ``server``.
         client: Measures.
         serves: Where the server is. The other end is the peer, outside the machine.
-        through: What goes on where there is a third end, the origin; None: there is none.
     """
 
     port: int
     server: End
     client: End
     serves: Literal["machine", "peer"] = "machine"
-    through: Through | None = None
+
+
+@dataclass(frozen=True)
+class ProxiedEnds(Work):
+    """The three ends of one cell.
+
+    Args:
+        port: Which port the machine serves.
+        server: Serves in the machine that is measured.
+        client: The first load.
+        through: What goes on between client and origin.
+    """
+
+    port: int
+    server: End
+    client: End
+    through: Through
+
+
+class PairWorkload(Workload[P]):
+    """A workload of two machines: the one that is measured, and its peer."""
+
+    topology = "pair"
+    needs = NETWORK
+    roles = WITH_PEER
+
+    @abstractmethod
+    def ends(self, parameters: P) -> Ends:
+        """Return what each of the two ends does."""
+
+    def work(self, parameters: P) -> Work:
+        """Return the ends."""
+        return self.ends(parameters)
+
+
+class ProxiedWorkload(Workload[P]):
+    """A workload of three machines: the one that is measured is between a client and an origin."""
+
+    topology = "proxied"
+    roles = frozenset({PEER, ORIGIN})
+
+    @abstractmethod
+    def ends(self, parameters: P) -> ProxiedEnds:
+        """Return what each of the three ends does."""
+
+    def work(self, parameters: P) -> Work:
+        """Return the ends."""
+        return self.ends(parameters)

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from tare.units import Duration, Size
-from tare.workloads.contract import NETWORK, Metric, Parameters, Workload
-from tare.workloads.network.ends import AGENT_PORT, WITH_PEER, End, Ends
+from tare.workloads.contract import Metric, Parameters
+from tare.workloads.network.ends import AGENT_PORT, End, Ends, PairWorkload
 from tare.workloads.values import numbers
 
 PREPARATION_S = 0.5
@@ -63,10 +63,8 @@ _LATENCIES = {
 }
 
 
-class _Exchange(Workload[ExchangeParameters]):
+class _Exchange(PairWorkload[ExchangeParameters]):
     parameters = ExchangeParameters
-    needs = NETWORK
-    roles = WITH_PEER
     once: bool
     measured: Mapping[str, str]
 

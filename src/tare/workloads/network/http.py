@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tare.units import Duration, Size
-from tare.workloads.contract import NETWORK, Metric, Parameters, Workload
-from tare.workloads.network.ends import HTTP_PORT, WITH_PEER, End, Ends
+from tare.workloads.contract import NETWORK, Metric, Parameters
+from tare.workloads.network.ends import HTTP_PORT, End, Ends, PairWorkload
 from tare.workloads.network.nginx import nginx
 from tare.workloads.values import numbers
 
@@ -68,7 +68,7 @@ def interval_of(asked: HttpLoadParameters) -> float:
     return max(wanted, asked.duration / MOST_INTERVALS)
 
 
-class HttpLoad(Workload[HttpLoadParameters]):
+class HttpLoad(PairWorkload[HttpLoadParameters]):
     """Requests to nginx in the machine, from outside it."""
 
     name = "http-load"
@@ -78,7 +78,6 @@ class HttpLoad(Workload[HttpLoadParameters]):
     )
     parameters = HttpLoadParameters
     needs = NETWORK | {"toolbox"}
-    roles = WITH_PEER
     metrics = (
         Metric("requests", "1/s", "higher", "Requests answered per second.", headline=True),
         Metric("bandwidth", "B/s", "higher", "Bytes of files received per second."),

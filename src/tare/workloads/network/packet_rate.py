@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tare.units import Duration, Size
-from tare.workloads.contract import NETWORK, Metric, Parameters, Workload
-from tare.workloads.network.ends import AGENT_PORT, WITH_PEER, End, Ends
+from tare.workloads.contract import Metric, Parameters
+from tare.workloads.network.ends import AGENT_PORT, End, Ends, PairWorkload
 from tare.workloads.values import numbers
 
 PREPARATION_S = 0.5
@@ -32,14 +32,12 @@ class PacketRateParameters(Parameters):
     duration: Duration = Field(default=5.0, gt=0, le=1e6, description="Packets are sent so long.")
 
 
-class PacketRate(Workload[PacketRateParameters]):
+class PacketRate(PairWorkload[PacketRateParameters]):
     """A flood of UDP datagrams; only what arrives counts."""
 
     name = "packet-rate"
     summary = "Small UDP datagrams, as many as go out; counted where they arrive."
     parameters = PacketRateParameters
-    needs = NETWORK
-    roles = WITH_PEER
     metrics = (
         Metric("received", "1/s", "higher", "Packets that arrived per second.", headline=True),
         Metric("sent", "1/s", "neither", "Packets that the sender's kernel took per second."),

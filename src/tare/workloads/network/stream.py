@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tare.units import Duration, Size
-from tare.workloads.contract import NETWORK, Metric, Parameters, Workload
-from tare.workloads.network.ends import IPERF_PORT, WITH_PEER, End, Ends
+from tare.workloads.contract import NETWORK, Metric, Parameters
+from tare.workloads.network.ends import IPERF_PORT, End, Ends, PairWorkload
 from tare.workloads.values import number, shortened, words
 
 PREPARATION_S = 1.0
@@ -37,14 +37,13 @@ class NetStreamParameters(Parameters):
     )
 
 
-class NetStream(Workload[NetStreamParameters]):
+class NetStream(PairWorkload[NetStreamParameters]):
     """Iperf3 of the toolbox at both ends; its own figures are what is told."""
 
     name = "net-stream"
     summary = "Bulk data over TCP between the machine and a peer outside it, by iperf3."
     parameters = NetStreamParameters
     needs = NETWORK | {"toolbox"}
-    roles = WITH_PEER
     metrics = (
         Metric("bandwidth", "B/s", "higher", "Data received per second.", headline=True),
         Metric("retransmits", "1", "lower", "Segments that the sender had to send again."),

@@ -8,13 +8,12 @@ from typing import Any
 
 from tare.identity import identity
 from tare.workloads.additions import Additions
-from tare.workloads.contract import Metric, Need, Workload
+from tare.workloads.contract import Metric, Need
 from tare.workloads.network.ends import (
     HTTP_PORT,
-    ORIGIN,
     ORIGIN_PORT,
-    PEER,
-    Ends,
+    ProxiedEnds,
+    ProxiedWorkload,
     Results,
     Stage,
     Through,
@@ -77,7 +76,7 @@ def _mean(stages: Results, stage: str, *path: str) -> float:
     return fmean(number(stages, [each, *path]) for each in load_search.rounds_of(stage, stages))
 
 
-class Proxy(Workload[ProxyParameters]):
+class Proxy(ProxiedWorkload[ProxyParameters]):
     """HAProxy in the machine, a client and an nginx outside it."""
 
     name = "proxy"
@@ -88,7 +87,6 @@ class Proxy(Workload[ProxyParameters]):
     )
     parameters = ProxyParameters
     needs = NEEDS
-    roles = frozenset({PEER, ORIGIN})
     carried_out_by = "http-load"
     metrics = (
         Metric(
@@ -169,7 +167,7 @@ class Proxy(Workload[ProxyParameters]):
         assert first is not None
         return dict(first.client.params)
 
-    def ends(self, parameters: ProxyParameters) -> Ends:
+    def ends(self, parameters: ProxyParameters) -> ProxiedEnds:
         """Return the three ends, and the course of what goes on between them."""
         first = load_search.following(parameters, {})
         assert first is not None
@@ -182,7 +180,7 @@ class Proxy(Workload[ProxyParameters]):
         def result(told: Mapping[str, Any]) -> Mapping[str, Any]:
             return summed(told, parameters)
 
-        return Ends(
+        return ProxiedEnds(
             port=HTTP_PORT,
             server=haproxy(parameters, shown),
             client=first.client,
