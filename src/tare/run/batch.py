@@ -1,4 +1,4 @@
-"""Carry out one batch: boot an arm's machines freshly, run its cells, and remove the machines."""
+"""One boot of a batch: start an arm's machines, run its cells, and remove the machines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ STOP_S = 120.0
 
 @dataclass
 class BatchRunner:
-    """Carries out batches; holds what all batches of a run share."""
+    """Boots and measures batches; holds what all batches of a run share on a host."""
 
     run: str
     cells: CellContext
@@ -79,32 +79,6 @@ class BatchRunner:
     _left: dict[str, tuple[Context, int]] = field(default_factory=dict)
     """Where something may be left of machines, by the host's name, and the first ledger entry that
     may be of them."""
-
-    async def carry_out(self, batch: Batch, pending: Sequence[Cell]) -> None:
-        """Run the ``pending`` cells of ``batch``, booting anew after a machine was lost.
-
-        A cell that fails is told of with its reason; it never ends the run.
-        """
-        tries = Tries()
-        # What fails before anything is booted must not point to the logs of another arm.
-        self.newest = ""
-        remaining = list(pending)
-        while remaining and not self.stop.finishing:
-            first = remaining[0]
-            before = tries.began(first)
-            try:
-                remaining = await self.boot_and_measure(batch, remaining, tries)
-            except TareError as error:
-                # A cell that was begun is counted already, whatever broke after it.
-                tries.at_least(first, before + 1)
-                fault = await self.why(error)
-                if isinstance(fault, HostFroze):
-                    tries.freeze(fault, batch, first, self.cells)
-                transient = isinstance(fault, MachineFault) and fault.transient
-                if transient and tries.may_again(first) and not tries.spoilt:
-                    continue
-                self.fail(remaining, fault)
-                return
 
     async def why(self, fault: TareError) -> TareError:
         """Return what a fault comes from: that an emulated host froze, or the fault itself."""

@@ -1,4 +1,4 @@
-"""Carry out two batches at once: each cell begins in both together, or both work by turns."""
+"""Keep two arms in step that are up at once: cells begin in both together, or work by turns."""
 
 from __future__ import annotations
 
@@ -6,126 +6,17 @@ import asyncio
 import math
 import random
 import time
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tare.errors import HostFroze, MachineFault, TareError, WorkloadFault
+from tare.errors import WorkloadFault
 from tare.events.cell_facts import CellFacts
-from tare.run.tries import Tries
-from tare.run.turns import Floor, Undivided
-from tare.study.cells import cell_label
+from tare.run.turns import Undivided
 
-if TYPE_CHECKING:
-    from tare.run.batch import BatchRunner
-    from tare.study.cells import Batch, Cell
-
-Step = tuple[tuple["Batch", list["Cell"]], ...]
-"""What is measured at once: batches, each with its cells that are not finished."""
-
-
-def steps(batches: Sequence[tuple[Batch, list[Cell]]], *, paired: bool) -> list[Step]:
-    """Return what is measured one after another: batches, or two whose machines are up at once.
-
-    Args:
-        batches: Those of a block in order, each with its cells that are not finished.
-        paired: Whether the two of a scenario belong together; one without its partner is left out.
-    """
-    if not paired:
-        return [(each,) for each in batches if each[1]]
-    scenarios = dict.fromkeys(batch.scenario for batch, _ in batches)
-    found = [tuple(each for each in batches if each[0].scenario == name) for name in scenarios]
-    return [step for step in found if len(step) == 2 and any(pending for _, pending in step)]
-
-
-async def carry_out(runner: BatchRunner, step: Step, *, by_turns: bool) -> None:
-    """Run the cells of one step that are not finished; one that fails is told of.
-
-    Args:
-        runner: Carries batches out on their host.
-        step: What is measured at once.
-        by_turns: Whether two batches work by turns, and not at the same time.
-    """
-    if len(step) == 1:
-        await runner.carry_out(*step[0])
-        return
-    # A cell that only one of the two has finished is measured by both anew.
-    wanted = {cell_label(cell.id) for _, pending in step for cell in pending}
-    batches = tuple(batch for batch, _ in step)
-    cells = [[cell for cell in each.cells if cell_label(cell.id) in wanted] for each in batches]
-    await _Two(runner, batches, cells, by_turns).carry_out()
-
-
-class _Two:
-    def __init__(
-        self,
-        runner: BatchRunner,
-        batches: Sequence[Batch],
-        cells: Sequence[list[Cell]],
-        by_turns: bool,
-    ) -> None:
-        self._by_turns = by_turns
-        self._runner = runner
-        self._batches = batches
-        self._cells = cells
-        self._tries = Tries()
-
-    async def carry_out(self) -> None:
-        while self._cells[0] and not self._runner.stop.finishing:
-            firsts = [cells[0] for cells in self._cells]
-            before = [self._tries.began(first) for first in firsts]
-            runners = [self._runner.for_partner() for _ in self._batches]
-            ends = await self._both(runners)
-            faults = [end for end in ends if isinstance(end, TareError)]
-            if not faults:
-                done = min(
-                    len(cells) - len(left)
-                    for cells, left in zip(self._cells, ends, strict=True)
-                    if not isinstance(left, TareError)
-                )
-                self._cells = [cells[done:] for cells in self._cells]
-                continue
-            for first, tried in zip(firsts, before, strict=True):
-                self._tries.at_least(first, tried + 1)
-            for batch, first, end in zip(self._batches, firsts, ends, strict=True):
-                if isinstance(end, HostFroze):
-                    self._tries.freeze(end, batch, first, self._runner.cells)
-            passing = all(isinstance(each, MachineFault) and each.transient for each in faults)
-            again = all(self._tries.may_again(first) for first in firsts)
-            if passing and again and not self._tries.spoilt:
-                continue
-            for each, cells, end in zip(runners, self._cells, ends, strict=True):
-                lone = WorkloadFault(f"the arm beside it failed: {faults[0]}")
-                each.fail(cells, end if isinstance(end, TareError) else lone)
-            return
-
-    async def _both(self, runners: Sequence[BatchRunner]) -> list[list[Cell] | TareError]:
-        # One after the other: what is cleared away must not be what the other has just made.
-        for runner, batch in zip(runners, self._batches, strict=True):
-            try:
-                await runner.host_for(batch)
-            except TareError as fault:
-                return [fault for _ in runners]
-        drawn_by = self._cells[0][0].id if self._by_turns else None
-        sides = Side.two([batch.arm for batch in self._batches], drawn_by)
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._one(*each))
-                for each in zip(runners, self._batches, self._cells, sides, strict=True)
-            ]
-        return [task.result() for task in tasks]
-
-    async def _one(
-        self, runner: BatchRunner, batch: Batch, cells: list[Cell], side: Side
-    ) -> list[Cell] | TareError:
-        try:
-            return await runner.boot_and_measure(batch, cells, self._tries, side)
-        except TareError as fault:
-            return await runner.why(fault)
-        finally:
-            side.leave()
+DUET, TURNS = "duet", "turns"
+"""The facts of a cell that tell who was beside it: for which share of its time, or by turns."""
 
 
 class _News:
@@ -140,6 +31,63 @@ class _News:
 
     async def wait(self) -> None:
         await self._event.wait()
+
+
+class Floor:
+    """Gives the two sides of a cell their turns: one each, then one each again.
+
+    Which is first is drawn, and is the other way round the next time: what disturbs the host at
+    even intervals is then not always in the same side's turn.
+
+    Args:
+        cell: The cell's place in the batch, from 0.
+        sides: Both.
+        chance: Draws.
+    """
+
+    def __init__(self, cell: int, sides: tuple[Side, Side], chance: random.Random) -> None:
+        self._cell = cell
+        self._sides = sides
+        self._chance = chance
+        self._pairs: deque[tuple[Side, ...]] = deque()
+        self._coming: deque[Side] = deque()
+        self._taken = False
+
+    @asynccontextmanager
+    async def turn(self, side: Side) -> AsyncIterator[None]:
+        """Hold a turn; the other side's is waited for.
+
+        Args:
+            side: Whose turn it is to be.
+        """
+        while self._taken or self._next() is not side:
+            await side.news.wait()
+        self._coming.popleft()
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._taken = False
+            side.news.tell()
+
+    def begin_pair(self) -> None:
+        """Let the next turns be a pair, whatever was left of the one before."""
+        self._coming.clear()
+
+    def _next(self) -> Side:
+        """Return whose turn it is, of those who want one; at least one of them does."""
+        while True:
+            if not self._coming:
+                self._coming.extend(self._drawn())
+            if self._coming[0].wants_turns(self._cell):
+                return self._coming[0]
+            self._coming.popleft()
+
+    def _drawn(self) -> tuple[Side, ...]:
+        if not self._pairs:
+            first = tuple(self._chance.sample(self._sides, 2))
+            self._pairs.extend((first, first[::-1]))
+        return self._pairs.popleft()
 
 
 class _Floors:

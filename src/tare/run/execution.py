@@ -33,7 +33,6 @@ from tare.run.believable import Clocks
 from tare.run.caches import find_caches
 from tare.run.cell import CellContext
 from tare.run.checking import arm_shape, is_realtime
-from tare.run.duet import carry_out, steps
 from tare.run.going_on import resuming
 from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace
@@ -41,6 +40,7 @@ from tare.run.part import GivenBlock, Part
 from tare.run.setup import Decision, RunSetup, platform_of
 from tare.run.sites import OtherHosts, ReadyArm
 from tare.run.slow_libraries import SlowLibraries
+from tare.run.steps import carry_out, steps
 from tare.run.toolbox import study_needs
 from tare.units import format_duration
 from tare.workloads import MachineFacts
