@@ -59,9 +59,9 @@ ROOMS = {
          "tests/study/test_study_mistakes.py"),
     ),
     "clock": Room(
-        ("src/tare/agent/clocktrust.py", "src/tare/run/believable.py",
+        ("src/tare/agent/clocktrust.py", "src/tare/run/plausibility.py",
          "src/tare/run/settled_clock.py", "src/tare/run/standstill.py"),
-        ("tests/agent", "tests/run/test_run_believable.py", "tests/run/test_run_disk_believed.py",
+        ("tests/agent", "tests/run/test_run_plausibility.py", "tests/run/test_run_disk_believed.py",
          "tests/run/test_run_settled_clock.py", "tests/run/test_run_standstill.py"),
     ),
     "comparison": Room(

@@ -10,7 +10,7 @@ import pytest
 from distributed import Security
 
 from fleet.fleet_cluster import study_file
-from fleet.test_going_on import begun
+from fleet.test_resume_command import begun
 from run.run_driving import tare
 from tare.cli import fleet
 from tare.errors import InputError
@@ -19,7 +19,7 @@ from tare.fleet.certificates import require_usable
 from tare.fleet.connecting import keep_to
 from tare.fleet.labs import require_labs_of
 from tare.run.catalog import build_catalog
-from tare.run.going_on import first_event
+from tare.run.resume_command import first_event
 from tare.study.changes import Changes
 from tare.study.load import load_study
 

@@ -16,7 +16,7 @@ from tare.platforms.contract import Below, CpuAccounting
 from tare.platforms.xen.cpu_accounting import cpu_accounting
 from tare.platforms.xen.output import domains
 from tare.run.below import given_out_meanwhile
-from tare.run.between import processes_of
+from tare.run.proxied_setup import processes_of
 
 LISTED = """\
 Name                      ID   Mem VCPUs\tState\tTime(s) UUID

@@ -18,13 +18,13 @@ from tare.agent.load import LoadHandle
 from tare.errors import MachineFault
 from tare.events import ClusterStopped
 from tare.platforms.contract import Context, Machine
-from tare.run.cast import Cast
 from tare.run.cell import CellContext
 from tare.run.cluster.batch import clustered
 from tare.run.cluster.cluster import RunningCluster
 from tare.run.cluster.member import SHORT_S
 from tare.run.folder import RunFolder
 from tare.run.peers import Connection
+from tare.run.roles import Roles
 from tare.study.cells import Batch
 
 SOON_S = 0.05
@@ -102,7 +102,7 @@ async def test_a_run_that_is_to_stop_now_waits_for_neither_logs_nor_daemons(
 
     async def measure() -> None:
         async with clustered(
-            Cast(machine),
+            Roles(machine),
             {},
             cast(Connection, object()),
             cast(Batch, batch),

@@ -15,10 +15,10 @@ from tare.agent import AgentClient
 from tare.platforms.contract import Machine
 from tare.run import cell as cell_module
 from tare.run import cost
-from tare.run.believable import Clocks
-from tare.run.cast import Cast
 from tare.run.cell import Attempt, CellContext
+from tare.run.plausibility import Clocks
 from tare.run.progress_estimate import Watch
+from tare.run.roles import Roles
 from tare.run.runhost.contract import LocalRunHost
 from tare.run.standstill import Standstills
 from tare.study.cells import Cell
@@ -114,7 +114,7 @@ async def asked_meanwhile(*, hands_off: bool) -> set[str]:
     )
     cell = Cell("c", 1, "a", "alone", "s", "numeric-sort", {"duration": 3.0}, expected_s=3.0)
     try:
-        await Attempt(context, cell, Cast(machine), MachineFacts())._measure()
+        await Attempt(context, cell, Roles(machine), MachineFacts())._measure()
     finally:
         await machine.stop()
     return set(machine.asked)

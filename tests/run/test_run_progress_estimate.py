@@ -31,9 +31,9 @@ from tare.events import (
     RunResumed,
     RunStarted,
 )
-from tare.run.believable import require_possible
 from tare.run.calibrating import judged
 from tare.run.doing import Doing, doing_lines
+from tare.run.plausibility import require_possible
 from tare.run.progress import SILENCE_S, ProgressView, Tally
 from tare.run.progress_estimate import ALMOST, Watch, standing
 

@@ -23,7 +23,7 @@ from tare.agent.client import Outcome
 from tare.errors import WorkloadFault
 from tare.run.peers import shared_out
 from tare.run.place import Place
-from tare.run.through import Between, _while_serving
+from tare.run.proxied_cell import ProxiedMachines, _while_serving
 from tare.study.host_cpus import HostCpus
 
 STUDY = """
@@ -295,7 +295,7 @@ async def test_threads_of_another_host_are_none_of_this_ones() -> None:
     subject: Any = Outside((10,))
     parts: dict[str, Any] = {"network": None, "cpus": {}, "watch": None}
     parts |= {"client": client, "origin": origin}
-    here = Between(subject, **parts)
+    here = ProxiedMachines(subject, **parts)
     assert await here.outside_threads() == {"client": [20, 21], "origin": [30], "neighbours": []}
     crowded = replace(here, neighbours=(Outside((41, 40)), Outside((50,))))  # type: ignore[arg-type]
     assert (await crowded.outside_threads())["neighbours"] == [40, 41, 50]

@@ -19,7 +19,7 @@ from deadlines import patient
 from run.run_driving import Running, assert_no_ledger_is_left, of_type
 from tare.errors import WorkloadFault
 from tare.platforms.linux.network.tracking import COUNT, MOST, Tracked
-from tare.run.through import Between
+from tare.run.proxied_cell import ProxiedMachines
 from tare.run.turns import Undivided
 
 LOST = "the switch's conntrack lost"
@@ -133,7 +133,7 @@ class Switch:
 async def test_a_course_that_fails_says_what_the_switch_lost_meanwhile() -> None:
     nobody: Any = None
     network: Any = Switch()
-    between = Between(nobody, nobody, nobody, network, cpus={}, watch=None)
+    between = ProxiedMachines(nobody, nobody, nobody, network, cpus={}, watch=None)
     with pytest.raises(WorkloadFault) as failed:
         await between.carry_out(
             nobody,

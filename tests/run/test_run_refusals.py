@@ -13,7 +13,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed
 from tare.run.catalog import build_catalog
 from tare.run.session import agent_path
-from tare.run.straight import straight_path
+from tare.run.straight import direct_path
 from tare.run.toolbox import study_toolbox
 from tare.study.load import load_study
 from tare.workloads import WORKLOADS
@@ -55,5 +55,5 @@ async def test_a_path_that_cannot_be_made_is_told_by_what_it_is_for() -> None:
     link = SimpleNamespace(interface="inside")
     network: Any = SimpleNamespace(links={"origin": link}, around_peer=("outside",))
     with pytest.raises(MachineFault, match="past the load balancer: `ip -n outside") as fault:
-        await straight_path(host, network, "origin", 1500)
+        await direct_path(host, network, "origin", 1500)
     assert fault.value.message.endswith(": RTNETLINK answers: Operation not permitted")

@@ -9,7 +9,7 @@ import pytest
 
 from tare.errors import WorkloadFault
 from tare.platforms.contract import Machine
-from tare.run.cast import Cast
+from tare.run.roles import Roles
 from tare.run.topologies import CellWork, Clustered, Missing, Pair, Proxied, Single, Topology
 from tare.workloads import WORKLOADS, MachineFacts, Workload
 from tare.workloads.contract import TopologyName
@@ -44,7 +44,7 @@ def test_every_workload_names_a_topology_that_there_is() -> None:
 
 def test_a_topology_is_found_by_its_name_and_adds_its_machines() -> None:
     kinds = formed()
-    cast_of_all = Cast(SUBJECT, topologies=tuple(kinds.values()))
+    cast_of_all = Roles(SUBJECT, topologies=tuple(kinds.values()))
     assert isinstance(cast_of_all.topology("single"), Single)
     for name, topology in kinds.items():
         assert cast_of_all.topology(cast(TopologyName, name)) is topology
@@ -66,7 +66,7 @@ def test_jobs_on_clusters_are_scaled_by_the_slaves() -> None:
 )
 async def test_work_whose_machines_are_missing_fails_with_the_reason(name: str, lacks: str) -> None:
     workload = WORKLOADS[name]
-    topology = Cast(SUBJECT).topology(workload.topology)
+    topology = Roles(SUBJECT).topology(workload.topology)
     assert isinstance(topology, Missing)
     with pytest.raises(WorkloadFault, match=f"{name} needs a {lacks}, and there is none"):
         await topology.run(work(workload))

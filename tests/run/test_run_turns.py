@@ -52,7 +52,7 @@ def test_turns_come_in_pairs_once_both_are_abreast(
                 await side.begin(cell)
                 for turn in range(count + rounds):
                     if turn >= count:
-                        await side.abreast(cell)
+                        await side.wait_in_sync(cell)
                     async with side.turn(cell):
                         held.append(side.arm)
                         assert held == [side.arm]
@@ -84,7 +84,7 @@ def test_which_side_is_first_is_drawn_and_even() -> None:
     async def play(side: Side, told: list[str]) -> None:
         await side.meets(0)
         for _ in range(40):
-            await side.abreast(0)
+            await side.wait_in_sync(0)
             async with side.turn(0):
                 told.append(side.arm)
         await side.over(0)

@@ -160,7 +160,7 @@ def says_how_to_go_on(directory: Path, cluster: str = "") -> Iterator[None]:
 def _going_on(directory: Path, cluster: str) -> str:
     from tare.events import read_fold
     from tare.run.folder import RunFolder
-    from tare.run.going_on import ANY_CLUSTER, resuming
+    from tare.run.resume_command import ANY_CLUSTER, resuming
 
     fold = read_fold(RunFolder(directory).events)
     if fold.ended is not None and fold.ended.status == "complete":

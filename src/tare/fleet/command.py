@@ -28,10 +28,10 @@ from tare.outputs import put_for_user
 from tare.run.appending import appending
 from tare.run.catalog import build_catalog
 from tare.run.folder import RunFolder, create_folder, open_folder
-from tare.run.going_on import is_shared
 from tare.run.host_access import require_allowed
 from tare.run.only_writer import only_writer
 from tare.run.progress import ProgressView, Tally
+from tare.run.resume_command import is_shared
 from tare.run.session import new_run_id
 from tare.run.setup import Decide, StudySource
 from tare.run.versions import run_versions

@@ -51,8 +51,8 @@ from tare.fleet.wire import (
 )
 from tare.run.account import Status, require_worth, run_finished
 from tare.run.folder import RunFolder
-from tare.run.going_on import resuming
 from tare.run.interrupt import listening
+from tare.run.resume_command import resuming
 from tare.run.session import new_run_id
 from tare.run.setup import Decision
 from tare.study.model import Study

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from tare.errors import TareError
 from tare.events import EventLog
 from tare.outputs import PART, remedy, unwritable
-from tare.run.going_on import ANY_CLUSTER, first_event, resuming
 from tare.run.only_writer import only_writer
+from tare.run.resume_command import ANY_CLUSTER, first_event, resuming
 
 if TYPE_CHECKING:
     from tare.run.folder import RunFolder

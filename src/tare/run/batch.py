@@ -20,9 +20,8 @@ from tare.platforms.contract import SUBJECT, Context, Machine
 from tare.probes import ProbedCell
 from tare.run.alive import while_alive
 from tare.run.batch_tracing import traced_cells
-from tare.run.between import stood_between
-from tare.run.cast import Cast
 from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext
+from tare.run.cell_events import log_failed, log_not_begun, log_started, log_stopped, not_removed
 from tare.run.cluster.batch import clustered
 from tare.run.cpu_watch import CpuWatch, cpus_of
 from tare.run.duet import InStep
@@ -38,10 +37,11 @@ from tare.run.peers import (
 )
 from tare.run.place import Place, connected_by, spec_at
 from tare.run.probing import added_probes
+from tare.run.proxied_setup import set_up_proxied
+from tare.run.roles import Roles
 from tare.run.settled_clock import settled
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
-from tare.run.telling import fail_cell, not_removed, tell_failed, tell_started, tell_stopped
 from tare.run.topologies import Pair, Proxied, Topology
 from tare.run.tries import Tries
 from tare.run.undoing import undoers_with
@@ -92,7 +92,7 @@ class BatchRunner:
     def fail(self, cells: Sequence[Cell], error: TareError) -> None:
         """Tell that cells could not be begun, and why."""
         for cell in cells:
-            fail_cell(self.cells, cell, error, self._logs(self.newest))
+            log_not_begun(self.cells, cell, error, self._logs(self.newest))
 
     async def boot_and_measure(
         self, batch: Batch, cells: list[Cell], tries: Tries, side: Side | None = None
@@ -121,10 +121,10 @@ class BatchRunner:
             place = replace(place, connection=await self._connection(place, cells))
             watched = await self._watched(place, cells)
             bridged = "bridged" in self._needs(batch, cells)
-            cast = await self._cast(place, bridged, watched[0] if watched else None)
-            cast = await place.machines.enter_async_context(
+            roles = await self._roles(place, bridged, watched[0] if watched else None)
+            roles = await place.machines.enter_async_context(
                 clustered(
-                    cast,
+                    roles,
                     place.specs,
                     place.connection,
                     batch,
@@ -141,19 +141,19 @@ class BatchRunner:
                 if self.stop.finishing or (side and not await side.meets(index)):
                     return cells[index:]
                 number = tries.begin(cell)
-                if index and (silent := await self._silence(place, cast, cell)):
-                    tell_started(self.cells, cell, number, cast)
-                    tell_failed(self.cells, cell, silent, True, self._logs(cast.subject.name))
+                if index and (silent := await self._silence(place, roles, cell)):
+                    log_started(self.cells, cell, number, roles)
+                    log_failed(self.cells, cell, silent, True, self._logs(roles.subject.name))
                     return cells[index if tries.may_again(cell) else index + 1 :]
                 kind = self.cells.workloads[cell.kind]
                 attempt = Attempt(
                     cells_here,
                     cell,
-                    cast,
+                    roles,
                     facts,
                     number=number,
                     why=self.why,
-                    logs=self._logs(cast.subject.name),
+                    logs=self._logs(roles.subject.name),
                     host_trace=batch.host_trace,
                     lost=place.lost,
                     watched=watched,
@@ -162,11 +162,11 @@ class BatchRunner:
                     ),
                     in_step=None if side is None else InStep(side, index),
                     memory_probes=arm.memory_probes(
-                        context, kind, cell.parameters, cast.machines, batch.placement.subject
+                        context, kind, cell.parameters, roles.machines, batch.placement.subject
                     ),
                     added=added_probes(
                         self.cells.probe_kinds,
-                        ProbedCell(cell, kind, context, cast.machines, not self.cells.hands_off),
+                        ProbedCell(cell, kind, context, roles.machines, not self.cells.hands_off),
                     ),
                 )
                 fault = await attempt.carry_out()
@@ -267,7 +267,7 @@ class BatchRunner:
             watching.append(host_sampler(site.context, apart, name))
         return [await place.machines.enter_async_context(each) for each in watching]
 
-    async def _cast(self, place: Place, bridged: bool, watch: HostSampler | None) -> Cast:
+    async def _roles(self, place: Place, bridged: bool, watch: HostSampler | None) -> Roles:
         """Boot the machines of all roles; ``bridged``: some cell has the subject between two."""
         placed = place.batch.placement
         subject = await self._boot(place, placed.subject, SUBJECT, placed.subject_memory)
@@ -282,10 +282,10 @@ class BatchRunner:
         peer = await self._peer(place, subject, companions.get(PEER), own.get("client", ()))
         topologies: list[Topology] = [] if peer is None else [Pair(subject, peer)]
         if peer is not None and bridged:
-            between = await stood_between(place, subject, peer, companions, own, watch)
+            machines = await set_up_proxied(place, subject, peer, companions, own, watch)
             beside = tuple(each.machine for each in neighbours)
-            topologies.append(Proxied(replace(between, neighbours=beside)))
-        return Cast(subject, neighbours, peer, companions, tuple(topologies))
+            topologies.append(Proxied(replace(machines, neighbours=beside)))
+        return Roles(subject, neighbours, peer, companions, tuple(topologies))
 
     async def _peer(
         self,
@@ -306,16 +306,16 @@ class BatchRunner:
         await while_alive((subject, peer.machine), peer.prove(subject), *place.lost)
         return peer
 
-    async def _silence(self, place: Place, cast: Cast, cell: Cell) -> str:
+    async def _silence(self, place: Place, roles: Roles, cell: Cell) -> str:
         """Return why a cell cannot use the network that cells before it could; empty if it can."""
         needs = needs_of(self.cells.workloads[cell.kind], [cell.parameters])
-        if cast.peer is None or "network" not in needs:
+        if roles.peer is None or "network" not in needs:
             return ""
-        machines = (cast.subject, cast.peer.machine)
+        machines = (roles.subject, roles.peer.machine)
         try:
-            await while_alive(machines, cast.peer.prove(cast.subject, AGAIN_S), *place.lost)
+            await while_alive(machines, roles.peer.prove(roles.subject, AGAIN_S), *place.lost)
         except TareError as error:
-            return f"{cast.subject.name}: its network has fallen silent: {error}"
+            return f"{roles.subject.name}: its network has fallen silent: {error}"
         return ""
 
     async def _boot_neighbours(self, place: Place) -> tuple[Neighbour, ...]:
@@ -361,7 +361,7 @@ class BatchRunner:
             machine = await while_alive((), starting, *place.lost)
         except TareError as fault:
             self._left.setdefault(context.host.name, (context, first))
-            tell_stopped(self.cells, name, fault)
+            log_stopped(self.cells, name, fault)
             raise
         place.machines.push_async_callback(self._remove, site, machine, spec.workdir, first)
         hello = await while_alive((), machine.ready(site.run_host.machine_s), *place.lost)
@@ -418,7 +418,7 @@ class BatchRunner:
             self._left.setdefault(context.host.name, (context, first))
             if fault is None:
                 fault = not_removed(machine.name, error)
-        tell_stopped(self.cells, machine.name, fault, cost)
+        log_stopped(self.cells, machine.name, fault, cost)
 
     async def _keep_logs(self, context: Context, name: str, workdir: Path) -> None:
         await save_logs(context.host, workdir, self.cells.folder.machines / name)

@@ -23,7 +23,7 @@ from tare.errors import TareError
 from tare.events import Calibrated, Calibration
 from tare.platforms.linux.disk import device_moved
 from tare.platforms.linux.process_machine import owned_directory, temporary_folder
-from tare.run.believable import DRIFT_LIMIT_PPM, MOST_APART, SMALL_BYTES
+from tare.run.plausibility import DRIFT_LIMIT_PPM, MOST_APART, SMALL_BYTES
 from tare.units import format_percent
 
 if TYPE_CHECKING:

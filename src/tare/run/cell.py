@@ -16,7 +16,7 @@ from tare.events import CellFinished
 from tare.platforms.contract import SUBJECT
 from tare.run import patience
 from tare.run.alive import ANSWER_S, REMOVED_S, while_alive
-from tare.run.believable import CellClocks, Clocks, all_impossible, unmoved
+from tare.run.cell_events import log_started, log_without_values, observed, texts, warnings
 from tare.run.cost import CellCost
 from tare.run.disk_use import DiskUse
 from tare.run.host_counters import Counters, HostSampler
@@ -25,11 +25,11 @@ from tare.run.hypervisor_side import HypervisorSide
 from tare.run.measured import Measured
 from tare.run.neighbours import Loads
 from tare.run.outputs import logs_and_files, save_output
+from tare.run.plausibility import CellClocks, Clocks, all_impossible, unmoved
 from tare.run.probing import probing
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
 from tare.run.standstill import Standstills
-from tare.run.telling import observed, tell_started, tell_without_values, texts, warnings
 from tare.run.topologies import CellWork
 from tare.run.turns import Undivided
 from tare.workloads import MachineFacts
@@ -37,9 +37,9 @@ from tare.workloads import MachineFacts
 if TYPE_CHECKING:
     from tare.events import Event, EventLog
     from tare.probes import Probe, ProbeKind
-    from tare.run.cast import Cast
     from tare.run.duet import InStep
     from tare.run.folder import RunFolder
+    from tare.run.roles import Roles
     from tare.run.topologies import Topology
     from tare.study.cells import Cell
     from tare.workloads.contract import Metric, Parameters, Workload
@@ -82,7 +82,7 @@ class Attempt:
     Args:
         context: What every cell of the run shares.
         cell: What to measure.
-        cast: The machines; the agent of each is ready.
+        roles: The machines; the agent of each is ready.
         facts: What the host knows of these machines.
         number: 1, or 2 for the retry of a transient failure.
         logs: Paths of the subject's logs, relative to the run's folder.
@@ -98,7 +98,7 @@ class Attempt:
 
     context: CellContext
     cell: Cell
-    cast: Cast
+    roles: Roles
     facts: MachineFacts
     number: int = 1
     logs: tuple[str, ...] = ()
@@ -125,18 +125,18 @@ class Attempt:
     @cached_property
     def _topology(self) -> Topology:
         """The machines that it works on, by the topology that the workload names."""
-        return self.cast.topology(self.workload.topology)
+        return self.roles.topology(self.workload.topology)
 
     @cached_property
     def _disk(self) -> DiskUse | None:
         """What counts what the subject's own disk moves; None where the work does not use it."""
         uses_disk = "disk" in self.workload.needs_for(self.parameters)
-        return DiskUse(self.cast.subject) if uses_disk and self._topology.uses_own_disk else None
+        return DiskUse(self.roles.subject) if uses_disk and self._topology.uses_own_disk else None
 
     @cached_property
     def _standstills(self) -> Standstills:
         """What looks whether any machine of the cell is stopped."""
-        return Standstills(self.cast.machines, looks=not self.context.hands_off)
+        return Standstills(self.roles.machines, looks=not self.context.hands_off)
 
     @property
     def deadline_s(self) -> float:
@@ -162,10 +162,10 @@ class Attempt:
             return await self._carry_out()
 
     async def _carry_out(self) -> TareError | None:
-        tell_started(self.context, self.cell, self.number, self.cast)
+        log_started(self.context, self.cell, self.number, self.roles)
         try:
             measured = await while_alive(
-                tuple(self.cast.machines.values()), self._measure(), *self.lost
+                tuple(self.roles.machines.values()), self._measure(), *self.lost
             )
             if self.unaltered is not None:
                 await self.unaltered()
@@ -201,7 +201,7 @@ class Attempt:
     def _end(
         self, status: Literal["failed", "withheld"], reason: str, *, transient: bool = False
     ) -> None:
-        tell_without_values(self.context, self.cell, status, reason, self.logs, transient)
+        log_without_values(self.context, self.cell, status, reason, self.logs, transient)
 
     def _probes(self) -> list[Probe]:
         """Return what observes the cell, in the order in which it begins.
@@ -209,7 +209,7 @@ class Attempt:
         What other packages add begins first and ends last. The trace and the clocks are read before
         anything loads the host; the counters note the common start, so they begin last.
         """
-        context, roles, looks = self.context, self.cast, not self.context.hands_off
+        context, roles, looks = self.context, self.roles, not self.context.hands_off
         traced = self.host_trace and self.workload.logs_gaps
         neighbours = {each.role: each.machine for each in roles.neighbours}
         clocks = CellClocks(context.clocks, roles.measuring)
@@ -231,8 +231,8 @@ class Attempt:
         return probes
 
     async def _measure(self) -> Measured:
-        context, subject, cast = self.context, self.cast.subject, self.cast
-        loads = Loads(cast.neighbours, context.workloads, self.facts, cast.peer)
+        context, subject, roles = self.context, self.roles.subject, self.roles
+        loads = Loads(roles.neighbours, context.workloads, self.facts, roles.peer)
         looks = not context.hands_off
         if not looks:
             subject.agent.repeat_after(patience.HANDS_OFF_REPEAT_S)
@@ -245,7 +245,7 @@ class Attempt:
                     await self.in_step.begin()
                 await probes.begin()
 
-            barrier = Barrier(1 + len(cast.neighbours), start)
+            barrier = Barrier(1 + len(roles.neighbours), start)
             beginning = asyncio.ensure_future(loads.begin(barrier))
             began = time.monotonic()
             progress = Watch(
@@ -268,7 +268,7 @@ class Attempt:
             finally:
                 await progress.end()
             await probes.close()
-        started_ns = barrier.skew_ns if cast.neighbours else None
+        started_ns = barrier.skew_ns if roles.neighbours else None
         skew_s = None if started_ns is None else started_ns * 1e-9
         return Measured(outcome, took_s, reports, skew_s, probes)
 
@@ -285,7 +285,9 @@ class Attempt:
 
     def _metrics(self) -> dict[str, tuple[Metric, ...]]:
         """Return what each role's work tells."""
-        metrics = {each.role: each.metrics(self.context.workloads) for each in self.cast.neighbours}
+        metrics = {
+            each.role: each.metrics(self.context.workloads) for each in self.roles.neighbours
+        }
         metrics[SUBJECT] = self.workload.metrics_for(self.parameters)
         return metrics
 

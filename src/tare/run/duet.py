@@ -129,7 +129,7 @@ class Side:
         self._ready: set[int] = set()
         self._over: set[int] = set()
         self._gone = False
-        self._abreast: Counter[int] = Counter()
+        self._in_sync: Counter[int] = Counter()
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
 
@@ -179,24 +179,24 @@ class Side:
 
     def wants_turns(self, cell: int) -> bool:
         """Return whether this side may ask for a turn in a cell before the other has had one."""
-        return self._is_in(cell) and self._abreast[cell] <= self._others_abreast(cell)
+        return self._is_in(cell) and self._in_sync[cell] <= self._others_in_sync(cell)
 
     def _is_in(self, cell: int) -> bool:
         return self._reached == cell and cell not in self._over and not self._gone
 
-    def _others_abreast(self, cell: int) -> float:
-        """Return how often the other has come abreast in a cell; it is not waited for for ever."""
-        return self.partner._abreast[cell] if self.partner._is_in(cell) else math.inf
+    def _others_in_sync(self, cell: int) -> float:
+        """Return how often the other has come in sync in a cell; nobody waits for it for ever."""
+        return self.partner._in_sync[cell] if self.partner._is_in(cell) else math.inf
 
-    async def abreast(self, cell: int) -> None:
+    async def wait_in_sync(self, cell: int) -> None:
         """Wait, between turns, until the other side has called this as often, or is not there."""
         if self._floors is None:
             return
-        self._abreast[cell] += 1
-        if self._abreast[cell] == self._others_abreast(cell):
+        self._in_sync[cell] += 1
+        if self._in_sync[cell] == self._others_in_sync(cell):
             self._floors.of(cell).begin_pair()
         self.news.tell()
-        while self._abreast[cell] > self._others_abreast(cell):
+        while self._in_sync[cell] > self._others_in_sync(cell):
             await self.news.wait()
 
     async def begin(self, cell: int) -> None:
@@ -266,9 +266,9 @@ class InStep:
         """Wait until both can begin; raises WorkloadFault where the other side cannot."""
         await self.side.begin(self.cell)
 
-    async def abreast(self) -> None:
+    async def wait_in_sync(self) -> None:
         """Wait until the other side has come as far."""
-        await self.side.abreast(self.cell)
+        await self.side.wait_in_sync(self.cell)
 
     async def over(self) -> None:
         """Want no further turn, and wait until the other side wants none."""

@@ -29,14 +29,14 @@ from tare.run.account import (
     unfinished,
 )
 from tare.run.batch import BatchRunner
-from tare.run.believable import Clocks
 from tare.run.caches import find_caches
 from tare.run.cell import CellContext
 from tare.run.checking import arm_shape, is_realtime
-from tare.run.going_on import resuming
 from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace
 from tare.run.part import GivenBlock, Part
+from tare.run.plausibility import Clocks
+from tare.run.resume_command import resuming
 from tare.run.setup import Decision, RunSetup, platform_of
 from tare.run.sites import OtherHosts, ReadyArm
 from tare.run.slow_libraries import SlowLibraries

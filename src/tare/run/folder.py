@@ -10,7 +10,7 @@ from pathlib import Path
 from tare.errors import InputError
 from tare.events.chain import seal_path
 from tare.outputs import PART, remedy, unwritable
-from tare.run.going_on import first_event, resuming
+from tare.run.resume_command import first_event, resuming
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
 

@@ -17,10 +17,10 @@ from tare.outputs import put_for_user
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute, resume
 from tare.run.folder import RunFolder, create_folder, open_folder
-from tare.run.going_on import ANY_CLUSTER, is_shared, resuming
 from tare.run.host_access import require_allowed
 from tare.run.only_writer import only_writer
 from tare.run.progress import ProgressView, Tally
+from tare.run.resume_command import ANY_CLUSTER, is_shared, resuming
 from tare.run.session import new_run_id, run_session
 from tare.run.setup import Decide, StudySource
 from tare.run.swaps.carrying import RunInSessions

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare.hosts.ledger.ledger import state_dir
 from tare.run.folder import RunFolder
-from tare.run.going_on import first_event
+from tare.run.resume_command import first_event
 
 
 @dataclass(frozen=True)

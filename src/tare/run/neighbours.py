@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events.cell_facts import NeighbourFacts, PhaseFacts
 from tare.run.alive import ANSWER_S, given_up
-from tare.run.believable import unmoved
+from tare.run.plausibility import unmoved
 from tare.workloads import MachineFacts, Metric, Parameters, Workload, fitted
 
 if TYPE_CHECKING:

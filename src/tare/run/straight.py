@@ -16,7 +16,7 @@ CLIENT, ORIGIN = "169.254.171.1", "169.254.171.2"
 _IP_S = 20.0
 
 
-async def straight_path(host: Host, network: Network, origin: str, mtu: int) -> str:
+async def direct_path(host: Host, network: Network, origin: str, mtu: int) -> str:
     """Join the namespaces of the peer and of an origin by a pair of interfaces.
 
     They go with the namespaces, which the network has noted and removes.

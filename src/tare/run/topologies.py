@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Machine
     from tare.run.cluster.contract import HadoopCluster
     from tare.run.peers import Peer
-    from tare.run.through import Between
+    from tare.run.proxied_cell import ProxiedMachines
     from tare.run.turns import Turns
     from tare.workloads.contract import Parameters, TopologyName, Workload
 
@@ -158,19 +158,19 @@ class Proxied(Topology):
     name = "proxied"
     takes_turns = True
 
-    def __init__(self, between: Between) -> None:
-        super().__init__(between.subject)
-        self._between = between
+    def __init__(self, machines: ProxiedMachines) -> None:
+        super().__init__(machines.subject)
+        self._machines = machines
 
     @property
     def outside(self) -> Mapping[str, Machine]:
         """The origin; the client is the peer."""
-        return {ORIGIN: self._between.origin}
+        return {ORIGIN: self._machines.origin}
 
     async def run(self, work: CellWork) -> Outcome:
         """Let both servers serve and the client put on one load after another."""
         ends = work.described(ProxiedEnds)
-        return await self._between.carry_out(
+        return await self._machines.carry_out(
             ends,
             barrier=work.barrier,
             deadline_s=work.deadline_s,

@@ -12,7 +12,7 @@ class Turns(Protocol):
     def turn(self) -> AbstractAsyncContextManager[None]:
         """Return a turn; as long as it is held, nobody else is at work."""
 
-    async def abreast(self) -> None:
+    async def wait_in_sync(self) -> None:
         """Wait until the other's work has come as far, so that the next turns belong together."""
 
     async def over(self) -> None:
@@ -29,7 +29,7 @@ class Undivided:
         """Return a turn that begins at once."""
         return nullcontext()
 
-    async def abreast(self) -> None:
+    async def wait_in_sync(self) -> None:
         """Wait for nobody."""
 
     async def over(self) -> None:

@@ -24,10 +24,10 @@ from tare.workloads.mapreduce.outside import read_outside
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Context, Machine, MachineSpec
-    from tare.run.cast import Cast
     from tare.run.cell import CellContext
     from tare.run.cluster.contract import HadoopCluster
     from tare.run.peers import Connection
+    from tare.run.roles import Roles
     from tare.study.cells import Batch
     from tare.study.scenario import Cluster
 
@@ -37,7 +37,7 @@ LEAVING_S = 1.5
 
 @asynccontextmanager
 async def clustered(
-    cast: Cast,
+    roles: Roles,
     specs: Mapping[str, MachineSpec],
     connection: Connection | None,
     batch: Batch,
@@ -46,11 +46,11 @@ async def clustered(
     *,
     emulated: bool,
     lost: Sequence[asyncio.Future[MachineFault]] = (),
-) -> AsyncIterator[Cast]:
+) -> AsyncIterator[Roles]:
     """Make a cluster of a batch's machines where its scenario asks for one, and stop it.
 
     Args:
-        cast: The machines, which are ready.
+        roles: The machines, which are ready.
         specs: What each was to be, by role.
         connection: How they are connected.
         batch: Says what cluster they are to be.
@@ -60,19 +60,19 @@ async def clustered(
         lost: Each set if a host is lost as a whole, or the network between hosts.
 
     Yields:
-        The cast, with the cluster.
+        The roles, with the cluster.
 
     Raises:
         MachineFault: It does not come up.
     """
     wanted = batch.placement.cluster
     if wanted is None or (connection is None and wanted.external is None):
-        yield cast
+        yield roles
         return
-    machines = {SUBJECT: cast.subject, **cast.companions}
+    machines = {SUBJECT: roles.subject, **roles.companions}
     slower = EMULATED if emulated else 1.0
     if connection is None:
-        cluster = await _outside(cast, home, wanted, slower)
+        cluster = await _outside(roles, home, wanted, slower)
     else:
         cluster = _inside(machines, specs, connection, wanted, slower)
     reason, leaving = "", False
@@ -84,7 +84,7 @@ async def clustered(
             raise
         context.log.append(
             ClusterReady(
-                machine=cast.subject.name,
+                machine=roles.subject.name,
                 block=batch.block,
                 arm=batch.arm,
                 scenario=batch.scenario,
@@ -92,8 +92,8 @@ async def clustered(
                 facts=cluster.facts(),
             )
         )
-        formed = Clustered(cast.subject, cast.companions, cluster)
-        yield replace(cast, topologies=(*cast.topologies, formed))
+        formed = Clustered(roles.subject, roles.companions, cluster)
+        yield replace(roles, topologies=(*roles.topologies, formed))
     except asyncio.CancelledError:
         leaving = True
         raise
@@ -106,7 +106,7 @@ async def clustered(
                 await cluster.stop()
         context.log.append(
             ClusterStopped(
-                machine=cast.subject.name,
+                machine=roles.subject.name,
                 expected=not (reason or ended),
                 reason=reason or ended,
                 logs=logs,
@@ -137,14 +137,14 @@ def _inside(
     return RunningCluster(members, layout)
 
 
-async def _outside(cast: Cast, home: Context, wanted: Cluster, slower: float) -> HadoopCluster:
+async def _outside(roles: Roles, home: Context, wanted: Cluster, slower: float) -> HadoopCluster:
     """Return a cluster that exists already, which nobody has asked anything yet."""
     try:
         about = await asyncio.to_thread(read_outside, Path(str(wanted.external)))
         user = require_name(getpass.getuser())
     except InputError as error:
         raise MachineFault(error.message, error.hint) from error
-    client = Member(CLIENT, cast.subject, LOOPBACK)
+    client = Member(CLIENT, roles.subject, LOOPBACK)
     return OutsideCluster(client, about, home, user, 1, slower)
 
 

@@ -83,7 +83,7 @@ class Stage:
         account: Seconds for which it is taken down who used the CPUs, and after how many seconds
             of the stage that begins; None: not. The stages with an account are those that count.
         kept: Whether its course second by second is kept, under its own name.
-        abreast: Whether an arm that works by turns waits with it for the other's.
+        in_sync: Whether an arm that works by turns waits with it for the other's.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Stage:
     probe_name: str = "probe"
     account: tuple[float, float] | None = None
     kept: bool = False
-    abreast: bool = False
+    in_sync: bool = False
 
 
 Results = Mapping[str, Mapping[str, Any]]

@@ -164,7 +164,7 @@ def _following(parameters: ProxyParameters, results: Results, straight: bool) ->
     for nth in range(1, parameters.rounds + 1):
         offered, full = (in_round(name, nth) for name in (OFFERED, FULL))
         if parameters.offered is not None and offered not in results:
-            return replace(_timed(parameters, offered, parameters.offered), abreast=True)
+            return replace(_timed(parameters, offered, parameters.offered), in_sync=True)
         if full not in results:
             return _full(parameters, nth, connections, rate)
     return None
@@ -218,7 +218,7 @@ def _full(parameters: ProxyParameters, nth: int, connections: int, rate: float) 
     margin_s = max(MARGIN_S, MARGIN_SHARE * seconds)
     window = (warmup + margin_s, seconds - 2 * margin_s)
     name, beside = (in_round(each, nth) for each in (FULL, PROBE))
-    return Stage(name, client, probe=probe, probe_name=beside, account=window, abreast=True)
+    return Stage(name, client, probe=probe, probe_name=beside, account=window, in_sync=True)
 
 
 def _room_for(probes: float, connections: int, rate: float) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Cast:
+class Roles:
     """Who is there while a cell is measured.
 
     Args:

@@ -1,4 +1,4 @@
-"""What is told of a cell in events: that it began, what it found, and why it failed."""
+"""The events of a cell and its machines: that it began, what it found, and why it failed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tare.errors import MachineFault, TareError
 from tare.events import CellFinished, CellStarted, MachineStopped, Observed
-from tare.run.believable import require_possible
 from tare.run.neighbours import LoadReport
 from tare.run.outputs import digests, logs_and_files
+from tare.run.plausibility import require_possible
 
 if TYPE_CHECKING:
     from tare.events import Event
-    from tare.run.cast import Cast
     from tare.run.cell import CellContext
+    from tare.run.roles import Roles
     from tare.study.cells import Cell
     from tare.workloads.contract import Metric
 
@@ -45,11 +45,11 @@ def observed(
     ]
 
 
-def tell_started(
-    context: CellContext, cell: Cell, attempt: int = 1, cast: Cast | None = None
+def log_started(
+    context: CellContext, cell: Cell, attempt: int = 1, roles: Roles | None = None
 ) -> None:
-    """Tell that a cell begins, and which machine has which role in it."""
-    machines = {} if cast is None else cast.machines
+    """Log that a cell begins, and which machine has which role in it."""
+    machines = {} if roles is None else roles.machines
     context.log.append(
         CellStarted(
             cell=cell.id,
@@ -64,14 +64,14 @@ def tell_started(
     )
 
 
-def tell_failed(
+def log_failed(
     context: CellContext, cell: Cell, reason: str, transient: bool, logs: tuple[str, ...]
 ) -> None:
-    """Tell that a cell has failed, and why."""
-    tell_without_values(context, cell, "failed", reason, logs, transient)
+    """Log that a cell has failed, and why."""
+    log_without_values(context, cell, "failed", reason, logs, transient)
 
 
-def tell_without_values(
+def log_without_values(
     context: CellContext,
     cell: Cell,
     status: Literal["failed", "withheld"],
@@ -79,7 +79,7 @@ def tell_without_values(
     logs: tuple[str, ...],
     transient: bool = False,
 ) -> None:
-    """Record that a cell ended without any value, and why."""
+    """Log that a cell ended without any value, and why."""
     context.log.append(
         CellFinished(
             cell=cell.id,
@@ -91,20 +91,22 @@ def tell_without_values(
     )
 
 
-def fail_cell(context: CellContext, cell: Cell, error: TareError, logs: tuple[str, ...]) -> None:
-    """Tell that ``cell`` could not even be begun, and why."""
-    tell_started(context, cell)
+def log_not_begun(
+    context: CellContext, cell: Cell, error: TareError, logs: tuple[str, ...]
+) -> None:
+    """Log that ``cell`` could not even be begun, and why."""
+    log_started(context, cell)
     transient = isinstance(error, MachineFault) and error.transient
-    tell_failed(context, cell, str(error), transient, logs)
+    log_failed(context, cell, str(error), transient, logs)
 
 
-def tell_stopped(
+def log_stopped(
     context: CellContext,
     machine: str,
     fault: TareError | None,
     cost: Mapping[str, float] | None = None,
 ) -> None:
-    """Tell that a machine is no more, and why where that was not wanted."""
+    """Log that a machine has stopped, and why if that was not wanted."""
     tail = fault.console_tail if isinstance(fault, MachineFault) else ()
     logs = context.folder.machines / machine
     context.log.append(

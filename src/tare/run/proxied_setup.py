@@ -1,4 +1,4 @@
-"""Where a machine stands between a client and an origin: the origin, and the paths past it."""
+"""Set up a machine between a client and an origin: the origin, and the paths past the machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tare.platforms.contract import SUBJECT
 from tare.run.peers import Peer, started_origin
-from tare.run.straight import straight_path
-from tare.run.through import Between
+from tare.run.proxied_cell import ProxiedMachines
+from tare.run.straight import direct_path
 from tare.workloads.network.ends import ORIGIN, PEER
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ RUNNING = 'for each in /proc/[0-9]*; do [ "$each/exe" -ef "$1" ] && echo "${each
 LOOK_S = 60.0
 
 
-async def stood_between(
+async def set_up_proxied(
     place: Place,
     subject: Machine,
     peer: Peer,
     companions: Mapping[str, Machine],
     own: Mapping[str, tuple[int, ...]],
     watch: HostSampler | None,
-) -> Between:
+) -> ProxiedMachines:
     """Return the subject between its client and an origin, which is started where it is no machine.
 
     Args:
@@ -52,7 +52,7 @@ async def stood_between(
         origin = await place.machines.enter_async_context(starting)
         if PEER not in companions:
             mtu = peer.network.links[origin.name].mtu
-            straight = await straight_path(context.host, peer.network, origin.name, mtu)
+            straight = await direct_path(context.host, peer.network, origin.name, mtu)
     placement = place.batch.placement
     cpus = {"subject": placement.subject, **own}
     names = {PEER: "client", ORIGIN: "origin"}
@@ -63,7 +63,9 @@ async def stood_between(
     home = place.home.context
     tare = (os.getpid(),) if home.host.local else await processes_of(home.host, home.host_agent)
     network = peer.network
-    return Between(subject, peer.machine, origin, network, cpus, watch, tare, straight, elsewhere)
+    return ProxiedMachines(
+        subject, peer.machine, origin, network, cpus, watch, tare, straight, elsewhere
+    )
 
 
 async def processes_of(host: Host, program: Path) -> tuple[int, ...]:

@@ -16,11 +16,11 @@ from tare.agent.clocktrust import ClockReading, judge
 from tare.errors import MachineFault
 from tare.events.metric import LEAST, Better, Kind
 from tare.platforms.contract import Machine
-from tare.run import believable, neighbours
-from tare.run.believable import CellClocks, Clocks, all_impossible, impossible
-from tare.run.cast import Cast
+from tare.run import neighbours, plausibility
 from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import Loads, Neighbour
+from tare.run.plausibility import CellClocks, Clocks, all_impossible, impossible
+from tare.run.roles import Roles
 from tare.workloads import WORKLOADS, MachineFacts, Metric
 from tare.workloads.applications.command import CommandMetric
 
@@ -45,8 +45,8 @@ class Hours:
 @pytest.fixture(autouse=True)
 def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
     made = Hours()
-    monkeypatch.setattr(believable, "time", made)
-    monkeypatch.setattr(believable, "asyncio", made)
+    monkeypatch.setattr(plausibility, "time", made)
+    monkeypatch.setattr(plausibility, "asyncio", made)
     return made
 
 
@@ -86,7 +86,7 @@ async def trust_of(remote: Remote, clocks: Clocks, cell_s: float) -> str:
 async def test_slow_answers_do_not_disarm_the_check(
     hours: Hours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(believable, "MOST_WAIT_S", 0.0)
+    monkeypatch.setattr(plausibility, "MOST_WAIT_S", 0.0)
     doubt = await trust_of(Remote(hours, 0.1, 1.2), Clocks(), 0.1)
     assert "not to be trusted" in doubt
     assert "answers are too slow" in await trust_of(Remote(hours, 0.1, 1.0), Clocks(), 0.1)
@@ -124,7 +124,7 @@ async def test_every_clock_that_values_are_taken_with_is_judged(hours: Hours, wr
         role: cast(Machine, Clocked(role, hours, 1.2 if role == wrong else 1.0))
         for role in ("subject", "neighbour-1", "peer", "slave-1")
     }
-    among = Cast(
+    among = Roles(
         made["subject"],
         (Neighbour("neighbour-1", made["neighbour-1"], "cpu-load", {}),),
         cast(Any, SimpleNamespace(machine=made["peer"])),

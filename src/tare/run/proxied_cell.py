@@ -38,7 +38,7 @@ RUNS = "http-load"
 
 
 @dataclass(frozen=True)
-class Between:
+class ProxiedMachines:
     """The machines of a cell in which one stands between two others.
 
     Args:
@@ -206,7 +206,7 @@ Address = tuple[str, int, tuple[str, ...], str]
 
 @dataclass
 class _Course:
-    between: Between
+    machines: ProxiedMachines
     through: Through
     host: AgentClient
     barrier: Barrier
@@ -218,11 +218,11 @@ class _Course:
 
     async def carry_out(self) -> Outcome:
         counts: list[tuple[Stage, Outcome]] = []
-        straight = bool(self.between.straight)
+        straight = bool(self.machines.straight)
         while (stage := self.through.following(self.done, straight)) is not None:
             self.on_progress(min(0.99, len(self.done) / STAGES_USUAL), {"stage": stage.name})
-            if stage.abreast:
-                await self.turns.abreast()
+            if stage.in_sync:
+                await self.turns.wait_in_sync()
             async with self.turns.turn():
                 if stage.account is None:
                     await self._loaded(stage)
@@ -251,7 +251,7 @@ class _Course:
         # The agent gives itself up long before; the course as a whole has a limit.
         params = stage.client.at(*self.address)
         try:
-            return await self.between.client.agent.run(
+            return await self.machines.client.agent.run(
                 stage.client.workload, params, barrier=barrier, deadline_s=_limit(params)
             )
         except WorkloadFault as fault:
@@ -259,9 +259,9 @@ class _Course:
 
     async def _counted(self, stage: Stage, window: tuple[float, float]) -> Outcome:
         """Carry out the stage that counts, and take down who uses the CPUs meanwhile."""
-        between, subject = self.between, self.between.subject
+        machines, subject = self.machines, self.machines.subject
         after_s, seconds = window
-        own = between.network.interface_of(subject.name)
+        own = machines.network.interface_of(subject.name)
         files = [path.replace("{interface}", own) for path in self.through.files]
         asked = {"after_s": after_s, "seconds": seconds, "files": files}
         inside = {**asked, "tasks": False, "ask": dict(self.through.ask)}
@@ -272,12 +272,12 @@ class _Course:
         beside = [
             self.host.run("account", of_host, deadline_s=limit_s),
             subject.agent.run("account", inside, deadline_s=limit_s),
-            between.client.agent.run("account", outside, deadline_s=limit_s),
-            between.origin.agent.run("account", outside, deadline_s=limit_s),
+            machines.client.agent.run("account", outside, deadline_s=limit_s),
+            machines.origin.agent.run("account", outside, deadline_s=limit_s),
         ]
         if stage.probe is not None:
             probe = stage.probe.at(*self.address)
-            agent = between.client.agent
+            agent = machines.client.agent
             beside.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
         first, began = await subject.host_cost(), time.monotonic()
         found = await _together(self._client(stage), *beside)
@@ -298,8 +298,8 @@ class _Course:
         owners = {
             "machine": sorted(machine_tids),
             "vcpus": list(vcpus),
-            **await between.outside_threads(),
-            "tare": list(between.tare),
+            **await machines.outside_threads(),
+            "tare": list(machines.tare),
             "server": self.through.server if subject.shares_clock else "",
         }
         cost = {name: last[name] - first.get(name, 0.0) for name in last if name == "cpu_s"}
