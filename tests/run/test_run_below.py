@@ -15,7 +15,7 @@ from tare.hosts import LocalHost
 from tare.platforms.contract import Below, CpuAccounting
 from tare.platforms.xen.cpu_accounting import cpu_accounting
 from tare.platforms.xen.output import domains
-from tare.run.below import given_out_meanwhile
+from tare.run.proxied_cell import given_out_meanwhile
 from tare.run.proxied_setup import processes_of
 
 LISTED = """\

@@ -12,8 +12,8 @@ import pytest
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed
 from tare.run.catalog import build_catalog
+from tare.run.proxied_setup import direct_path
 from tare.run.session import agent_path
-from tare.run.straight import direct_path
 from tare.run.toolbox import study_toolbox
 from tare.study.load import load_study
 from tare.workloads import WORKLOADS

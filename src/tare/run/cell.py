@@ -17,16 +17,16 @@ from tare.platforms.contract import SUBJECT
 from tare.run import patience
 from tare.run.alive import ANSWER_S, REMOVED_S, while_alive
 from tare.run.cell_events import log_started, log_without_values, observed, texts, warnings
-from tare.run.cost import CellCost
-from tare.run.disk_use import DiskUse
+from tare.run.cluster.jobs import job_facts
+from tare.run.cost import HOST_COST, MEMORY, CellCost
+from tare.run.disk_use import DiskUse, disk_facts
 from tare.run.host_counters import Counters, HostSampler
 from tare.run.host_trace import HostTracing, trace_of_cell
 from tare.run.hypervisor_side import HypervisorSide
-from tare.run.measured import Measured
-from tare.run.neighbours import Loads
+from tare.run.neighbours import LoadReport, Loads
 from tare.run.outputs import logs_and_files, save_output
 from tare.run.plausibility import CellClocks, Clocks, all_impossible, unmoved
-from tare.run.probing import probing
+from tare.run.probing import ProbeStack, probing
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
 from tare.run.standstill import Standstills
@@ -35,6 +35,7 @@ from tare.run.turns import Undivided
 from tare.workloads import MachineFacts
 
 if TYPE_CHECKING:
+    from tare.agent.client import Outcome
     from tare.events import Event, EventLog
     from tare.probes import Probe, ProbeKind
     from tare.run.duet import InStep
@@ -54,6 +55,8 @@ UNREADABLE = (
 )
 """What it raises to take a result for what it is not: the machine's fault, and no end of a run."""
 LEAST_COUNTED_S = 2.0
+PHASES = "phases"
+"""The fact that lists what neighbours, or a job's tasks, did in turn, for the report's courses."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,49 @@ class CellContext:
     """Whether nothing is asked of the machine's host while work is under way: where time counts
     instructions, each answer takes time from the work, and how many there are hangs on how fast
     this computer is."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that a cell found, before it is known whether that is plausible.
+
+    Args:
+        outcome: The result of the subject's work.
+        took_s: For how long the work was under way.
+        loads: What the neighbours did.
+        skew_s: How far the machines' starts were apart; None: there was one machine.
+        probes: What observed the cell; closed.
+        stated: The facts that the workload itself takes from the result.
+    """
+
+    outcome: Outcome
+    took_s: float
+    loads: tuple[LoadReport, ...]
+    skew_s: float | None
+    probes: ProbeStack
+    stated: Mapping[str, Any] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the cell's record keeps beside the values."""
+        observed = self.probes.facts
+        return {
+            **observed,
+            HOST_COST: self._host_cost(observed[HOST_COST]),
+            "start_skew_s": self.skew_s,
+            "neighbours": [report.facts() for report in self.loads],
+            PHASES: self.outcome.value.get(PHASES)
+            or next((report.phases for report in self.loads if report.phases), ()),
+            **disk_facts(self.outcome.value),
+            **{name: fact for name, fact in self.stated.items() if name != HOST_COST},
+            **job_facts(self.outcome.value),
+        }
+
+    def _host_cost(self, observed: Mapping[str, float]) -> dict[str, float]:
+        """Return what the machine cost; workloads of many stages say themselves of which."""
+        own = self.stated.get(HOST_COST)
+        if own is None:
+            return dict(observed)
+        return {name: observed[name] for name in observed if name == MEMORY} | dict(own)
 
 
 @dataclass

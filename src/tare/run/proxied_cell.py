@@ -15,15 +15,15 @@ from tare.agent.client import Outcome
 from tare.errors import TareError, WorkloadFault
 from tare.platforms.linux.network import Tracked
 from tare.platforms.linux.network import warnings as lost_by_tracking
-from tare.run.below import given_out_meanwhile
 from tare.workloads.network.ends import ORIGIN_PORT, ProxiedEnds, Stage, Through
+from tare.workloads.values import finite, shortened
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
     from tare.agent.client import AgentClient, ProgressCallback
     from tare.agent.load import LoadHandle
     from tare.agent.series import Series
-    from tare.platforms.contract import Machine
+    from tare.platforms.contract import Below, CpuAccounting, Machine
     from tare.platforms.linux.network import Network
     from tare.run.host_counters import HostSampler
     from tare.run.turns import Turns
@@ -387,3 +387,47 @@ def _warnings(done: Mapping[str, Mapping[str, Any]]) -> list[str]:
         f"{stage}: {texts[0]}" + (f" (and in {len(texts) - 1} more rounds)" if texts[1:] else "")
         for (stage, _), texts in found.items()
     ]
+
+
+def given_out_meanwhile(below: Below, account: Mapping[str, Any]) -> dict[str, Any]:
+    """Return who had the CPUs over a stretch of time, by the hypervisor below the host's kernel.
+
+    Args:
+        below: How the host was asked.
+        account: What it accounts for: ``printed`` has what it was told near both ends.
+
+    Returns:
+        The machine's number (``domain``), how many ``cpus`` there are, and how many of them the
+        ``machine``, the ``host``'s kernel and each of the ``others`` had; ``host_on``, which CPUs
+        the host's kernel is kept on, as far as that is known.
+
+    Raises:
+        MachineFault: The machine has ended.
+        WorkloadFault: The host's agent does not tell of two moments.
+    """
+    (first, began_s), (last, ended_s) = _looks(below, account)
+    seconds = ended_s - began_s
+    if seconds <= 0:
+        raise WorkloadFault("the hypervisor below the host was asked twice in one moment")
+    return {
+        "domain": last.domain,
+        "cpus": last.cpus,
+        "machine": (last.machine_s - first.machine_s) / seconds,
+        "host": (last.host_s - first.host_s) / seconds,
+        "host_on": list(below.host_on),
+        "others": {
+            name: (spent - first.others.get(name, 0.0)) / seconds
+            for name, spent in last.others.items()
+        },
+    }
+
+
+def _looks(below: Below, account: Mapping[str, Any]) -> list[tuple[CpuAccounting, float]]:
+    printed = account.get("printed")
+    try:
+        looks = [(str(each["text"]), finite(each["at_s"], "at_s")) for each in printed or ()]
+    except (KeyError, TypeError, ValueError) as error:
+        raise WorkloadFault(f"what the host printed cannot be read: {error!r}") from error
+    if len(looks) != 2:
+        raise WorkloadFault(f"the host printed {shortened(printed)}, not what it saw at both ends")
+    return [(below.read(text), at_s) for text, at_s in looks]

@@ -7,21 +7,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tare.errors import MachineFault
 from tare.platforms.contract import SUBJECT
 from tare.run.peers import Peer, started_origin
 from tare.run.proxied_cell import ProxiedMachines
-from tare.run.straight import direct_path
 from tare.workloads.network.ends import ORIGIN, PEER
 
 if TYPE_CHECKING:
     from tare.hosts.contract import Host
     from tare.platforms.contract import Machine
+    from tare.platforms.linux.network import Network
     from tare.run.host_counters import HostSampler
     from tare.run.place import Place
 
 RUNNING = 'for each in /proc/[0-9]*; do [ "$each/exe" -ef "$1" ] && echo "${each#/proc/}"; done; :'
 """Tells the processes that run a program, whatever they call themselves."""
 LOOK_S = 60.0
+INTERFACE = "straight"
+CLIENT_ADDRESS, ORIGIN_ADDRESS = "169.254.171.1", "169.254.171.2"
+"""Link-local (RFC 3927), and seen within the two namespaces alone."""
+_IP_S = 20.0
 
 
 async def set_up_proxied(
@@ -76,3 +81,41 @@ async def processes_of(host: Host, program: Path) -> tuple[int, ...]:
     """
     said = await host.run(["sh", "-c", RUNNING, "sh", str(program)], timeout_s=LOOK_S)
     return tuple(int(word) for word in said.stdout.split() if word.isdigit())
+
+
+async def direct_path(host: Host, network: Network, origin: str, mtu: int) -> str:
+    """Join the namespaces of the peer and of an origin by a pair of interfaces.
+
+    They go with the namespaces, which the network has noted and removes.
+
+    Args:
+        host: Where both are.
+        network: The network that both are on.
+        origin: The name of the origin, which has a namespace of its own there.
+        mtu: The longest packet, in bytes.
+
+    Returns:
+        The address under which the client reaches the origin so.
+
+    Raises:
+        MachineFault: The host makes none.
+    """
+    there = network.links[origin].interface
+    here = network.around_peer[-1]
+
+    async def ip(*words: str) -> None:
+        done = await host.run(("ip", *words), timeout_s=_IP_S)
+        if not done.ok:
+            raise MachineFault(
+                "client and origin cannot be joined by a path that leads past the load balancer: "
+                f"`ip {' '.join(words)}`: {done.words()}"
+            )
+
+    ends = (INTERFACE, "mtu", str(mtu), "type", "veth", "peer", "name", INTERFACE)
+    await ip("-n", here, "link", "add", *ends, "mtu", str(mtu), "netns", there)
+    for namespace, address in ((here, CLIENT_ADDRESS), (there, ORIGIN_ADDRESS)):
+        # What IPv6 says by itself would be a load of its own.
+        await ip("-n", namespace, "link", "set", INTERFACE, "addrgenmode", "none")
+        await ip("-n", namespace, "addr", "add", f"{address}/30", "dev", INTERFACE)
+        await ip("-n", namespace, "link", "set", INTERFACE, "up")
+    return ORIGIN_ADDRESS
