@@ -18,7 +18,7 @@ from tare.agent.load import LoadHandle
 from tare.errors import MachineFault
 from tare.events import ClusterStopped
 from tare.platforms.contract import Context, Machine
-from tare.run.cell import CellContext
+from tare.run.cell_context import CellContext
 from tare.run.cluster.batch import clustered
 from tare.run.cluster.cluster import RunningCluster
 from tare.run.cluster.member import SHORT_S

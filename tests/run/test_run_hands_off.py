@@ -15,7 +15,8 @@ from tare.agent import AgentClient
 from tare.platforms.contract import Machine
 from tare.run import cell as cell_module
 from tare.run import cost
-from tare.run.cell import Attempt, CellContext
+from tare.run.cell import Attempt
+from tare.run.cell_context import CellContext
 from tare.run.plausibility import Clocks
 from tare.run.progress_estimate import Watch
 from tare.run.roles import Roles

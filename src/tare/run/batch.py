@@ -20,7 +20,8 @@ from tare.platforms.contract import SUBJECT, Context, Machine
 from tare.probes import ProbedCell
 from tare.run.alive import while_alive
 from tare.run.batch_tracing import traced_cells
-from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext
+from tare.run.cell import LEAST_COUNTED_S, Attempt
+from tare.run.cell_context import CellContext
 from tare.run.cell_events import log_failed, log_not_begun, log_started, log_stopped, not_removed
 from tare.run.cluster.batch import clustered
 from tare.run.cpu_watch import CpuWatch, cpus_of

@@ -11,7 +11,7 @@ from tare.run.host_trace import host_tracing
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Context
-    from tare.run.cell import CellContext
+    from tare.run.cell_context import CellContext
     from tare.study.cells import Batch
 
 

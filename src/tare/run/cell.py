@@ -21,11 +21,11 @@ from tare.run.cluster.jobs import job_facts
 from tare.run.cost import HOST_COST, MEMORY, CellCost
 from tare.run.disk_use import DiskUse, disk_facts
 from tare.run.host_counters import Counters, HostSampler
-from tare.run.host_trace import HostTracing, trace_of_cell
+from tare.run.host_trace import trace_of_cell
 from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import LoadReport, Loads
 from tare.run.outputs import logs_and_files, save_output
-from tare.run.plausibility import CellClocks, Clocks, all_impossible, unmoved
+from tare.run.plausibility import CellClocks, all_impossible, unmoved
 from tare.run.probing import ProbeStack, probing
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
@@ -36,10 +36,10 @@ from tare.workloads import MachineFacts
 
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
-    from tare.events import Event, EventLog
-    from tare.probes import Probe, ProbeKind
+    from tare.events import Event
+    from tare.probes import Probe
+    from tare.run.cell_context import CellContext
     from tare.run.duet import InStep
-    from tare.run.folder import RunFolder
     from tare.run.roles import Roles
     from tare.run.topologies import Topology
     from tare.study.cells import Cell
@@ -57,25 +57,6 @@ UNREADABLE = (
 LEAST_COUNTED_S = 2.0
 PHASES = "phases"
 """The fact that lists what neighbours, or a job's tasks, did in turn, for the report's courses."""
-
-
-@dataclass(frozen=True)
-class CellContext:
-    """What every cell of a run shares."""
-
-    folder: RunFolder
-    log: EventLog
-    workloads: Mapping[str, Workload[Any]]
-    on_progress: Callable[[str, float, Mapping[str, Any]], None]
-    clocks: Clocks = field(default_factory=Clocks)
-    tracing: HostTracing | None = None
-    """What the host's side of cells is recorded with."""
-    probe_kinds: tuple[ProbeKind, ...] = ()
-    """The probes that other packages add."""
-    hands_off: bool = False
-    """Whether nothing is asked of the machine's host while work is under way: where time counts
-    instructions, each answer takes time from the work, and how many there are hangs on how fast
-    this computer is."""
 
 
 @dataclass(frozen=True)

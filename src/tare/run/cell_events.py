@@ -13,7 +13,7 @@ from tare.run.plausibility import require_possible
 
 if TYPE_CHECKING:
     from tare.events import Event
-    from tare.run.cell import CellContext
+    from tare.run.cell_context import CellContext
     from tare.run.roles import Roles
     from tare.study.cells import Cell
     from tare.workloads.contract import Metric

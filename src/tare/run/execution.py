@@ -30,7 +30,7 @@ from tare.run.account import (
 )
 from tare.run.batch import BatchRunner
 from tare.run.caches import find_caches
-from tare.run.cell import CellContext
+from tare.run.cell_context import CellContext
 from tare.run.checking import arm_shape, is_realtime
 from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace

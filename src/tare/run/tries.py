@@ -9,7 +9,7 @@ from tare.events import LabFroze
 
 if TYPE_CHECKING:
     from tare.errors import HostFroze
-    from tare.run.cell import CellContext
+    from tare.run.cell_context import CellContext
     from tare.study.cells import Batch, Cell
 
 TRIES = 2

@@ -24,7 +24,7 @@ from tare.workloads.mapreduce.outside import read_outside
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Context, Machine, MachineSpec
-    from tare.run.cell import CellContext
+    from tare.run.cell_context import CellContext
     from tare.run.cluster.contract import HadoopCluster
     from tare.run.peers import Connection
     from tare.run.roles import Roles
