@@ -21,6 +21,7 @@ from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import Loads, Neighbour
 from tare.run.plausibility import CellClocks, Clocks, all_impossible, impossible
 from tare.run.roles import Roles
+from tare.run.topologies import Pair
 from tare.workloads import WORKLOADS, MachineFacts, Metric
 from tare.workloads.applications.command import CommandMetric
 
@@ -124,11 +125,13 @@ async def test_every_clock_that_values_are_taken_with_is_judged(hours: Hours, wr
         role: cast(Machine, Clocked(role, hours, 1.2 if role == wrong else 1.0))
         for role in ("subject", "neighbour-1", "peer", "slave-1")
     }
+    peer = cast(Any, SimpleNamespace(machine=made["peer"]))
     among = Roles(
         made["subject"],
         (Neighbour("neighbour-1", made["neighbour-1"], "cpu-load", {}),),
-        cast(Any, SimpleNamespace(machine=made["peer"])),
+        peer,
         companions={"slave-1": made["slave-1"]},
+        topologies=(Pair(made["subject"], peer),),
     )
     clocks = CellClocks(Clocks(), among.measuring)
     await clocks.open()
