@@ -131,7 +131,7 @@ def test_a_vm_that_is_not_as_was_asked_is_told(tmp_path: Path) -> None:
     assert differing(wanted, found) == ""
     for name in wanted:
         assert f"{name} was to be" in differing(wanted, {**found, name: "other"})
-        assert "says nothing" in differing(wanted, {**found, name: ""})
+        assert "reports nothing" in differing(wanted, {**found, name: ""})
 
 
 @pytest.mark.parametrize(
