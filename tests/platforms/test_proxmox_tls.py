@@ -40,7 +40,7 @@ def test_a_certificate_that_is_not_taken_is_told_with_what_helps(
 ) -> None:
     monkeypatch.setenv("TARE_PROXMOX_USER", "root@pam")
     monkeypatch.setenv("TARE_PROXMOX_PASSWORD", "planted-word")
-    way = {"address": "pve.example", "port": None, "ca": "/ca.pem", "credentials": None}
+    way = {"address": "pve.example", "port": None, "ca": None, "credentials": None}
     told = ProxmoxSession(way).fault(requests.exceptions.SSLError(words))
     assert isinstance(told, InputError) and hint in told.hint
 
