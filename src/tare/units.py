@@ -391,9 +391,11 @@ def shape_words(shape: Mapping[str, Any]) -> str:
     """Return a shape in words: ``4 vCPUs, 8 GiB of memory and a disk of 1 GiB``.
 
     Args:
-        shape: As stored: ``vcpus``, and bytes of ``memory`` and ``disk``.
+        shape: As stored: ``vcpus``, and bytes of ``memory`` and ``disk``. Whatever is no number, as
+            in a folder of a stranger's, is left out.
     """
-    vcpus, memory, disk = (shape.get(name) for name in ("vcpus", "memory", "disk"))
+    stored = (shape.get(name) for name in ("vcpus", "memory", "disk"))
+    vcpus, memory, disk = (each if isinstance(each, int | float) else 0 for each in stored)
     words = [f"{vcpus} vCPU{'' if vcpus == 1 else 's'}"] if vcpus else []
     words += [f"{format_size(memory)} of memory"] if memory else []
     words += [f"a disk of {format_size(disk)}"] if disk else []

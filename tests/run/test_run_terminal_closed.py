@@ -46,6 +46,8 @@ def test_the_exit_status_says_that_it_was_interrupted(
     argv = [sys.executable, "-m", "tare", "run", "quick", "--arm", "bare", "--out", str(out)]
     pid, master = pty.fork()
     if pid == 0:
+        # Tests that were begun by nohup(1) ignore it, and so would what they start.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.execve(argv[0], argv, environment)
     until(master, moment)
     if number is None:

@@ -105,7 +105,13 @@ def test_tick_says_the_same_in_all_its_series(agent: Agent) -> None:
     assert abs((raw >= limit_ns).sum() - value["gaps"]) <= ((raw - limit_ns).round() == 0).sum()
     logged = outcome.series.get("gaps", {"excess_ns": np.zeros(0)})["excess_ns"]
     assert len(logged) == value["gaps"]
-    assert logged.sum() * 1e-9 == pytest.approx(value["stolen_s"], abs=2e-9 * (1 + len(logged)))
+    tolerance_s = 2e-9 * (1 + len(logged))
+    # A gap that is shorter than most iterations, as on a computer that slows down, lasts no
+    # negative time in the log, but lowers the sum.
+    if logged.size and logged.min() == 0:
+        assert logged.sum() * 1e-9 >= value["stolen_s"] - tolerance_s
+    else:
+        assert logged.sum() * 1e-9 == pytest.approx(value["stolen_s"], abs=tolerance_s)
 
 
 def test_tick_says_under_what_conditions_it_ran(agent: Agent) -> None:

@@ -217,7 +217,7 @@ done
 rm -f {DATA}/points
 """
 # Each point is put to its cluster by what it was made from, and not by its distance to any centre.
-_CENTRES = f"""for file in $(seq $TARE_FILES); do points $file; done |
+_SUM_CENTRES = f"""for file in $(seq $TARE_FILES); do points $file; done |
 awk '{{
   cluster = int(($1 + {APART // 2}) / {APART}); count[cluster]++
   for (place = 1; place <= NF; place++) sum[cluster, place] += $place
@@ -258,7 +258,7 @@ class Points:
         It has the number of its points twice, as a search counts those that made its centre and
         those that it puts to it at the end, and what they add up to in each dimension.
         """
-        return self._made + _CENTRES
+        return self._made + _SUM_CENTRES
 
     @property
     def _made(self) -> str:
