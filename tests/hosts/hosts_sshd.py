@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import random
 import shutil
 import signal
 import socket
@@ -28,9 +29,18 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    """Return a port that nobody takes before the test does.
+
+    Each worker has ports of its own, below those that the kernel gives to connections
+    (32768, ip_local_port_range).
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw9").removeprefix("gw")) % 10
+    first = 12_000 + 2_000 * worker
+    while True:
+        port = random.randrange(first, first + 2_000)
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            tried.bind(("127.0.0.1", port))
+            return port
 
 
 def make_key(path: Path) -> Path:
