@@ -56,7 +56,7 @@ UNREADABLE = (
 """What it raises to take a result for what it is not: the machine's fault, and no end of a run."""
 LEAST_COUNTED_S = 2.0
 PHASES = "phases"
-"""The fact that lists what neighbours, or a job's tasks, did in turn, for the report's courses."""
+"""The fact that lists what neighbours, or a job's tasks, did in turn."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Measured:
     stated: Mapping[str, Any] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the cell's record keeps beside the values."""
+        """Return what the cell's record keeps in addition to the values."""
         observed = self.probes.facts
         return {
             **observed,

@@ -394,7 +394,7 @@ def given_out_meanwhile(below: Below, account: Mapping[str, Any]) -> dict[str, A
 
     Args:
         below: How the host was asked.
-        account: What it accounts for: ``printed`` has what it was told near both ends.
+        account: What it accounts for: ``printed`` has what it was given near both ends.
 
     Returns:
         The machine's number (``domain``), how many ``cpus`` there are, and how many of them the

@@ -41,7 +41,7 @@ class CellWork:
         facts: What the host knows of the machines.
         barrier: Where all machines of the cell wait for their common start.
         deadline_s: Seconds after which the work has failed.
-        on_progress: Is told how far it is.
+        on_progress: Receives the progress.
         turns: Its turns, where an arm that is up at the same time takes the others.
     """
 
