@@ -17,12 +17,12 @@ from benchmarks._quota import QuotaAccount
 from benchmarks._runs import Unmeasured
 from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome
-from tare.analysis.spike_cells import SpikeCell, match_cell
+from tare.analysis.topics.spike_cells import SpikeCell, match_cell
 from tare.errors import TareError
 from tare.events.host_schedule import FACTS
 from tare.platforms.contract import Context, Machine, MachineSpec, Prepared, Shape
 from tare.registry import installed
-from tare.run.host_trace import HostTrace, HostTracing
+from tare.run.probes.host_trace import HostTrace, HostTracing
 from tare.workloads import WORKLOADS, MachineFacts, fitted
 
 MEMORY = 256 << 20

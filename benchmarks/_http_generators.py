@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks._http import kept_to
 from benchmarks._peers import bench_cache
 from benchmarks._runs import Unmeasured
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 from tare.workloads.network.proxy.kernel_text import STAT, cpu_ticks
 
 SLACK_S = 60.0

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._simulated import DECLARED, Floats, Law, Setting, draw, intervals
-from tare.analysis.results import Interval
+from tare.analysis.effects.results import Interval
+from tare.analysis.effects.verdict import Evidence, judge
 from tare.analysis.statistics.maxt import family_p
-from tare.analysis.verdict import Evidence, judge
 from tare.events.metric import Metric
 
 Wrong = tuple[float, float]

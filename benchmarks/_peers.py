@@ -15,7 +15,7 @@ from benchmarks._runs import Unmeasured
 from tare.hosts import LocalHost
 from tare.images import cpio
 from tare.images.packages import Package, download, kernel_packages
-from tare.run.session import agent_path, cache_dir
+from tare.run.lifecycle.session import agent_path, cache_dir
 
 MARK = "TARE-BENCH-USERLAND"
 BOOT_DEADLINE_S = 120.0

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tare.run.session import host_facts
-from tare.run.versions import tare_version
+from tare.run.lifecycle.session import host_facts
+from tare.run.lifecycle.versions import tare_version
 
 RESULTS = Path(__file__).parent / "results"
 

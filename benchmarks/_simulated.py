@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import _former_verdicts
-from tare.analysis.block_order import SURE, order_of_each, stretched_ratio
-from tare.analysis.results import Interval
+from tare.analysis.effects.block_order import SURE, order_of_each, stretched_ratio
+from tare.analysis.effects.results import Interval
+from tare.analysis.effects.verdict import Evidence, judge
 from tare.analysis.statistics.exchange import exchanged_p
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import Adjusted, family_p
 from tare.analysis.statistics.position import at_equal_positions
 from tare.analysis.statistics.serial import serial, widening
-from tare.analysis.verdict import Evidence, judge
 from tare.events.metric import Metric
 
 Floats = NDArray[np.float64]

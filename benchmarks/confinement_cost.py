@@ -31,7 +31,7 @@ from tare.platforms.contract import Context, Machine, Shape
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.scheduling import Scheduling
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 from tare.testing.machines import Machines, Running
 from tare.workloads import WORKLOADS, MachineFacts, fitted
 

@@ -31,7 +31,7 @@ from tare.platforms.qemu import platform as qemu
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.xen import platform as xen
 from tare.platforms.xen.options import XenOptions
-from tare.run.session import local_context
+from tare.run.lifecycle.session import local_context
 
 RUNS = 5
 MOST_SPREAD = 0.0

@@ -22,13 +22,13 @@ from benchmarks._disturb import (
 )
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
-from tare.analysis.host_track import Cause
-from tare.analysis.spike_cells import explained
-from tare.analysis.spikes import Spike
+from tare.analysis.topics.host_track import Cause
+from tare.analysis.topics.spike_cells import explained
+from tare.analysis.topics.spikes import Spike
 from tare.errors import InputError
 from tare.hosts import Ledger, clean, host_lock, ledger_path
-from tare.run.host_trace import host_tracing
-from tare.run.session import local_context
+from tare.run.lifecycle.session import local_context
+from tare.run.probes.host_trace import host_tracing
 
 TOTAL_WITHIN = 0.02
 LENGTH_WITHIN_NS = 10_000

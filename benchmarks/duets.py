@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured, carry_out
 from tare.analysis import compare_runs, load_run
-from tare.analysis.duets import overlaps
+from tare.analysis.effects.duets import overlaps
 
 NICE = {"nice": -20}
 """Above whatever else runs here, as in `gates_of_runs`."""

@@ -37,10 +37,10 @@ from tare.fleet.command import ClusterChoice, carry_out
 from tare.fleet.descriptors import allow_many
 from tare.fleet.servers import HostWorker
 from tare.run.catalog import build_catalog
-from tare.run.session import study_source
-from tare.run.setup import Decision
-from tare.study.load import load_study
-from tare.study.model import Study
+from tare.run.lifecycle.session import study_source
+from tare.run.lifecycle.setup import Decision
+from tare.study.model.study import Study
+from tare.study.reading.load import load_study
 
 PROCESSES = 4
 EACH_CELL_S = 10.0

@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured, carry_out
 from tare.analysis import compare_runs, load_run
-from tare.analysis.comparison import Comparison
-from tare.analysis.gates import Outcome, check, parse_gate, worst
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.runs.gates import Outcome, check, parse_gate, worst
 
 GATE = "numeric-sort rate of box > -3 %"
 QUOTA = 1 / 1.1

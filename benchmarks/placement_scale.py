@@ -14,9 +14,9 @@ import time
 
 from benchmarks._pairs import Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
-from tare.study.host_cpus import HostCpus
-from tare.study.placement import place
-from tare.study.scenario import Scenario
+from tare.study.model.scenario import Scenario
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.placement import place
 
 CORES = 896
 NODES = 8

@@ -17,12 +17,12 @@ from typing import Any
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import DEADLINE_S, Unmeasured, carry_out
 from tare.analysis import compare_runs, load_run
-from tare.analysis.load_balancer import through
-from tare.analysis.proxied_cells import HOST
-from tare.analysis.results import Effect
-from tare.analysis.rundata import RunData
-from tare.study.shipped import FOLDER
-from tare.study.yamltext import parse
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.results import Effect
+from tare.analysis.topics.load_balancer import through
+from tare.analysis.topics.proxied_cells import HOST
+from tare.study.reading.shipped import FOLDER
+from tare.study.reading.yamltext import parse
 from tare.units import format_size
 
 SHORT, BARE = "load-balancer-short", "bare"

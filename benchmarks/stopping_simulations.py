@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.verdict_simulations import write_between_marks
+from tare.analysis.effects.stopping import Asked, Look, Value, blocks_wanted, settled
+from tare.analysis.effects.two_stage import stein_error
 from tare.analysis.statistics.anytime import mean_ends
 from tare.analysis.statistics.logratio import t_quantile
-from tare.analysis.stopping import Asked, Look, Value, blocks_wanted, settled
-from tare.analysis.two_stage import stein_error
 
 Floats = NDArray[np.float64]
 

@@ -26,7 +26,7 @@ from benchmarks._simulated import (
     intervals,
     present,
 )
-from tare.analysis.block_order import order_of_each
+from tare.analysis.effects.block_order import order_of_each
 from tare.analysis.statistics.maxt import family_p
 from tare.analysis.statistics.robust import hodges_lehmann
 from tare.analysis.statistics.serial import serial

@@ -44,7 +44,7 @@ from tare.lab.corrected_qemu import corrected_qemu
 from tare.lab.host import Lab, lab_up
 from tare.lab.options import CPU_MODEL, GIB, LabOptions
 from tare.platforms.contract import Context
-from tare.run.session import local_context
+from tare.run.lifecycle.session import local_context
 
 Outcome = Literal["ok", "fell", "frozen", "died"]
 

@@ -25,13 +25,13 @@ from functools import partial
 from pathlib import Path
 
 from tare.analysis import compare_runs, load_run
-from tare.analysis.comparison import Comparison
-from tare.analysis.gates import check, parse_gate, worst
-from tare.analysis.run_changes import Change, changes
-from tare.analysis.settings import Settings
+from tare.analysis.data.settings import Settings
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.runs.gates import check, parse_gate, worst
+from tare.analysis.runs.run_changes import Change, changes
 from tare.hosts.local import LocalHost
 from tare.lab.xen_source import STAMP, XenSource, xen_in
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 
 STUDY = Path(__file__).with_name("path-lengths.yaml")
 SAME = 20

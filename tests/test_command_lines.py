@@ -15,7 +15,7 @@ from tare.images.toolbox.packages import unknown_packages
 from tare.platforms.linux.preflight import preflight
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.xen.options import XenOptions
-from tare.study.hosting import GrubEntry
+from tare.study.reading.hosting import GrubEntry
 from tare.workloads.applications.kernel_compile import KernelCompile, KernelCompileParameters
 
 OPTIONS = ["--help", "-rf", "-oDebug::pkgProblemResolver=yes", "--", "-"]

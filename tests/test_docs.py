@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 
 from scripts import architecture as drawing
 from tare.run.catalog import build_catalog
-from tare.study.hosts_file import KnownHosts
-from tare.study.load import parse_study
+from tare.study.reading.hosts_file import KnownHosts
+from tare.study.reading.load import parse_study
 from tare.testing.conformance import PlatformCases
 
 ROOT = Path(__file__).parents[1]

@@ -10,11 +10,11 @@ import pytest
 
 from study.shipped_studies import assumed
 from tare.run.catalog import build_catalog
-from tare.study.host_cpus import HostCpus
-from tare.study.hosts_file import KnownHosts
-from tare.study.load import parse_study
-from tare.study.model import Study
-from tare.study.plan import HostFacts, Plan, make_plan
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import HostFacts, Plan, make_plan
+from tare.study.reading.hosts_file import KnownHosts
+from tare.study.reading.load import parse_study
 from tare.workloads import WORKLOADS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "owning.md").read_text(encoding="utf-8")

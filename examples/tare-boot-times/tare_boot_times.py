@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tare.report.data import ReportData
-from tare.report.sections import Section, SectionData
-from tare.report.tables import Column, Table
-from tare.report.words import marked
+from tare.report.page.data import ReportData
+from tare.report.page.tables import Column, Table
+from tare.report.page.words import marked
+from tare.report.sections.contract import Section, SectionData
 from tare.units import format_duration
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tare.agent.client import Outcome
     from tare.agent.series import Series
     from tare.platforms.contract import Context, Machine
-    from tare.study.cells import Cell
+    from tare.study.planning.cells import Cell
     from tare.workloads.contract import Workload
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
 from tare.events.results import CellResult, FinishedCell, Observation
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
 from tare.analysis.model import Comparison
 from tare.events import Record, fold_records
 

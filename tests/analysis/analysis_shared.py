@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from tare.analysis import compare_runs
-from tare.analysis.between_hosts import OverHosts, over_hosts
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
+from tare.analysis.runs.between_hosts import OverHosts, over_hosts
 from tare.events import Event, Fold
 from tare.events.model import (
     BlockFinished,

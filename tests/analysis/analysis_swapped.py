@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tare.analysis.load import run_data
-from tare.analysis.rundata import RunData
+from tare.analysis.data.load import run_data
+from tare.analysis.data.rundata import RunData
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -22,8 +22,8 @@ from tare.events import (
     SessionFinished,
     SessionStarted,
 )
-from tare.study.blocks import Blocks
-from tare.study.session_plan import Agenda, Session, Sessions, agenda
+from tare.study.planning.blocks import Blocks
+from tare.study.planning.session_plan import Agenda, Session, Sessions, agenda
 
 ARMS = {"a": ("bare", "again"), "b": ("vm",)}
 STUDY = {

@@ -26,9 +26,9 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.run.folder import RunFolder
-from tare.run.outputs import digests, logs_and_files
-from tare.run.series import save_series
+from tare.run.cells.outputs import digests, logs_and_files
+from tare.run.cells.series import save_series
+from tare.run.lifecycle.folder import RunFolder
 
 RAW: Mapping[str, Mapping[str, Any]] = {"raw": {"excess_ns": np.arange(100, dtype="<u4")}}
 

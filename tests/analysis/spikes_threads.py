@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tare.analysis.host_track import Cause, Names
+from tare.analysis.topics.host_track import Cause, Names
 
 SUBJECT, HOG, QEMU = 100, 200, 101
 CPU = 3

@@ -16,11 +16,11 @@ from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from benchmarks import _pair_simulations as sims
 from benchmarks._simulated import Law
 from tare.analysis import compare_every_pair, compare_runs
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
+from tare.analysis.data.rundata import RunData
+from tare.analysis.data.settings import Settings
+from tare.analysis.effects.pairs import ranked
 from tare.analysis.model import AllPairs, Comparison, Effect, VerdictWord
-from tare.analysis.pairs import ranked
-from tare.analysis.rundata import RunData
-from tare.analysis.settings import Settings
 from tare.errors import InputError
 from tare.events import CellStarted, Event, Observed, Record, fold_records
 

@@ -19,9 +19,11 @@ from analysis.analysis_observed import observed_as
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from benchmarks import stopping_simulations as sims
 from tare.analysis import compare_runs
-from tare.analysis.load import run_data
-from tare.analysis.rundata import RunData
-from tare.analysis.settings import Settings
+from tare.analysis.data.load import run_data
+from tare.analysis.data.rundata import RunData
+from tare.analysis.data.settings import Settings
+from tare.analysis.effects.stopping import Look, Value, decide, settled_difference
+from tare.analysis.effects.two_stage import stein_error
 from tare.analysis.statistics.anytime import (
     mean_ends,
     mean_evidence,
@@ -30,11 +32,9 @@ from tare.analysis.statistics.anytime import (
     sign_evidence,
 )
 from tare.analysis.statistics.logratio import mean_interval
-from tare.analysis.stopping import Look, Value, decide, settled_difference
-from tare.analysis.two_stage import stein_error
 from tare.events import Record, fold_records
 from tare.events.results import CellResult, Observation
-from tare.study.blocks import Blocks
+from tare.study.planning.blocks import Blocks
 
 FLOATS = st.floats(-1e3, 1e3).map(lambda value: round(value, 3))
 

@@ -16,14 +16,14 @@ from scipy.stats import ttest_ind
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
-from tare.analysis.changed import changed
-from tare.analysis.gates import check, parse_gate
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
 from tare.analysis.model import Comparison, Kind, VerdictWord
+from tare.analysis.runs.changed import changed
+from tare.analysis.runs.gates import check, parse_gate
 from tare.analysis.statistics.meta_analysis import mean_shift, seldom_shift
 from tare.events import Event, Observed, Record, RunStarted, fold_records
-from tare.report.between import render_pooled
-from tare.report.changes import write_changes
+from tare.report.compare.changes import write_changes
+from tare.report.terminal.between import render_pooled
 
 ARMS = {"bare": "bare", "vm": "qemu"}
 KINDS: tuple[Kind, ...] = ("typical", "tail", "maximum")

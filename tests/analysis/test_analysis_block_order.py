@@ -10,8 +10,8 @@ from scipy import stats
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
-from tare.analysis.block_order import SURE, order_of_each
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
+from tare.analysis.effects.block_order import SURE, order_of_each
 from tare.analysis.statistics.serial import ranks, serial
 from tare.events import Observed, Record, fold_records
 

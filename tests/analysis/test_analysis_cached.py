@@ -8,10 +8,10 @@ import pytest
 
 from analysis.analysis_runs import run
 from tare.analysis import compare_runs
-from tare.analysis.cached import shown_names
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.cached import shown_names
 from tare.events.cell_facts import CellFacts
-from tare.report.results import effects_table
+from tare.report.sections.results import effects_table
 from tare.workloads import WORKLOADS
 
 MIB = 1 << 20

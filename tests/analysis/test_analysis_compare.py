@@ -10,13 +10,13 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import compare_every_pair, compare_runs, load_run
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
+from tare.analysis.data.rundata import RunData
+from tare.analysis.data.settings import Settings
+from tare.analysis.effects.noise import noise_floor
+from tare.analysis.effects.verdict import significant
 from tare.analysis.model import Comparison, Effect, VerdictWord
-from tare.analysis.noise import noise_floor
-from tare.analysis.run_changes import pooled
-from tare.analysis.rundata import RunData
-from tare.analysis.settings import Settings
-from tare.analysis.verdict import significant
+from tare.analysis.runs.run_changes import pooled
 from tare.errors import InputError
 from tare.events import CellFinished, Observed, Record, fold_records
 

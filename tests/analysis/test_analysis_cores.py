@@ -11,11 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.cores import Core, apart, bound_cpus, cores_of, kept_cpus, shares, together
-from tare.analysis.job_counters import counter_values, value_of
-from tare.analysis.monitoring import Monitor, Phase, Track, _grouped, track_of
+from tare.analysis.topics.cores import (
+    Core,
+    apart,
+    bound_cpus,
+    cores_of,
+    kept_cpus,
+    shares,
+    together,
+)
+from tare.analysis.topics.job_counters import counter_values, value_of
+from tare.analysis.topics.monitoring import Monitor, Phase, Track, _grouped, track_of
 from tare.report.figures.monitoring import monitoring_figure
-from tare.report.monitoring import groups_table
+from tare.report.sections.monitoring import groups_table
 
 STEPS = np.arange(6, dtype=np.float64)
 KEPT = np.ones(5, dtype=bool)

@@ -9,11 +9,11 @@ from pathlib import Path
 from analysis.analysis_runs import ARMS, run
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
-from tare.analysis.gates import check, parse_gate
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
 from tare.analysis.model import Comparison
+from tare.analysis.runs.gates import check, parse_gate
 from tare.events import Record, fold_records
-from tare.report.gates import as_text
+from tare.report.compare.gates import as_text
 
 
 def in_a_deterministic_lab(comparison: Comparison) -> Comparison:

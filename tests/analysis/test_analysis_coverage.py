@@ -12,13 +12,13 @@ import pytest
 from numpy.typing import ArrayLike
 
 from analysis.analysis_simulate import nested_logs
+from tare.analysis.effects.stopping import Value, decide
 from tare.analysis.statistics.bootstrap import Nested, block_means, paired_interval
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.tails import (
     boot_level_interval,
     median_interval,
 )
-from tare.analysis.stopping import Value, decide
 
 TRUTH = float(np.log(1.25))
 

@@ -13,15 +13,15 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some
 from tare.analysis import compare_every_pair, compare_runs
-from tare.analysis.findings import SlowBoots
-from tare.analysis.flags import slow_words
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
+from tare.analysis.data.settings import Settings
+from tare.analysis.effects.findings import SlowBoots
+from tare.analysis.effects.flags import slow_words
 from tare.analysis.model import Comparison, Effect
-from tare.analysis.settings import Settings
 from tare.analysis.statistics import slow_boots
 from tare.analysis.statistics.shares import Share
 from tare.events import CellFinished, Event, Observed, Record, fold_records
-from tare.report.verdicts import finding_notes, lead
+from tare.report.page.verdicts import finding_notes, lead
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu", "other": "qemu"}
 EQUAL = SimulatedMetric("time", dict.fromkeys(ARMS, 1e-3), spreads=(0.004, 0.001))

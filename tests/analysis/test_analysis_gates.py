@@ -17,16 +17,16 @@ from scipy import stats
 from analysis.analysis_runs import ARMS, run
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
-from tare.analysis.changed import changed
-from tare.analysis.gate_files import read_gates, with_floors
-from tare.analysis.gates import Gate, check, parse_gate, worst
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
 from tare.analysis.model import Comparison, Flag
-from tare.analysis.run_changes import changes, pooled
+from tare.analysis.runs.changed import changed
+from tare.analysis.runs.gate_files import read_gates, with_floors
+from tare.analysis.runs.gates import Gate, check, parse_gate, worst
+from tare.analysis.runs.run_changes import changes, pooled
 from tare.analysis.statistics.meta_analysis import mean_shift, rank_shift, together
 from tare.errors import InputError
 from tare.events import CellFinished, Event, Observed, Record, fold_records
-from tare.report.gates import as_text
+from tare.report.compare.gates import as_text
 
 
 def test_ten_per_cent_fail_and_nothing_does_not() -> None:

@@ -20,9 +20,9 @@ from analysis.analysis_simulate import (
     write_run,
 )
 from tare.analysis import load_run
-from tare.analysis.grouping import Measured, group
-from tare.analysis.results import Key
-from tare.analysis.rundata import OBSERVATION_COLUMNS
+from tare.analysis.data.grouping import Measured, group
+from tare.analysis.data.rundata import OBSERVATION_COLUMNS
+from tare.analysis.effects.results import Key
 from tare.events.metric import Metric
 
 VALUES = st.floats(-1e6, 1e6).filter(lambda value: abs(value) > 1e-9)

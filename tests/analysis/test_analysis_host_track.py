@@ -17,9 +17,9 @@ from analysis.spikes_threads import (
     WAITED,
     Row,
 )
-from tare.analysis.host_track import columns_of, follow, track_thread
-from tare.analysis.quota import Quota, blame_quota
-from tare.analysis.spikes import divide
+from tare.analysis.topics.host_track import columns_of, follow, track_thread
+from tare.analysis.topics.quota import Quota, blame_quota
+from tare.analysis.topics.spikes import divide
 from tare.events.host_schedule import HostEvent, Left, Vector
 
 

@@ -13,16 +13,16 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import compare_runs, export_observations, load_run, tidy_frame
-from tare.analysis.hypervisors import Counted, counted_by_hypervisors
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.topics.hypervisors import Counted, counted_by_hypervisors
 from tare.events import CellFinished, Event
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.hyperv.figures import Reading, waits
 from tare.platforms.proxmox.vm import minutes_within
 from tare.platforms.vsphere.figures import COUNTERS, whole
 from tare.platforms.xenserver.vm import rows_within
-from tare.report.build import build_report
-from tare.report.hypervisors import NOT_SHOWN
+from tare.report.page.build import build_report
+from tare.report.sections.hypervisors import NOT_SHOWN
 
 T0 = 1_800_000_000.0
 ARMS = {

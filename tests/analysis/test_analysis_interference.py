@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from analysis.analysis_observed import observed_as
 from references.references_run import BLOCKS, SCENARIOS, write_realtime_run
 from tare.analysis import load_run
-from tare.analysis.interference import Hurt, interference, natural, neighbour_words
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.topics.interference import Hurt, interference, natural, neighbour_words
 from tare.events.results import Observation
 from tare.report.figures.heat import heat_figure, heat_rows, ink_of
-from tare.report.interference import neighbours_answer, slowdowns_table
-from tare.report.palette import HEAT
+from tare.report.figures.palette import HEAT
+from tare.report.sections.interference import neighbours_answer, slowdowns_table
 
 ARMS = ("bare", "vm")
 

@@ -15,14 +15,14 @@ from rich.console import Console
 
 from report.report_synthetic import write_run
 from tare.analysis import load_run
-from tare.analysis.compare import compare
-from tare.analysis.kernels import different_kernels, kernels, tick_rates
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.compare import compare
+from tare.analysis.topics.kernels import different_kernels, kernels, tick_rates
 from tare.events.results import MachineResult
-from tare.report.provenance import kernels_table
-from tare.report.run_doubts import doubts_of
-from tare.report.terminal import render_comparison
-from tare.report.verdicts import lead
+from tare.report.compare.run_doubts import doubts_of
+from tare.report.page.verdicts import lead
+from tare.report.sections.provenance import kernels_table
+from tare.report.terminal.comparison import render_comparison
 
 
 def machine(arm: str, proof: Mapping[str, Any], role: str = "subject") -> MachineResult:

@@ -13,7 +13,7 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, started, write_run
 from tare.analysis import export_observations, load_run, load_runs, tidy_frame
-from tare.analysis.export import EXPORT_COLUMNS, write_observations
+from tare.analysis.data.export import EXPORT_COLUMNS, write_observations
 from tare.analysis.model import OBSERVATION_COLUMNS, RunData
 from tare.errors import InputError
 from tare.events import (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tare.analysis import load_run
-from tare.analysis.compare import compare
-from tare.analysis.machine_losses import Fate, fates, matrix, words
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.compare import compare
+from tare.analysis.topics.machine_losses import Fate, fates, matrix, words
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -24,8 +24,8 @@ from tare.events import (
     RunStarted,
 )
 from tare.report import build_report
-from tare.report.data import ReportData
-from tare.report.machine_losses import MachineLosses
+from tare.report.page.data import ReportData
+from tare.report.sections.machine_losses import MachineLosses
 
 BLOCKS = 8
 LOADS = {"cpu": "cpu-load", "memory": "memory-load", "network": "net-load"}

@@ -14,15 +14,15 @@ from analysis.analysis_observed import observed_as
 from references.references_run import BLOCKS, write_realtime_run
 from report.report_page_reader import read
 from tare.analysis import load_run
-from tare.analysis.compare import compare
-from tare.analysis.hardware import LINE_BYTES, counted
-from tare.analysis.interference import memory_bus
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.compare import compare
+from tare.analysis.topics.hardware import LINE_BYTES, counted
+from tare.analysis.topics.interference import memory_bus
 from tare.events.cell_facts import CellFacts, HardwareCounts
 from tare.events.results import FinishedCell, Observation
 from tare.report import build_report
-from tare.report.data import ReportData
-from tare.report.memory_bus import MemoryBus
+from tare.report.page.data import ReportData
+from tare.report.sections.memory_bus import MemoryBus
 
 OTHERS = {"load": "cpu-load", "count": "fill", "cpus": "any", "parameters": {}}
 SCENARIOS = {
@@ -105,7 +105,7 @@ def test_misses_are_lines_from_memory(run: RunData) -> None:
     )
 )
 def test_what_was_not_counted_is_no_zero(told: HardwareCounts) -> None:
-    from tare.analysis.hardware import _mean
+    from tare.analysis.topics.hardware import _mean
 
     value = _mean([told], "llc_misses", "seconds")
     known = "llc_misses" in told and (told.get("seconds") or 0) > 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.monitoring import (
+from tare.analysis.topics.monitoring import (
     LEAST_SAMPLES,
     QUANTITIES,
     Monitor,
@@ -20,7 +20,7 @@ from tare.analysis.monitoring import (
 )
 from tare.events.cell_facts import CellFacts
 from tare.report.figures.monitoring import monitoring_figure, thinned
-from tare.report.monitoring import cores_table, means_table
+from tare.report.sections.monitoring import cores_table, means_table
 
 
 def columns(samples: int = 5) -> dict[str, np.ndarray]:

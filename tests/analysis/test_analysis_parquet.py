@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.parquet import UnreadableSeries, floats, read_columns, read_slices
+from tare.analysis.data.parquet import UnreadableSeries, floats, read_columns, read_slices
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=60), st.integers(1, 70))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from analysis.analysis_simulate import some
-from tare.analysis import noise
+from tare.analysis.effects import noise
 from tare.analysis.statistics import (
     bootstrap,
     dip,

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tare.analysis.load import load_run
-from tare.analysis.pilot import Advice, advise
+from tare.analysis.data.load import load_run
+from tare.analysis.effects.pilot import Advice, advise
 from tare.events import (
     BlockFinished,
     BlockStarted,

@@ -16,14 +16,14 @@ from rich.console import Console
 from analysis.analysis_simulate import some
 from analysis.analysis_swapped import swapped
 from study.study_catalog import CATALOG
-from tare.analysis.pilot import Advice, advise
-from tare.analysis.pilot_levels import Asked, over_blocks, over_rounds
-from tare.analysis.resolving import basis_of
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.pilot import Advice, advise
+from tare.analysis.effects.pilot_levels import Asked, over_blocks, over_rounds
+from tare.analysis.effects.resolving import basis_of
 from tare.cli import resolving
-from tare.report.advice import render_advice
-from tare.study.hosts_file import KnownHosts
-from tare.study.load import parse_study
+from tare.report.terminal.advice import render_advice
+from tare.study.reading.hosts_file import KnownHosts
+from tare.study.reading.load import parse_study
 
 STUDY = """\
 study: s

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
 from tare.analysis.model import Comparison
-from tare.analysis.proofs import (
+from tare.analysis.runs.proofs import (
     change_sentences,
     environment_changes,
     explanation,
@@ -25,8 +25,8 @@ from tare.analysis.proofs import (
 from tare.events import Event, MachineReady, MachineStarting, Record, fold_records
 from tare.events.results import MachineResult
 from tare.report import render_comparison
-from tare.report.changes import RunPair, environment_table
-from tare.report.run_doubts import doubts_of
+from tare.report.compare.changes import RunPair, environment_table
+from tare.report.compare.run_doubts import doubts_of
 
 ARMS = ("bare", "bare-again", "qemu-pv")
 

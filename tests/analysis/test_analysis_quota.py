@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tare.analysis.host_track import IDLE_READY, WAKE_UP, Cause, Names, columns_of, track_thread
-from tare.analysis.quota import THROTTLED, Quota, blame_quota
-from tare.analysis.standstill import settle_idle
+from tare.analysis.topics.host_track import (
+    IDLE_READY,
+    WAKE_UP,
+    Cause,
+    Names,
+    columns_of,
+    track_thread,
+)
+from tare.analysis.topics.quota import THROTTLED, Quota, blame_quota
+from tare.analysis.topics.standstill import settle_idle
 from tare.events.host_schedule import HostEvent, Vector
 
 SUBJECT, HELPER, STRANGER = 100, 101, 300

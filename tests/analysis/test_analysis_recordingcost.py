@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from tare.analysis.comparison import Comparison
-from tare.analysis.recording_cost import recording_costs
-from tare.analysis.results import ArmSummary, BlockValue, Key
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.results import ArmSummary, BlockValue, Key
+from tare.analysis.topics.recording_cost import recording_costs
 from tare.events.metric import Metric
-from tare.report.spikes import recording_cost_table
+from tare.report.sections.spikes import recording_cost_table
 
 KEY = Key("contention", "tick", "{}", "subject", "slowdown")
 BARE: dict[str, Any] = {"platform": "bare", "twin_of": None, "host_trace": None, "options": {}}

@@ -12,7 +12,7 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import load_run
-from tare.analysis.resolving import Basis, Plans, assumed_basis, basis_of, earlier_run, told
+from tare.analysis.effects.resolving import Basis, Plans, assumed_basis, basis_of, earlier_run, told
 from tare.analysis.statistics.anytime import mean_evidence
 from tare.analysis.statistics.detectable import detectable
 

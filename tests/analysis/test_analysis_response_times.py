@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from references.references_run import write_realtime_run
 from tare.analysis import load_run
-from tare.analysis.monitoring import Phase
-from tare.analysis.response_times import (
+from tare.analysis.data.rundata import RunData
+from tare.analysis.topics.monitoring import Phase
+from tare.analysis.topics.response_times import (
     QUIET,
     SETTLE_S,
     Course,
@@ -23,11 +24,10 @@ from tare.analysis.response_times import (
     mean_of,
     phase_effects,
 )
-from tare.analysis.rundata import RunData
 from tare.events.cell_facts import PhaseFacts
 from tare.events.results import SeriesEntry
 from tare.report.figures.response_times import course_figure, ends_of, thinned
-from tare.report.response_times import _lead, phases_table
+from tare.report.sections.response_times import _lead, phases_table
 
 PHASES = (Phase("cpu-load", 2.0, 4.0), Phase("net-load", 6.0, 8.0))
 

@@ -13,11 +13,11 @@ import pytest
 from scipy.signal import lfilter
 
 from analysis.analysis_simulate import some
-from tare.analysis import series
-from tare.analysis.series import group_series, summarise_series
+from tare.analysis.series import summaries as series
+from tare.analysis.series.steadiness import steadiness
+from tare.analysis.series.summaries import group_series, summarise_series
 from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.histogram import Counter, Histogram, coarsened, merge, thin
-from tare.analysis.steadiness import steadiness
 from tare.events.results import SeriesEntry
 
 

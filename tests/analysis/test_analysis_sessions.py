@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from analysis.analysis_swapped import events_of, fold_of, planned, swapped
 from study.study_catalog import CATALOG
 from tare.analysis import compare_every_pair, compare_runs
-from tare.analysis.between_sessions import over_sessions
-from tare.analysis.effects import pair_up
-from tare.analysis.grouping import group
-from tare.analysis.results import Effect
-from tare.analysis.rundata import RunData
-from tare.analysis.sessions import independent_rounds
+from tare.analysis.data.grouping import group
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.estimates import pair_up
+from tare.analysis.effects.results import Effect
+from tare.analysis.runs.between_sessions import over_sessions
+from tare.analysis.runs.sessions import independent_rounds
 from tare.analysis.statistics.logratio import mean_interval
 from tare.cli.ending import decide_on
-from tare.report.data import ReportData
-from tare.report.over_sessions import BySession
-from tare.study.hosts_file import KnownHosts
-from tare.study.load import parse_study
+from tare.report.page.data import ReportData
+from tare.report.sections.over_sessions import BySession
+from tare.study.reading.hosts_file import KnownHosts
+from tare.study.reading.load import parse_study
 
 TRUE = 0.1
 ASKED = """\

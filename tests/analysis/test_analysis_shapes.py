@@ -9,7 +9,7 @@ from typing import Any
 from analysis.analysis_runs import run
 from tare.analysis import compare_runs
 from tare.analysis.model import Comparison
-from tare.report.provenance import run_facts
+from tare.report.sections.provenance import run_facts
 
 SMALL = {"vcpus": 1, "memory": 256 << 20, "disk": 0}
 LARGE = {"vcpus": 4, "memory": 8 << 30, "disk": 0}

@@ -26,9 +26,9 @@ from analysis.spikes_threads import (
     WAITED,
     Row,
 )
-from tare.analysis.host_track import Cause, Episode, columns_of, follow, joined, track_thread
-from tare.analysis.spike_cells import SpikeCell, causes, explained, match_cell
-from tare.analysis.spikes import (
+from tare.analysis.topics.host_track import Cause, Episode, columns_of, follow, joined, track_thread
+from tare.analysis.topics.spike_cells import SpikeCell, causes, explained, match_cell
+from tare.analysis.topics.spikes import (
     OWN_TICK,
     SWITCH_SLACK_NS,
     UNEXPLAINED,

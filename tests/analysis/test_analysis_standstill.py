@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.host_track import (
+from tare.analysis.topics.host_track import (
     IDLE_READY,
     WAKE_UP,
     Cause,
@@ -20,9 +20,9 @@ from tare.analysis.host_track import (
     columns_of,
     track_thread,
 )
-from tare.analysis.spike_cells import SpikeCell, explained, limit_in_force
-from tare.analysis.spikes import UNEXPLAINED, Gaps, Matched, match
-from tare.analysis.standstill import (
+from tare.analysis.topics.spike_cells import SpikeCell, explained, limit_in_force
+from tare.analysis.topics.spikes import UNEXPLAINED, Gaps, Matched, match
+from tare.analysis.topics.standstill import (
     LEAST_STEAL_NS,
     LONGEST_WAKE_NS,
     STEAL_COUNT_NS,

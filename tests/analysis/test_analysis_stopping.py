@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tare.analysis.stopping import Value, decide
+from tare.analysis.effects.stopping import Value, decide
 from tare.events.metric import Kind
 
 

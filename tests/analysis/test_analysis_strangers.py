@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from analysis.analysis_written import RAW, Told, make_run
 from tare.analysis import compare_runs, load_run
-from tare.analysis.export import export_observations
+from tare.analysis.data.export import export_observations
 from tare.errors import InputError
 from tare.events.cell_facts import known_facts
 from tare.plaintext import plain

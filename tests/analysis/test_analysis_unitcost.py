@@ -9,10 +9,10 @@ import pytest
 from analysis.analysis_observed import observed_as
 from references.references_run import write_realtime_run
 from tare.analysis import load_run
-from tare.analysis.rundata import RunData
-from tare.analysis.unit_cost import LEAST_CPU_S, unit_costs
+from tare.analysis.data.rundata import RunData
+from tare.analysis.topics.unit_cost import LEAST_CPU_S, unit_costs
 from tare.events.results import CellResult, Observation
-from tare.report.workload_sections import per_unit
+from tare.report.sections.workloads import per_unit
 
 MEASURED_S = 10.0
 

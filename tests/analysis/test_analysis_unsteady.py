@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
+from tare.analysis.series.steadiness import steady_flags
 from tare.analysis.statistics import unsteady
 from tare.analysis.statistics.dependence import LEAST_WINDOWS
 from tare.analysis.statistics.warmup import Course, Segment, courses
-from tare.analysis.steadiness import steady_flags
 
 
 def boots(rng: np.random.Generator, count: int, lag: float) -> list[np.ndarray]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tare.analysis.effects.verdict import Evidence, judge, sentence, significant
 from tare.analysis.model import Interval, Metric, VerdictWord
-from tare.analysis.verdict import Evidence, judge, sentence, significant
 
 LOWER, HIGHER = Metric("m", "1", "lower"), Metric("m", "1", "higher")
 SURE = Evidence(

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from analysis.analysis_written import CELLS, STUDY, make_run
 from run.run_driving import tare
 from tare.analysis import compare_runs, load_run
-from tare.analysis.parquet import UnreadableSeries
-from tare.analysis.series_file import read_series
-from tare.analysis.verify import _file, verify_run
+from tare.analysis.data.parquet import UnreadableSeries
+from tare.analysis.data.series_file import read_series
+from tare.analysis.data.verify import _file, verify_run
 from tare.errors import InputError
 from tare.events import BlockFinished, EventLog, SeriesSaved, read_fold
 from tare.events.chain import read_seal, seal_path

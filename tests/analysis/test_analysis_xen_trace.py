@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tare.analysis.host_track import Cause
-from tare.analysis.spike_cells import SpikeCell, match_cell
+from tare.analysis.topics.host_track import Cause
+from tare.analysis.topics.spike_cells import SpikeCell, match_cell
 from tare.platforms.xen.trace.records import Change, Runstate, records
 from tare.platforms.xen.trace.schedule import domain_of, schedule
-from tare.run.xen_trace import watched
+from tare.run.probes.xen_trace import watched
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "xentrace"
 CULPRIT = Cause("preempted", "neighbour-1 (vCPU 0)")

@@ -23,7 +23,7 @@ from benchmarks.cluster_cost import (
 )
 from tare.events import CellFinished, CellStarted, ClusterReady, EventLog, Record, read_events
 from tare.run.catalog import build_catalog
-from tare.study.load import load_study
+from tare.study.reading.load import load_study
 
 WHOLE_S = 100.0
 

@@ -15,9 +15,9 @@ from benchmarks import proxy_pairs
 from benchmarks._runs import Unmeasured
 from report.report_proxied import write_proxied_run
 from tare.analysis import compare_runs, load_run
-from tare.analysis.results import Effect
+from tare.analysis.effects.results import Effect
 from tare.run.catalog import build_catalog
-from tare.study.load import parse_study
+from tare.study.reading.load import parse_study
 from tare.workloads import WORKLOADS
 from tare.workloads.network.proxy.summary import summed
 from workloads.proxy_accounts import told

@@ -13,7 +13,7 @@ from benchmarks._pairs import Pairs
 from benchmarks._runs import Unmeasured
 from tare.events import CellStarted, Event, Observed, Record
 from tare.run.catalog import build_catalog
-from tare.study.load import parse_study
+from tare.study.reading.load import parse_study
 
 HISTOGRAM = """# /dev/cpu_dma_latency set to 0us
 # Histogram

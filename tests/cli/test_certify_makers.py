@@ -17,7 +17,7 @@ from platforms.vendor_guests import Guests
 from platforms.vsphere_simulated import PASSWORD, USER, booting, simulator
 from run.run_driving import TARE
 from tare.platforms.certificates.model import Certificate, contradictions, read_certificate
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 
 LIMIT_S = 900.0
 DISK_CASE, DISK_WORK = "test_disk", "filebench"

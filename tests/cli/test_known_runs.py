@@ -13,7 +13,7 @@ from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of,
 from run.run_driving import tare
 from tare.cli.ending import end
 from tare.events import read_fold
-from tare.run.known_runs import (
+from tare.run.lifecycle.known_runs import (
     KnownRun,
     is_there,
     keep_run,

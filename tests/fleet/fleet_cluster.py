@@ -19,8 +19,8 @@ from tare.fleet import connecting
 from tare.fleet.command import ClusterChoice, carry_out
 from tare.fleet.servers import WorkersHost
 from tare.run.catalog import build_catalog
-from tare.run.session import study_source
-from tare.study.load import load_study
+from tare.run.lifecycle.session import study_source
+from tare.study.reading.load import load_study
 
 STUB = (sys.executable, _stub_site.__file__)
 STUDY = """

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tare.fleet import site
-from tare.run import session
-from tare.run.host_facts import host_facts
+from tare.run.hosts.host_facts import host_facts
+from tare.run.lifecycle import session
 
 
 def _facts() -> dict[str, Any]:

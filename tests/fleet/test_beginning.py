@@ -28,8 +28,8 @@ from tare.fleet.faults import ClusterGone, HostGone, HostTaken, PartFailed, Part
 from tare.fleet.retrying import Pauses, Retries
 from tare.fleet.wire import Said, StillThere
 from tare.run.catalog import build_catalog
-from tare.run.session import study_source
-from tare.study.load import load_study
+from tare.run.lifecycle.session import study_source
+from tare.study.reading.load import load_study
 
 
 class Scheduler:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fleet.fleet_cluster import BOUND, STUB, cluster, run, study_file
 from tare.analysis import compare_runs, load_run
-from tare.analysis.settings import Settings
+from tare.analysis.data.settings import Settings
 from tare.cli.ending import decide_on
 from tare.errors import InputError
 from tare.events import ArmEnded, BlockStarted, HostLost, read_events, read_fold

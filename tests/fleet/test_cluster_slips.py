@@ -19,9 +19,9 @@ from tare.fleet.certificates import require_usable
 from tare.fleet.connecting import keep_to
 from tare.fleet.labs import require_labs_of
 from tare.run.catalog import build_catalog
-from tare.run.resume_command import first_event
-from tare.study.changes import Changes
-from tare.study.load import load_study
+from tare.run.lifecycle.resume_command import first_event
+from tare.study.reading.changes import Changes
+from tare.study.reading.load import load_study
 
 ADDRESSES = [
     ("", "--cluster '' is no address", "tcp://NAME:PORT or tls://NAME:PORT, or local:N"),

@@ -34,8 +34,8 @@ from tare.fleet.faults import fleet_versions
 from tare.fleet.retrying import Pauses
 from tare.fleet.servers import WorkersHost
 from tare.run.catalog import build_catalog
-from tare.run.session import study_source
-from tare.study.load import load_study
+from tare.run.lifecycle.session import study_source
+from tare.study.reading.load import load_study
 
 
 def cells_by_host(fold: Fold) -> Counter[str]:

@@ -13,7 +13,7 @@ from tare.fleet.failing import newly_failed
 from tare.fleet.measured import Measured
 from tare.fleet.wire import Assignment
 from tare.run.catalog import build_catalog
-from tare.study.load import load_study
+from tare.study.reading.load import load_study
 
 STUDY = Path(__file__).parents[2] / "studies" / "quick.yaml"
 ARMS = ("bare", "other")

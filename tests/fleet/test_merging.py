@@ -22,7 +22,7 @@ from tare.events import (
 from tare.fleet.dealing import Way
 from tare.fleet.merging import Merger
 from tare.run.catalog import build_catalog
-from tare.study.load import load_study
+from tare.study.reading.load import load_study
 
 STUDY = Path(__file__).parents[2] / "studies" / "quick.yaml"
 

@@ -15,8 +15,8 @@ from tare.errors import InputError
 from tare.fleet.command import ClusterChoice, carry_out
 from tare.fleet.named_files import FilesMissing, files_booted, require_here
 from tare.run.catalog import build_catalog
-from tare.run.session import study_source
-from tare.study.load import load_study
+from tare.run.lifecycle.session import study_source
+from tare.study.reading.load import load_study
 
 STUDY = """
 study: named

@@ -17,10 +17,10 @@ from run.run_driving import Running, tare
 from tare.cli.ending import says_how_to_go_on
 from tare.errors import InputError, TareError
 from tare.events import EventLog, RunStarted
-from tare.run.appending import appending
 from tare.run.catalog import build_catalog
-from tare.run.folder import RunFolder, create_folder
-from tare.study.load import load_study
+from tare.run.lifecycle.appending import appending
+from tare.run.lifecycle.folder import RunFolder, create_folder
+from tare.study.reading.load import load_study
 
 CLUSTER = "tcp://10.0.0.1:8786"
 

@@ -19,7 +19,7 @@ from tare.fleet.command import ClusterChoice, go_on
 from tare.fleet.hosts_part import _Attempt
 from tare.fleet.wire import Assignment, Block
 from tare.run.catalog import build_catalog
-from tare.study.load import load_study
+from tare.study.reading.load import load_study
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.hosts.topology import read_topology
-from tare.study.host_cpus import HostCpus
+from tare.study.planning.host_cpus import HostCpus
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "hosts"
 NAMES = tuple(sorted(path.name.removesuffix(".txt.xz") for path in FOLDER.glob("*.txt.xz")))

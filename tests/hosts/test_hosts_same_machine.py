@@ -15,9 +15,9 @@ from tare.analysis import compare_runs
 from tare.hosts.contract import Completed, Host
 from tare.hosts.same_machine import running_machine
 from tare.platforms.contract import Capabilities, Verdict
-from tare.run.checking import with_same_machines
-from tare.study.load import parse_study
-from tare.study.notes import ITSELF
+from tare.run.preflight.checking import with_same_machines
+from tare.study.model.notes import ITSELF
+from tare.study.reading.load import parse_study
 
 BOOT, OTHER_BOOT = "6f9c3c4e-1", "0b1d2a3f-2"
 

@@ -11,7 +11,7 @@ from run.run_driving import tare
 from tare.hosts.ssh import finding
 from tare.hosts.ssh.finding import options_for
 from tare.images.cache import default_cache
-from tare.study.hosting import Login
+from tare.study.reading.hosting import Login
 
 STRAY = "127.0.0.9"
 STUDY = """

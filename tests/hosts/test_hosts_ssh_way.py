@@ -19,7 +19,7 @@ from tare.hosts.ssh.finding import options_for
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions, options_of, way_of
 from tare.platforms.existing_network import require_direct
-from tare.study.hosting import Login
+from tare.study.reading.hosting import Login
 
 ME = getpass.getuser()
 CARRY = (

@@ -23,7 +23,7 @@ from tare.hosts.topology import (
     read_topology,
     show_topology,
 )
-from tare.study.host_cpus import HostCpus
+from tare.study.planning.host_cpus import HostCpus
 
 CPU = "/sys/devices/system/cpu"
 

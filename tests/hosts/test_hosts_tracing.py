@@ -23,7 +23,7 @@ from tare.hosts.trace.recorder import HostRecorder, cpu_mask, host_recorder, how
 from tare.hosts.trace.rows import as_columns
 from tare.hosts.trace.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
 from tare.hosts.trace.tracefs import NoTracing, mounted_tracefs, traced
-from tare.run.host_clock import (
+from tare.run.probes.host_clock import (
     by_the_host,
     counter_offset,
     host_agent,

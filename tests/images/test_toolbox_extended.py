@@ -19,7 +19,7 @@ from tare.images.toolbox.packages import unknown_packages
 from tare.images.toolbox.recipe import ABOUT
 from tare.images.toolbox.toolbox import LISTING, Toolbox, discard_toolbox, verify_toolbox
 from tare.images.toolbox.tree import inside
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 from tare.workloads.additions import Additions
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="entering a toolbox needs root")

@@ -16,11 +16,11 @@ from lab.lab_inside import PATIENCE_S, SHAPE
 from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome
 from tare.agent.clocktrust import ClockReading
-from tare.analysis.host_track import Cause
-from tare.analysis.spike_cells import SpikeCell, match_cell
+from tare.analysis.topics.host_track import Cause
+from tare.analysis.topics.spike_cells import SpikeCell, match_cell
 from tare.events.host_schedule import FACTS
 from tare.platforms.contract import Machine
-from tare.run.host_trace import HostTracing, trace_of_cell
+from tare.run.probes.host_trace import HostTracing, trace_of_cell
 from tare.workloads import WORKLOADS, MachineFacts, fitted
 
 ROLE = "neighbour-1"

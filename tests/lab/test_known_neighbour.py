@@ -6,9 +6,9 @@ import pytest
 
 from lab.known_neighbour import Disturbed, Judged, Measured, Pattern, judged
 from tare.agent.client import Outcome
-from tare.analysis.host_track import Cause
-from tare.analysis.spike_cells import SpikeCell
-from tare.analysis.spikes import Matched, Spike
+from tare.analysis.topics.host_track import Cause
+from tare.analysis.topics.spike_cells import SpikeCell
+from tare.analysis.topics.spikes import Matched, Spike
 
 PATTERN = Pattern(length_ns=1_000, period_ns=5_000)
 CULPRIT, OTHER = Cause("preempted", "neighbour-1 (CPU 0/KVM)"), Cause("preempted", "sshd")

@@ -22,7 +22,7 @@ from tare.lab.emulator import (
 )
 from tare.lab.options import Hypervisor, LabOptions
 from tare.platforms.qemu.command import SANDBOX
-from tare.run.resuming import changed_hosts
+from tare.run.lifecycle.resuming import changed_hosts
 
 
 def argv_of(hypervisor: str, version: str) -> tuple[str, str]:

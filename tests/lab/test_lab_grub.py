@@ -25,9 +25,9 @@ from tare.lab.seed import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
 from tare.platforms.host_hypervisor import hypervisors_of
 from tare.registry import installed
-from tare.run.runhost.booted import running
-from tare.run.runhost.ssh import SshRunHost
-from tare.study.hosting import Boot
+from tare.run.hosts.booted import running
+from tare.run.hosts.ssh import SshRunHost
+from tare.study.reading.hosting import Boot
 
 pytestmark = [
     pytest.mark.guest,

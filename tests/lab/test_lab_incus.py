@@ -25,7 +25,7 @@ from tare.platforms.incus.instance import project_of
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
 from tare.platforms.incus.session import logged_in
-from tare.study.releases import Release
+from tare.study.model.releases import Release
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Machines, Running

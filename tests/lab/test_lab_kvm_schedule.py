@@ -23,13 +23,13 @@ from run.run_driving import assert_no_ledger_is_left, of_type, tare
 from tare.agent.client import AgentClient
 from tare.agent.clocktrust import ClockReading
 from tare.analysis import load_run
-from tare.analysis.host_track import Cause
-from tare.analysis.spike_cells import spike_cells
+from tare.analysis.topics.host_track import Cause
+from tare.analysis.topics.spike_cells import spike_cells
 from tare.lab.options import GIB, LabOptions
 from tare.platforms.qemu.machine import QemuMachine
 from tare.platforms.qemu.options import QemuOptions
-from tare.run.host_clock import by_the_host, host_agent, in_turn, kept_busy
-from tare.run.host_trace import host_tracing
+from tare.run.probes.host_clock import by_the_host, host_agent, in_turn, kept_busy
+from tare.run.probes.host_trace import host_tracing
 
 pytestmark = [
     pytest.mark.guest,

@@ -22,7 +22,7 @@ from tare.lab.packages import PackageFile, needed, parse_uris
 from tare.lab.seed import initramfs, make_keys
 from tare.lab.tree import _extract, aliases, dependencies, place
 from tare.platforms.qemu.carrier import is_of
-from tare.study.lab_nodes import Uneven, cpus_by_node, node_of_each
+from tare.study.model.lab_nodes import Uneven, cpus_by_node, node_of_each
 
 IMAGE = LabImage(Path("/cache/labs/x"), "x", "6.1", "4.17", {}, ("virtio",), True, 0.0)
 

@@ -18,7 +18,7 @@ import yaml
 from lab.lab_inside import Inside, inside
 from run.run_driving import Event, assert_no_ledger_is_left, events, of_type, tare
 from tare.analysis import load_run
-from tare.analysis.spike_cells import spike_cells
+from tare.analysis.topics.spike_cells import spike_cells
 from tare.lab.options import GIB, LabOptions
 
 pytestmark = [

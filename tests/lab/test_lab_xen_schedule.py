@@ -11,12 +11,12 @@ import pytest
 from lab.known_neighbour import ROLE, Measured, Pattern, disturbed, judged, measured
 from lab.lab_inside import PATIENCE_S, SHAPE, Inside, inside, require_hardware_guests
 from tare.agent.clocktrust import ClockReading
-from tare.analysis.host_track import Cause
+from tare.analysis.topics.host_track import Cause
 from tare.lab.options import GIB, MIB, LabOptions, Scheduler
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen, launch
-from tare.run.host_trace import HostTracing
+from tare.run.probes.host_trace import HostTracing
 
 pytestmark = [
     pytest.mark.guest,

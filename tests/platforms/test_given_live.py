@@ -33,7 +33,7 @@ from tare.platforms.linux.network import MTU, free_subnet
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
-from tare.run.peers import Connection, connected, require_network, started_peer
+from tare.run.topologies.peers import Connection, connected, require_network, started_peer
 from workloads.workload_kinds import PAIRS
 
 pytest.importorskip("proxmoxer")

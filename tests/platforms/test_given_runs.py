@@ -14,7 +14,7 @@ from platforms.proxmox_server import Proxmox as Server
 from platforms.vendor_guests import Guests
 from platforms.vendor_served import reached, tare
 from run.run_ports import ports_held
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 
 pytest.importorskip("proxmoxer")
 pytestmark = [pytest.mark.slow, pytest.mark.acceptance]

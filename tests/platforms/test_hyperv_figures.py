@@ -23,7 +23,7 @@ from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.hyperv.vm import JITTER_S, apart, differing, other_devices, wanted_of
 from tare.platforms.vendors.machine import VendorMachine
-from tare.run.hypervisor_side import HypervisorSide
+from tare.run.probes.hypervisor_side import HypervisorSide
 
 server = served
 counts = st.integers(0, MOST - 1)

@@ -28,7 +28,7 @@ from tare.platforms.qemu.command import Places, command
 from tare.platforms.qemu.enlightenments import USUAL_HYPERV
 from tare.platforms.qemu.options import QemuOptions
 from tare.run.catalog import build_catalog
-from tare.study.load import load_study
+from tare.study.reading.load import load_study
 
 GIB = 1 << 30
 DOMAIN = """

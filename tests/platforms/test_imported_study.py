@@ -18,10 +18,10 @@ from run.run_driving import tare
 from study.shipped_studies import assumed
 from tare.platforms.imported.arm import Arm, Room, room_here
 from tare.run.catalog import build_catalog
-from tare.study.host_cpus import HostCpus
-from tare.study.load import parse_study
-from tare.study.model import Study
-from tare.study.plan import HostFacts, Plan, make_plan
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import HostFacts, Plan, make_plan
+from tare.study.reading.load import parse_study
 from tare.workloads import WORKLOADS
 
 GIB = 1 << 30

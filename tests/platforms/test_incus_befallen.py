@@ -21,7 +21,7 @@ from tare.platforms.incus.instance import project_of
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
 from tare.platforms.vendors.offer import SWAP_UNKNOWN
-from tare.run.hypervisor_side import HypervisorSide
+from tare.run.probes.hypervisor_side import HypervisorSide
 
 LIMIT = str(256 << 20)
 WANTED = {"config": {"limits.memory": LIMIT}}

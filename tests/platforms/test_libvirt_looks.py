@@ -32,8 +32,8 @@ from tare.platforms.libvirt.looks import (
 )
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.libvirt.platform import Libvirt
-from tare.run.hypervisor_side import HypervisorSide
-from tare.run.standstill import Standstill
+from tare.run.probes.hypervisor_side import HypervisorSide
+from tare.run.probes.standstill import Standstill
 
 MIB = 1 << 20
 UNPAUSED = 5

@@ -30,8 +30,8 @@ from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.oci.bundle import ContainerSpec, configuration
 from tare.platforms.qemu.command import Places, command
 from tare.platforms.qemu.options import QemuOptions
-from tare.run.peers import require_network
-from tare.study.platform_options import PlatformOptions
+from tare.run.topologies.peers import require_network
+from tare.study.model.platform_options import PlatformOptions
 
 TAP = Link("tap", "10.7.8.11", 24, "tare-abcdef01", "10.7.8.2")
 USER = Link("user", "10.0.2.15", 24, forwards={8080: 40001})

@@ -28,7 +28,7 @@ from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.ovirt.vm import differing, vm_wanted
 from tare.platforms.vendors.configuration import read_configuration
 from tare.platforms.vendors.session import Missing, Refused, opened
-from tare.run.hypervisor_side import HypervisorSide
+from tare.run.probes.hypervisor_side import HypervisorSide
 
 pytest.importorskip("ovirtsdk4")
 

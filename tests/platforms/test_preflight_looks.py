@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tare.events import Check
 from tare.hosts import Completed, LocalHost
 from tare.platforms.linux.preflight import own_priority, preflight
-from tare.study.host_cpus import cpu_words
+from tare.study.planning.host_cpus import cpu_words
 
 CPUS = "/sys/devices/system/cpu"
 

@@ -19,9 +19,9 @@ from tare.hosts.contract import Host
 from tare.platforms.contract import Context, Machine
 from tare.platforms.linux.memory_group import memory_group
 from tare.platforms.linux.process_cost import TRIES, listed_cost, process_cost, tree_cost
-from tare.run.cluster.contract import HadoopCluster
-from tare.run.cost import cost_together
-from tare.run.topologies import Clustered, Single
+from tare.run.probes.cost import cost_together
+from tare.run.topologies.cluster.contract import HadoopCluster
+from tare.run.topologies.kinds import Clustered, Single
 
 BUSY_S = 0.3
 HELD = 64 << 20

@@ -31,7 +31,7 @@ from tare.platforms.proxmox.session import ProxmoxSession
 from tare.platforms.proxmox.vm import RRD_S, differing, minutes_within, own_bus, settings
 from tare.platforms.vendors.own_disk import OwnDisk
 from tare.platforms.vendors.session import Missing, Refused, opened
-from tare.run.hypervisor_side import HypervisorSide
+from tare.run.probes.hypervisor_side import HypervisorSide
 
 pytest.importorskip("proxmoxer")
 

@@ -16,7 +16,7 @@ from tare.images.cache import default_cache
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
-from tare.run.peers import connected, require_network, started_peer
+from tare.run.topologies.peers import connected, require_network, started_peer
 
 DRIVERS = {
     "virtio": "virtio_net",

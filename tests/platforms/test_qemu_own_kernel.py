@@ -20,7 +20,7 @@ from tare.platforms.qemu import platform as qemu
 from tare.platforms.qemu.kvm_trial import Answer
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
-from tare.study.guest_kernels import GuestKernels
+from tare.study.planning.guest_kernels import GuestKernels
 
 TCG = QemuOptions(accelerator="tcg")
 VERSION = "9.9.9-tare"

@@ -27,7 +27,7 @@ from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.scheduling import FAIR, Scheduling
 from tare.run.catalog import build_catalog
-from tare.study.load import parse_study, restore_study
+from tare.study.reading.load import parse_study, restore_study
 
 STUDY = """\
 study: s

@@ -30,7 +30,7 @@ from tare.platforms.proxmox.platform import Proxmox
 from tare.platforms.vendors.options import ANY
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.platform import Xenserver
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 
 
 def hyperv_server(folder: Path) -> Any:

@@ -19,7 +19,7 @@ from platforms.vsphere_simulated import Simulator, booting, simulator, types
 from tare.platforms.contract import Shape
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Machines, Running
 

@@ -17,7 +17,7 @@ from tare.platforms.vsphere.figures import COUNTERS, RESOLUTION_S, whole
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.platforms.vsphere.vm import find_disturbances
-from tare.run.hypervisor_side import HypervisorSide
+from tare.run.probes.hypervisor_side import HypervisorSide
 
 READY, COSTOP = 12, 399
 WANTED = {

@@ -30,8 +30,8 @@ from tare.platforms.vsphere.inventory import all_of, find_location, machine_name
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.platforms.vsphere.spec import pins_of
-from tare.run.hypervisor_side import HypervisorSide
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
+from tare.run.probes.hypervisor_side import HypervisorSide
 
 SIZE = Shape(1, 256 << 20)
 READY = Prepared(kernel="", digest="", cached=True, took_s=0.0)

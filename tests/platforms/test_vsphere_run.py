@@ -10,7 +10,7 @@ import yaml
 
 from platforms.vendor_served import tare
 from platforms.vsphere_simulated import PASSWORD, USER, booting, simulator
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.boots]
 

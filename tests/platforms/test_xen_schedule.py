@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platforms.xen_traces import HZ, STAYS, Stay, changes
-from tare.analysis.host_track import Cause, Names, follow
+from tare.analysis.topics.host_track import Cause, Names, follow
 from tare.events.host_schedule import IDLE, HostEvent, Left
 from tare.platforms.xen.trace.records import IDLE_DOMAIN, Change, Lost, Runstate
 from tare.platforms.xen.trace.schedule import domain_of, schedule, vcpu_id, vcpu_name

@@ -27,7 +27,7 @@ from tare.platforms.xenserver.platform import Xenserver
 from tare.platforms.xenserver.pool import Pool
 from tare.platforms.xenserver.session import XenSession
 from tare.platforms.xenserver.vm import STATES, other_devices, vm_record
-from tare.run.hypervisor_side import HypervisorSide
+from tare.run.probes.hypervisor_side import HypervisorSide
 
 pytest.importorskip("XenAPI")
 

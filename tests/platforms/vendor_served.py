@@ -17,7 +17,7 @@ from run.run_driving import TARE
 from tare.platforms.contract import Context, MachineSpec, Platform, PlatformOptions, Shape
 from tare.platforms.vendors.machine import VendorMachine
 from tare.platforms.vendors.own_disk import scratch_configuration
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Machines, Running
 

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from study.shipped_studies import shipped_plan
-from tare.analysis.compare import compare
-from tare.analysis.cores import STATES
-from tare.analysis.load import load_runs
+from tare.analysis.data.load import load_runs
+from tare.analysis.effects.compare import compare
 from tare.analysis.model import Comparison
-from tare.analysis.monitoring import QUANTITIES, Monitor, Phase, Track
+from tare.analysis.topics.cores import STATES
+from tare.analysis.topics.monitoring import QUANTITIES, Monitor, Phase, Track
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -28,8 +28,8 @@ from tare.events import (
 )
 from tare.events.stream import canonical_json
 from tare.references.published import Reference, known_references, load_reference
-from tare.study.cells import Cell
-from tare.study.plan import Plan
+from tare.study.planning.cells import Cell
+from tare.study.planning.plan import Plan
 from tare.workloads import WORKLOADS
 
 BLOCKS = 2

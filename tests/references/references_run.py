@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tare.analysis.compare import compare
-from tare.analysis.load import load_runs
+from tare.analysis.data.load import load_runs
+from tare.analysis.effects.compare import compare
 from tare.analysis.model import Comparison
 from tare.events import (
     BlockFinished,

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from references.references_run import comparison_of_run, write_realtime_run
-from tare.analysis.comparison import Comparison
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.comparison import Comparison
 from tare.events.results import PlatformResult, SkippedPart
 from tare.references.arms import alike, bare_of
 from tare.references.lacking import why_it_did_not_run, why_no_value, why_usable_or_not
 from tare.references.pairing import PairedTable, set_beside
 from tare.references.published import load_reference
 from tare.references.stated import stated
-from tare.report.palette import looks
-from tare.report.paper import PaperDraft, RunFindings, paper_drafts
-from tare.report.paper_empty import arms_without
-from tare.report.sources import glance_table
-from tare.report.stated import own_words
+from tare.report.figures.palette import looks
+from tare.report.sources.paper import PaperDraft, RunFindings, paper_drafts
+from tare.report.sources.paper_empty import arms_without
+from tare.report.sources.section import glance_table
+from tare.report.sources.stated import own_words
 
 REFERENCE = load_reference("fayyad2013")
 NO_XEN = "this host does not run Xen"

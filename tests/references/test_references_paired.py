@@ -21,7 +21,7 @@ from tare.cli.main import main
 from tare.references.pairing import PairedTable, Row, SideBySide, set_beside
 from tare.references.published import load_reference
 from tare.report import build_report
-from tare.report.published import published_table, published_values
+from tare.report.sources.published import published_table, published_values
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import yaml
 
 from references.references_planned import as_if_watched, planned_run
 from study.shipped_studies import shipped, shipped_plan
-from tare.analysis.close_up import close_up
-from tare.analysis.load_balancer import through
-from tare.analysis.response_times import PhaseEffect
-from tare.analysis.series import summarise_series
+from tare.analysis.series.close_up import close_up
+from tare.analysis.series.summaries import summarise_series
+from tare.analysis.topics.load_balancer import through
+from tare.analysis.topics.response_times import PhaseEffect
 from tare.errors import InputError
 from tare.events.results import SeriesEntry
 from tare.references.listing import file_of, listing
@@ -25,9 +25,9 @@ from tare.references.published import (
     parse_reference,
     references_folder,
 )
-from tare.report.palette import looks
-from tare.report.paper import PaperDraft, RunFindings, paper_drafts, paper_items
-from tare.report.words import Part
+from tare.report.figures.palette import looks
+from tare.report.page.words import Part
+from tare.report.sources.paper import PaperDraft, RunFindings, paper_drafts, paper_items
 
 REFERENCES = {name: load_reference(name) for name in known_references()}
 LAID_OUT = sorted(name for name, each in REFERENCES.items() if each.exhibits)

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from tare.analysis.compare import compare
-from tare.analysis.load import load_runs
+from tare.analysis.data.load import load_runs
+from tare.analysis.effects.compare import compare
 from tare.analysis.model import Comparison
 from tare.errors import InputError
 from tare.events import (
@@ -29,7 +29,7 @@ from tare.references.printed import Fact
 from tare.references.published import Reference, parse_reference
 from tare.references.shares import AS_STATED
 from tare.references.stated import Stated, stated
-from tare.report.stated import own_words, statement
+from tare.report.sources.stated import own_words, statement
 
 ARMS = {
     "bare": {"platform": "bare", "options": {}},

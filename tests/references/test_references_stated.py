@@ -27,14 +27,14 @@ from tare.references.published import (
 )
 from tare.references.stated import SETUP, Stated, stated
 from tare.report import build_report
-from tare.report.palette import looks
-from tare.report.paper import RunFindings, paper_drafts
-from tare.report.sources import glance_table
-from tare.report.stated import own_words, statement
+from tare.report.figures.palette import looks
+from tare.report.sources.paper import RunFindings, paper_drafts
+from tare.report.sources.section import glance_table
+from tare.report.sources.stated import own_words, statement
 from tare.run.catalog import build_catalog
-from tare.study.hosts_file import KnownHosts
-from tare.study.load import load_study
-from tare.study.shipped import shipped_studies
+from tare.study.reading.hosts_file import KnownHosts
+from tare.study.reading.load import load_study
+from tare.study.reading.shipped import shipped_studies
 from tare.workloads import WORKLOADS
 
 PAPERS = ("fayyad2013", "fayyad2013-hyperv", "haproxy2012", "hwang2013", "li2013")

@@ -12,8 +12,8 @@ from study.shipped_studies import NAMES
 from tare.references.pairing import SideBySide, set_beside
 from tare.references.published import Reference, known_references, load_reference
 from tare.references.scenarios import vcpus_in
-from tare.report.sources import reference_section
-from tare.study.scenario import Scenario
+from tare.report.sources.section import reference_section
+from tare.study.model.scenario import Scenario
 
 REFERENCES = {name: load_reference(name) for name in known_references()}
 NAMED = [(name, study) for name, each in REFERENCES.items() for study in each.studies]

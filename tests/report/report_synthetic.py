@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from report.report_values import ArmSpec, CellSpec, observations_of, series_of
-from tare.analysis.compare import compare
-from tare.analysis.load import load_runs
+from tare.analysis.data.load import load_runs
+from tare.analysis.effects.compare import compare
 from tare.analysis.model import Comparison
 from tare.events import (
     BlockFinished,

@@ -9,8 +9,8 @@ from typing import Any
 from report.report_page_reader import read
 from report.report_synthetic import write_run
 from tare.analysis import load_run
-from tare.analysis.compare import compare
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.compare import compare
 from tare.events.results import SkippedPart
 from tare.report import build_report
 

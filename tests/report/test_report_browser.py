@@ -16,11 +16,11 @@ from report.report_browser import CHROMIUM, CUT, OVERLAPS, Browser
 from report.report_page_reader import read
 from report.report_synthetic import comparison_of, hostile, write_run
 from tare.analysis import compare_every_pair, compare_runs, load_run
+from tare.analysis.data.settings import Settings
 from tare.analysis.model import Comparison
-from tare.analysis.settings import Settings
 from tare.report import build_report
-from tare.report.changes import write_changes
-from tare.report.links import anchor_of
+from tare.report.compare.changes import write_changes
+from tare.report.page.links import anchor_of
 
 pytestmark = [
     pytest.mark.slow,

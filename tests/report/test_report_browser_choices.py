@@ -14,10 +14,10 @@ import pytest
 from report.report_browser import CHROMIUM, Browser
 from report.report_synthetic import write_run
 from tare.analysis import compare_every_pair, load_run
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
 from tare.events.results import FinishedCell
 from tare.report import build_report
-from tare.report.changes import write_changes
+from tare.report.compare.changes import write_changes
 
 pytestmark = [
     pytest.mark.slow,

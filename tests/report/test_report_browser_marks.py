@@ -18,12 +18,12 @@ from report.report_jobs import SLAVES, write_jobs_run
 from report.report_proxied import write_proxied_run
 from report.report_synthetic import write_run
 from tare.analysis import compare_every_pair, load_run
+from tare.analysis.data.rundata import RunData
 from tare.analysis.model import Key
-from tare.analysis.rundata import RunData
 from tare.events.results import SeriesEntry
 from tare.references.published import load_reference
 from tare.report import build_report
-from tare.report.links import anchor_of
+from tare.report.page.links import anchor_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 

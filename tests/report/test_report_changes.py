@@ -17,18 +17,18 @@ from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of,
 from report.report_page_reader import read
 from run.run_driving import tare
 from tare.analysis import compare_runs
-from tare.analysis.changed import changed
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
+from tare.analysis.data.settings import Settings
 from tare.analysis.model import Comparison
-from tare.analysis.settings import Settings
+from tare.analysis.runs.changed import changed
 from tare.errors import InputError
 from tare.events import Record, fold_records
-from tare.report.between import render_changes
-from tare.report.changes import RunPair, changes_page
+from tare.report.compare.changes import RunPair, changes_page
 from tare.report.figures.changes import ChangeMark, changes_figure
+from tare.report.figures.palette import looks
 from tare.report.figures.vector import svg_of
-from tare.report.links import anchor_of
-from tare.report.palette import looks
+from tare.report.page.links import anchor_of
+from tare.report.terminal.between import render_changes
 
 ARMS = {"bare": "bare", "box": "oci", "vm": "qemu"}
 PAIRS = 15

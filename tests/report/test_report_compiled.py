@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import DictLoader, Environment
 
-from tare.report.rendering import Compiled
+from tare.report.page.rendering import Compiled
 
 
 def said(folder: Path, template: str = "{{ 6 * n }}") -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.report.provenance import connection_words, memory_words
+from tare.report.sections.provenance import connection_words, memory_words
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),

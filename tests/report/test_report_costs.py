@@ -11,13 +11,13 @@ from rich.console import Console
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
-from tare.analysis.load import run_data
+from tare.analysis.data.load import run_data
 from tare.analysis.model import Better, Comparison, Effect, Kind, as_cost, cost_ends
 from tare.events import CellFinished, Record, fold_records
 from tare.report import render_comparison
-from tare.report.between import render_changes, render_pooled
-from tare.report.results import effects_table
-from tare.report.words import cost, ratio
+from tare.report.page.words import cost, ratio
+from tare.report.sections.results import effects_table
+from tare.report.terminal.between import render_changes, render_pooled
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu"}
 

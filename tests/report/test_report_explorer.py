@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from report.report_synthetic import QUICK, hostile, json_hostile, write_run
 from tare.analysis import compare_every_pair, load_run
-from tare.analysis.interference import Hurt
 from tare.analysis.model import Comparison, Key
+from tare.analysis.topics.interference import Hurt
 from tare.events.metric import Metric
-from tare.report import explorer
-from tare.report.data import ReportData
-from tare.report.explorer import explorer_data
 from tare.report.figures.frame import SMALL_LETTER, name_within
-from tare.report.interference import neighbours_answer
-from tare.report.links import anchor_of
+from tare.report.page import explorer
+from tare.report.page.data import ReportData
+from tare.report.page.explorer import explorer_data
+from tare.report.page.links import anchor_of
+from tare.report.sections.interference import neighbours_answer
 
 
 @pytest.fixture(scope="module")

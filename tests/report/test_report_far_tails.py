@@ -10,11 +10,11 @@ import pytest
 from report.report_synthetic import comparison_of, write_run
 from tare.analysis import compare_runs
 from tare.analysis.model import Comparison
+from tare.analysis.series.tail_bounds import platform_bound
 from tare.analysis.statistics.histogram import Histogram
 from tare.analysis.statistics.pareto import tail_beyond
-from tare.analysis.tail_bounds import platform_bound
-from tare.report.long_series import Pooled, far_tables, pooled_series
-from tare.report.method import method_of
+from tare.report.sections.long_series import Pooled, far_tables, pooled_series
+from tare.report.sections.method import method_of
 
 
 @pytest.fixture(scope="module")

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from report.report_synthetic import comparison_of, write_run
 from report.report_values import ArmSpec
 from tare.analysis.model import Comparison, SeriesSummary
-from tare.report.arrange import arrange
-from tare.report.drawing import draw
 from tare.report.figures.axes import linear_ticks, log_axis, tick_label, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.distribution import clusters, distribution_figure
+from tare.report.figures.drawing import draw
 from tare.report.figures.frame import Figure, Mark, Spec, ratio_ticks
 from tare.report.figures.overhead import metrics_figure, overhead_figure
+from tare.report.figures.palette import INKS, TIE, Look, looks
 from tare.report.figures.plot import width_of
 from tare.report.figures.series import exceedance, scatter_figure, tail_figure
-from tare.report.palette import INKS, TIE, Look, looks
-from tare.report.svg import TIP, inline_svg, legible
+from tare.report.figures.svg import TIP, inline_svg, legible
+from tare.report.page.arrange import arrange
 
 POSITIVE = st.floats(1e-6, 1e6)
 MEASURED = st.one_of(st.just(0.0), st.floats(1e-12, 1e12), st.floats(-1e12, -1e-12))

@@ -17,8 +17,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from run.run_driving import tare
 from tare.analysis import compare_runs, load_run
-from tare.analysis.gates import Checked, check, parse_gate
-from tare.report.gates import FORMATS
+from tare.analysis.runs.gates import Checked, check, parse_gate
+from tare.report.compare.gates import FORMATS
 
 GATES = ("switch latency < +3 %", "switch latency < +10 %", "switch latency < +25 %")
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from report.report_synthetic import comparison_of, write_run
-from tare.report.verdicts import lead
-from tare.study.notes import ONE_KERNEL
+from tare.report.page.verdicts import lead
+from tare.study.model.notes import ONE_KERNEL
 
 
 def test_the_lead_says_that_all_were_compared_on_the_general_kernel(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from report.report_synthetic import write_run
 
 HEAVY = (
     *("polars", "scipy", "vl_convert", "asyncio", "asyncssh", "rich"),
-    *("tare.references.published", "tare.study.model"),
+    *("tare.references.published", "tare.study.model.study"),
 )
 SCRIPT = """
 import json, sys

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from report.invented import BLOCKS
 from report.report_proxied import LIMIT, write_proxied_run
 from tare.analysis import load_run
-from tare.analysis.compare import compare
-from tare.analysis.load_balancer import Through, through
-from tare.analysis.response_times import Course, Step
+from tare.analysis.effects.compare import compare
+from tare.analysis.topics.load_balancer import Through, through
+from tare.analysis.topics.response_times import Course, Step
 from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
-from tare.report.data import ReportData
 from tare.report.figures.over_size import NOTHING, Mark, _ticks, over_size_figure
 from tare.report.figures.over_time import Line, _stretches, over_time_figure
+from tare.report.figures.palette import looks
 from tare.report.figures.time_spent import time_figures
-from tare.report.load_balancer import LoadBalancer, _bars, families, findings
-from tare.report.load_balancer_over_time import _rates, course_figures
-from tare.report.palette import looks
+from tare.report.page.data import ReportData
+from tare.report.sections.load_balancer import LoadBalancer, _bars, families, findings
+from tare.report.sections.load_balancer_over_time import _rates, course_figures
 from tare.units import format_quantity
 
 ARMS = ("bare", "kvm", "tcg")

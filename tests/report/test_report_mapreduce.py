@@ -14,24 +14,24 @@ from hypothesis import strategies as st
 
 from report.report_jobs import DROPPED, SLOWER, Caches, write_jobs_run
 from tare.analysis import load_run
-from tare.analysis.compare import compare
-from tare.analysis.cores import STATES, Core, together
-from tare.analysis.job_phases import Limit, PhaseUse, limit_of, use_of
+from tare.analysis.effects.compare import compare
 from tare.analysis.model import Effect, Key
-from tare.analysis.monitoring import Monitor, Phase, Track
+from tare.analysis.topics.cores import STATES, Core, together
+from tare.analysis.topics.job_phases import Limit, PhaseUse, limit_of, use_of
+from tare.analysis.topics.monitoring import Monitor, Phase, Track
 from tare.events.metric import Metric
-from tare.report import mapreduce
-from tare.report.data import ReportData
 from tare.report.figures.monitoring import LEFT, WIDE, monitoring_figure
+from tare.report.figures.palette import MARGIN
 from tare.report.figures.phases import PhaseBar, phases_figure
-from tare.report.mapreduce import (
+from tare.report.page.data import ReportData
+from tare.report.sections import mapreduce
+from tare.report.sections.mapreduce import (
     MapReduce,
     cross_checks,
     finding,
     phase_figures,
     uses_table,
 )
-from tare.report.palette import MARGIN
 
 SHARES = st.none() | st.floats(0, 1)
 PHASES = (

@@ -10,8 +10,8 @@ import pytest
 
 from references.references_run import SCENARIOS, write_realtime_run
 from tare.analysis import load_run
-from tare.analysis.rundata import RunData
-from tare.report.provenance import run_facts
+from tare.analysis.data.rundata import RunData
+from tare.report.sections.provenance import run_facts
 
 NAME = "network’s other end"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.analysis_shared import shared
-from tare.report.over_hosts import MOST_COLUMNS, over_hosts_table
+from tare.report.sections.over_hosts import MOST_COLUMNS, over_hosts_table
 
 
 def headings(hosts: int) -> list[str]:

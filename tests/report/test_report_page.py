@@ -20,10 +20,10 @@ from report.report_values import ArmSpec
 from tare.analysis.model import ArmVerdict, Comparison
 from tare.errors import InputError
 from tare.report import build_report
-from tare.report.method import method_of
-from tare.report.rendering import unbroken
-from tare.report.verdicts import lead
-from tare.report.words import EMULATED
+from tare.report.page.rendering import unbroken
+from tare.report.page.verdicts import lead
+from tare.report.page.words import EMULATED
+from tare.report.sections.method import method_of
 
 Quick = tuple[Path, Page, Comparison]
 Ended = Literal["stopped", "failed"] | None

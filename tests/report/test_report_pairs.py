@@ -13,7 +13,7 @@ from run.run_driving import tare
 from tare.analysis import compare_every_pair, load_run
 from tare.analysis.model import AllPairs, Comparison
 from tare.report import build_report
-from tare.report.pairs import pairs_table, rank_range, ranking_table
+from tare.report.sections.pairs import pairs_table, rank_range, ranking_table
 
 Made = tuple[Path, Page, Comparison, AllPairs]
 

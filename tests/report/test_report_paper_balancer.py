@@ -11,16 +11,16 @@ import pytest
 from report.report_page_reader import read
 from report.report_proxied import write_proxied_run
 from tare.analysis import load_run
-from tare.analysis.compare import compare
-from tare.analysis.comparison import Comparison
-from tare.analysis.load_balancer import through
+from tare.analysis.effects.compare import compare
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.topics.load_balancer import through
 from tare.references.exhibits import Exhibit
 from tare.references.pairing import set_beside
 from tare.references.published import load_reference
 from tare.references.stated import stated
 from tare.report import build_report
-from tare.report.palette import looks
-from tare.report.paper import PaperDraft, RunFindings, paper_drafts
+from tare.report.figures.palette import looks
+from tare.report.sources.paper import PaperDraft, RunFindings, paper_drafts
 
 REFERENCE = load_reference("haproxy2012")
 VIRTIO = {

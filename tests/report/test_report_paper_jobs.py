@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from references.references_planned import as_if_run, as_if_watched, kinds_of
 from study.shipped_studies import shipped_plan
 from tare.analysis.model import Comparison
-from tare.analysis.monitoring import Monitor
+from tare.analysis.topics.monitoring import Monitor
 from tare.references.exhibits import Exhibit
 from tare.references.published import load_reference
-from tare.report import paper_jobs
 from tare.report.figures.bars import Bar, bars_figure
-from tare.report.palette import looks
-from tare.report.paper_jobs import Shape, bars_of, counter_name, counters_of, telling
-from tare.report.words import Part
+from tare.report.figures.palette import looks
+from tare.report.page.words import Part
+from tare.report.sources import paper_jobs
+from tare.report.sources.paper_jobs import Shape, bars_of, counter_name, counters_of, telling
 
 REFERENCE = load_reference("li2013")
 FIGURES = {exhibit.figure: exhibit for exhibit in REFERENCE.exhibits}

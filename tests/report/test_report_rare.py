@@ -9,10 +9,10 @@ from pathlib import Path
 
 from report.report_jobs import write_jobs_run
 from report.report_synthetic import write_run
-from tare.analysis import monitoring, response_times
+from tare.analysis.topics import monitoring, response_times
 from tare.events import hypervisor
 from tare.events.cell_facts import CellFacts
-from tare.report import data
+from tare.report.page import data
 
 RARE = (
     *("spikes", "interference", "machine_losses", "memory_bus", "load_balancer"),
@@ -26,7 +26,7 @@ try:
     main()
 except SystemExit as end:
     assert not end.code, end.code
-print(json.dumps([name for name in {rare!r} if f"tare.report.{{name}}" in sys.modules]))
+print(json.dumps([name for name in {rare!r} if f"tare.report.sections.{{name}}" in sys.modules]))
 """
 
 

@@ -17,18 +17,18 @@ from rich.console import Console
 from analysis.analysis_runs import run
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from run.run_driving import tare
-from tare.analysis.gates import check, parse_gate, worst
 from tare.analysis.model import CheckResult, Comparison
-from tare.analysis.run_differences import (
+from tare.analysis.runs.gates import check, parse_gate, worst
+from tare.analysis.runs.run_differences import (
     environment_differences,
     settings_sha256,
     study_differences,
 )
 from tare.events import Check, Event, Preflight, RunStarted
-from tare.report.between import render_changes, render_pooled
-from tare.report.changes import RunPair, changes_page
-from tare.report.gates import FORMATS
-from tare.report.run_doubts import doubts_of
+from tare.report.compare.changes import RunPair, changes_page
+from tare.report.compare.gates import FORMATS
+from tare.report.compare.run_doubts import doubts_of
+from tare.report.terminal.between import render_changes, render_pooled
 
 GATE = "switch latency < +10 %"
 BUSY = CheckResult("load", "bad", "88 % of the CPUs' time is in use", "top", "")

@@ -13,7 +13,7 @@ from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of,
 from run.run_driving import tare
 from tare.analysis.model import Comparison
 from tare.events import CellFinished, Event
-from tare.report.run_doubts import doubts_of
+from tare.report.compare.run_doubts import doubts_of
 
 HOST = {"name": "one", "machine": "x86_64", "cpus": 2, "memory_bytes": 25_276_502_016}
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from report.report_synthetic import write_run
-from tare.report.rendering import TEMPLATES
-from tare.report.sections import GROUP, SECTIONS
+from tare.report.page.rendering import TEMPLATES
+from tare.report.sections.contract import GROUP, SECTIONS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tare-boot-times"
 OWN_TEMPLATE = """
 from dataclasses import dataclass
 from pathlib import Path
-from tare.report.sections import Answer, Section, SectionData
+from tare.report.sections.contract import Answer, Section, SectionData
 
 @dataclass(frozen=True)
 class CellsData(SectionData):

@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from tare.analysis.compare import compare
-from tare.analysis.load import load_runs
+from tare.analysis.data.load import load_runs
+from tare.analysis.effects.compare import compare
 from tare.analysis.model import Comparison
 from tare.events import (
     BlockFinished,
@@ -24,9 +24,9 @@ from tare.events import (
     RunStarted,
 )
 from tare.report import render_comparison
-from tare.report.palette import looks
-from tare.report.results import effects_table
-from tare.report.verdicts import arm_lines, lead
+from tare.report.figures.palette import looks
+from tare.report.page.verdicts import arm_lines, lead
+from tare.report.sections.results import effects_table
 
 Values = list[float | None]
 

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tare.analysis.host_track import Cause, Episode, Track
-from tare.analysis.spike_cells import SpikeCell, causes, explained, summed
-from tare.analysis.spikes import UNEXPLAINED, Matched, Spike
+from tare.analysis.topics.host_track import Cause, Episode, Track
+from tare.analysis.topics.spike_cells import SpikeCell, causes, explained, summed
+from tare.analysis.topics.spikes import UNEXPLAINED, Matched, Spike
 from tare.report.figures.spikes import timeline_figure, worst_spikes
-from tare.report.spikes import _groups, _lead, _notes, causes_table, explained_table
+from tare.report.sections.spikes import _groups, _lead, _notes, causes_table, explained_table
 
 NEIGHBOUR = Cause("preempted", "neighbour-1 (cpu-load)")
 TIMER = Cause("timer interrupt")

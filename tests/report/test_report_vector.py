@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.report.drawing import draw
 from tare.report.figures.axes import Axis
 from tare.report.figures.canvas import Canvas
+from tare.report.figures.drawing import draw
 from tare.report.figures.frame import Figure
+from tare.report.figures.palette import BASELINE, INKS, SHAPES, TIE
 from tare.report.figures.plot import Plot, fitted, width_of
+from tare.report.figures.svg import inline_svg, legible
 from tare.report.figures.vector import PADDING, SYMBOLS, svg_of, symbol
-from tare.report.palette import BASELINE, INKS, SHAPES, TIE
-from tare.report.svg import inline_svg, legible
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLACES = st.floats(-2000, 2000)

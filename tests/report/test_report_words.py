@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tare.report.words import parameter_text
+from tare.report.page.words import parameter_text
 
 
 def test_parameters_with_keys_of_their_own_do_not_fill_a_line() -> None:

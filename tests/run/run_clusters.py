@@ -21,10 +21,10 @@ from tare.platforms.contract import Context, MachineSpec, Shape, ToolboxFiles
 from tare.platforms.linux.cgroups import cgroup_mounts
 from tare.platforms.linux.network import spanning_network
 from tare.registry import installed
-from tare.run.cluster.cluster import RunningCluster, layout_for
-from tare.run.cluster.jobs import ClusterJob
-from tare.run.cluster.member import Member
-from tare.study.scenario import Cluster
+from tare.run.topologies.cluster.cluster import RunningCluster, layout_for
+from tare.run.topologies.cluster.jobs import ClusterJob
+from tare.run.topologies.cluster.member import Member
+from tare.study.model.scenario import Cluster
 from tare.workloads.mapreduce.job import Job
 from workloads.workload_kinds import JOBS
 

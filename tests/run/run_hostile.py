@@ -30,11 +30,11 @@ from tare.platforms.contract import (
 from tare.platforms.oci.options import OciOptions
 from tare.probes import ProbeKind
 from tare.run.catalog import build_catalog
-from tare.run.executor import execute
-from tare.run.folder import create_folder
-from tare.run.runhost.contract import LocalRunHost
-from tare.run.setup import Decision, RunSetup, StudySource
-from tare.study.load import parse_study
+from tare.run.hosts.contract import LocalRunHost
+from tare.run.lifecycle.executor import execute
+from tare.run.lifecycle.folder import create_folder
+from tare.run.lifecycle.setup import Decision, RunSetup, StudySource
+from tare.study.reading.load import parse_study
 from tare.workloads import WORKLOADS
 
 Message = dict[str, Any]

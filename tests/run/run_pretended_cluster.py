@@ -10,9 +10,9 @@ from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome as Done
 from tare.agent.load import LoadHandle
 from tare.platforms.contract import Machine
-from tare.run.cluster.cluster import RunningCluster
-from tare.run.cluster.jobs import ClusterJob
-from tare.run.cluster.member import SHORT_S, Member
+from tare.run.topologies.cluster.cluster import RunningCluster
+from tare.run.topologies.cluster.jobs import ClusterJob
+from tare.run.topologies.cluster.member import SHORT_S, Member
 from tare.workloads.mapreduce.configuration import Layout
 from tare.workloads.mapreduce.job import Job
 from tare.workloads.mapreduce.sizes import sizes_for

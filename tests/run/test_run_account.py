@@ -28,7 +28,7 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.run.account import (
+from tare.run.lifecycle.account import (
     Account,
     Status,
     account,
@@ -38,10 +38,10 @@ from tare.run.account import (
     tallied,
     unfinished,
 )
-from tare.run.closing import closing
-from tare.study.host_cpus import HostCpus
-from tare.study.load import parse_study
-from tare.study.plan import HostFacts, make_plan
+from tare.run.lifecycle.closing import closing
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import HostFacts, make_plan
+from tare.study.reading.load import parse_study
 
 _STUDY = parse_study(GOOD.encode(), "small.yaml", CATALOG)
 PLAN = make_plan(

@@ -15,8 +15,8 @@ from tare.hosts import LocalHost
 from tare.platforms.contract import Below, CpuAccounting
 from tare.platforms.xen.cpu_accounting import cpu_accounting
 from tare.platforms.xen.output import domains
-from tare.run.proxied_cell import given_out_meanwhile
-from tare.run.proxied_setup import processes_of
+from tare.run.topologies.proxied_cell import given_out_meanwhile
+from tare.run.topologies.proxied_setup import processes_of
 
 LISTED = """\
 Name                      ID   Mem VCPUs\tState\tTime(s) UUID

@@ -16,9 +16,9 @@ from tare.errors import InputError
 from tare.hosts import Ledger, LocalHost, host_lock
 from tare.hosts.lock import HostHeld
 from tare.images.cache import exclusive, while_waiting
-from tare.run.cache_wait import announced, builder_of, giving_way
-from tare.run.checking import PATIENCE_S, _BuildNote
-from tare.run.runhost.ssh import remote_lock
+from tare.run.hosts.ssh import remote_lock
+from tare.run.preflight.cache_wait import announced, builder_of, giving_way
+from tare.run.preflight.checking import PATIENCE_S, _BuildNote
 
 BUILD = (
     "import asyncio, sys\n"

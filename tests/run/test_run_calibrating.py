@@ -17,7 +17,7 @@ from tare.events import Calibrated, Calibration, Preflight
 from tare.hosts import Ledger, LocalHost
 from tare.platforms.contract import Context
 from tare.report import build_report
-from tare.run.calibrating import RATE_WITHIN, calibrate, judged, kernels_rate
+from tare.run.preflight.calibrating import RATE_WITHIN, calibrate, judged, kernels_rate
 
 LOG = """\
 [    0.000081] tsc: Detected 2445.430 MHz processor

@@ -9,9 +9,9 @@ from typing import Any
 from tare.hosts import Ledger
 from tare.platforms.certificates.model import Case, contradictions
 from tare.platforms.contract import Verdict
-from tare.run.certifying import _certificate, _forget
-from tare.run.certifying_order import asked
-from tare.study.hosts_file import KnownHosts
+from tare.run.lifecycle.certifying import _certificate, _forget
+from tare.run.lifecycle.certifying_order import asked
+from tare.study.reading.hosts_file import KnownHosts
 
 NO_HOSTS = KnownHosts(Path("hosts.yaml"))
 

@@ -25,8 +25,8 @@ from run.run_clusters import (
 from run.run_driving import of_type, tare
 from tare.errors import MachineFault, WorkloadFault
 from tare.platforms.contract import Context
-from tare.run.cluster.jobs import job_facts
-from tare.run.cost import cost_together
+from tare.run.probes.cost import cost_together
+from tare.run.topologies.cluster.jobs import job_facts
 from tare.workloads.mapreduce.daemons import CLASSES
 from tare.workloads.mapreduce.wordcount import TEXT_BYTES
 

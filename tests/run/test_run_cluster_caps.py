@@ -16,10 +16,10 @@ from deadlines import patient
 from run.run_clusters import NEEDS
 from run.run_driving import Running, assert_no_ledger_is_left, of_type
 from tare.analysis import load_run
-from tare.analysis.job_phases import phase_uses
+from tare.analysis.topics.job_phases import phase_uses
 from tare.hosts import LocalHost
 from tare.platforms.linux.cgroups import cgroup_mounts
-from tare.report.mapreduce import finding
+from tare.report.sections.mapreduce import finding
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 pytestmark = [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.run.cluster.faults import FAULTS, Fault, fault_in, fault_in_logs, lines_of
+from tare.run.topologies.cluster.faults import FAULTS, Fault, fault_in, fault_in_logs, lines_of
 
 # Messages of Hadoop's source (3.4.2), filled in as a small cluster would.
 RECORDED = {

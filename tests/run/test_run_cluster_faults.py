@@ -28,9 +28,9 @@ from tare.errors import MachineFault, WorkloadFault
 from tare.hosts import LocalHost
 from tare.platforms.contract import Context
 from tare.platforms.linux.cgroups import cgroup_mounts
-from tare.run.cluster import cluster as clusters
-from tare.run.cluster.cluster import RunningCluster
-from tare.run.cluster.state import objects_in
+from tare.run.topologies.cluster import cluster as clusters
+from tare.run.topologies.cluster.cluster import RunningCluster
+from tare.run.topologies.cluster.state import objects_in
 from tare.workloads.mapreduce import configuration
 from tare.workloads.mapreduce.configuration import MANAGER_WEB
 from tare.workloads.mapreduce.job import Step

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tare.run.alive import side_by_side
-from tare.run.cluster.jobs import measured_of
+from tare.run.cells.alive import side_by_side
+from tare.run.topologies.cluster.jobs import measured_of
 from tare.workloads.mapreduce.job import Step
 from workloads.workload_kinds import JOBS
 

@@ -22,8 +22,8 @@ from run.run_pretended_cluster import (
 from run.test_run_cluster_state import said
 from tare.errors import MachineFault, WorkloadFault
 from tare.platforms.contract import Machine
-from tare.run.cluster import cluster as clusters
-from tare.run.cluster.member import SHORT_S
+from tare.run.topologies.cluster import cluster as clusters
+from tare.run.topologies.cluster.member import SHORT_S
 from tare.workloads.mapreduce.daemons import OWN_CONF
 from tare.workloads.mapreduce.job import Job, Step
 from tare.workloads.mapreduce.outside import properties_of

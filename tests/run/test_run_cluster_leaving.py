@@ -11,21 +11,21 @@ from typing import Any, cast
 
 import pytest
 
-import tare.run.cluster.batch as batches
+import tare.run.topologies.cluster.batch as batches
 from run.run_pretended_cluster import PretendedMachine, PretendedMember, Started, layout_of
 from tare.agent.answers import Outcome
 from tare.agent.load import LoadHandle
 from tare.errors import MachineFault
 from tare.events import ClusterStopped
 from tare.platforms.contract import Context, Machine
-from tare.run.cell_context import CellContext
-from tare.run.cluster.batch import clustered
-from tare.run.cluster.cluster import RunningCluster
-from tare.run.cluster.member import SHORT_S
-from tare.run.folder import RunFolder
-from tare.run.peers import Connection
-from tare.run.roles import Roles
-from tare.study.cells import Batch
+from tare.run.cells.cell_context import CellContext
+from tare.run.cells.roles import Roles
+from tare.run.lifecycle.folder import RunFolder
+from tare.run.topologies.cluster.batch import clustered
+from tare.run.topologies.cluster.cluster import RunningCluster
+from tare.run.topologies.cluster.member import SHORT_S
+from tare.run.topologies.peers import Connection
+from tare.study.planning.cells import Batch
 
 SOON_S = 0.05
 

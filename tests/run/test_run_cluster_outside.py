@@ -24,7 +24,7 @@ from run.run_driving import TARE, of_type
 from tare.hosts import LocalHost
 from tare.images.cache import default_cache
 from tare.images.toolbox.toolbox import prepare_toolbox
-from tare.run.cluster.state import lacking
+from tare.run.topologies.cluster.state import lacking
 from tare.workloads.mapreduce.configuration import SET_UP, Layout, files_for, set_up_words
 from tare.workloads.mapreduce.daemons import (
     DAEMONS,

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.run.cluster.state import lacking, objects_in, ready_for_history, telling, written
+from tare.run.topologies.cluster.state import (
+    lacking,
+    objects_in,
+    ready_for_history,
+    telling,
+    written,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -15,8 +15,8 @@ from tare.analysis.words import cpus_changed
 from tare.errors import MachineFault
 from tare.events import CellFinished, CpusChanged, read_events
 from tare.hosts import LocalHost
-from tare.run.cpu_watch import CpuWatch
-from tare.study.host_cpus import HostCpus
+from tare.run.hosts.cpu_watch import CpuWatch
+from tare.study.planning.host_cpus import HostCpus
 
 
 class Hotplugged(LocalHost):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from run.run_driving import of_type, tare
 from tare.agent.client import Outcome
 from tare.platforms.contract import Machine
-from tare.run.neighbours import Loads, Neighbour
-from tare.run.plausibility import unmoved
+from tare.run.cells.neighbours import Loads, Neighbour
+from tare.run.cells.plausibility import unmoved
 from tare.workloads import WORKLOADS, MachineFacts
 from tare.workloads.contract import NO_CLAIM, DiskClaim
 from tare.workloads.disk.filebench import PERSONALITIES

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from run.run_driving import Event, Running, assert_no_ledger_is_left, events, of_type, tare
 from tare.errors import WorkloadFault
-from tare.run.duet import Side
+from tare.run.cells.duet import Side
 
 STUDY = """
 study: two

@@ -13,8 +13,8 @@ import pytest
 from tare.errors import InputError, TareError
 from tare.events import read_fold
 from tare.outputs import PART
-from tare.run.appending import appending
-from tare.run.folder import create_folder, open_folder
+from tare.run.lifecycle.appending import appending
+from tare.run.lifecycle.folder import create_folder, open_folder
 
 
 def _nothing(_: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_run_begins_where_there_is_room(
         def __init__(self, _: Path) -> None:
             self.free = free
 
-    monkeypatch.setattr("tare.run.folder.shutil.disk_usage", Usage)
+    monkeypatch.setattr("tare.run.lifecycle.folder.shutil.disk_usage", Usage)
     if begins:
         create_folder(tmp_path / "run")
         return

@@ -13,16 +13,16 @@ from agent.agent_doubles import ScriptedAgent
 from run.run_hostile import TwistedMachine, honest, run_beside
 from tare.agent import AgentClient
 from tare.platforms.contract import Machine
-from tare.run import cell as cell_module
-from tare.run import cost
-from tare.run.cell import Attempt
-from tare.run.cell_context import CellContext
-from tare.run.plausibility import Clocks
-from tare.run.progress_estimate import Watch
-from tare.run.roles import Roles
-from tare.run.runhost.contract import LocalRunHost
-from tare.run.standstill import Standstills
-from tare.study.cells import Cell
+from tare.run.cells import cell as cell_module
+from tare.run.cells.cell import Attempt
+from tare.run.cells.cell_context import CellContext
+from tare.run.cells.plausibility import Clocks
+from tare.run.cells.roles import Roles
+from tare.run.hosts.contract import LocalRunHost
+from tare.run.probes import cost
+from tare.run.probes.standstill import Standstills
+from tare.run.ui.progress_estimate import Watch
+from tare.study.planning.cells import Cell
 from tare.workloads import WORKLOADS, MachineFacts
 
 WORK_S = 0.2

@@ -8,9 +8,9 @@ import pytest
 
 from run.run_driving import tare
 from tare.run.catalog import build_catalog
-from tare.run.host_access import handed_to_hosts, lines_for_plan, require_allowed
-from tare.study.load import load_study
-from tare.study.shipped import shipped_studies
+from tare.run.preflight.host_access import handed_to_hosts, lines_for_plan, require_allowed
+from tare.study.reading.load import load_study
+from tare.study.reading.shipped import shipped_studies
 
 STUDY = """\
 study: foreign

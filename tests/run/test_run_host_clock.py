@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.agent.clocktrust import ClockReading
-from tare.run.host_clock import Bounds, by_the_host, counter_offset
+from tare.run.probes.host_clock import Bounds, by_the_host, counter_offset
 
 
 @given(st.integers(1, 10), st.integers(0, 10**12), st.data())

@@ -15,8 +15,8 @@ from tare.agent.client import Outcome
 from tare.hosts import Ledger
 from tare.hosts.local import LocalHost
 from tare.platforms.contract import Context, Machine
-from tare.run import host_hardware
-from tare.run.host_hardware import FACT, NO_THREADS, HostHardware
+from tare.run.probes import host_hardware
+from tare.run.probes.host_hardware import FACT, NO_THREADS, HostHardware
 
 
 def machine(vcpus: tuple[int, ...] = (), threads: tuple[int, ...] = ()) -> Machine:

@@ -13,9 +13,9 @@ import pytest
 
 from deadlines import patient
 from run.run_driving import Event, Running, of_type
-from tare.analysis.host_track import STOPPED
-from tare.analysis.load import load_runs
-from tare.analysis.spike_cells import spike_cells
+from tare.analysis.data.load import load_runs
+from tare.analysis.topics.host_track import STOPPED
+from tare.analysis.topics.spike_cells import spike_cells
 
 pytestmark = [
     pytest.mark.slow,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from run.run_hostile import Message, Says, Twist, raw, run_beside
 from tare.analysis import compare_runs, load_run
-from tare.analysis.verify import verify_run
+from tare.analysis.data.verify import verify_run
 from tare.report import build_report
-from tare.run import alive
+from tare.run.cells import alive
 
 NAN = math.nan
 DEEP = "[" * 900 + "]" * 900

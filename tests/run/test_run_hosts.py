@@ -20,11 +20,11 @@ from tare.platforms.contract import Context, Platform, Statement
 from tare.platforms.host_hypervisor import Details, HostHypervisor, hypervisors_of
 from tare.platforms.xen.platform import XEN
 from tare.registry import installed
-from tare.run.runhost import ssh as sshstation
-from tare.run.runhost.booted import Running, mark_of, running
-from tare.run.runhost.ssh import SshRunHost, ssh_options
-from tare.study.host_cpus import HostCpus
-from tare.study.hosting import Boot, HostSpec
+from tare.run.hosts import ssh as sshstation
+from tare.run.hosts.booted import Running, mark_of, running
+from tare.run.hosts.ssh import SshRunHost, ssh_options
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.reading.hosting import Boot, HostSpec
 
 MENU = {"kvm": {"entry": "plain"}, "xen": {"entry": "xen"}, "xen_credit": {"entry": "credit"}}
 SCHEDULERS = {"xen": "credit2", "credit": "credit"}

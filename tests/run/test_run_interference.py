@@ -22,9 +22,9 @@ from processes import named
 from run.run_driving import TARE, Running, assert_no_ledger_is_left, of_type, tare
 from run.run_processes import begins, process_of
 from tare.analysis import compare_runs, load_run
-from tare.analysis.monitoring import monitors
-from tare.analysis.response_times import courses
-from tare.analysis.unit_cost import unit_costs
+from tare.analysis.topics.monitoring import monitors
+from tare.analysis.topics.response_times import courses
+from tare.analysis.topics.unit_cost import unit_costs
 from tare.report import build_report
 
 pytestmark = [

@@ -16,13 +16,13 @@ from tare.lab.emulator import Emulator, emulator_in
 from tare.lab.image import LabImage
 from tare.lab.options import LabOptions
 from tare.registry import installed
-from tare.report.provenance import flat
-from tare.run.runhost.assumed import assumed_host
-from tare.run.runhost.booted import mark_of, marks
-from tare.run.runhost.lab import lab_cpus, lab_crowding, lab_facts, lab_grown, lab_name
-from tare.study.host_cpus import HostCpus
-from tare.study.hosting import HostSpec, LabSpec
-from tare.study.releases import RELEASES
+from tare.report.sections.provenance import flat
+from tare.run.hosts.assumed import assumed_host
+from tare.run.hosts.booted import mark_of, marks
+from tare.run.hosts.lab import lab_cpus, lab_crowding, lab_facts, lab_grown, lab_name
+from tare.study.model.releases import RELEASES
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.reading.hosting import HostSpec, LabSpec
 
 
 def lab(**given: Any) -> LabSpec:

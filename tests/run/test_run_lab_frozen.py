@@ -18,7 +18,7 @@ from tare.analysis.words import notes_on
 from tare.errors import HostFroze
 from tare.events import Fold
 from tare.platforms.contract import Context
-from tare.run.runhost.contract import LocalRunHost
+from tare.run.hosts.contract import LocalRunHost
 
 FROZE = "the emulated host froze: it stopped answering"
 

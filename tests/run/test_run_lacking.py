@@ -11,11 +11,11 @@ import pytest
 from tare.platforms.contract import Capabilities
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.lacking import lacking, lacking_loads
-from tare.study.host_cpus import HostCpus
-from tare.study.load import parse_study
-from tare.study.model import Study
-from tare.study.plan import ArmFacts, HostFacts, make_plan
+from tare.run.preflight.lacking import lacking, lacking_loads
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import ArmFacts, HostFacts, make_plan
+from tare.study.reading.load import parse_study
 from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.outside import SITES
 

@@ -12,8 +12,8 @@ import pytest
 
 from tare.hosts import Ledger, LocalHost
 from tare.platforms.contract import Context
-from tare.run.batch import BatchRunner
-from tare.run.folder import RunFolder
+from tare.run.cells.batch import BatchRunner
+from tare.run.lifecycle.folder import RunFolder
 
 
 class Unstoppable:

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from tare.run import slow_libraries
-from tare.run.slow_libraries import SlowLibraries
+from tare.run.lifecycle import slow_libraries
+from tare.run.lifecycle.slow_libraries import SlowLibraries
 
 
 async def test_who_needs_them_waits_until_they_are_loaded_and_they_are_loaded_once(

@@ -12,9 +12,9 @@ import pytest
 from tare.agent.client import Outcome
 from tare.hosts.local import LocalHost
 from tare.probes import Probe
-from tare.run.host_hardware import HostHardware
-from tare.run.memory_traffic import FACT, NONE, UNAVAILABLE, MemoryTraffic
-from tare.run.sites import ReadyArm
+from tare.run.cells.sites import ReadyArm
+from tare.run.probes.host_hardware import HostHardware
+from tare.run.probes.memory_traffic import FACT, NONE, UNAVAILABLE, MemoryTraffic
 from tare.workloads import WORKLOADS
 
 

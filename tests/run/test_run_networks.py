@@ -24,7 +24,7 @@ from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
-from tare.run.peers import Peer, connected, require_network, started_peer
+from tare.run.topologies.peers import Peer, connected, require_network, started_peer
 from tare.workloads import WORKLOADS
 from tare.workloads.network.ends import End, Ends
 from workloads.workload_kinds import PAIRS

@@ -20,14 +20,14 @@ from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of,
 from run.run_driving import tare
 from tare.errors import TareError
 from tare.events import BlockStarted, EventLog, RunStarted
-from tare.run.appending import appending
-from tare.run.folder import RunFolder, create_folder, open_folder
-from tare.run.only_writer import NAME, VOID_AFTER_S, FolderHeld, only_writer, this_process
+from tare.run.lifecycle.appending import appending
+from tare.run.lifecycle.folder import RunFolder, create_folder, open_folder
+from tare.run.lifecycle.only_writer import NAME, VOID_AFTER_S, FolderHeld, only_writer, this_process
 
 WRITER = """
 import sys
 from pathlib import Path
-from tare.run.only_writer import only_writer
+from tare.run.lifecycle.only_writer import only_writer
 with only_writer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -159,7 +159,7 @@ def test_a_process_of_the_same_number_that_began_later_is_another(folder: Path) 
 
 
 def test_an_owner_gives_signs_of_life(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tare.run.only_writer.SIGN_OF_LIFE_S", 0.02)
+    monkeypatch.setattr("tare.run.lifecycle.only_writer.SIGN_OF_LIFE_S", 0.02)
     with only_writer(folder):
         os.utime(folder / NAME, (1, 1))
         deadline = time.monotonic() + 5

@@ -9,8 +9,8 @@ import pytest
 
 from tare.hosts import LocalHost
 from tare.registry import installed
-from tare.run.folder import RunFolder
-from tare.run.outputs import MOST_LOG_BYTES, save_logs, save_output
+from tare.run.cells.outputs import MOST_LOG_BYTES, save_logs, save_output
+from tare.run.lifecycle.folder import RunFolder
 
 WORKLOADS = installed().workloads
 FILEBENCH = WORKLOADS["filebench"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tare.run.pacing import Pace
+from tare.run.lifecycle.pacing import Pace
 
 
 async def test_a_block_waits_for_the_one_before() -> None:

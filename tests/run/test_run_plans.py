@@ -22,16 +22,16 @@ from tare.hosts.local import LocalHost
 from tare.platforms.contract import Verdict
 from tare.platforms.xen.platform import XEN
 from tare.registry import installed
-from tare.run import remembered
 from tare.run.catalog import build_catalog
-from tare.run.planning import Outlook, plan_here, show_plan
-from tare.run.remembered import RememberedHost, keep, question, recall
-from tare.run.runhost.assumed import AssumedHost, assumed_host, at_best
-from tare.run.setup import StudySource
-from tare.study.host_cpus import HostCpus
-from tare.study.load import load_study, parse_study
-from tare.study.model import Study
-from tare.study.plan import Skip
+from tare.run.hosts.assumed import AssumedHost, assumed_host, at_best
+from tare.run.lifecycle.setup import StudySource
+from tare.run.preflight import remembered
+from tare.run.preflight.planning import Outlook, plan_here, show_plan
+from tare.run.preflight.remembered import RememberedHost, keep, question, recall
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import Skip
+from tare.study.reading.load import load_study, parse_study
 
 STUDIES = sorted((Path(__file__).resolve().parents[2] / "studies").glob("*.yaml"))
 TRIES = 3

@@ -16,12 +16,12 @@ from tare.agent.clocktrust import ClockReading, judge
 from tare.errors import MachineFault
 from tare.events.metric import LEAST, Better, Kind
 from tare.platforms.contract import Machine
-from tare.run import neighbours, plausibility
-from tare.run.hypervisor_side import HypervisorSide
-from tare.run.neighbours import Loads, Neighbour
-from tare.run.plausibility import CellClocks, Clocks, all_impossible, impossible
-from tare.run.roles import Roles
-from tare.run.topologies import Pair
+from tare.run.cells import neighbours, plausibility
+from tare.run.cells.neighbours import Loads, Neighbour
+from tare.run.cells.plausibility import CellClocks, Clocks, all_impossible, impossible
+from tare.run.cells.roles import Roles
+from tare.run.probes.hypervisor_side import HypervisorSide
+from tare.run.topologies.kinds import Pair
 from tare.workloads import WORKLOADS, MachineFacts, Metric
 from tare.workloads.applications.command import CommandMetric
 

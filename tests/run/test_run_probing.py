@@ -17,9 +17,9 @@ from tare.agent.series import Series
 from tare.errors import MachineFault, WorkloadFault
 from tare.hosts import LocalHost
 from tare.probes import Probe, ProbedCell, ProbeKind
-from tare.run import probing as probing_module
-from tare.run.alive import ANSWER_S, REMOVED_S
-from tare.run.probing import FACT, ProbeStack, added_probes, probing
+from tare.run.cells.alive import ANSWER_S, REMOVED_S
+from tare.run.probes import stack as probing_module
+from tare.run.probes.stack import FACT, ProbeStack, added_probes, probing
 
 DONE = Outcome({})
 CELL = cast(ProbedCell, SimpleNamespace())

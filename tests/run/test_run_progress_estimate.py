@@ -31,11 +31,11 @@ from tare.events import (
     RunResumed,
     RunStarted,
 )
-from tare.run.calibrating import judged
-from tare.run.doing import Doing, doing_lines
-from tare.run.plausibility import require_possible
-from tare.run.progress import SILENCE_S, ProgressView, Tally
-from tare.run.progress_estimate import ALMOST, Watch, standing
+from tare.run.cells.plausibility import require_possible
+from tare.run.preflight.calibrating import judged
+from tare.run.ui.doing import Doing, doing_lines
+from tare.run.ui.progress import SILENCE_S, ProgressView, Tally
+from tare.run.ui.progress_estimate import ALMOST, Watch, standing
 
 EXPECTED = {"expected_s": 20.0, "sample_s": 68e-6, "unit": "samples/s", "timed": False}
 

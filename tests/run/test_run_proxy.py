@@ -21,10 +21,10 @@ from processes import named
 from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_type
 from tare.agent.client import Outcome
 from tare.errors import WorkloadFault
-from tare.run.peers import shared_out
-from tare.run.place import Place
-from tare.run.proxied_cell import ProxiedMachines, _while_serving
-from tare.study.host_cpus import HostCpus
+from tare.run.cells.place import Place
+from tare.run.topologies.peers import shared_out
+from tare.run.topologies.proxied_cell import ProxiedMachines, _while_serving
+from tare.study.planning.host_cpus import HostCpus
 
 STUDY = """
 study: proxied

@@ -19,8 +19,8 @@ from deadlines import patient
 from run.run_driving import Running, assert_no_ledger_is_left, of_type
 from tare.errors import WorkloadFault
 from tare.platforms.linux.network.tracking import COUNT, MOST, Tracked
-from tare.run.proxied_cell import ProxiedMachines
-from tare.run.turns import Undivided
+from tare.run.cells.turns import Undivided
+from tare.run.topologies.proxied_cell import ProxiedMachines
 
 LOST = "the switch's conntrack lost"
 STUDY = """

@@ -7,11 +7,11 @@ import pytest
 from tare.references.published import PublishedScenario, load_reference
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.checking import EMULATED_SLOWDOWN
-from tare.study.host_cpus import HostCpus
-from tare.study.load import load_study
-from tare.study.model import Study
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.run.preflight.checking import EMULATED_SLOWDOWN
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.load import load_study
 from tare.workloads import WORKLOADS
 
 STUDIES = Path(__file__).parents[2] / "studies"

@@ -12,10 +12,10 @@ import pytest
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed
 from tare.run.catalog import build_catalog
-from tare.run.proxied_setup import direct_path
-from tare.run.session import agent_path
-from tare.run.toolbox import study_toolbox
-from tare.study.load import load_study
+from tare.run.lifecycle.session import agent_path
+from tare.run.preflight.toolbox import study_toolbox
+from tare.run.topologies.proxied_setup import direct_path
+from tare.study.reading.load import load_study
 from tare.workloads import WORKLOADS
 
 TWO_TOOLBOXES = """

@@ -30,13 +30,13 @@ from tare.events import (
     read_fold,
 )
 from tare.platforms.contract import Capabilities, Verdict
-from tare.run.account import unfinished
-from tare.run.arm_facts import recorded, require_still_usable, restored_facts
 from tare.run.catalog import build_catalog
-from tare.study.cells import Batch, Cell
-from tare.study.load import restore_study
-from tare.study.model import Study
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.run.lifecycle.account import unfinished
+from tare.run.preflight.arm_facts import recorded, require_still_usable, restored_facts
+from tare.study.model.study import Study
+from tare.study.planning.cells import Batch, Cell
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.load import restore_study
 from tare.workloads import WORKLOADS
 
 RECORDED = Path(__file__).parent.parent / "fixtures" / "runs"

@@ -16,8 +16,8 @@ from run.test_run_account import PLAN, Course
 from tare.errors import InputError
 from tare.events import BlockStarted, ImageReady, Planned, PlatformChecked, RunResumed
 from tare.platforms.contract import Capabilities, Prepared, Verdict
-from tare.run.host_facts import _own_machine_id, computer_of, host_facts
-from tare.run.resuming import (
+from tare.run.hosts.host_facts import _own_machine_id, computer_of, host_facts
+from tare.run.lifecycle.resuming import (
     changed_arms,
     changed_hosts,
     require_as_begun,

@@ -14,10 +14,10 @@ from run.run_driving import of_type, tare
 from study.test_study_plan import small
 from tare.platforms.host_hypervisor import hypervisors_of
 from tare.registry import installed
-from tare.run.room import machines_of, own_memory
-from tare.run.runhost.booted import booted_here
-from tare.study.cells import Batch
-from tare.study.placement import CompanionPlacement, NeighbourPlacement, Placement
+from tare.run.hosts.booted import booted_here
+from tare.run.preflight.room import machines_of, own_memory
+from tare.study.planning.cells import Batch
+from tare.study.planning.placement import CompanionPlacement, NeighbourPlacement, Placement
 
 STUDY = """study: x
 baseline: bare

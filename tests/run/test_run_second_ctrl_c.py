@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deadlines import patient
-from tare.run.interrupt import _LastResort
+from tare.run.lifecycle.interrupt import _LastResort
 
 HANGS = {
     "never ending clean-up": "await asyncio.sleep(3600)",
@@ -24,7 +24,7 @@ HANGS = {
 RUN = """
 import asyncio, sys, time
 from pathlib import Path
-from tare.run.interrupt import StopRequest, listening
+from tare.run.lifecycle.interrupt import StopRequest, listening
 
 async def run():
     stop = StopRequest(asyncio.current_task(), lambda *_: None, lambda: None)
@@ -40,7 +40,7 @@ asyncio.run(run())
 CLEARS = """
 import asyncio, sys, time
 from pathlib import Path
-from tare.run.interrupt import StopRequest, listening
+from tare.run.lifecycle.interrupt import StopRequest, listening
 
 async def run():
     stop = StopRequest(asyncio.current_task(), lambda *_: None, lambda: None)

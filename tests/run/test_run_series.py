@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from tare.agent.series import Series
-from tare.run.folder import RunFolder
-from tare.run.series import file_stem, save_series
+from tare.run.cells.series import file_stem, save_series
+from tare.run.lifecycle.folder import RunFolder
 
 CELL = "b001/bare/alone/tick"
 

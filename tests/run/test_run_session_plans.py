@@ -28,17 +28,17 @@ from tare.events import (
     SessionStarted,
     fold_records,
 )
-from tare.run.account import unfinished
-from tare.run.arm_facts import recorded, restored_facts
-from tare.run.folder import RunFolder
-from tare.run.swaps import one_session
-from tare.run.swaps.accounting import account_of_sessions, cells_in_a_block
-from tare.run.swaps.looking import Look
-from tare.run.swaps.one_session import Given
-from tare.run.swaps.words import agenda_of, session_lines
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
-from tare.study.session_plan import Session
-from tare.study.sessions import part_of
+from tare.run.lifecycle.account import unfinished
+from tare.run.lifecycle.folder import RunFolder
+from tare.run.preflight.arm_facts import recorded, restored_facts
+from tare.run.sessions import one_session
+from tare.run.sessions.accounting import account_of_sessions, cells_in_a_block
+from tare.run.sessions.looking import Look
+from tare.run.sessions.one_session import Given
+from tare.run.sessions.words import agenda_of, session_lines
+from tare.study.model.sessions import part_of
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.planning.session_plan import Session
 
 SEED = 7
 TWO_BLOCKS = STUDY.replace("  boots:", "  blocks: 1\n  boots:").replace("{least: 4}", "{least: 2}")

@@ -20,13 +20,13 @@ from tare.events import (
     fold_records,
     read_fold,
 )
-from tare.run.folder import RunFolder
-from tare.run.setup import Decision
-from tare.run.swaps import carrying
-from tare.run.swaps.carrying import RunInSessions
-from tare.run.swaps.looking import Look
-from tare.run.swaps.one_session import Ended
-from tare.study.session_plan import Session
+from tare.run.lifecycle.folder import RunFolder
+from tare.run.lifecycle.setup import Decision
+from tare.run.sessions import carrying
+from tare.run.sessions.carrying import RunInSessions
+from tare.run.sessions.looking import Look
+from tare.run.sessions.one_session import Ended
+from tare.study.planning.session_plan import Session
 
 
 @dataclass

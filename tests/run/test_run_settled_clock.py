@@ -8,8 +8,8 @@ import pytest
 
 from agent.agent_doubles import ScriptedAgent
 from tare.agent import AgentClient
-from tare.run import settled_clock
-from tare.run.settled_clock import settled
+from tare.run.cells import settled_clock
+from tare.run.cells.settled_clock import settled
 
 
 class Booted(ScriptedAgent):

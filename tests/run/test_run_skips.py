@@ -13,7 +13,7 @@ from report.report_page_reader import read
 from tare.events import Event, Fold, Planned, Record, Skipped
 from tare.events.results import PlatformResult, SkippedPart
 from tare.report import build_report
-from tare.run.progress import ProgressView, Tally
+from tare.run.ui.progress import ProgressView, Tally
 
 WHY = "there is no /dev/kvm"
 SKIPS = (

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from study.study_catalog import CATALOG
-from tare.analysis.compare import compare
-from tare.analysis.load import load_run
-from tare.study.changes import Changes
-from tare.study.load import parse_study
-from tare.study.shipped import find_study, shipped_studies
+from tare.analysis.data.load import load_run
+from tare.analysis.effects.compare import compare
+from tare.study.reading.changes import Changes
+from tare.study.reading.load import parse_study
+from tare.study.reading.shipped import find_study, shipped_studies
 
 WORDS = "smoke run of 1 block"
 

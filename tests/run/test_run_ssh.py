@@ -20,8 +20,8 @@ from run.run_driving import (
     tare,
 )
 from tare.analysis import load_run
-from tare.analysis.compare import compare
-from tare.analysis.spike_cells import explained, spike_cells
+from tare.analysis.effects.compare import compare
+from tare.analysis.topics.spike_cells import explained, spike_cells
 
 pytestmark = [pytest.mark.slow, pytest.mark.boots]
 

@@ -26,8 +26,8 @@ from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
-from tare.run import neighbours
-from tare.run.neighbours import LoadReport, Loads, Neighbour, wanted_as_guests_see
+from tare.run.cells import neighbours
+from tare.run.cells.neighbours import LoadReport, Loads, Neighbour, wanted_as_guests_see
 from tare.workloads import MachineFacts
 from tare.workloads.loads import CpuLoad
 

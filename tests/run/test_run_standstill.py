@@ -14,8 +14,8 @@ import pytest
 from processes import agents_of
 from run.run_driving import Running, of_type
 from tare.errors import MachineFault
-from tare.run import standstill
-from tare.run.standstill import Standstill, Standstills
+from tare.run.probes import standstill
+from tare.run.probes.standstill import Standstill, Standstills
 
 STUDY = """
 study: stopped

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.platforms.contract import Presence
-from tare.run.swaps.boots import SAME_S, told_as_before, words_of
+from tare.run.sessions.boots import SAME_S, told_as_before, words_of
 
 T0 = 1_800_000_000
 drifts = st.lists(st.integers(-int(SAME_S), int(SAME_S)), max_size=20)

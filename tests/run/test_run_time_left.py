@@ -30,9 +30,9 @@ from tare.events import (
     RunStarted,
 )
 from tare.hosts.ledger.ledger import LOCAL, Ledger, ledger_path
-from tare.run.execution import Execution
-from tare.run.interrupt import StopRequest, listening
-from tare.run.progress import Tally
+from tare.run.lifecycle.execution import Execution
+from tare.run.lifecycle.interrupt import StopRequest, listening
+from tare.run.ui.progress import Tally
 
 BLOCKS = 4
 EXPECTED_S = 100.0

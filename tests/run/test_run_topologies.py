@@ -9,8 +9,8 @@ import pytest
 
 from tare.errors import WorkloadFault
 from tare.platforms.contract import Machine
-from tare.run.roles import Roles
-from tare.run.topologies import CellWork, Clustered, Missing, Pair, Proxied, Single, Topology
+from tare.run.cells.roles import Roles
+from tare.run.topologies.kinds import CellWork, Clustered, Missing, Pair, Proxied, Single, Topology
 from tare.workloads import WORKLOADS, MachineFacts, Workload
 from tare.workloads.contract import TopologyName
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from run.run_driving import assert_no_ledger_is_left, events, of_type, tare
-from tare.run.duet import Side
+from tare.run.cells.duet import Side
 
 STUDY = """
 study: two

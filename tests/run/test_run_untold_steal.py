@@ -9,8 +9,8 @@ import pytest
 
 from tare.errors import InputError
 from tare.hosts import Completed
-from tare.run.host_trace import tells_steal
-from tare.run.neighbours import wanted_as_guests_see
+from tare.run.cells.neighbours import wanted_as_guests_see
+from tare.run.probes.host_trace import tells_steal
 
 TIMING = {"accepted_ns": 0, "started_ns": 10**9, "ended_ns": 3 * 10**9}
 

@@ -10,7 +10,7 @@ from scripts.path_regressions import BEFORE, HYPERCALLS, STUDY, builds, edited
 from tare.hosts import LocalHost
 from tare.lab.xen_source import XenSource
 from tare.run.catalog import build_catalog
-from tare.study.load import load_study
+from tare.study.reading.load import load_study
 
 SOURCE = f"""
 long do_stack_switch(unsigned long ss, unsigned long esp)

@@ -14,7 +14,7 @@ import pytest
 
 from run.run_driving import of_type
 from tare.run.catalog import build_catalog
-from tare.study.schema import study_schema
+from tare.study.reference.schema import study_schema
 
 ROOT = Path(__file__).parents[2]
 SHORT = ("run", "quick", "--blocks", "2", "--arm", "qemu-pv", "--workload", "numeric-sort")

@@ -8,12 +8,12 @@ from pathlib import Path
 from tare.platforms.contract import KVM_BOOT
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.checking import EMULATED_SLOWDOWN, arranged_cpus
-from tare.run.runhost.lab import LAB_BOOT_S
-from tare.study.host_cpus import HostCpus
-from tare.study.load import load_study
-from tare.study.model import Study
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.run.hosts.lab import LAB_BOOT_S
+from tare.run.preflight.checking import EMULATED_SLOWDOWN, arranged_cpus
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.load import load_study
 from tare.workloads import WORKLOADS
 
 FOLDER = Path(__file__).parents[2] / "studies"

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tare.study.model import Catalog
-from tare.study.plan import ArmFacts
-from tare.study.platform_options import PlatformOptions
+from tare.study.model.platform_options import PlatformOptions
+from tare.study.model.study import Catalog
+from tare.study.planning.plan import ArmFacts
 from tare.units import Duration, Size
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from study.study_catalog import ABLE, CATALOG, KINDS
-from tare.study.host_cpus import HostCpus
-from tare.study.load import parse_study
-from tare.study.model import Study
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.load import parse_study
 
 TWO = HostCpus(online=(0, 1))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from study.study_pairs import study_of
-from tare.study.memory_held import held_at_once
+from tare.study.planning.memory_held import held_at_once
 
 GIB = 1 << 30
 HEAD = """

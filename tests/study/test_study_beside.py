@@ -11,10 +11,10 @@ from pydantic import Field
 
 from study.study_catalog import CATALOG, Options
 from tare.errors import InputError
-from tare.study.load import load_study, parse_study, restore_study, wrong_in_study
-from tare.study.model import Catalog, Study
-from tare.study.study_path import StudyPath
-from tare.study.yamltext import StudyError
+from tare.study.model.study import Catalog, Study
+from tare.study.reading.load import load_study, parse_study, restore_study, wrong_in_study
+from tare.study.reading.study_path import StudyPath
+from tare.study.reading.yamltext import StudyError
 
 
 class Named(Options):

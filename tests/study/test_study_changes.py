@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.study_catalog import CATALOG, GOOD
-from tare.study.changes import Changes, change, path_of
-from tare.study.hosts_file import KnownHosts
-from tare.study.load import parse_study, restore_study
-from tare.study.model import Study
-from tare.study.yamltext import StudyError
+from tare.study.model.study import Study
+from tare.study.reading.changes import Changes, change, path_of
+from tare.study.reading.hosts_file import KnownHosts
+from tare.study.reading.load import parse_study, restore_study
+from tare.study.reading.yamltext import StudyError
 
 HOSTS = KnownHosts(Path("/home/me/hosts.yaml"), {"xen1": {"ssh": "x.example", "known-hosts": "k"}})
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from study.shipped_studies import shipped_plan
 from tare.run.catalog import build_catalog
-from tare.study.host_cpus import HostCpus
-from tare.study.load import load_study
-from tare.study.model import Study
-from tare.study.placement import place
-from tare.study.plan import CLUSTER_S, ArmFacts, HostFacts, Plan, make_plan
-from tare.study.scenario import Scenario
-from tare.study.yamltext import StudyError
+from tare.study.model.scenario import Scenario
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.placement import place
+from tare.study.planning.plan import CLUSTER_S, ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.load import load_study
+from tare.study.reading.yamltext import StudyError
 from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.workload import ClusterWorkload
 

@@ -13,12 +13,12 @@ from hosts.snapshots import snapshot
 from tare.cli.main import app
 from tare.errors import InputError
 from tare.run.catalog import build_catalog
-from tare.study.changes import Changes
-from tare.study.cpu_choice import CpuChoice, arranged, described
-from tare.study.host_cpus import HostCpus
-from tare.study.hosts_file import KnownHosts, parse_hosts
-from tare.study.load import parse_study, restore_study
-from tare.study.model import Study
+from tare.study.model.study import Study
+from tare.study.planning.cpu_choice import CpuChoice, arranged, described
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.reading.changes import Changes
+from tare.study.reading.hosts_file import KnownHosts, parse_hosts
+from tare.study.reading.load import parse_study, restore_study
 
 HYBRID = snapshot("20em64t-hybrid-1p6c2t+2ca4co1t")
 TWO_NODES = HostCpus(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from study.study_catalog import ABLE, KINDS
 from study.study_pairs import plan_of, study_of, two_arms
 from tare.errors import InputError
-from tare.study.cells import cell_label
-from tare.study.host_cpus import HostCpus
+from tare.study.planning.cells import cell_label
+from tare.study.planning.host_cpus import HostCpus
 
 DUET = two_arms("duet")
 

@@ -13,9 +13,9 @@ from study.study_catalog import CATALOG
 from tare.cli.main import app
 from tare.errors import InputError
 from tare.run.reference import generated
-from tare.study.explaining import explain, sections_of
-from tare.study.load import parse_study
-from tare.study.yamltext import StudyError
+from tare.study.reading.load import parse_study
+from tare.study.reading.yamltext import StudyError
+from tare.study.reference.explaining import explain, sections_of
 
 REFERENCE = generated()["study.md"]
 SECTIONS = sections_of(REFERENCE)

@@ -9,10 +9,10 @@ import pytest
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.rtds import Rtds
 from tare.run.catalog import build_catalog
-from tare.study.former_options import present_options, with_present_names
-from tare.study.load import parse_study, restore_study
-from tare.study.model import Study
-from tare.study.yamltext import StudyError
+from tare.study.model.study import Study
+from tare.study.reading.former_options import present_options, with_present_names
+from tare.study.reading.load import parse_study, restore_study
+from tare.study.reading.yamltext import StudyError
 
 STUDY = """\
 study: renamed

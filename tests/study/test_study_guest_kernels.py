@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.study.guest_kernels import GuestKernels, KernelChoice, choose_kernel
-from tare.study.notes import GENERAL_KERNEL, HOST_KERNEL
+from tare.study.model.notes import GENERAL_KERNEL, HOST_KERNEL
+from tare.study.planning.guest_kernels import GuestKernels, KernelChoice, choose_kernel
 
 OWN = GuestKernels(own="6.1.0-9")
 REFUSED = GuestKernels(no_own="it lacks the module e1000")

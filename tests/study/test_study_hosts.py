@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.study_catalog import ABLE, CATALOG, KINDS
-from tare.study.host_cpus import HostCpus
-from tare.study.hosting import HostSpec
-from tare.study.hosts_file import KnownHosts
-from tare.study.load import parse_study, restore_study
-from tare.study.model import Study
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
-from tare.study.yamltext import StudyError
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.hosting import HostSpec
+from tare.study.reading.hosts_file import KnownHosts
+from tare.study.reading.load import parse_study, restore_study
+from tare.study.reading.yamltext import StudyError
 
 ARMS = """
 baseline: base

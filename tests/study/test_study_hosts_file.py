@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tare.errors import InputError
-from tare.study.hosts_file import hosts_path, load_hosts, parse_hosts
-from tare.study.yamltext import StudyError
+from tare.study.reading.hosts_file import hosts_path, load_hosts, parse_hosts
+from tare.study.reading.yamltext import StudyError
 
 GOOD = """\
 xen1:

@@ -12,12 +12,12 @@ from study.study_catalog import ABLE, CATALOG, KINDS
 from tare.errors import InputError
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.study.host_cpus import HostCpus
-from tare.study.hosts_file import KnownHosts, load_hosts
-from tare.study.load import load_study, parse_study, restore_study
-from tare.study.model import Study
-from tare.study.plan import HostFacts, make_plan
-from tare.study.shipped import shipped_studies
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import HostFacts, make_plan
+from tare.study.reading.hosts_file import KnownHosts, load_hosts
+from tare.study.reading.load import load_study, parse_study, restore_study
+from tare.study.reading.shipped import shipped_studies
 
 STUDY = """\
 study: owned

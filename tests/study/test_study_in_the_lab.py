@@ -10,13 +10,13 @@ from study.shipped_studies import FOLDER, assumed
 from tare.errors import InputError
 from tare.platforms.bare import BareOptions
 from tare.run.catalog import build_catalog
-from tare.run.runhost.lab import LAB_BOOT_S, lab_cpus
-from tare.run.runhost.lab_bare import LabBare
-from tare.study.changes import Changes
-from tare.study.load import load_study
-from tare.study.model import Study
-from tare.study.plan import HostFacts, Plan, make_plan
-from tare.study.scenario import Scenario
+from tare.run.hosts.lab import LAB_BOOT_S, lab_cpus
+from tare.run.hosts.lab_bare import LabBare
+from tare.study.model.scenario import Scenario
+from tare.study.model.study import Study
+from tare.study.planning.plan import HostFacts, Plan, make_plan
+from tare.study.reading.changes import Changes
+from tare.study.reading.load import load_study
 from tare.workloads import WORKLOADS
 
 STUDIES = ("realtime", "components", "interference", "knobs")

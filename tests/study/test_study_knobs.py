@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tare.platforms.qemu.options import QemuOptions
 from tare.run.catalog import build_catalog
-from tare.study.host_cpus import HostCpus
-from tare.study.knobs import lacking_knobs, starved_host
-from tare.study.load import load_study
-from tare.study.model import Study
-from tare.study.placement import NeighbourPlacement, Placement
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
-from tare.study.platform_options import PlatformOptions
+from tare.study.model.knobs import lacking_knobs, starved_host
+from tare.study.model.platform_options import PlatformOptions
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.placement import NeighbourPlacement, Placement
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.load import load_study
 from tare.workloads import WORKLOADS
 
 ABSENT = "no such hypervisor here"

@@ -14,9 +14,9 @@ from tare.events import UnreadableStream, read_fold
 from tare.platforms.certificates.model import Certificate, read_certificate
 from tare.refusals import FORMS, message_of
 from tare.registry import installed
-from tare.study.load import load_study, parse_study, restore_study
-from tare.study.model import Study
-from tare.study.yamltext import StudyError
+from tare.study.model.study import Study
+from tare.study.reading.load import load_study, parse_study, restore_study
+from tare.study.reading.yamltext import StudyError
 
 
 def parse(text: str | bytes) -> Study:

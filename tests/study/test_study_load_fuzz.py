@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from study.study_catalog import CATALOG, GOOD
 from tare.errors import InputError
-from tare.study.load import parse_study, restore_study
+from tare.study.reading.load import parse_study, restore_study
 
 pytestmark = pytest.mark.fuzz
 LINES = GOOD.encode().splitlines(keepends=True)

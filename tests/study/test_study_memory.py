@@ -8,9 +8,9 @@ import pytest
 
 from study.study_catalog import ABLE, KINDS, FixedKind, Tick
 from study.test_study_plan import small
-from tare.study.host_cpus import HostCpus
-from tare.study.notes import BEYOND_MEMORY
-from tare.study.plan import HostFacts, make_plan
+from tare.study.model.notes import BEYOND_MEMORY
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import HostFacts, make_plan
 
 WHY = "the memory controller is away"
 STUDY = """

@@ -8,9 +8,9 @@ import pytest
 
 from run.run_driving import tare
 from tare.errors import InputError
-from tare.run.account import nothing_compared
 from tare.run.catalog import build_catalog
-from tare.study.load import load_study
+from tare.run.lifecycle.account import nothing_compared
+from tare.study.reading.load import load_study
 
 PLANTED = "correct-horse-battery"
 ESXI = "platform: vsphere, address: esxi.example, datastore: ds1, callback: '192.0.2.7:4460'"

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
-from tare.study.host_cpus import HostCpus
-from tare.study.load import parse_study, restore_study
-from tare.study.model import Study
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
-from tare.study.yamltext import StudyError
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.load import parse_study, restore_study
+from tare.study.reading.yamltext import StudyError
 
 LINE = "{load: cpu-load, count: 2, cpus: same, parameters: {block-size: 1MiB}}"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.verdict import percent, significant
-from tare.report import words
+from tare.analysis.effects.verdict import percent, significant
+from tare.report.page import words
 from tare.units import (
     format_duration,
     format_number,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.study.own_files import kernel_file, program_file, xen_file
+from tare.study.reading.own_files import kernel_file, program_file, xen_file
 
 MULTIBOOT = struct.pack("<I", 0x1BADB002)
 XEN = b"\x7fELF" + bytes(60) + MULTIBOOT + bytes(100)

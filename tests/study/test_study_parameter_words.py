@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from tare.analysis.results import Key
+from tare.analysis.effects.results import Key
 from tare.analysis.words import described
 from tare.cli.main import app
-from tare.report.words import Names, Part, parameter_text
-from tare.study.cells import work_words
-from tare.study.shipped import shipped_studies
+from tare.report.page.words import Names, Part, parameter_text
+from tare.study.planning.cells import work_words
+from tare.study.reading.shipped import shipped_studies
 from tare.units import parameter_words
 
 PYTHON = ("{'", "['", '{"', "<class", "None", "True", "False", "<function", "object at 0x")

@@ -21,13 +21,13 @@ from hosts.snapshots import NAMES as COMPUTERS
 from hosts.snapshots import snapshot
 from study.shipped_studies import NAMES, shipped_plan
 from tare.errors import InputError
-from tare.run.checking import arranged_cpus
-from tare.study.cells import Batch
-from tare.study.cpu_choice import CpuChoice, arranged
-from tare.study.host_cpus import HostCpus
-from tare.study.placement import place
-from tare.study.plan import Plan
-from tare.study.scenario import Scenario
+from tare.run.preflight.checking import arranged_cpus
+from tare.study.model.scenario import Scenario
+from tare.study.planning.cells import Batch
+from tare.study.planning.cpu_choice import CpuChoice, arranged
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.placement import place
+from tare.study.planning.plan import Plan
 
 ISOLATED = "20em64t-hybrid-1p6c2t+2ca4co1t with 8-11 isolated"
 

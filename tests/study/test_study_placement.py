@@ -4,9 +4,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tare.study.host_cpus import HostCpus
-from tare.study.placement import Placement, Unplaceable, place
-from tare.study.scenario import Scenario
+from tare.study.model.scenario import Scenario
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.placement import Placement, Unplaceable, place
 
 ONE = HostCpus(online=(0,))
 TWO = HostCpus(online=(0, 1))

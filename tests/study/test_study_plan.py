@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
 from tare.errors import InputError
-from tare.study.cells import cell_id
-from tare.study.host_cpus import HostCpus
-from tare.study.load import parse_study
-from tare.study.model import Study
-from tare.study.notes import ONE_KERNEL, one_kernel_note
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.model.notes import ONE_KERNEL, one_kernel_note
+from tare.study.model.study import Study
+from tare.study.planning.cells import cell_id
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.load import parse_study
 
 TWO_CPUS = HostCpus(online=(0, 1))
 

@@ -12,10 +12,10 @@ from study.study_catalog import CATALOG, GOOD
 from tare.cli.study import schema
 from tare.run.catalog import build_catalog
 from tare.run.reference import generated
-from tare.study.load import load_study, restore_study
-from tare.study.model import WorkloadSpec
-from tare.study.reference import render_markdown
-from tare.study.schema import Schema, study_schema
+from tare.study.model.study import WorkloadSpec
+from tare.study.reading.load import load_study, restore_study
+from tare.study.reference.pages import render_markdown
+from tare.study.reference.schema import Schema, study_schema
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))

@@ -10,11 +10,11 @@ import pytest
 from study.study_catalog import ABLE, CATALOG, KINDS
 from study.test_study_own_files import LINUX, written
 from tare.errors import InputError
-from tare.study.host_cpus import HostCpus
-from tare.study.load import parse_study
-from tare.study.model import Study
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
-from tare.study.releases import NUMBERS, RELEASES, release_words
+from tare.study.model.releases import NUMBERS, RELEASES, release_words
+from tare.study.model.study import Study
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.reading.load import parse_study
 
 UPGRADE = """\
 study: upgrade

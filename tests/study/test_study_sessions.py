@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from study.study_catalog import ABLE, CATALOG, KINDS
 from study.test_study_plan import TWO_CPUS
-from tare.study.blocks import LEAST_BLOCKS, Blocks
-from tare.study.changes import Changes
-from tare.study.hosts_file import KnownHosts
-from tare.study.load import parse_study, restore_study
-from tare.study.model import Study
-from tare.study.plan import HostFacts, make_plan
-from tare.study.session_plan import THERE_AND_BACK, Agenda, Session, Sessions, agenda
-from tare.study.sessions import boot_of, part_of, plan_in
-from tare.study.yamltext import StudyError
+from tare.study.model.sessions import boot_of, part_of, plan_in
+from tare.study.model.study import Study
+from tare.study.planning.blocks import LEAST_BLOCKS, Blocks
+from tare.study.planning.plan import HostFacts, make_plan
+from tare.study.planning.session_plan import THERE_AND_BACK, Agenda, Session, Sessions, agenda
+from tare.study.reading.changes import Changes
+from tare.study.reading.hosts_file import KnownHosts
+from tare.study.reading.load import parse_study, restore_study
+from tare.study.reading.yamltext import StudyError
 
 HOSTS = KnownHosts(Path("hosts.yaml"))
 STUDY = """\

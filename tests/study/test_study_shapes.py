@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from study.study_catalog import ABLE, CATALOG, KINDS
-from tare.study.baselines import in_its_own_shape
-from tare.study.binding import part_on
-from tare.study.host_cpus import HostCpus
-from tare.study.load import parse_study, restore_study
-from tare.study.model import Study
-from tare.study.plan import HostFacts, Plan, make_plan
+from tare.study.model.study import Study
+from tare.study.planning.baselines import in_its_own_shape
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import HostFacts, Plan, make_plan
+from tare.study.reading.binding import part_on
+from tare.study.reading.load import parse_study, restore_study
 
 LARGE = "shape: {vcpus: 4, memory: 8GiB}"
 

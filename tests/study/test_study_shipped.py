@@ -10,7 +10,7 @@ import pytest
 from run.run_driving import tare
 from study.shipped_studies import shipped
 from tare.errors import InputError
-from tare.study.shipped import find_study, shipped_studies, title_of
+from tare.study.reading.shipped import find_study, shipped_studies, title_of
 from tare.units import format_size
 
 FOLDER = Path(__file__).parents[2] / "studies"

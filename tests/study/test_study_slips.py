@@ -8,8 +8,8 @@ import pytest
 
 from study.study_catalog import CATALOG, GOOD
 from tare.errors import InputError
-from tare.study.load import load_study, parse_study
-from tare.study.yamltext import StudyError
+from tare.study.reading.load import load_study, parse_study
+from tare.study.reading.yamltext import StudyError
 
 
 def told(content: bytes) -> str:

@@ -8,8 +8,8 @@ import pytest
 
 from study.study_catalog import ABLE, KINDS, FixedKind, Switch
 from study.test_study_plan import small
-from tare.study.host_cpus import HostCpus
-from tare.study.plan import HostFacts, make_plan
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import HostFacts, make_plan
 
 
 @pytest.mark.parametrize(

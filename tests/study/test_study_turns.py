@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from study.study_catalog import ABLE, KINDS
 from study.study_pairs import plan_of, study_of, two_arms
 from tare.errors import InputError
-from tare.study.cells import cell_label
+from tare.study.planning.cells import cell_label
 
 TURNS = two_arms("turns")
 

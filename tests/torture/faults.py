@@ -22,7 +22,7 @@ GO_ON = "tare resume"
 REPORT = "tare report"
 WAIT_S = 90.0
 LEAST_STOP_S, MOST_STOP_S = 3.0, 5.0
-"""Longer than the look of :mod:`tare.run.standstill` and its least standstill together."""
+"""Longer than the look of :mod:`tare.run.probes.standstill` and its least standstill together."""
 Judge = Callable[["Said", list[Event]], list[str]]
 """Says from the command's end and all events until then what was not told rightly."""
 

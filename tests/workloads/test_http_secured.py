@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tare.identity import Identity, Key, identity
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 from tare.workloads.network.proxy.haproxy import SUITES
 
 BODY = b"x" * 30_000

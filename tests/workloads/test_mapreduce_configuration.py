@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tare.errors import InputError
-from tare.run.cluster.cluster import EMULATED, UP_S
+from tare.run.topologies.cluster.cluster import EMULATED, UP_S
 from tare.workloads.mapreduce.configuration import (
     MASTER_CORES,
     TASK_CORES,

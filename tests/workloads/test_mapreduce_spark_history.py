@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.errors import MachineFault
-from tare.run.cluster.spark import unpacked
+from tare.run.topologies.cluster.spark import unpacked
 from tare.workloads.mapreduce.spark_history import (
     PHASES,
     counters_of,

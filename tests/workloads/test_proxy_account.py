@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
 from tare.workloads import WORKLOADS
 from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy.account import (

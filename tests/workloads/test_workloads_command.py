@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.errors import InputError, WorkloadFault
-from tare.study.study_path import FOLDER
+from tare.study.reading.study_path import FOLDER
 from tare.workloads.additions import Additions, together
 from tare.workloads.applications.command import ROOMS, Command, CommandParameters
 

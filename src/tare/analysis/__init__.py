@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tare.analysis.all_pairs import compare_every_pair
-    from tare.analysis.compare import compare as compare_runs
-    from tare.analysis.export import export_observations, tidy_frame, write_observations
-    from tare.analysis.load import load_run, load_runs
-    from tare.analysis.pilot import advise
-    from tare.analysis.series import group_series, summarise_series
+    from tare.analysis.data.export import export_observations, tidy_frame, write_observations
+    from tare.analysis.data.load import load_run, load_runs
+    from tare.analysis.effects.all_pairs import compare_every_pair
+    from tare.analysis.effects.compare import compare as compare_runs
+    from tare.analysis.effects.pilot import advise
+    from tare.analysis.series.summaries import group_series, summarise_series
 
 __all__ = [
     "advise",
@@ -32,16 +32,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "advise": ("pilot", "advise"),
-    "compare_every_pair": ("all_pairs", "compare_every_pair"),
-    "compare_runs": ("compare", "compare"),
-    "export_observations": ("export", "export_observations"),
-    "group_series": ("series", "group_series"),
-    "load_run": ("load", "load_run"),
-    "load_runs": ("load", "load_runs"),
-    "summarise_series": ("series", "summarise_series"),
-    "tidy_frame": ("export", "tidy_frame"),
-    "write_observations": ("export", "write_observations"),
+    "advise": ("effects.pilot", "advise"),
+    "compare_every_pair": ("effects.all_pairs", "compare_every_pair"),
+    "compare_runs": ("effects.compare", "compare"),
+    "export_observations": ("data.export", "export_observations"),
+    "group_series": ("series.summaries", "group_series"),
+    "load_run": ("data.load", "load_run"),
+    "load_runs": ("data.load", "load_runs"),
+    "summarise_series": ("series.summaries", "summarise_series"),
+    "tidy_frame": ("data.export", "tidy_frame"),
+    "write_observations": ("data.export", "write_observations"),
 }
 
 

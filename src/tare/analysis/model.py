@@ -4,7 +4,8 @@ Everything here is frozen and does nothing. All values are in the SI unit named 
 durations in seconds, except where a name says nanoseconds.
 """
 
-from tare.analysis.comparison import (
+from tare.analysis.data.rundata import OBSERVATION_COLUMNS, RunData
+from tare.analysis.effects.comparison import (
     ArmVerdict,
     Comparison,
     Correction,
@@ -13,8 +14,8 @@ from tare.analysis.comparison import (
     HostCost,
     ProofDifference,
 )
-from tare.analysis.pairs import AllPairs, Rank, Tie
-from tare.analysis.results import (
+from tare.analysis.effects.pairs import AllPairs, Rank, Tie
+from tare.analysis.effects.results import (
     DECLARED,
     ArmSummary,
     BlockValue,
@@ -31,8 +32,7 @@ from tare.analysis.results import (
     as_cost,
     cost_ends,
 )
-from tare.analysis.rundata import OBSERVATION_COLUMNS, RunData
-from tare.analysis.series_data import (
+from tare.analysis.series.series_data import (
     Quantile,
     SeriesKey,
     SeriesSummary,

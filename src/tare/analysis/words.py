@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import get_args
 
-from tare.analysis.comparison import ArmVerdict
-from tare.analysis.results import Effect, Key, VerdictWord, as_cost
-from tare.analysis.rundata import RunData
-from tare.analysis.session_notes import session_notes
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.comparison import ArmVerdict
+from tare.analysis.effects.results import Effect, Key, VerdictWord, as_cost
+from tare.analysis.effects.verdict import percent, significant
+from tare.analysis.runs.session_notes import session_notes
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
-from tare.analysis.verdict import percent, significant
 from tare.events import LabFroze
 from tare.events.results import Break, PlatformResult
-from tare.study.blocks import SMOKE_RUN
-from tare.study.notes import BEYOND_MEMORY, BY_RELEASE, ITSELF, ONE_KERNEL, other_shape_note
+from tare.study.model.notes import BEYOND_MEMORY, BY_RELEASE, ITSELF, ONE_KERNEL, other_shape_note
+from tare.study.planning.blocks import SMOKE_RUN
 from tare.units import format_quantity, parameter_words
 
 MOST_NAMED = 3

@@ -68,9 +68,9 @@ def certify(
             raise InputError("--check reads a file and tries nothing", "leave the rest out")
         _check(check)
         return
-    from tare.run.certifying import carry_out, steps
-    from tare.run.certifying_order import asked
-    from tare.study.hosts_file import load_hosts
+    from tare.run.lifecycle.certifying import carry_out, steps
+    from tare.run.lifecycle.certifying_order import asked
+    from tare.study.reading.hosts_file import load_hosts
 
     if not platform:
         raise InputError("no platform is named", "tare doctor lists them")

@@ -11,7 +11,7 @@ import typer
 from tare.cli.telling import tell
 
 if TYPE_CHECKING:
-    from tare.analysis.rundata import RunData
+    from tare.analysis.data.rundata import RunData
 
 DAMAGED = 1
 
@@ -36,9 +36,9 @@ def verify(
     """Check that a run's folder is as the run wrote it: no event, series or log has changed."""
     if repair:
         _repair(directory)
-    from tare.analysis.verify import verify_run
-    from tare.run.calibration_words import calibration_lines
-    from tare.run.folder import open_folder
+    from tare.analysis.data.verify import verify_run
+    from tare.run.lifecycle.folder import open_folder
+    from tare.run.preflight.calibration_words import calibration_lines
 
     found = verify_run(open_folder(directory).path, last)
     tell(f"{found.events} events, {found.series} series, {found.files} logs and outputs")
@@ -60,8 +60,8 @@ def _repair(directory: Path) -> None:
     """Recover a run's events, and print what was lost."""
     from tare.events.repair import repair_stream
     from tare.outputs import unwritable
-    from tare.run.folder import open_folder
-    from tare.run.only_writer import only_writer
+    from tare.run.lifecycle.folder import open_folder
+    from tare.run.lifecycle.only_writer import only_writer
 
     folder = open_folder(directory)
     with only_writer(folder.path):

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tare.analysis.comparison import Comparison
-    from tare.analysis.gates import Outcome
-    from tare.analysis.rundata import RunData
-    from tare.analysis.settings import Settings
+    from tare.analysis.data.rundata import RunData
+    from tare.analysis.data.settings import Settings
+    from tare.analysis.effects.comparison import Comparison
+    from tare.analysis.runs.gates import Outcome
 
 EXIT = {"holds": 0, "fails": 1, "open": 3}
 """Exit statuses of gates; 2 is wrong input, as everywhere."""
@@ -223,7 +223,7 @@ def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Sho
 def _tables(directories: Sequence[Path], baseline: str, console: Console, *, pairs: bool) -> None:
     """Tell what there is to tell without gates: of one run, of two, or of more."""
     from tare.report import render_comparison
-    from tare.report.between import render_changes, render_pooled
+    from tare.report.terminal.between import render_changes, render_pooled
 
     if pairs:
         _pairs(loaded(directories[0]), baseline, console)
@@ -242,7 +242,7 @@ def _tables(directories: Sequence[Path], baseline: str, console: Console, *, pai
 
 def _as_json(directories: Sequence[Path], baseline: str) -> str:
     """Return the same as plain values, for other programs."""
-    from tare.report.as_json import changes_json, effects_json, json_text, pooled_json
+    from tare.report.compare.as_json import changes_json, effects_json, json_text, pooled_json
 
     if len(directories) > 2:
         return json_text(pooled_json(effects_of(directories, baseline)))
@@ -258,7 +258,7 @@ def effects_of(directories: Sequence[Path], baseline: str) -> list[Comparison]:
     Raises:
         InputError: There is no run in one of the folders, or the same in two, or no such arm.
     """
-    from tare.analysis.run_changes import effects_alone
+    from tare.analysis.runs.run_changes import effects_alone
 
     found = []
     for directory in directories:
@@ -285,7 +285,7 @@ def compared_with(run: RunData, baseline: str) -> Comparison:
 
 def _pairs(run: RunData, baseline: str, console: Console) -> None:
     from tare.analysis import compare_every_pair
-    from tare.report.terminal import render_pairs
+    from tare.report.terminal.comparison import render_pairs
 
     settings = settings_of(run, baseline)
     render_pairs(compare_every_pair(run, settings, most=None), console)
@@ -293,7 +293,7 @@ def _pairs(run: RunData, baseline: str, console: Console) -> None:
 
 def _page(runs: Sequence[RunData], baseline: str, path: Path, console: Console) -> None:
     """Write the page of two runs, which compares with any arm that both have."""
-    from tare.report.changes import write_changes
+    from tare.report.compare.changes import write_changes
 
     chosen = settings_of(runs[0], baseline).baseline
     shared = [arm for arm in runs[0].arms if arm in runs[1].arms and arm != chosen]
@@ -311,7 +311,7 @@ def settings_of(run: RunData, baseline: str) -> Settings:
     Raises:
         InputError: The run has no such arm.
     """
-    from tare.analysis.settings import Settings
+    from tare.analysis.data.settings import Settings
 
     settings = Settings.of([run])
     if not baseline or baseline == settings.baseline:
@@ -329,10 +329,10 @@ def _gate(
     shown: Shown,
     console: Console,
 ) -> Outcome:
-    from tare.analysis.gate_files import read_gates, with_floors
-    from tare.analysis.gates import check, parse_gate, worst
-    from tare.report.gates import FORMATS
-    from tare.report.run_doubts import doubts_of
+    from tare.analysis.runs.gate_files import read_gates, with_floors
+    from tare.analysis.runs.gates import check, parse_gate, worst
+    from tare.report.compare.gates import FORMATS
+    from tare.report.compare.run_doubts import doubts_of
 
     texts, path, floors = told
     asked = (*map(parse_gate, texts), *(read_gates(path) if path is not None else ()))

@@ -62,8 +62,8 @@ def _listed(typed: str, names: Iterable[object]) -> list[str]:
 
 def _data(context: typer.Context) -> Mapping[str, Any]:
     """Return the plain data of the study on the command line; empty where none can be read."""
-    from tare.study.shipped import find_study
-    from tare.study.yamltext import parse
+    from tare.study.reading.shipped import find_study
+    from tare.study.reading.yamltext import parse
 
     # Before an option that still lacks its value, what was typed is left as it is.
     words = [word for word in context.args if not word.startswith("-")]
@@ -93,11 +93,11 @@ def _at(data: Mapping[str, Any], folder: str) -> Any:
 def _models(data: Mapping[str, Any], folder: str) -> Iterable[str]:
     """Return the keys that a part of a study may have, whether or not the file has them."""
     from tare.registry import installed
-    from tare.study.blocks import Blocks
-    from tare.study.hosting import LabSpec
-    from tare.study.model import StudyFrame
-    from tare.study.schema import kebab
-    from tare.study.shape import Shape
+    from tare.study.model.shape import Shape
+    from tare.study.model.study import StudyFrame
+    from tare.study.planning.blocks import Blocks
+    from tare.study.reading.hosting import LabSpec
+    from tare.study.reference.schema import kebab
 
     def options(name: str) -> Mapping[str, Any]:
         spec = _section(_section(data, "arms"), name)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from tare.analysis.rundata import RunData
-    from tare.analysis.stopping import Value
+    from tare.analysis.data.rundata import RunData
+    from tare.analysis.effects.stopping import Value
     from tare.events import Fold, RunFinished, RunStarted, Waiting
-    from tare.run.setup import Decision
-    from tare.study.model import Study
+    from tare.run.lifecycle.setup import Decision
+    from tare.study.model.study import Study
 
 EXIT_FAULT = 1
 EXIT_INPUT = 2
@@ -31,13 +31,13 @@ EXIT_INTERRUPTED = 130
 
 def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
     """Return whether the study needs another block, by the precision that it asks for."""
-    from tare.analysis.stopping import decide, headline_values
-    from tare.run.setup import Decision
+    from tare.analysis.effects.stopping import decide, headline_values
+    from tare.run.lifecycle.setup import Decision
 
     values: Iterable[Value] = headline_values(fold.finished.values())
     least, most = study.blocks.least, study.blocks.most
     if study.sessions is not None:
-        from tare.analysis.sessions import values_in_rounds
+        from tare.analysis.runs.sessions import values_in_rounds
 
         # A round is one observation of arms of different boots. That enough blocks are done, and
         # not too many, is known before this is asked.
@@ -84,7 +84,7 @@ def write_report(
     with _without_collection():
         from tare.analysis import compare_every_pair
         from tare.report import build_report
-        from tare.run.folder import open_folder
+        from tare.run.lifecycle.folder import open_folder
 
         folder = open_folder(directory)
         published = []
@@ -101,7 +101,7 @@ def write_report(
 
 def remember(data: RunData) -> None:
     """Note where a run is, so that `tare history` finds it by its study's name."""
-    from tare.run.known_runs import KnownRun, keep_run, names_of_hosts
+    from tare.run.lifecycle.known_runs import KnownRun, keep_run, names_of_hosts
 
     name, hosts = str(data.study["study"]), names_of_hosts(data.host)
     where = data.folder.absolute()
@@ -143,8 +143,8 @@ def says_how_to_go_on(directory: Path, cluster: str = "") -> Iterator[None]:
     Raises:
         typer.Exit: It came.
     """
-    from tare.run.folder import RunFolder
-    from tare.run.interrupt import hear_no_more, stopped_in_order
+    from tare.run.lifecycle.folder import RunFolder
+    from tare.run.lifecycle.interrupt import hear_no_more, stopped_in_order
 
     try:
         with lasting_output(), stopped_in_order():
@@ -159,8 +159,8 @@ def says_how_to_go_on(directory: Path, cluster: str = "") -> Iterator[None]:
 
 def _going_on(directory: Path, cluster: str) -> str:
     from tare.events import read_fold
-    from tare.run.folder import RunFolder
-    from tare.run.resume_command import ANY_CLUSTER, resuming
+    from tare.run.lifecycle.folder import RunFolder
+    from tare.run.lifecycle.resume_command import ANY_CLUSTER, resuming
 
     fold = read_fold(RunFolder(directory).events)
     if fold.ended is not None and fold.ended.status == "complete":
@@ -188,11 +188,11 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
     Raises:
         typer.Exit: With the status, unless all went well.
     """
-    from tare.analysis.kernels import different_kernels
+    from tare.analysis.topics.kernels import different_kernels
     from tare.events.chain import read_seal
-    from tare.run.closing import closing
-    from tare.run.folder import RunFolder
-    from tare.study.blocks import SMOKE_RUN
+    from tare.run.lifecycle.closing import closing
+    from tare.run.lifecycle.folder import RunFolder
+    from tare.study.planning.blocks import SMOKE_RUN
 
     data = write_report(directory)
     if finished is not None and finished.type != "waiting":

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tare.events import RunFinished
     from tare.fleet.command import ClusterChoice
     from tare.fleet.servers import WorkersHost
-    from tare.run.setup import StudySource
-    from tare.study.model import Study
+    from tare.run.lifecycle.setup import StudySource
+    from tare.study.model.study import Study
 
 ClusterAddress = Annotated[
     str | None,
@@ -294,8 +294,8 @@ def _host(name: str, file: Path | None, cpus: list[int]) -> WorkersHost:
     """
     from tare.fleet.connecting import keep_to
     from tare.fleet.servers import WorkersHost
-    from tare.study.hosting import ALWAYS, HostSpec
-    from tare.study.hosts_file import load_hosts
+    from tare.study.reading.hosting import ALWAYS, HostSpec
+    from tare.study.reading.hosts_file import load_hosts
 
     if name in ALWAYS:
         spec = HostSpec.model_validate(name)

@@ -48,9 +48,9 @@ def history(
 
     For example: tare history realtime --host xen1 --format svg --out nightly.svg
     """
-    from tare.analysis.history import history as history_of
+    from tare.analysis.runs.history import history as history_of
     from tare.outputs import put_for_user
-    from tare.report.history import history_json, history_svg, render_history
+    from tare.report.terminal.history import history_json, history_svg, render_history
 
     if out is not None and form is As.text:
         raise InputError("text is for the terminal", "write --format json or svg beside --out")
@@ -76,7 +76,7 @@ def _folders(said: Sequence[str], host: str) -> list[Path]:
         if host:
             raise InputError("--host is for the runs of a study", "name a study, or leave it out")
         return [Path(each) for each in said]
-    from tare.run.known_runs import is_there, known_runs, known_runs_file
+    from tare.run.lifecycle.known_runs import is_there, known_runs, known_runs_file
 
     study = _name_in(Path(said[0])) if Path(said[0]).is_file() else said[0]
     known = [run for run in known_runs(study) if run.status == "complete"]
@@ -110,7 +110,7 @@ def _name_in(file: Path) -> str:
     Raises:
         InputError: It is not a study.
     """
-    from tare.study.yamltext import parse
+    from tare.study.reading.yamltext import parse
 
     name = parse(file.read_bytes(), str(file)).data.get("study")
     if not isinstance(name, str):

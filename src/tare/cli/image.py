@@ -48,7 +48,7 @@ def list_images() -> None:
     from tare.images.bundle.index import read_index
     from tare.images.kernels import cached_kernel
     from tare.images.toolbox.toolbox import toolboxes
-    from tare.run.session import cache_dir
+    from tare.run.lifecycle.session import cache_dir
     from tare.units import format_size
 
     index = read_index(cache_dir())
@@ -83,8 +83,8 @@ def build(
     from tare.hosts.local import LocalHost
     from tare.images.bundle.importing import import_installed
     from tare.images.toolbox.toolbox import Toolbox, prepare_toolbox
-    from tare.run.cache_wait import announced
-    from tare.run.session import agent_path, cache_dir
+    from tare.run.lifecycle.session import agent_path, cache_dir
+    from tare.run.preflight.cache_wait import announced
 
     say = _stages()
     agent = agent_path()
@@ -106,7 +106,7 @@ def build(
 def verify() -> None:
     """Read every byte of every cached toolbox; remove those that are damaged."""
     from tare.images.toolbox.toolbox import discard_toolbox, toolboxes, verify_toolbox
-    from tare.run.session import cache_dir
+    from tare.run.lifecycle.session import cache_dir
 
     damaged = False
     found = toolboxes(cache_dir())
@@ -186,8 +186,8 @@ def live(
     from tare.hosts.local import LocalHost
     from tare.images.live.image import make_live_image
     from tare.images.toolbox.recipe import KINDS
-    from tare.run.cache_wait import announced
-    from tare.run.session import agent_path, cache_dir
+    from tare.run.lifecycle.session import agent_path, cache_dir
+    from tare.run.preflight.cache_wait import announced
 
     if not raw and out.suffix != ".iso":
         raise InputError(
@@ -236,9 +236,9 @@ def export(
     from tare.images.bundle.exporting import KERNEL_NAMES, export_bundle
     from tare.images.cache import file_digest
     from tare.images.toolbox.recipe import KINDS
-    from tare.run.cache_wait import announced
-    from tare.run.session import agent_path, cache_dir
-    from tare.run.versions import tare_version
+    from tare.run.lifecycle.session import agent_path, cache_dir
+    from tare.run.lifecycle.versions import tare_version
+    from tare.run.preflight.cache_wait import announced
     from tare.units import format_size
 
     agent = agent_path()
@@ -267,8 +267,8 @@ def import_(
 
     from tare.hosts.local import LocalHost
     from tare.images.bundle.importing import import_bundle
-    from tare.run.cache_wait import announced
-    from tare.run.session import agent_path, cache_dir
+    from tare.run.lifecycle.session import agent_path, cache_dir
+    from tare.run.preflight.cache_wait import announced
 
     host = LocalHost(agent_path())
     with announced():

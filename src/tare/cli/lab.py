@@ -73,8 +73,8 @@ def up(
 
     from tare.lab import background
     from tare.lab.options import LabOptions
-    from tare.run.cache_wait import announced
-    from tare.run.session import agent_path, cache_dir
+    from tare.run.lifecycle.session import agent_path, cache_dir
+    from tare.run.preflight.cache_wait import announced
     from tare.units import parse_size
 
     try:
@@ -104,7 +104,7 @@ def up(
 
 def _own(xen: str, kernel: str, qemu: str) -> dict[str, str]:
     """Return the files of the user's own that were named, looked at."""
-    from tare.study.own_files import kernel_file, program_file, xen_file
+    from tare.study.reading.own_files import kernel_file, program_file, xen_file
 
     named = {"xen": (xen, xen_file), "kernel": (kernel, kernel_file), "qemu": (qemu, program_file)}
     found = {}

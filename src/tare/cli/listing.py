@@ -30,7 +30,7 @@ def studies(
 
     For example: tare studies quick > mine.yaml; tare run mine.yaml
     """
-    from tare.study.shipped import find_study, shipped_studies, title_of
+    from tare.study.reading.shipped import find_study, shipped_studies, title_of
 
     if name:
         # It may be a stranger's file.
@@ -92,7 +92,7 @@ def platforms() -> None:
 
 def version() -> None:
     """Print the version."""
-    from tare.run.versions import tare_version
+    from tare.run.lifecycle.versions import tare_version
 
     print(tare_version())
 

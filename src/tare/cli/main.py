@@ -110,9 +110,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
     from tare.platforms.doctor import examine, missing_programs
     from tare.platforms.linux.tracing_check import examine_tracing
     from tare.registry import installed
-    from tare.run.cache_wait import announced
-    from tare.run.session import agent_path, host_facts, local_setup
-    from tare.run.versions import agent_identity
+    from tare.run.lifecycle.session import agent_path, host_facts, local_setup
+    from tare.run.lifecycle.versions import agent_identity
+    from tare.run.preflight.cache_wait import announced
 
     with announced(), local_setup() as setup:
         context = setup.context
@@ -191,9 +191,9 @@ def plan(
     import asyncio
 
     from tare.cli.resolving import what_it_can_tell
-    from tare.run.cache_wait import announced
-    from tare.run.folder import open_folder
-    from tare.run.planning import headlines_of, plan_here, plan_json, show_plan
+    from tare.run.lifecycle.folder import open_folder
+    from tare.run.preflight.cache_wait import announced
+    from tare.run.preflight.planning import headlines_of, plan_here, plan_json, show_plan
 
     changes = changes_of(host, arm, workload, scenario, blocks, values, cpus, housekeeping)
     wanted, source = read_study(study, changes, hosts)
@@ -246,7 +246,7 @@ def run(
     """
     import asyncio
 
-    from tare.run.foreground import carry_out
+    from tare.run.ui.foreground import carry_out
 
     changes = changes_of(host, arm, workload, scenario, blocks, values, cpus, housekeeping)
     wanted, source = read_study(study, changes, hosts)
@@ -333,7 +333,7 @@ def resume(
         return
     import asyncio
 
-    from tare.run.foreground import go_on
+    from tare.run.ui.foreground import go_on
 
     going = go_on(
         directory, decide_on, piped_or_terminal(),
@@ -458,7 +458,7 @@ def main() -> int:
     except OSError as error:
         if error.errno == errno.EIO and not os.isatty(sys.stdout.fileno()):
             # The terminal was closed before its signal came.
-            from tare.run.interrupt import leave_terminal
+            from tare.run.lifecycle.interrupt import leave_terminal
 
             leave_terminal()
             return EXIT_INTERRUPTED

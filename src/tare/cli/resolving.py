@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tare.analysis.pilot import Advice
-    from tare.analysis.resolving import Basis, Plans
-    from tare.analysis.rundata import RunData
+    from tare.analysis.data.rundata import RunData
+    from tare.analysis.effects.pilot import Advice
+    from tare.analysis.effects.resolving import Basis, Plans
     from tare.events.metric import Kind
-    from tare.study.model import Study
+    from tare.study.model.study import Study
 
 RUNS = Path("runs")
 """Where runs are put by default."""
@@ -33,8 +33,8 @@ def what_it_can_tell(study: Study, headlines: Mapping[Kind, int], pilot: Path | 
     Raises:
         InputError: The pilot holds no run.
     """
-    from tare.analysis.resolving import Plans, told
-    from tare.analysis.stopping import TAIL_FACTOR
+    from tare.analysis.effects.resolving import Plans, told
+    from tare.analysis.effects.stopping import TAIL_FACTOR
 
     if len(study.arms) == 1 and pilot is None:
         return []
@@ -70,7 +70,7 @@ def advice_for(study: Study, pilot: RunData) -> tuple[Advice, ...]:
 
 def _across_boots(study: Study) -> list[str]:
     """Return the arms that are compared with a baseline of another boot."""
-    from tare.study.sessions import boot_of
+    from tare.study.model.sessions import boot_of
 
     base = {arm: study.own_baselines.get(arm, study.baseline) for arm in study.arms}
     return [arm for arm in study.arms if boot_of(study, arm) != boot_of(study, base[arm])]
@@ -86,10 +86,10 @@ def _within_a_boot(study: Study) -> bool:
 
 def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
     """Return the note on arms of different boots, which are compared over rounds."""
-    from tare.analysis.resolving import BLOCKS_OF_SPREAD, sentences_on_kinds, told
+    from tare.analysis.effects.resolving import BLOCKS_OF_SPREAD, sentences_on_kinds, told
+    from tare.analysis.effects.verdict import LEVEL
     from tare.analysis.statistics.maxt import least_blocks
-    from tare.analysis.verdict import LEVEL
-    from tare.run.swaps.words import agenda_of
+    from tare.run.sessions.words import agenda_of
 
     agenda = agenda_of(study)
     rounds = " to ".join(map(str, dict.fromkeys((agenda.least, agenda.most))))
@@ -120,7 +120,7 @@ class _Known:
 
     def basis(self) -> Basis:
         """Return how far boots differ: as in the run, else as is assumed."""
-        from tare.analysis.resolving import BLOCKS_OF_SPREAD, assumed_basis, basis_of
+        from tare.analysis.effects.resolving import BLOCKS_OF_SPREAD, assumed_basis, basis_of
 
         if self.run is None:
             return assumed_basis(self.boots)
@@ -129,7 +129,7 @@ class _Known:
 
     def over_rounds(self) -> Basis | None:
         """Return how far rounds of sessions differ, where the run was in sessions."""
-        from tare.analysis.resolving import basis_of
+        from tare.analysis.effects.resolving import basis_of
 
         if self.run is None:
             return None
@@ -138,9 +138,9 @@ class _Known:
 
 def _known(study: Study, pilot: Path | None) -> _Known:
     from tare.analysis import load_run
-    from tare.analysis.resolving import earlier_run
+    from tare.analysis.effects.resolving import earlier_run
     from tare.errors import InputError
-    from tare.run.host_facts import host_facts
+    from tare.run.hosts.host_facts import host_facts
 
     boots = 2 if study.aa is not None else 1
     if pilot is not None:

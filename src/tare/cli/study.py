@@ -61,7 +61,7 @@ def platforms(out: Out = None) -> None:
 
 def _keys(typed: str) -> list[str]:
     from tare.run.reference import study_reference
-    from tare.study.explaining import sections_of
+    from tare.study.reference.explaining import sections_of
 
     sections = sections_of(study_reference())
     known = {name for each in sections for name in (*each.names, *(row.key for row in each.rows))}
@@ -84,7 +84,7 @@ def key(
     For example: tare study blocks.precision; tare study arms.kvm.hugepages; tare study tick
     """
     from tare.run.reference import study_reference
-    from tare.study.explaining import explain
+    from tare.study.reference.explaining import explain
 
     print(explain(study_reference(), name), end="")
 

@@ -11,19 +11,19 @@ from tare.cli import completing
 from tare.errors import InputError
 
 if TYPE_CHECKING:
-    from tare.run.setup import StudySource
-    from tare.study.changes import Changes
-    from tare.study.model import Study
+    from tare.run.lifecycle.setup import StudySource
+    from tare.study.model.study import Study
+    from tare.study.reading.changes import Changes
 
 
 def _found_study(given: Path) -> Path:
-    from tare.study.shipped import find_study
+    from tare.study.reading.shipped import find_study
 
     return find_study(given)
 
 
 def _shipped(typed: str) -> list[str]:
-    from tare.study.shipped import shipped_studies
+    from tare.study.reading.shipped import shipped_studies
 
     return [name for name in shipped_studies() if name.startswith(typed)]
 
@@ -136,7 +136,7 @@ def changes_of(
     housekeeping: str = "",
 ) -> Changes:
     """Return what the options change of a study; names may be given one by one or with commas."""
-    from tare.study.changes import Changes
+    from tare.study.reading.changes import Changes
 
     return Changes(
         host=host,
@@ -162,10 +162,10 @@ def read_study(path: Path, changes: Changes, hosts: Path | None) -> tuple[Study,
         InputError: The study, the changes or the hosts file cannot be used.
     """
     from tare.run.catalog import build_catalog
-    from tare.run.floors import require_known_floors
-    from tare.run.session import study_source
-    from tare.study.hosts_file import load_hosts
-    from tare.study.load import load_study
+    from tare.run.lifecycle.session import study_source
+    from tare.run.preflight.floors import require_known_floors
+    from tare.study.reading.hosts_file import load_hosts
+    from tare.study.reading.load import load_study
 
     study = load_study(path, build_catalog(), changes, load_hosts(hosts))
     if study.floors:

@@ -183,7 +183,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class SeriesEntry:
-    """One binary series of a finished cell, to be read by `tare.analysis.series`.
+    """One binary series of a finished cell, to be read by `tare.analysis.series.summaries`.
 
     Args:
         run: The run's identity.

@@ -6,8 +6,8 @@ from collections import Counter
 
 from tare.events import Fold
 from tare.fleet.failing import ended_on
-from tare.run.account import Account, tallied
-from tare.study.model import Study
+from tare.run.lifecycle.account import Account, tallied
+from tare.study.model.study import Study
 
 
 def shared_account(fold: Fold, study: Study) -> Account:

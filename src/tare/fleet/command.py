@@ -25,19 +25,19 @@ from tare.fleet.lockstep import Lockstep
 from tare.fleet.retrying import Pauses
 from tare.fleet.setup import FleetSetup
 from tare.outputs import put_for_user
-from tare.run.appending import appending
 from tare.run.catalog import build_catalog
-from tare.run.folder import RunFolder, create_folder, open_folder
-from tare.run.host_access import require_allowed
-from tare.run.only_writer import only_writer
-from tare.run.progress import ProgressView, Tally
-from tare.run.resume_command import is_shared
-from tare.run.session import new_run_id
-from tare.run.setup import Decide, StudySource
-from tare.run.versions import run_versions
-from tare.study.binding import hosts_with_arms, scenario_across
-from tare.study.load import restore_study
-from tare.study.model import Study
+from tare.run.lifecycle.appending import appending
+from tare.run.lifecycle.folder import RunFolder, create_folder, open_folder
+from tare.run.lifecycle.only_writer import only_writer
+from tare.run.lifecycle.resume_command import is_shared
+from tare.run.lifecycle.session import new_run_id
+from tare.run.lifecycle.setup import Decide, StudySource
+from tare.run.lifecycle.versions import run_versions
+from tare.run.preflight.host_access import require_allowed
+from tare.run.ui.progress import ProgressView, Tally
+from tare.study.model.study import Study
+from tare.study.reading.binding import hosts_with_arms, scenario_across
+from tare.study.reading.load import restore_study
 
 if TYPE_CHECKING:
     from distributed import Security

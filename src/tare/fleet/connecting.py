@@ -26,7 +26,7 @@ from tare.lab.memory import require_memory
 if TYPE_CHECKING:
     from distributed import Security
 
-    from tare.study.model import Study
+    from tare.study.model.study import Study
 
 CONNECT_S = 15.0
 MOST_ASKED = 1 << 16

@@ -49,13 +49,13 @@ from tare.fleet.wire import (
     Progress,
     Said,
 )
-from tare.run.account import Status, require_worth, run_finished
-from tare.run.folder import RunFolder
-from tare.run.interrupt import listening
-from tare.run.resume_command import resuming
-from tare.run.session import new_run_id
-from tare.run.setup import Decision
-from tare.study.model import Study
+from tare.run.lifecycle.account import Status, require_worth, run_finished
+from tare.run.lifecycle.folder import RunFolder
+from tare.run.lifecycle.interrupt import listening
+from tare.run.lifecycle.resume_command import resuming
+from tare.run.lifecycle.session import new_run_id
+from tare.run.lifecycle.setup import Decision
+from tare.study.model.study import Study
 from tare.units import format_duration
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tare.run.resuming import differing_hosts
+from tare.run.lifecycle.resuming import differing_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

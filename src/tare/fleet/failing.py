@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tare.run.account import BLOCKS, always_failed, arm_ended
+from tare.run.lifecycle.account import BLOCKS, always_failed, arm_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from tare.errors import TareError
 from tare.fleet.wire import Ended
-from tare.run.versions import run_versions
+from tare.run.lifecycle.versions import run_versions
 
 COMPARED = ("tare", "distributed")
 """Versions that must be the controller's own: what values mean, and what carries messages.

@@ -52,7 +52,7 @@ def require_labs_of(started: RunStarted, address: str, directory: Path) -> None:
         InputError: It was begun in another number of them, or on other hosts.
     """
     # Loaded here: the command line asks this module for a word alone.
-    from tare.run.resume_command import resuming
+    from tare.run.lifecycle.resume_command import resuming
 
     if not are_labs(address):
         return

@@ -25,7 +25,7 @@ from tare.events import (
 )
 from tare.fleet.dealing import Way, blocks_in_all
 from tare.fleet.equal import unequal
-from tare.study.model import Study
+from tare.study.model.study import Study
 
 
 class Merger:

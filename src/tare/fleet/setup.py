@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tare.fleet.cluster import Cluster
-    from tare.run.setup import Decide
+    from tare.run.lifecycle.setup import Decide
 
 
 @dataclass(frozen=True)

@@ -35,18 +35,18 @@ from tare.hosts.lock import HostHeld
 from tare.platforms.vendors.offer import keeps_general
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.executor import execute
-from tare.run.folder import create_folder
-from tare.run.part import GivenBlock, Part
-from tare.run.rejoining import HostChanged
-from tare.run.session import run_session
-from tare.run.setup import Decision, StudySource
-from tare.run.toolbox import require_additions, study_additions
-from tare.study.binding import part_on
-from tare.study.hosting import HostSpec
-from tare.study.load import restore_study
-from tare.study.model import Study
-from tare.study.plan import PLAIN_KERNEL
+from tare.run.hosts.rejoining import HostChanged
+from tare.run.lifecycle.executor import execute
+from tare.run.lifecycle.folder import create_folder
+from tare.run.lifecycle.part import GivenBlock, Part
+from tare.run.lifecycle.session import run_session
+from tare.run.lifecycle.setup import Decision, StudySource
+from tare.run.preflight.toolbox import require_additions, study_additions
+from tare.study.model.study import Study
+from tare.study.planning.plan import PLAIN_KERNEL
+from tare.study.reading.binding import part_on
+from tare.study.reading.hosting import HostSpec
+from tare.study.reading.load import restore_study
 
 CPUS = "TARE_SITE_CPUS"
 """The environment variable with the CPUs of the host, where the worker keeps to some of them."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tare.plaintext import plain
-from tare.study.host_cpus import HostCpus
+from tare.study.planning.host_cpus import HostCpus
 
 STREAM_LIMIT = 1 << 20
 """Bytes that a stream's reader holds before the other end has to wait."""

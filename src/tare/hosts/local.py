@@ -25,7 +25,7 @@ from tare.hosts.topology import (
     files_below,
     now_usable,
 )
-from tare.study.host_cpus import HostCpus, cpu_words
+from tare.study.planning.host_cpus import HostCpus, cpu_words
 
 _PIPES_S = 0.5
 _LOOK_S = 0.1

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from tare.study.host_cpus import CoreKind, HostCpus
+from tare.study.planning.host_cpus import CoreKind, HostCpus
 
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"

@@ -17,7 +17,7 @@ from pathlib import Path
 from tare.errors import InputError, NotAvailable
 from tare.hosts import Host
 from tare.images import cache as store
-from tare.study.releases import Release, release_words
+from tare.study.model.releases import Release, release_words
 
 APT_LISTS = Path("/var/lib/apt/lists")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

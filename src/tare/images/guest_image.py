@@ -21,7 +21,7 @@ from tare.images.host_kernel import HOST, host_kernel
 from tare.images.kernels import Kernel, elf_kernel, find_kernel
 from tare.images.modules import NEEDS, Module, ModuleTree
 from tare.images.vmlinux import NotExtractable, has_pvh_entry
-from tare.study.releases import Release
+from tare.study.model.releases import Release
 
 FORMAT = 1
 """Raised whenever the same inputs are to give other bytes, so that old images are not reused."""

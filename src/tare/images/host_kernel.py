@@ -33,7 +33,7 @@ from tare.images import cache as store
 from tare.images.kernels import Kernel, cached_kernel, needs_digest, version_of
 from tare.images.modules import NEEDS, dependencies, plain_module_name
 from tare.images.vmlinux import NotExtractable
-from tare.study.guest_kernels import HOST
+from tare.study.planning.guest_kernels import HOST
 
 __all__ = ["HOST", "HostImage", "find_host_image", "host_kernel", "running_release"]
 

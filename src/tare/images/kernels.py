@@ -19,8 +19,8 @@ from tare.images.bundle.index import damaged, read_index
 from tare.images.modules import NEEDS, ModuleTree
 from tare.images.packages import Package, download, has_kernel, kernel_packages
 from tare.images.vmlinux import NotExtractable, extract
-from tare.study.guest_kernels import GENERAL, REALTIME, GuestKernels
-from tare.study.releases import Release
+from tare.study.model.releases import Release
+from tare.study.planning.guest_kernels import GENERAL, REALTIME, GuestKernels
 
 COPYRIGHT = "copyright"
 """The folder of a kept kernel with the licence of each of its packages."""

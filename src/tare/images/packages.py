@@ -12,7 +12,7 @@ from tare.errors import InputError, NotAvailable
 from tare.hosts import Host
 from tare.images.archives import OWN, Archive, os_release
 from tare.images.cache import require_disk
-from tare.study.releases import release_words
+from tare.study.model.releases import release_words
 
 _UPDATE_S = 300.0
 _DOWNLOAD_S = 900.0

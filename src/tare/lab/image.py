@@ -28,7 +28,7 @@ from tare.images.packages import Package, download, kernel_packages
 from tare.images.vmlinux import NotExtractable, extract
 from tare.lab.packages import HYPERVISORS, SYSTEM, PackageFile, fetch, needed, resolve
 from tare.lab.tree import add_modules, unpack
-from tare.study.releases import Release
+from tare.study.model.releases import Release
 
 FORMAT = 4
 """Raised whenever the same packages are to give another image."""

@@ -6,7 +6,7 @@ too, as on most computers with several.
 
 from __future__ import annotations
 
-from tare.study.lab_nodes import cpus_by_node
+from tare.study.model.lab_nodes import cpus_by_node
 
 
 def topology_arguments(cpus: int, nodes: int) -> tuple[str, ...]:

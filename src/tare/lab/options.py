@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tare.errors import InputError
-from tare.study.forms import PACKAGE
-from tare.study.lab_nodes import Uneven, cpus_by_node
-from tare.study.releases import Release
+from tare.study.model.forms import PACKAGE
+from tare.study.model.lab_nodes import Uneven, cpus_by_node
+from tare.study.model.releases import Release
 
 Hypervisor = Literal["kvm", "xen", "none"]
 Scheduler = Literal["credit", "credit2", "rtds"]

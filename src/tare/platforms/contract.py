@@ -44,14 +44,14 @@ from tare.platforms.statement import (
     Verdict,
     Write,
 )
-from tare.study.guest_kernels import GuestKernels
-from tare.study.platform_options import PlatformOptions
+from tare.study.model.platform_options import PlatformOptions
+from tare.study.planning.guest_kernels import GuestKernels
 
 if TYPE_CHECKING:
     from tare.hosts import Host
     from tare.hosts.ledger.ledger import Ledger
     from tare.hosts.ledger.undoing import Undo
-    from tare.study.releases import Release
+    from tare.study.model.releases import Release
 
 __all__ = [
     "ANY_BOOT",

@@ -18,7 +18,7 @@ from tare.hosts.address_pair import UNKNOWN, AddressPair
 from tare.hosts.programs import how_to_install
 from tare.platforms.statement import NetworkWays, Statement
 from tare.programs import IP
-from tare.study.platform_options import AUTO, GIVEN, PlatformOptions
+from tare.study.model.platform_options import AUTO, GIVEN, PlatformOptions
 
 if TYPE_CHECKING:
     from tare.hosts.contract import Host

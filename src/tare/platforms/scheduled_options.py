@@ -14,7 +14,7 @@ from pydantic import (
 
 from tare.platforms.machine import SUBJECT, TRIAL
 from tare.platforms.scheduling import NOTHING, Scheduling
-from tare.study.platform_options import PlatformOptions
+from tare.study.model.platform_options import PlatformOptions
 
 
 def subject_scheduling(description: str) -> Any:

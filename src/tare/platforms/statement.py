@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tare.study.guest_kernels import GuestKernels
+from tare.study.planning.guest_kernels import GuestKernels
 
 ANY_BOOT = "any"
 """A platform that does not care what the host was booted with."""

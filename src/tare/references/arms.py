@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.comparison import Comparison
+from tare.analysis.effects.comparison import Comparison
 from tare.references.lacking import why_it_did_not_run
 from tare.references.published import PublishedArm, Reference
 from tare.references.scenarios import mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from tare.analysis.data.rundata import RunData
 from tare.analysis.model import PlatformResult
-from tare.analysis.rundata import RunData
 
 
 def why_it_did_not_run(runs: Iterable[RunData], arm: str, *, to_do: bool = False) -> str:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tare.analysis.comparison import Comparison
-from tare.analysis.results import Key
-from tare.analysis.rundata import SUBJECT, RunData
+from tare.analysis.data.rundata import SUBJECT, RunData
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.results import Key
 from tare.references.printed import Asked
 from tare.references.scenarios import mapping, vcpus_in
 from tare.workloads import WORKLOADS

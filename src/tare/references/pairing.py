@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tare.analysis.comparison import Comparison
-from tare.analysis.results import ArmSummary, Effect, Key
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.results import ArmSummary, Effect, Key
 from tare.references.arms import bare_of
 from tare.references.measured import measured_key, parameters_in
 from tare.references.published import PublishedScenario, PublishedTable, Reference

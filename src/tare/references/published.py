@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 from tare.errors import InputError
 from tare.references.exhibits import Exhibit
 from tare.references.printed import Fact, Part, Unit, in_si
-from tare.study.checking import Findings, KeyStyle, checked, known_keys, suggestion
-from tare.study.yamltext import Problem, StudyError, parse
+from tare.study.reading.checking import Findings, KeyStyle, checked, known_keys, suggestion
+from tare.study.reading.yamltext import Problem, StudyError, parse
 
 
 class PublishedArm(Part):

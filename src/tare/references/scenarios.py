@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tare.analysis.rundata import RunData
+from tare.analysis.data.rundata import RunData
 from tare.references.published import PublishedScenario
-from tare.study.shape import ALL, SPARE, subject_vcpus
+from tare.study.model.shape import ALL, SPARE, subject_vcpus
 
 
 def matching(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from tare.analysis.comparison import Comparison
-from tare.analysis.results import ArmSummary, Effect, Key
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.results import ArmSummary, Effect, Key
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import least_blocks
 from tare.references.arms import Like, alike

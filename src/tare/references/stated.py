@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tare.analysis.comparison import Comparison
-from tare.analysis.results import Key
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.results import Key
 from tare.references.measured import asked_of, measured_keys, samples_of
 from tare.references.pairing import shown_value
 from tare.references.printed import Fact

@@ -9,13 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tare.report.advice import render_advice
-    from tare.report.build import build_report
-    from tare.report.terminal import render_comparison
+    from tare.report.page.build import build_report
+    from tare.report.terminal.advice import render_advice
+    from tare.report.terminal.comparison import render_comparison
 
 __all__ = ["build_report", "render_advice", "render_comparison"]
 
-_HOMES = {"build_report": "build", "render_advice": "advice", "render_comparison": "terminal"}
+_HOMES = {
+    "build_report": "page.build",
+    "render_advice": "terminal.advice",
+    "render_comparison": "terminal.comparison",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from tare.registry import installed
-from tare.study.model import Catalog
+from tare.study.model.study import Catalog
 
 
 def build_catalog() -> Catalog:

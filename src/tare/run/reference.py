@@ -8,7 +8,7 @@ from pathlib import Path
 from tare.platforms import tables
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.study.reference import render_markdown, render_schema
+from tare.study.reference.pages import render_markdown, render_schema
 from tare.workloads.contract import Metric
 
 

@@ -26,8 +26,8 @@ from tare.plaintext import plain_line
 from tare.platforms.certificates.model import Case
 from tare.platforms.contract import Context, Platform, PlatformOptions
 from tare.registry import installed
-from tare.run.certifying import Tried
-from tare.run.session import agent_path
+from tare.run.lifecycle.certifying import Tried
+from tare.run.lifecycle.session import agent_path
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere, second_host
 from tare.testing.machines import Running

@@ -36,8 +36,8 @@ from tare.platforms.host_hypervisor import hypervisor_of, hypervisors_of
 from tare.platforms.linux.network import chosen_way, offered_network, with_network
 from tare.platforms.vendors.offer import least_memory
 from tare.registry import installed
-from tare.run.peers import connected, require_network, started_peer
-from tare.run.session import agent_path
+from tare.run.lifecycle.session import agent_path
+from tare.run.topologies.peers import connected, require_network, started_peer
 from tare.testing.hosts import Elsewhere, second_host
 from tare.testing.machines import SECOND, WORK, Machines, Running
 from tare.testing.refusing import CROWDED, FITS, demanding_plan, lacking

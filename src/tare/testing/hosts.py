@@ -15,7 +15,7 @@ from tare.hosts import Completed, Host, Ledger, Process
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Context, Platform, PlatformOptions
-    from tare.study.host_cpus import HostCpus
+    from tare.study.planning.host_cpus import HostCpus
 
 READY = b"ready\n"
 SHOWN = (

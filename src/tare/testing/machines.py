@@ -17,7 +17,7 @@ from tare.testing.remains import NETWORK, remains_in, remains_of
 if TYPE_CHECKING:
     from tare.agent.client import Hello, Outcome
     from tare.platforms.contract import PlatformOptions
-    from tare.run.peers import Connection
+    from tare.run.topologies.peers import Connection
 
 WORK = "numeric-sort"
 """A workload that every agent carries out, anywhere."""

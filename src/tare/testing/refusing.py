@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from tare.platforms.contract import Capabilities, Context, Platform, PlatformOptions, Shape, Verdict
 from tare.registry import installed
-from tare.run.checking import facts_of, plan_study
-from tare.run.runhost.contract import LocalRunHost
-from tare.run.setup import Decision, RunSetup
-from tare.study.load import restore_study
-from tare.study.model import Catalog
+from tare.run.hosts.contract import LocalRunHost
+from tare.run.lifecycle.setup import Decision, RunSetup
+from tare.run.preflight.checking import facts_of, plan_study
+from tare.study.model.study import Catalog
+from tare.study.reading.load import restore_study
 
 if TYPE_CHECKING:
-    from tare.study.plan import Plan
+    from tare.study.planning.plan import Plan
 
 FITS, CROWDED = "fits", "crowded"
 """The arms: one that the platform can have, and one with more vCPUs than it can."""

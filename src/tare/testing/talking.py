@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import InputError
 from tare.platforms.contract import SUBJECT, Context, Platform, PlatformOptions, Shape
 from tare.platforms.linux.network import UNMADE, chosen_way, offered_network, spanning_network
-from tare.run.peers import Connection
+from tare.run.topologies.peers import Connection
 from tare.testing.machines import SECOND, Machines, Running
 
 if TYPE_CHECKING:

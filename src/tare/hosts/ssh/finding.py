@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from tare.errors import InputError
 from tare.hosts.ssh.configured import Said, look_up
 from tare.hosts.ssh.options import SshOptions
-from tare.study.jump_hosts import NONE, JumpHost, jump_hosts
+from tare.study.reading.jump_hosts import NONE, JumpHost, jump_hosts
 
 if TYPE_CHECKING:
-    from tare.study.hosting import Login
+    from tare.study.reading.hosting import Login
 
 USER = "root"
 PORT = 22

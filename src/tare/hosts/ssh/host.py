@@ -27,7 +27,7 @@ from tare.hosts.topology import (
     show_topology,
     show_usable,
 )
-from tare.study.host_cpus import HostCpus
+from tare.study.planning.host_cpus import HostCpus
 
 _PIECE = 1 << 20
 _PUT = 'cat > "$1.part" && chmod "$2" "$1.part" && mv -f "$1.part" "$1"'

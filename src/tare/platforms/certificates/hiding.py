@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
-from tare.study.platform_options import PlatformOptions
+from tare.study.model.platform_options import PlatformOptions
 
 HIDDEN = "(hidden)"
 NAMED = "(named)"

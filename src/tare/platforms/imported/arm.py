@@ -17,7 +17,7 @@ from tare.errors import InputError
 from tare.platforms.imported.model import Found
 from tare.platforms.imported.parsing import cpu_set
 from tare.refusals import message_of
-from tare.study.shape import LEAST_DISK, LEAST_MEMORY, Shape
+from tare.study.model.shape import LEAST_DISK, LEAST_MEMORY, Shape
 from tare.units import format_size
 
 MEASURED_DISK = 1 << 30

@@ -20,7 +20,7 @@ from tare.platforms.vendors.options import (
     network_faults,
 )
 from tare.platforms.vendors.tls import verifying
-from tare.study.forms import NAME, WORD, Form
+from tare.study.model.forms import NAME, WORD, Form
 
 KNOBS = frozenset({"weight", "cap"})
 UNKNOWN = ("policy", "nice", "reservation", "slice")

@@ -11,7 +11,7 @@ from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words, listed_
 from tare.platforms.qemu.disk_options import AttachedDisk
 from tare.platforms.qemu.features import CpuFeatures
 from tare.platforms.qemu.options import HugePageSize, QemuOptions
-from tare.study.forms import WORD, Form
+from tare.study.model.forms import WORD, Form
 from tare.units import Duration, format_duration, format_size
 
 CPU_MODES = ("host-passthrough", "host-model", "maximum")

@@ -17,7 +17,7 @@ from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import LOCAL
 from tare.hosts.processes import stat_fields
 from tare.hosts.realtime import FAIR_SERVERS, RT_RUNTIME
-from tare.study.host_cpus import cpu_words
+from tare.study.planning.host_cpus import cpu_words
 
 CPUS = "/sys/devices/system/cpu"
 CLOCKS = "/sys/devices/system/clocksource/clocksource0"

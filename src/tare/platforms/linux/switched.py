@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from tare.study.platform_options import PlatformOptions
-from tare.study.switching import Switching, SwitchKind
+from tare.study.model.platform_options import PlatformOptions
+from tare.study.model.switching import Switching, SwitchKind
 
 
 class SwitchedOptions(PlatformOptions):

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from tare.platforms.existing_network import GivenOptions
 from tare.platforms.live.medium import read_medium
 from tare.platforms.vendors.options import parse_callback_address
-from tare.study.platform_options import fault_of
+from tare.study.model.platform_options import fault_of
 from tare.units import Duration
 
 ANY = "MEDIUM"

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
 from tare.platforms.vendors.options import VendorOptions, image_faults
-from tare.study.forms import NAME, WORD, Form
+from tare.study.model.forms import NAME, WORD, Form
 
 MOST_CAP = 128
 """The most CPUs that ``cpulimit`` takes (PVE/QemuServer.pm)."""

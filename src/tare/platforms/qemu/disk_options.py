@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from tare.platforms.linux.backed_disk import BACKINGS, Backing
 from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words
-from tare.study.platform_options import PlatformOptions
+from tare.study.model.platform_options import PlatformOptions
 
 MICROVM = "microvm"
 """The mainboard without PCI."""

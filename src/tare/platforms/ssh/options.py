@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field
 from tare.hosts.ssh.finding import options_for
 from tare.hosts.ssh.options import SshOptions
 from tare.platforms.existing_network import ASK, GivenOptions
-from tare.study.forms import absolute_path, host_alone
-from tare.study.hosting import Login
-from tare.study.platform_options import fault_of
+from tare.study.model.forms import absolute_path, host_alone
+from tare.study.model.platform_options import fault_of
+from tare.study.reading.hosting import Login
 from tare.units import Duration
 
 ANY = "ADDRESS"

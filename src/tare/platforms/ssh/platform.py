@@ -48,7 +48,7 @@ from tare.platforms.ssh.options import ANY, SshArmOptions
 from tare.platforms.ssh.reached import UNDOERS, Reached, reached
 from tare.platforms.ssh.reboot import reboot
 from tare.platforms.ssh.shown import Look, look, uncontrolled
-from tare.study.notes import ITSELF
+from tare.study.model.notes import ITSELF
 from tare.units import format_size
 
 MIN_MEMORY = 16 << 20

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field
 from tare.platforms.existing_network import ASK, GivenOptions
 from tare.platforms.vendors.credentials import credentials
 from tare.platforms.vendors.tls import verifying
-from tare.study.forms import Form, host_alone
-from tare.study.platform_options import GIVEN, fault_of
+from tare.study.model.forms import Form, host_alone
+from tare.study.model.platform_options import GIVEN, fault_of
 
 ANY = "ADDRESS"
 """The placeholder for an address, in the docs and for the doctor."""

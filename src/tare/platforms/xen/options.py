@@ -15,7 +15,7 @@ from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_
 from tare.platforms.scheduling import Scheduling
 from tare.platforms.xen import rtds
 from tare.platforms.xen.rtds import Rtds
-from tare.study.former_options import XEN
+from tare.study.reading.former_options import XEN
 from tare.units import Duration, format_duration, format_percent, format_quantity
 
 DEFAULT_WEIGHT = 256

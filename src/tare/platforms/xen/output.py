@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tare.study.host_cpus import HostCpus
+from tare.study.planning.host_cpus import HostCpus
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 # A half-built domain has no name yet; a name may hold spaces, so the numbers decide.

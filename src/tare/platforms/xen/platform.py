@@ -47,7 +47,7 @@ from tare.platforms.xen.settings import XenSetting, setting_of
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
-    from tare.study.host_cpus import HostCpus
+    from tare.study.planning.host_cpus import HostCpus
 
 _ASK_S = 30.0
 

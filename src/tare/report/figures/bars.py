@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.palette import AXIS, RULE, SOFT, TEXT, Look
-from tare.report.words import marked, short
+from tare.report.figures.palette import AXIS, RULE, SOFT, TEXT, Look
+from tare.report.page.words import marked, short
 from tare.units import format_number, format_quantity
 
 WIDE, NARROW = 720.0, 360.0

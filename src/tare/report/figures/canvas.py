@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tare.report.figures.frame import Mark, Spec
-from tare.report.palette import PAPER, TEXT, Ink
-from tare.report.svg import TIP
+from tare.report.figures.palette import PAPER, TEXT, Ink
+from tare.report.figures.svg import TIP
 
 Align = Literal["left", "center", "right"]
 
@@ -86,7 +86,7 @@ class Canvas:
         """Draw a symbol of ``size`` square pixels, hollow for what is emulated.
 
         On the page it links to the effect that is called ``to`` in links, or to one block of it
-        (`tare.report.links.at_block`).
+        (`tare.report.page.links.at_block`).
         """
         fill = PAPER.light if hollow else ink.light
         self._marks["point"].append(

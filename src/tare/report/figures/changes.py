@@ -10,8 +10,8 @@ from tare.analysis.model import DECLARED
 from tare.report.figures.axes import log_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec
+from tare.report.figures.palette import MARGIN, SOFT, TEXT, TIE, Look
 from tare.report.figures.plot import Plot, fitted, width_of
-from tare.report.palette import MARGIN, SOFT, TEXT, TIE, Look
 
 ROW, FOOT, TOP, GAP = 22.0, 40.0, 6.0, 14.0
 

@@ -9,10 +9,10 @@ from tare.analysis.model import ArmSummary, BlockValue
 from tare.report.figures.axes import Axis, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
+from tare.report.figures.palette import TEXT, Look
 from tare.report.figures.plot import Plot, arm_labels, fitted, width_of
-from tare.report.links import at_block
-from tare.report.palette import TEXT, Look
-from tare.report.words import metric_name
+from tare.report.page.links import at_block
+from tare.report.page.words import metric_name
 from tare.units import format_quantity
 
 LEFT = 171

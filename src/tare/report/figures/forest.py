@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from tare.analysis.model import DECLARED, Comparison, Effect
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec, ratio_ticks, times
+from tare.report.figures.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
 from tare.report.figures.plot import apart, fitted, width_of
-from tare.report.links import anchor_of
-from tare.report.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
-from tare.report.words import (
+from tare.report.page.links import anchor_of
+from tare.report.page.words import (
     EMULATED,
     cost,
     cost_interval,

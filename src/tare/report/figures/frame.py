@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.report.words import short
+from tare.report.page.words import short
 from tare.units import format_number
 
 FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"

@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.interference import Hurt
+from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.maxt import least_blocks
-from tare.analysis.verdict import LEVEL
+from tare.analysis.topics.interference import Hurt
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.links import Links
-from tare.report.palette import HEAT, RULE, SOFT, TEXT, Ink
-from tare.report.words import (
+from tare.report.figures.palette import HEAT, RULE, SOFT, TEXT, Ink
+from tare.report.page.links import Links
+from tare.report.page.words import (
     Part,
     marked,
     metric_name,

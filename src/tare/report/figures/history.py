@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tare.analysis.history import History, Line
+from tare.analysis.runs.history import History, Line
 from tare.report.figures.axes import log_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec
+from tare.report.figures.palette import SOFT, TEXT, TIE, Look, looks
 from tare.report.figures.plot import Plot, fitted
-from tare.report.palette import SOFT, TEXT, TIE, Look, looks
-from tare.report.words import Names, Part, marked, metric_name, ratio, ratio_interval
+from tare.report.page.words import Names, Part, marked, metric_name, ratio, ratio_interval
 
 WIDTH, LEFT, RIGHT = 720.0, 64.0, 12.0
 HEADING, PANEL, BETWEEN, FOOT = 40.0, 72.0, 40.0, 24.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.monitoring import ARMS_HOST, Monitor, Track, host_named, is_host
-from tare.analysis.rundata import SUBJECT
+from tare.analysis.data.rundata import SUBJECT
+from tare.analysis.topics.monitoring import ARMS_HOST, Monitor, Track, host_named, is_host
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
-from tare.report.links import Links, part_of
-from tare.report.palette import ARMS, MARGIN, RULE, SOFT, Ink
-from tare.report.words import marked
+from tare.report.figures.palette import ARMS, MARGIN, RULE, SOFT, Ink
+from tare.report.page.links import Links, part_of
+from tare.report.page.words import marked
 from tare.units import format_number, format_quantity
 
 WIDE, NARROW = 720.0, 360.0

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.palette import RULE, SOFT, Look
-from tare.report.words import marked, short
+from tare.report.figures.palette import RULE, SOFT, Look
+from tare.report.page.words import marked, short
 from tare.units import format_quantity, format_size
 
 WIDE, NARROW = 720.0, 360.0

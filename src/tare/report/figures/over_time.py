@@ -9,8 +9,8 @@ from itertools import groupby
 from tare.report.figures.axes import linear_ticks, tick_label, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.palette import RULE, SOFT, Look
-from tare.report.words import marked, short
+from tare.report.figures.palette import RULE, SOFT, Look
+from tare.report.page.words import marked, short
 from tare.units import format_quantity
 
 WIDE, NARROW = 720.0, 360.0

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from tare.analysis.model import Comparison, Effect, Key
 from tare.report.figures.forest import DETAIL, NARROW, SEPARATOR, WIDE, Group, paint, paint_compact
 from tare.report.figures.frame import Figure
-from tare.report.palette import Look
-from tare.report.words import (
+from tare.report.figures.palette import Look
+from tare.report.page.words import (
     Names,
     Part,
     cost,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tare.report.figures.axes import linear_ticks
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.palette import ARMS, AXIS, RULE, SOFT, TEXT, TIE, Ink
-from tare.report.words import marked, short
+from tare.report.figures.palette import ARMS, AXIS, RULE, SOFT, TEXT, TIE, Ink
+from tare.report.page.words import marked, short
 from tare.units import format_quantity
 
 WIDE, NARROW = 720.0, 360.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tare.report.figures.axes import Axis
 from tare.report.figures.canvas import Canvas
-from tare.report.palette import AXIS, RULE, SOFT
-from tare.report.words import EMULATED, short
+from tare.report.figures.palette import AXIS, RULE, SOFT
+from tare.report.page.words import EMULATED, short
 
 TICK = 5
 LABEL = 15

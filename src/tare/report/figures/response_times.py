@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.response_times import Course, Step
+from tare.analysis.topics.response_times import Course, Step
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within
-from tare.report.links import Links, part_of
-from tare.report.palette import ARMS, MARGIN, RULE, SOFT
-from tare.report.words import marked, short
+from tare.report.figures.palette import ARMS, MARGIN, RULE, SOFT
+from tare.report.page.links import Links, part_of
+from tare.report.page.words import marked, short
 from tare.units import format_number
 
 WIDE, NARROW = 720.0, 360.0

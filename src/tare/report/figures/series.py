@@ -11,8 +11,8 @@ from tare.analysis.model import SeriesSummary
 from tare.report.figures.axes import Axis, linear_ticks, log_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
+from tare.report.figures.palette import SOFT, TEXT, Look
 from tare.report.figures.plot import TITLE, Plot, arm_labels, fitted, width_of
-from tare.report.palette import SOFT, TEXT, Look
 from tare.units import format_number
 
 NANO = 1e-9

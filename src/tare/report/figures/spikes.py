@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.host_track import CauseKind, Episode
-from tare.analysis.spike_cells import SpikeCell
-from tare.analysis.spikes import Spike
+from tare.analysis.topics.host_track import CauseKind, Episode
+from tare.analysis.topics.spike_cells import SpikeCell
+from tare.analysis.topics.spikes import Spike
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.links import Links, part_of
-from tare.report.palette import ARMS, BASELINE, MARGIN, NOISE, RULE, SOFT, Ink
-from tare.report.words import marked
+from tare.report.figures.palette import ARMS, BASELINE, MARGIN, NOISE, RULE, SOFT, Ink
+from tare.report.page.links import Links, part_of
+from tare.report.page.words import marked
 from tare.units import format_duration
 
 WIDE, NARROW = 720.0, 360.0

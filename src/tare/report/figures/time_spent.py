@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.palette import ARMS, NOISE, RULE, TIE, Ink
-from tare.report.words import short
+from tare.report.figures.palette import ARMS, NOISE, RULE, TIE, Ink
+from tare.report.page.words import short
 from tare.units import format_quantity
 
 WIDE, NARROW = 720.0, 360.0

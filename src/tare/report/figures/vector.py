@@ -8,7 +8,7 @@ from functools import lru_cache
 from html import escape
 
 from tare.report.figures.frame import FONT, Mark, Spec
-from tare.report.palette import PAPER
+from tare.report.figures.palette import PAPER
 
 PADDING = 4
 """Pixels left free on each side."""

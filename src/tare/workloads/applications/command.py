@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from tare.errors import WorkloadFault
 from tare.events.metric import Better, Kind
-from tare.study.forms import PACKAGE
-from tare.study.study_path import StudyPath, folder_of
+from tare.study.model.forms import PACKAGE
+from tare.study.reading.study_path import StudyPath, folder_of
 from tare.units import Duration
 from tare.workloads.additions import Additions
 from tare.workloads.applications import figures, printed

@@ -8,7 +8,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.programs import how_to_install
 from tare.platforms.contract import Capabilities, Context, NetworkWays, PlatformOptions
 from tare.programs import IP
-from tare.study.platform_options import AUTO, GIVEN
+from tare.study.model.platform_options import AUTO, GIVEN
 
 ALONE = frozenset({"user", "loopback"})
 """The ways on which a machine meets the peer and nobody else."""

@@ -1,0 +1,100 @@
+"""Tidy observations, one row each, for other programs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+from tare.analysis.data.rundata import OBSERVATION_COLUMNS, RunData
+from tare.analysis.topics.hypervisors import counts_by_hypervisors
+from tare.outputs import put_for_user
+
+Format = Literal["csv", "parquet", "json"]
+HYPERVISOR = "hypervisor"
+"""The role of what a cell's hypervisor counted."""
+
+EXPORT_COLUMNS = (*OBSERVATION_COLUMNS, "reason", "source", "resolution_s")
+"""Columns of an export, in order."""
+
+
+def tidy_frame(runs: RunData | Sequence[RunData]) -> pl.DataFrame:
+    """Return all observations of one or more runs, columns `EXPORT_COLUMNS`.
+
+    A cell that failed or was withheld is one row with its status and its reason, and with null for
+    role, metric, unit, better, kind, headline and value: it is neither a zero nor left out.
+    ``repeat`` counts cells of one identity from 1; ``cell`` is the identity; ``kind`` is typical,
+    tail or maximum; ``headline`` says whether verdicts rest on it.
+
+    What a cell's hypervisor counted has the role ``hypervisor``: ``metric`` is the figure, the
+    value its mean over the cell, ``source`` whose account it is, and ``resolution_s`` how many
+    seconds each of its values is a mean over. Both are null for what was measured.
+
+    Args:
+        runs: One run, or several; rows are in order of runs, then of time.
+    """
+    several = [runs] if isinstance(runs, RunData) else list(runs)
+    return pl.concat([_tidy_run(run) for run in several])
+
+
+def _tidy_run(run: RunData) -> pl.DataFrame:
+    measured = run.observations.with_columns(
+        reason=pl.lit(None, pl.String),
+        source=pl.lit(None, pl.String),
+        resolution_s=pl.lit(None, pl.Float64),
+    ).select(EXPORT_COLUMNS)
+    rows = [
+        {
+            **run.columns_of(told.cell),
+            "role": HYPERVISOR,
+            "metric": told.figure.name,
+            "unit": told.figure.unit,
+            "better": "neither",
+            "kind": "typical",
+            "headline": False,
+            "value": told.figure.mean,
+            "source": told.figures.source,
+            "resolution_s": told.figures.resolution_s,
+        }
+        for told in counts_by_hypervisors(run)
+    ]
+    rows += [
+        {**run.columns_of(cell), "reason": cell.reason} for cell in run.cells if cell.status != "ok"
+    ]
+    others = pl.DataFrame(rows, schema=measured.schema) if rows else None
+    return measured if others is None else pl.concat([measured, others])
+
+
+def export_observations(runs: RunData | Sequence[RunData], form: Format) -> bytes:
+    """Return `tidy_frame` as the bytes of a file.
+
+    Args:
+        runs: One run, or several.
+        form: ``csv`` (empty field for null), ``parquet``, or ``json`` (an array of objects).
+    """
+    frame = tidy_frame(runs)
+    buffer = io.BytesIO()
+    if form == "csv":
+        frame.write_csv(buffer)
+    elif form == "parquet":
+        frame.write_parquet(buffer)
+    else:
+        frame.write_json(buffer)
+    return buffer.getvalue()
+
+
+def write_observations(runs: RunData | Sequence[RunData], path: Path, form: Format) -> None:
+    """Write `tidy_frame` to a file, whole or not at all.
+
+    Args:
+        runs: One run, or several.
+        path: The file; replaced if it exists.
+        form: As in `export_observations`.
+
+    Raises:
+        InputError: The file cannot be written; says why.
+    """
+    put_for_user(path, export_observations(runs, form), "or choose another file with --out")

@@ -1,0 +1,141 @@
+"""Observations by what they measure: key, arm, block, repeat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.results import Key, OfMetric
+from tare.events.metric import Metric
+
+BlockId = tuple[str, int]
+"""Run and block number: blocks of different runs are different blocks."""
+
+Block = list[list[float]]
+"""Values of one block by repeat and iteration."""
+
+
+@dataclass
+class Measured(OfMetric):
+    """One metric over all arms and blocks.
+
+    Args:
+        metric: The metric.
+        arms: Values by arm and block.
+    """
+
+    metric: Metric
+    arms: dict[str, dict[BlockId, Block]] = field(default_factory=dict)
+    # Worked out once; not handed on by `replace`, which may give `arms` another meaning.
+    _values: dict[tuple[str, bool], dict[BlockId, float]] = field(
+        default_factory=dict, init=False, compare=False
+    )
+    _pooled: dict[str, list[float]] = field(default_factory=dict, init=False, compare=False)
+    _positive: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
+    _single: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
+
+    def values(self, arm: str, *, logs: bool) -> dict[BlockId, float]:
+        """Return each block's mean over its repeats' means, worked out once.
+
+        Args:
+            arm: One of ``arms``.
+            logs: Whether means are geometric; all values are above zero then.
+        """
+        if (arm, logs) not in self._values:
+            self._values[arm, logs] = self._block_values(arm, logs)
+        return self._values[arm, logs]
+
+    def _block_values(self, arm: str, logs: bool) -> dict[BlockId, float]:
+        blocks = self.arms[arm]
+        if not self.single(arm):
+            return {block: _block_value(values, logs=logs) for block, values in blocks.items()}
+        if not logs:
+            return {block: values[0][0] for block, values in blocks.items()}
+        # Through the logarithm as in a block of many values, which rounds.
+        exp, log = math.exp, math.log
+        return {block: exp(log(values[0][0])) for block, values in blocks.items()}
+
+    def pooled(self, arm: str) -> list[float]:
+        """Return all values of all blocks of an arm, which may have none."""
+        if arm not in self._pooled:
+            blocks = self.arms.get(arm, {}).values()
+            self._pooled[arm] = [v for block in blocks for repeat in block for v in repeat]
+        return self._pooled[arm]
+
+    def single(self, arm: str) -> bool:
+        """Whether each block of the arm is one value, of one repeat: what is usual."""
+        if arm not in self._single:
+            # No block is without a value, so as many values as blocks are one each.
+            self._single[arm] = len(self.pooled(arm)) == len(self.arms[arm])
+        return self._single[arm]
+
+    def add(self, name: str, blocks: dict[BlockId, Block], *, positive: bool) -> None:
+        """Add the blocks of several arms that are taken together.
+
+        Args:
+            name: What they are called together.
+            blocks: Their blocks.
+            positive: Whether all values that they were made of are above zero. A mean may be so
+                where a value is not, and no ratio is to rest on that.
+        """
+        self.arms[name] = blocks
+        self._positive[name] = positive
+
+    def positive(self, arms: Sequence[str]) -> bool:
+        """Whether all values of these arms are above zero, so that ratios exist."""
+        return all(map(self._all_positive, arms))
+
+    def _all_positive(self, arm: str) -> bool:
+        if arm not in self._positive:
+            self._positive[arm] = min(self.pooled(arm), default=1.0) > 0
+        return self._positive[arm]
+
+
+_Cells = dict[BlockId, dict[str, list[float]]]
+"""Values by block and cell."""
+
+
+def group(runs: Sequence[RunData]) -> dict[Key, Measured]:
+    """Return the observations of all runs by key, in order of first appearance."""
+    measured: dict[Key, Measured] = {}
+    cells: dict[tuple[Key, str], _Cells] = {}
+    # Where values of a metric go is the same for all cells of one arm and part of the study.
+    places: dict[tuple[str, str, str, str], dict[tuple[str, Metric], _Cells]] = {}
+    for run in runs:
+        for done in run.counted:
+            cell = done.result
+            part = (cell.scenario, cell.workload, cell.parameters)
+            name, block = cell.cell, (cell.run, cell.block)
+            of_metric = places.setdefault((*part, cell.arm), {})
+            for role, metric, value in done.observed:
+                blocks = of_metric.get((role, metric))
+                if blocks is None:
+                    key = Key(*part, role, metric.name)
+                    if key not in measured:
+                        measured[key] = Measured(metric)
+                    blocks = of_metric[role, metric] = cells.setdefault((key, cell.arm), {})
+                by_cell = blocks.get(block)
+                if by_cell is None:
+                    blocks[block] = {name: [value]}
+                else:
+                    by_cell.setdefault(name, []).append(value)
+    for (key, arm), blocks in cells.items():
+        measured[key].arms[arm] = {
+            block: list(by_cell.values()) for block, by_cell in sorted(blocks.items())
+        }
+    return measured
+
+
+def _block_value(block: Block, *, logs: bool) -> float:
+    if logs:
+        means = [math.fsum(map(math.log, repeat)) / len(repeat) for repeat in block]
+        return math.exp(math.fsum(means) / len(means))
+    means = [math.fsum(repeat) / len(repeat) for repeat in block]
+    return math.fsum(means) / len(means)
+
+
+def logs_of(block: Block) -> Block:
+    """Return the logs of a block's values, in the same nesting."""
+    return [[math.log(value) for value in repeat] for repeat in block]

@@ -1,0 +1,151 @@
+"""Fold the events of a run's folder into `RunData`; nothing but the events is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tare.analysis.data.known_forms import known_placement, require_study
+from tare.analysis.data.rundata import RunData
+from tare.analysis.data.verify import series_doubts
+from tare.errors import InputError
+from tare.events import Fold, RunStarted, read_fold
+from tare.events.results import MachineResult
+from tare.study.reading.former_options import present_options, with_present_names
+
+_LAST_DAY = 253402300799.0
+"""The end of the year 9999, beyond which there is no date."""
+
+
+def load_run(folder: Path) -> RunData:
+    """Read one run's folder.
+
+    Only cells that finished count. Of a cell that was started more than once (a crash, a retry)
+    only what was observed between its last start and its end counts.
+
+    Args:
+        folder: The folder that ``tare run`` wrote; it may hold an unfinished run.
+
+    Raises:
+        InputError: There is no run in it, or its events cannot be read; says where.
+    """
+    path = folder / "events.jsonl"
+    if not path.is_file():
+        raise InputError(
+            f"{folder} holds no run (there is no {path.name})",
+            "name a folder that `tare run` wrote",
+        )
+    return run_data(folder, read_fold(path))
+
+
+def load_runs(folders: Sequence[Path]) -> tuple[RunData, ...]:
+    """Read several folders, for a comparison over all of them.
+
+    Raises:
+        InputError: A folder cannot be read, or two of them hold the same run.
+    """
+    runs: dict[str, RunData] = {}
+    for folder in folders:
+        run = load_run(folder)
+        if run.run in runs:
+            raise InputError(
+                f"{folder} and {runs[run.run].folder} hold the same run, {run.run}",
+                "name each run once: its blocks must not count twice",
+            )
+        runs[run.run] = run
+    return tuple(runs.values())
+
+
+def run_data(folder: Path, fold: Fold) -> RunData:
+    """Return what a run's events add up to.
+
+    Args:
+        folder: Where the paths of series begin.
+        fold: The fold of all events.
+
+    Raises:
+        InputError: The stream does not begin with the start of a run.
+    """
+    started = fold.started
+    if started is None:
+        raise InputError(
+            f"{folder}: the events do not begin with the start of a run",
+            "the file is incomplete; restore it, or start the run anew",
+        )
+    require_study(started.study, str(folder))
+    study = with_present_names(started.study)
+    ended = fold.ended
+    return RunData(
+        folder=folder,
+        run=started.run,
+        study=study,
+        study_path=started.study_path,
+        study_sha256=started.study_sha256,
+        seed=started.seed,
+        host=_hosts(started, fold),
+        versions=started.versions,
+        started_at=min(max(fold.started_at, 0.0), _LAST_DAY),
+        resumed=fold.resumed,
+        checks=fold.checks,
+        were_bad=tuple(fold.unfit),
+        calibrated=tuple(fold.calibrated.values()),
+        sessions=tuple(fold.sessions.begun.values()),
+        platforms=tuple(
+            replace(each, options=present_options(study, each.arm, each.platform, each.options))
+            for each in fold.platform_results()
+        ),
+        skipped=tuple(fold.skipped),
+        images=tuple(fold.images.values()),
+        machines=tuple(map(_placed, fold.machine_results())),
+        cells=fold.cell_results(),
+        counted=fold.counted_cells(),
+        series=fold.series(folder),
+        blocks_finished=tuple(fold.block.finished),
+        decisions=tuple((each.block, each.go_on, each.reason) for each in fold.decisions),
+        adapted=fold.notes,
+        arms_ended=tuple(fold.arms_ended),
+        changes=started.changes,
+        breaks=tuple(fold.breaks),
+        cpu_changes=tuple(fold.cpu_changes),
+        freezes=tuple(fold.freezes),
+        block_hosts=fold.block.hosts,
+        doubts=(*fold.doubts, *series_doubts(folder, fold)),
+        complete=ended is not None and ended.status == "complete",
+        ended=None if ended is None else ended.status,
+        end_reason="" if ended is None else ended.reason,
+        wall_s=ended.wall_s if ended is not None and ended.wall_s else fold.wall_s,
+        booting_s=ended.booting_s if ended is not None and ended.booting_s else fold.booting_s,
+        measuring_s=(
+            ended.measuring_s if ended is not None and ended.measuring_s else fold.measuring_s
+        ),
+    )
+
+
+def _placed(machine: MachineResult) -> MachineResult:
+    placement = known_placement(machine.placement)
+    return machine if placement is machine.placement else replace(machine, placement=placement)
+
+
+def _hosts(started: RunStarted, fold: Fold) -> Mapping[str, Any]:
+    """Return what identifies the host, or each of those that share the run."""
+    joined = {
+        name: {**_mapping(started.host.get(name)), **each.facts}
+        for name, each in fold.joined.items()
+    }
+    return {**started.host, **joined, **_of_boots(fold)}
+
+
+def _mapping(told: object) -> Mapping[str, Any]:
+    return told if isinstance(told, Mapping) else {}
+
+
+def _of_boots(fold: Fold) -> Mapping[str, Any]:
+    """Return what identifies each host, as it was found in each boot of a study in sessions."""
+    found: dict[str, Any] = {}
+    for boot, facts in fold.sessions.hosts.items():
+        several = bool(facts) and all(isinstance(each, Mapping) for each in facts.values())
+        named = {f"{boot}, {name}": each for name, each in facts.items()} if several else {}
+        found |= named or {boot: facts}
+    return found

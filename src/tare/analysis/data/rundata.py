@@ -1,0 +1,229 @@
+"""A run as data: everything its events tell, folded once. Nothing here does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from tare.events.parts import SUBJECT as SUBJECT
+from tare.events.results import (
+    Break,
+    CellResult,
+    CheckResult,
+    FinishedCell,
+    ImageUsed,
+    MachineResult,
+    PlatformResult,
+    SeriesEntry,
+    SkippedPart,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tare.events import ArmEnded, Calibrated, CpusChanged, LabFroze
+    from tare.events.session_progress import SessionResult
+
+OBSERVATION_COLUMNS: Mapping[str, type] = MappingProxyType(
+    {
+        "run": str,
+        "block": int,
+        "arm": str,
+        "platform": str,
+        "scenario": str,
+        "workload": str,
+        "parameters": str,
+        "repeat": int,
+        "cell": str,
+        "role": str,
+        "metric": str,
+        "unit": str,
+        "better": str,
+        "kind": str,
+        "headline": bool,
+        "value": float,
+        "emulated": bool,
+        "status": str,
+    }
+)
+"""Columns of `RunData.observations` with their types, in order."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Everything one run's events tell, folded once.
+
+    Args:
+        folder: The run's folder.
+        run: The run's identity.
+        study: The resolved study as JSON (title, baseline, aa, confidence, margin, blocks ...).
+        study_path: Where the study file was.
+        study_sha256: Its digest.
+        seed: The seed of the order of arms.
+        host: Facts of the host, nested.
+        versions: Programs of the run (tare, python, kernel ...), by name.
+        started_at: Seconds since the epoch.
+        resumed: How often it was resumed.
+        checks: Pre-flight checks of the last preflight, in order.
+        platforms: One entry per arm of the study, in the study's order.
+        skipped: What did not run.
+        images: What was booted.
+        machines: All machines, in order of start.
+        cells: All finished cells, in order; unfinished ones do not appear.
+        counted: The cells that count, those with status ``ok``, with all that was observed.
+        series: Binary series of finished cells.
+        blocks_finished: Numbers of the blocks that ended.
+        decisions: Per decided block ``(block, go_on, reason)``.
+        complete: Whether a last event says that the run ended, with status ``complete``.
+        ended: ``complete``, ``stopped``, ``failed``, or None when it can be resumed.
+        end_reason: Why it ended so.
+        wall_s: Wall time of the run's processes so far.
+        booting_s: Of it, booting.
+        measuring_s: Of it, measuring.
+        arms_ended: The arms that got no further block, because all that they tried failed.
+        adapted: How scenarios were adapted to the host, one sentence each.
+        changes: The options of the command line that made the study differ from its file.
+        block_hosts: The host that measured each block, where several shared the run.
+        doubts: What shows that the folder is not as the run wrote it, one sentence each.
+        calibrated: What the agent and others told of each host before the first block.
+        sessions: Those that were begun, where one computer was booted in turns.
+        cpu_changes: When CPUs of a host went offline or online, or its cpuset changed.
+        freezes: When an emulated host froze.
+        breaks: Between which blocks something changed that the user accepted.
+        were_bad: Pre-flight checks that were bad at any time; ``checks`` has the newest.
+    """
+
+    folder: Path
+    run: str
+    study: Mapping[str, Any]
+    study_path: str
+    study_sha256: str
+    seed: int
+    host: Mapping[str, Any]
+    versions: Mapping[str, str]
+    started_at: float
+    resumed: int
+    checks: tuple[CheckResult, ...]
+    platforms: tuple[PlatformResult, ...]
+    skipped: tuple[SkippedPart, ...]
+    images: tuple[ImageUsed, ...]
+    machines: tuple[MachineResult, ...]
+    cells: tuple[CellResult, ...]
+    counted: tuple[FinishedCell, ...]
+    series: tuple[SeriesEntry, ...]
+    blocks_finished: tuple[int, ...]
+    decisions: tuple[tuple[int, bool, str], ...]
+    complete: bool
+    ended: Literal["complete", "stopped", "failed"] | None
+    end_reason: str
+    wall_s: float
+    booting_s: float
+    measuring_s: float
+    adapted: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    arms_ended: tuple[ArmEnded, ...] = ()
+    doubts: tuple[str, ...] = ()
+    breaks: tuple[Break, ...] = ()
+    cpu_changes: tuple[CpusChanged, ...] = ()
+    freezes: tuple[LabFroze, ...] = ()
+    block_hosts: Mapping[int, str] = field(default_factory=dict)
+    calibrated: tuple[Calibrated, ...] = ()
+    sessions: tuple[SessionResult, ...] = ()
+    were_bad: tuple[CheckResult, ...] = ()
+
+    @property
+    def unfit(self) -> tuple[CheckResult, ...]:
+        """The checks that found the host unfit for measuring, at the start or at any resumption."""
+        bad = (check for check in (*self.were_bad, *self.checks) if check.level == "bad")
+        return tuple(dict.fromkeys(bad))
+
+    @cached_property
+    def observations(self) -> pl.DataFrame:
+        """One row per value of an ``ok`` cell, columns `OBSERVATION_COLUMNS`.
+
+        ``parameters`` is canonical JSON, ``repeat`` counts cells of one identity from 1.
+        """
+        # Tables take long to load, and a report needs none of this one.
+        from tare.analysis.data.frames import observation_frame
+
+        return observation_frame(self.counted, self.columns_of, OBSERVATION_COLUMNS)
+
+    def columns_of(self, cell: CellResult) -> dict[str, Any]:
+        """Return what a cell's rows have in common, by column of `OBSERVATION_COLUMNS`."""
+        return {
+            "run": cell.run,
+            "block": cell.block,
+            "arm": cell.arm,
+            "platform": self._platform_names.get(cell.arm, ""),
+            "scenario": cell.scenario,
+            "workload": cell.workload,
+            "parameters": cell.parameters,
+            "repeat": cell.repeat,
+            "cell": cell.cell,
+            "emulated": cell.arm in self.emulated_arms,
+            "status": cell.status,
+        }
+
+    @cached_property
+    def _platform_names(self) -> Mapping[str, str]:
+        return {platform.arm: platform.platform for platform in self.platforms}
+
+    @property
+    def baseline(self) -> str:
+        """The arm that the others are compared with."""
+        return str(self.study["baseline"])
+
+    @property
+    def own_baselines(self) -> Mapping[str, str]:
+        """The baseline of its own host and shape, for each arm that has not the study's.
+
+        Where that baseline could not run, an arm is compared with the study's.
+        """
+        usable = {platform.arm for platform in self.platforms if platform.usable}
+        told = self.study.get("own_baselines") or {}
+        return {str(arm): str(base) for arm, base in told.items() if base in usable}
+
+    @property
+    def apart_from_baseline(self) -> Mapping[str, str]:
+        """The host of each arm that is compared with a baseline on another host, by arm."""
+        if self.sessions:
+            # Its hosts are one computer, and what is not told apart there are sessions.
+            return {}
+        arms = self.study.get("arms", {})
+        on = {arm: arms[arm].get("on") for arm in arms if isinstance(arms[arm], Mapping)}
+        own = self.own_baselines
+        return {
+            platform.arm: str(on[platform.arm])
+            for platform in self.platforms
+            if platform.usable and on.get(platform.arm) not in (None, on.get(self.baseline))
+            if platform.arm not in own
+        }
+
+    def shape_of(self, arm: str) -> Mapping[str, Any]:
+        """Return the shape of an arm as stored: its own, or else the study's; empty if unknown."""
+        spec = (self.study.get("arms") or {}).get(arm)
+        own = spec.get("shape") if isinstance(spec, Mapping) else None
+        found = own or self.study.get("shape")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The arms in the study's order."""
+        return tuple(platform.arm for platform in self.platforms)
+
+    @cached_property
+    def emulated_arms(self) -> frozenset[str]:
+        """Arms whose results carry the mark of emulation."""
+        return frozenset(p.arm for p in self.platforms if p.emulated)
+
+    @property
+    def counts_instructions(self) -> bool:
+        """Whether all was measured in a deterministic lab, whose time counts instructions."""
+        host, lab = self.study.get("host"), self.study.get("lab")
+        if not isinstance(host, Mapping) or not isinstance(lab, Mapping) or self.study.get("hosts"):
+            return False
+        return host.get("kind") == "lab" and lab.get("deterministic") is True

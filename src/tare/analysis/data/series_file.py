@@ -1,0 +1,74 @@
+"""The files of series, opened only where they are what the run's events say of them.
+
+A folder may come from anyone, and what decodes Parquet is made for speed, not for enemies. So a
+file is read only if it lies in the run's folder and has the SHA-256 that was recorded when it was
+written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tare.analysis.data.parquet import Columns, UnreadableSeries, read_columns, read_slices
+from tare.events.results import SeriesEntry
+
+
+def read_series(entry: SeriesEntry, names: Sequence[str] | None = None) -> Columns:
+    """Return the columns of a series.
+
+    Args:
+        entry: Which.
+        names: The columns that are wanted; all that were recorded by default.
+
+    Raises:
+        UnreadableSeries: It cannot be had as it was recorded.
+    """
+    require_recorded(entry)
+    return read_columns(entry.path, (tuple(entry.columns) or None) if names is None else names)
+
+
+def read_pieces(entry: SeriesEntry, name: str, step: int) -> Iterator[NDArray[Any]]:
+    """Yield one column of a series that need not fit into memory, ``step`` rows at a time.
+
+    Raises:
+        UnreadableSeries: As of :func:`read_series`.
+    """
+    require_recorded(entry)
+    yield from read_slices(entry.path, name, entry.rows, step)
+
+
+def require_recorded(entry: SeriesEntry) -> None:
+    """See that a series' file is the one that was recorded.
+
+    Raises:
+        UnreadableSeries: It is not.
+    """
+    try:
+        path = entry.path.resolve()
+        if entry.folder is not None and not path.is_relative_to(entry.folder.resolve()):
+            raise UnreadableSeries(f"{entry.path}: it is not in the run's folder")
+        if not path.is_file():
+            raise UnreadableSeries(f"{entry.path}: it is missing")
+        about = path.stat()
+        if entry.sha256 is not None:
+            found = _sha256(path, about.st_mtime_ns, about.st_size, about.st_ino)
+            if found != entry.sha256:
+                raise UnreadableSeries(
+                    f"{entry.path}: it was changed or damaged after it was recorded"
+                )
+    except (OSError, ValueError) as error:
+        # A ValueError is of a path with a zero byte.
+        raise UnreadableSeries(f"{entry.path}: it cannot be read: {error}") from error
+
+
+@lru_cache(maxsize=4096)
+def _sha256(path: Path, *version: int) -> str:
+    """Return the SHA-256 of a file, once for each version of it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

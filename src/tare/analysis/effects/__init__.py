@@ -1,0 +1,1 @@
+"""From values by block to effects, intervals, families of tests, verdicts and advice."""

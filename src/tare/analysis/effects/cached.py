@@ -1,0 +1,79 @@
+"""What was measured where arrays were too small for the memory: a cache, by its name in reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tare.analysis.data.rundata import RunData
+from tare.events.results import CellResult
+from tare.units import format_size
+
+ENOUGH = 4
+"""How many times the last-level cache each array is, where memory is measured (STREAM's rule)."""
+HELD = 3
+"""Arrays that a cache holds at once."""
+_CAPPED = re.compile(r"each array has (\d+) MiB instead of (\d+) MiB \(four times the last-level")
+"""What runs say whose cells do not record the sizes."""
+
+What = tuple[str, str, str]
+"""Scenario, workload and parameters."""
+
+
+class ShownAs(NamedTuple):
+    """What a workload is called in reports: in a word or two, and with the sizes."""
+
+    short: str
+    words: str
+
+
+def shown_names(runs: Iterable[RunData]) -> Mapping[What, ShownAs]:
+    """Return what a workload is called that measured a cache where its name says memory.
+
+    All arms are named alike: by the smallest arrays of any, and by the largest last-level cache,
+    because a guest may show a smaller one than its host has.
+    """
+    found: dict[What, list[tuple[int, int]]] = {}
+    for run in runs:
+        for cell in run.cells:
+            if cell.status == "ok" and (sizes := _sizes(cell)) is not None:
+                what = (cell.scenario, cell.workload, cell.parameters)
+                found.setdefault(what, []).append(sizes)
+    named = {}
+    for what, sizes_of_cells in found.items():
+        array = min(array for array, _ in sizes_of_cells)
+        cache = max(cache for _, cache in sizes_of_cells)
+        if array < ENOUGH * cache:
+            named[what] = _name(what[1], array, cache)
+    return named
+
+
+def cached_notes(named: Mapping[What, ShownAs]) -> tuple[str, ...]:
+    """Return what each such workload is called, and why."""
+    return tuple(
+        dict.fromkeys(
+            f"What {workload} measured is called {each.words} here: only arrays of {ENOUGH} times "
+            "the last-level cache measure memory."
+            for (_, workload, _), each in named.items()
+        )
+    )
+
+
+def _sizes(cell: CellResult) -> tuple[int, int] | None:
+    """Return the bytes of an array and of the last-level cache; None where they are not known."""
+    told = cell.facts.get("arrays")
+    if told is not None:
+        array, cache = told.get("array_bytes"), told.get("last_level_bytes")
+        return (array, cache) if isinstance(array, int) and isinstance(cache, int) else None
+    for warning in cell.warnings:
+        if said := _CAPPED.search(warning):
+            return int(said[1]) << 20, (int(said[2]) << 20) // ENOUGH
+    return None
+
+
+def _name(workload: str, array: int, cache: int) -> ShownAs:
+    kind = "cache bandwidth" if HELD * array <= cache else "cache and memory bandwidth"
+    short = kind if workload == "memory-bandwidth" else f"{workload}: {kind}"
+    sizes = f"arrays {format_size(array)}, last-level cache {format_size(cache)}"
+    return ShownAs(short, f"{short} ({sizes})")

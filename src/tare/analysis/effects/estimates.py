@@ -1,0 +1,350 @@
+"""From values by block to effects: estimates and intervals, before any test or verdict."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tare.analysis.data.grouping import Block, BlockId, Measured, logs_of
+from tare.analysis.effects.results import (
+    BlockValue,
+    Each,
+    Interval,
+    IntervalMethod,
+    Key,
+    Robust,
+    Scale,
+)
+from tare.analysis.statistics.bootstrap import (
+    Nested,
+    nest,
+    nest_singles,
+    paired_interval,
+    seed_from,
+)
+from tare.analysis.statistics.logratio import error_of_mean
+from tare.analysis.statistics.position import at_equal_positions
+from tare.analysis.statistics.resolution import NANOSECOND, grid_step, log_widening
+from tare.analysis.statistics.robust import hodges_lehmann
+from tare.analysis.statistics.tails import boot_level_interval, median_interval
+
+SELDOM = 0.25
+"""Where at least this share of an arm's boots is 0, a median says nothing; means are compared."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One arm against another for one key, in the blocks that both have.
+
+    Args:
+        key: What is compared.
+        arm: The arm.
+        baseline: The other arm.
+        measured: All values of the key.
+        scale: Whether ratios or differences are compared.
+        blocks: The blocks that both have.
+        differences: Per block the log-ratio, or the difference in the metric's unit.
+        later_by: Per block by how much later the arm stood than the baseline, in places; empty
+            where that is not taken into account.
+        step: The step of the grid that the values sit on, in their unit; 0 without one.
+        twins: The baseline's arms, where two are taken together.
+        places: Where each arm stood, by block; empty where that is not taken into account.
+        each: What of ``blocks`` each is.
+    """
+
+    key: Key
+    arm: str
+    baseline: str
+    measured: Measured
+    scale: Scale
+    blocks: tuple[BlockId, ...]
+    differences: tuple[float, ...]
+    later_by: tuple[float, ...] = ()
+    step: float = 0.0
+    twins: tuple[str, ...] = ()
+    places: Mapping[BlockId, Mapping[str, float]] = field(default_factory=dict)
+    each: Each = "block"
+
+    @property
+    def typical(self) -> bool:
+        """Whether the mean is estimated; of tails and maxima it is the median, where one tells."""
+        return self.measured.kind == "typical" or self.seldom
+
+    @property
+    def seldom(self) -> bool:
+        """Whether the metric counts what is often not there at all, in either arm."""
+        if self.scale == "ratio":
+            return False
+        return any(
+            sum(values[block] == 0 for block in self.blocks) >= SELDOM * len(self.blocks)
+            for values in (self.over, self.under)
+        )
+
+    @property
+    def over(self) -> dict[BlockId, float]:
+        """The arm's values by block."""
+        return self.measured.values(self.arm, logs=self.scale == "ratio")
+
+    @property
+    def under(self) -> dict[BlockId, float]:
+        """The baseline's values by block."""
+        return self.measured.values(self.baseline, logs=self.scale == "ratio")
+
+    def outward(self, difference: float) -> float:
+        """Return a difference on the scale that is shown: a ratio, or in the metric's unit."""
+        return difference if self.scale == "difference" else _ratio_of(difference)
+
+    @property
+    def hidden(self) -> float:
+        """How far each end of the interval moves out for the values' grid, on the inner scale."""
+        if not self.step or self.scale == "difference":
+            return self.step
+        arm, baseline = (statistics.median(side.values()) for side in (self.over, self.under))
+        return log_widening(self.step, arm, baseline)
+
+    @property
+    def compared(self) -> tuple[float, float]:
+        """The arm's value and the baseline's over the shared blocks, as the estimate has them."""
+        over, under = ([side[block] for block in self.blocks] for side in (self.over, self.under))
+        if not self.typical:
+            return statistics.median(over), statistics.median(under)
+        if self.scale == "ratio":
+            return _geometric_mean(over), _geometric_mean(under)
+        return math.fsum(over) / len(over), math.fsum(under) / len(under)
+
+    def block_effects(self) -> tuple[BlockValue, ...]:
+        """Return the effect of each shared block, on the scale that is shown."""
+        arm, base = self.measured.arms[self.arm], self.measured.arms[self.baseline]
+        repeats = [min(len(arm[block]), len(base[block])) for block in self.blocks]
+        values: Iterable[float] = self.differences
+        if self.scale == "ratio":
+            values = map(_ratio_of, self.differences)
+        return tuple(
+            [
+                BlockValue(run, number, value, count)
+                for (run, number), value, count in zip(self.blocks, values, repeats, strict=True)
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the blocks say of a pair, on the scale that is shown.
+
+    Args:
+        estimate: Geometric mean (median for tails) of block ratios, or of differences.
+        student_t: Student-t interval; typical values only.
+        bootstrap: Hierarchical bootstrap interval of the same estimate.
+        order: Order-statistic interval of the median.
+        robust: Hodges–Lehmann's estimate and its interval; None with too few blocks.
+    """
+
+    estimate: float
+    student_t: Interval | None
+    bootstrap: Interval | None
+    order: Interval | None
+    robust: Robust | None
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def _ratio_of(difference: float) -> float:
+    """Return the ratio that is a difference of logarithms."""
+    return math.exp(difference) if difference < 700 else math.inf
+
+
+Places = Mapping[BlockId, Mapping[str, float]]
+"""By block, where in it each arm stood; of one scenario."""
+
+
+def pair_up(
+    key: Key, measured: Measured, arm: str, baseline: str, places: Places | None = None
+) -> Pair | None:
+    """Return the pair, or None when the arms share no block.
+
+    Args:
+        key: What is compared.
+        measured: Its values.
+        arm: The arm.
+        baseline: The other arm.
+        places: Where the arms stood, if that is to be taken into account.
+    """
+    ours, theirs = measured.arms.get(arm, {}), measured.arms.get(baseline, {})
+    shared = tuple([block for block in ours if block in theirs])
+    if not shared:
+        return None
+    ratio = measured.positive((arm, baseline))
+    over, under = measured.values(arm, logs=ratio), measured.values(baseline, logs=ratio)
+    if ratio:
+        log = math.log
+        differences = [log(over[block]) - log(under[block]) for block in shared]
+    else:
+        differences = [over[block] - under[block] for block in shared]
+    scale: Scale = "ratio" if ratio else "difference"
+    later_by = _later_by(places, shared, arm, baseline) if places is not None else ()
+    return Pair(
+        key, arm, baseline, measured, scale, shared, tuple(differences), later_by,
+        _step(measured, (over, under)),
+    )  # fmt: skip
+
+
+def _later_by(
+    places: Places, blocks: Sequence[BlockId], arm: str, baseline: str
+) -> tuple[float, ...]:
+    """Return by how much later the arm stood; nothing where a place is not known."""
+    known = [places.get(block, {}) for block in blocks]
+    if not all(arm in place and baseline in place for place in known):
+        return ()
+    return tuple(place[arm] - place[baseline] for place in known)
+
+
+def _timed(unit: str) -> bool:
+    return unit == "s" or unit.endswith("/s")
+
+
+def clock_step(unit: str, values: Sequence[float]) -> float:
+    """Return the step of the grid that durations and rates sit on; 0 for what is counted.
+
+    A rate is on one where few pieces of work were done in a time that was given, or where a
+    program rounds what it tells.
+
+    Args:
+        unit: The values' unit.
+        values: Those of all boots and arms.
+    """
+    return grid_step(values, NANOSECOND if unit == "s" else 0.0) if _timed(unit) else 0.0
+
+
+def _step(measured: Measured, sides: Sequence[Mapping[BlockId, float]]) -> float:
+    if not _timed(measured.unit):
+        return 0.0
+    return clock_step(measured.unit, [value for side in sides for value in side.values()])
+
+
+def estimate_all(
+    pairs: Sequence[Pair], confidence: float, seed: str, *, resampled: bool = True
+) -> tuple[Estimate, ...]:
+    """Return the estimates of all pairs.
+
+    Args:
+        pairs: The pairs.
+        confidence: Nominal coverage of all intervals.
+        seed: Text that all draws depend on, so that the same run gives the same intervals.
+        resampled: Whether with bootstrap intervals, which no verdict rests on.
+    """
+    bootstraps = _bootstraps(pairs, confidence, seed) if resampled else {}
+    robust = _robust(pairs, confidence)
+    return tuple(
+        _estimate(pair, confidence, bootstraps.get(i), robust.get(i), seed if resampled else None)
+        for i, pair in enumerate(pairs)
+    )
+
+
+def _estimate(
+    pair: Pair,
+    confidence: float,
+    bootstrap: tuple[float, float] | None,
+    robust: Robust | None,
+    seed: str | None,
+) -> Estimate:
+    sample = pair.differences
+    centre = math.fsum(sample) / len(sample) if pair.typical else statistics.median(sample)
+    student, order = None, None
+    if pair.typical and len(sample) >= 2:
+        error = error_of_mean(sample, confidence)
+        equal = at_equal_positions(sample, pair.later_by, confidence) if pair.later_by else None
+        if equal is not None:
+            centre, error = equal
+        student = (centre - error, centre + error)
+    if len(sample) >= 2:
+        order = median_interval(sample, confidence)
+    if seed is not None and not pair.typical and len(sample) >= 2:
+        bootstrap = boot_level_interval(sample, confidence, seed_from(seed, "boots"))
+    resampled: IntervalMethod = "hierarchical-bootstrap" if pair.typical else "boot-level-bootstrap"
+    return Estimate(
+        estimate=pair.outward(centre),
+        student_t=outward(pair, student, "student-t", confidence),
+        bootstrap=outward(pair, bootstrap, resampled, confidence),
+        order=outward(pair, order, "order-statistic", confidence),
+        robust=robust,
+    )
+
+
+def _robust(pairs: Sequence[Pair], confidence: float) -> dict[int, Robust]:
+    """Return what a few strange boots do not move, by index; nothing where nothing bounds it."""
+    by_size: dict[int, list[int]] = defaultdict(list)
+    for i, pair in enumerate(pairs):
+        by_size[len(pair.blocks)].append(i)
+    found = {}
+    for indices in by_size.values():
+        rows = hodges_lehmann([pairs[i].differences for i in indices], confidence)
+        for i, centre, low, high in zip(indices, *(ends.tolist() for ends in rows), strict=True):
+            interval = outward(pairs[i], (low, high), "wilcoxon", confidence)
+            if interval is not None and math.isfinite(low):
+                found[i] = Robust(pairs[i].outward(centre), interval)
+    return found
+
+
+def outward(
+    pair: Pair, ends: tuple[float, float] | None, method: IntervalMethod, confidence: float
+) -> Interval | None:
+    """Return an interval on the scale that is shown, with what the values' grid hides added.
+
+    Args:
+        pair: The pair that it is of.
+        ends: On the inner scale: log-ratios, or differences.
+        method: How it was made.
+        confidence: Its nominal coverage.
+    """
+    if ends is None:
+        return None
+    if pair.step:
+        ends = ends[0] - pair.hidden, ends[1] + pair.hidden
+    return Interval(pair.outward(ends[0]), pair.outward(ends[1]), method, confidence)
+
+
+def _bootstraps(
+    pairs: Sequence[Pair], confidence: float, seed: str
+) -> dict[int, tuple[float, float]]:
+    """Return bootstrap ends by index, all typical pairs of one structure at once."""
+    batches: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for i, pair in enumerate(pairs):
+        if pair.typical and len(pair.blocks) >= 2:
+            batches[(_structure(pair, pair.arm), _structure(pair, pair.baseline))].append(i)
+    found: dict[int, tuple[float, float]] = {}
+    for indices in batches.values():
+        sides = (
+            _stack(_nested(pairs[i], pairs[i].arm) for i in indices),
+            _stack(_nested(pairs[i], pairs[i].baseline) for i in indices),
+        )
+        low, high = paired_interval(*sides, confidence, seed_from(seed, "bootstrap"))
+        found.update(zip(indices, zip(low.tolist(), high.tolist(), strict=True), strict=True))
+    return found
+
+
+def _structure(pair: Pair, arm: str) -> tuple[tuple[int, ...], ...]:
+    if pair.measured.single(arm):
+        return ((1,),) * len(pair.blocks)
+    values = pair.measured.arms[arm]
+    return tuple(tuple(len(repeat) for repeat in values[block]) for block in pair.blocks)
+
+
+def _nested(pair: Pair, arm: str) -> Nested:
+    values = pair.measured.arms[arm]
+    if pair.measured.single(arm):
+        singles = [values[block][0][0] for block in pair.blocks]
+        return nest_singles(list(map(math.log, singles)) if pair.scale == "ratio" else singles)
+    blocks: list[Block] = [values[block] for block in pair.blocks]
+    return nest([logs_of(block) for block in blocks] if pair.scale == "ratio" else blocks)
+
+
+def _stack(nested: Iterable[Nested]) -> Nested:
+    every = list(nested)
+    return Nested(np.concatenate([n.values for n in every]), every[0].repeats, every[0].iterations)

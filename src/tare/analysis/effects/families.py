@@ -1,0 +1,112 @@
+"""Which tests belong together, and their p-values: one family of each arm's headline metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tare.analysis.data.grouping import BlockId
+from tare.analysis.effects.estimates import Pair
+from tare.analysis.statistics.bootstrap import seed_from
+from tare.analysis.statistics.exchange import exchanged_p
+from tare.analysis.statistics.maxt import Adjusted, family_p, least_blocks, signed_ranks
+
+
+class Tested(NamedTuple):
+    """A test's p by itself and over its family, and how many tests that holds."""
+
+    p: float | None
+    adjusted: float | None
+    tests: int
+
+
+UNTESTED = Tested(None, None, 0)
+
+
+def tested(
+    pairs: Sequence[Pair], families: Sequence[object], seed: str, level: float
+) -> tuple[Tested, ...]:
+    """Return the p-values of all pairs, in their order.
+
+    Args:
+        pairs: The pairs.
+        families: What each belongs to: pairs of one name are one family. A family is of one arm,
+            so that no arm's verdict depends on which others there are.
+        seed: Text that drawn patterns depend on.
+        level: Familywise error of what is declared: pairs of fewer blocks than can reach it are
+            tested by themselves, and in no family.
+    """
+    found = [UNTESTED] * len(pairs)
+    members: dict[object, list[int]] = {}
+    for i, name in enumerate(families):
+        members.setdefault(name, []).append(i)
+    for indices in members.values():
+        for i, one in zip(indices, _family([pairs[i] for i in indices], seed, level), strict=True):
+            found[i] = one
+    return tuple(found)
+
+
+def _family(pairs: Sequence[Pair], seed: str, level: float) -> list[Tested]:
+    blocks = sorted({block for pair in pairs for block in pair.blocks})
+    drawn, least = seed_from(seed, "flips"), least_blocks(level)
+    if any(pair.twins for pair in pairs):
+        found = _exchanged(pairs, blocks, drawn, least)
+    else:
+        found = _flipped(pairs, blocks, drawn, least)
+    tests = int((~np.isnan(found.adjusted)).sum())
+    return [
+        Tested(_known(p), _known(adjusted), tests)
+        for p, adjusted in zip(found.raw, found.adjusted, strict=True)
+    ]
+
+
+def _flipped(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int) -> Adjusted:
+    """Test where a block is a pair of boots, which may change names."""
+    column = {block: number for number, block in enumerate(blocks)}
+    values = np.full((len(pairs), len(blocks)), np.nan)
+    later = np.zeros_like(values)
+    ranked = np.zeros(len(pairs), dtype=np.bool_)
+    for row, pair in enumerate(pairs):
+        columns = [column[block] for block in pair.blocks]
+        values[row, columns] = pair.differences
+        ranked[row] = not pair.typical
+        if pair.later_by and pair.typical:
+            later[row, columns] = pair.later_by
+    if ranked.any():
+        values[ranked] = signed_ranks(values[ranked])
+    return family_p(values, later if later.any() else None, seed=seed, least=least)
+
+
+def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int) -> Adjusted:
+    """Test where the baseline was booted twice in a block: three boots may change names."""
+    column = {block: number for number, block in enumerate(blocks)}
+    boots = np.full((3, len(pairs), len(blocks)), np.nan)
+    places = np.full_like(boots, np.nan)
+    for row, pair in enumerate(pairs):
+        # Of what has no twin anywhere the baseline stands alone.
+        sides: tuple[str, ...] = (pair.arm, *(pair.twins or (pair.baseline,)))
+        ratio = pair.scale == "ratio"
+        if ratio and not pair.measured.positive(sides):
+            # One of the baseline's boots was 0, and only both together have a ratio.
+            sides = (pair.arm, pair.baseline)
+        placed = pair.typical and bool(pair.later_by)
+        columns = [column[block] for block in pair.blocks]
+        for side, arm in enumerate(sides):
+            if arm not in pair.measured.arms:
+                continue
+            values = pair.measured.values(arm, logs=ratio)
+            told = [values.get(block, math.nan) for block in pair.blocks]
+            boots[side, row, columns] = list(map(math.log, told)) if ratio else told
+            if placed:
+                stood = [pair.places.get(block, {}).get(arm, math.nan) for block in pair.blocks]
+                places[side, row, columns] = stood
+    ranked = [not pair.typical for pair in pairs]
+    known = None if np.isnan(places).all() else places
+    return exchanged_p(boots, known, ranked=ranked, seed=seed, least=least)
+
+
+def _known(p: float) -> float | None:
+    return None if np.isnan(p) else float(p)

@@ -1,0 +1,219 @@
+"""What a reader must know about a result, and what of it forbids to tell it as equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tare.analysis.effects.block_order import BlockOrder
+from tare.analysis.effects.duets import LEAST_BESIDE, Cells
+from tare.analysis.effects.estimates import Estimate, Pair
+from tare.analysis.effects.findings import LostCells, SlowBoots
+from tare.analysis.effects.results import Flag, Interval, Key, Scale, as_cost, cost_ends
+from tare.analysis.effects.survivorship_bias import lost_alone
+from tare.analysis.series.series_data import SeriesKey
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.rates import mean_ratio
+from tare.analysis.statistics.shares import Share, exact_share
+from tare.events.metric import Better
+from tare.units import format_number, format_percent
+
+ONE_IN_MOST = 20
+"""Rarer boots than one in so many are told as a share."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """All that was found out about values besides their means.
+
+    Args:
+        unsteady: Flags of series that had not warmed up.
+        humped: Metrics and arms whose boots have two humps, with the dip test's p.
+        slow: Slow boots by metric and arm.
+        lost: Cells that do not count.
+        level: Below which a p is told.
+        confidence: Of intervals.
+        overlaps: For which share of their time the cells of a duet had the other arm beside them.
+    """
+
+    unsteady: Mapping[SeriesKey, tuple[Flag, ...]]
+    humped: Mapping[tuple[Key, str], float]
+    slow: Mapping[tuple[Key, str], SlowBoots]
+    lost: LostCells
+    level: float
+    confidence: float
+    overlaps: Mapping[Cells, float] = field(default_factory=dict)
+
+
+def flags_of(
+    pair: Pair, baselines: tuple[str, ...], known: Known, order: BlockOrder | None
+) -> list[Flag]:
+    """Return what a reader must know about one effect.
+
+    Args:
+        pair: The pair.
+        baselines: The arms that are its baseline: one, or with its twin.
+        known: What was found out.
+        order: What the order of blocks tells, if it was asked.
+    """
+    flags = _of_blocks(pair, baselines, known)
+    flags += _of_values(pair)
+    for arm in (pair.arm, *baselines):
+        series = SeriesKey(
+            pair.key.scenario, pair.key.workload, pair.key.parameters, pair.key.role, arm
+        )
+        unsteady = known.unsteady.get(series, ())
+        flags += [replace(flag, text=f"{arm}: {flag.text}") for flag in unsteady]
+        if (p := known.humped.get((pair.key, arm))) is not None:
+            text = (
+                f"the boots of {arm} form two groups, which an average hides "
+                f"(dip test, p = {p:.2g})"
+            )
+            flags.append(Flag("two-humped", text))
+        key = pair.key
+        share = known.overlaps.get(Cells(key.scenario, key.workload, key.parameters, arm), 1.0)
+        if share < LEAST_BESIDE:
+            text = f"{arm} was alone for {format_percent(1 - share)} of its time in this duet"
+            flags.append(Flag("duet", text))
+        if (slow := known.slow.get((pair.key, arm))) is not None:
+            flags.append(Flag("slow-boots", slow_words(arm, slow)))
+    if order is not None:
+        flags += _of_order(order, known.level, pair.each)
+    return flags
+
+
+def doubts(pair: Pair, baselines: tuple[str, ...], flags: list[Flag], known: Known) -> str:
+    """Return why an interval within the margin would not show that two arms are equal; or nothing.
+
+    Args:
+        pair: The pair.
+        baselines: The arms that are its baseline.
+        flags: Its flags.
+        known: What was found out.
+    """
+    for why in lost_alone(pair, baselines, known.lost).values():
+        return why
+    ours = known.slow.get((pair.key, pair.arm))
+    if ours is not None:
+        return slow_words(pair.arm, ours)
+    return next((flag.text for flag in flags if flag.kind in ("serial", "together")), "")
+
+
+def slow_words(arm: str, slow: SlowBoots) -> str:
+    """Return slow boots in words: ``1 boot of kvm in 12 is 3× slow (3 of 36; …)``."""
+    share = slow.share
+    odds = round(share.total / share.count)
+    times = f"{format_number(slow.factor, 2)}× slow ({_of(share)})"
+    if 2 <= odds <= ONE_IN_MOST:
+        return f"1 boot in {odds} of {arm} is {times}"
+    if share.count == 1:
+        return f"1 boot of {arm} is {times}"
+    return f"{share.count} boots of {arm} are {times}"
+
+
+def _of(share: Share) -> str:
+    ends = f"{format_percent(share.low).removesuffix(' %')} to {format_percent(share.high, 3)}"
+    return f"{share.count} of {share.total}, interval {ends}"
+
+
+def _of_blocks(pair: Pair, baselines: tuple[str, ...], known: Known) -> list[Flag]:
+    flags = []
+    blocks, least = len(pair.blocks), least_blocks(known.level)
+    if blocks < least:
+        text = f"{_counted(blocks, pair.each)} shared; {least} are the least for a verdict"
+        flags.append(Flag("few-blocks", text))
+    for arm, other in ((pair.arm, pair.baseline), (pair.baseline, pair.arm)):
+        # What both have is what they share.
+        missing = len(pair.measured.arms[other]) - blocks
+        if missing:
+            name = pair.arm if arm == pair.arm else " and ".join(baselines)
+            flags.append(
+                Flag("missing-blocks", f"{name} has no value in {_counted(missing, pair.each)}")
+            )
+    for looks, why in lost_alone(pair, baselines, known.lost).items():
+        flags.append(Flag("failures" if looks == "better" else "baseline-failures", why))
+    return flags
+
+
+def _of_values(pair: Pair) -> list[Flag]:
+    flags = []
+    if pair.scale == "difference":
+        text = "a value is zero or below, so differences are compared, not ratios"
+        flags.append(Flag("not-positive", f"{text}{_as_counts(pair)}"))
+    if pair.seldom:
+        counts = []
+        for name, values in ((pair.arm, pair.over), ("the baseline", pair.under)):
+            here = [values[block] for block in pair.blocks]
+            share = exact_share(sum(value != 0 for value in here), len(here), 0.95)
+            counts.append(f"{name} in {_of(share)}")
+        flags.append(Flag("seldom", f"boots with any: {'; '.join(counts)}"))
+    if pair.step:
+        text = "values sit on the clock's grid; what that hides is in the interval"
+        flags.append(Flag("resolution", text))
+    return flags
+
+
+def _as_counts(pair: Pair) -> str:
+    """Return the ratio of the means of what is never below zero, where both are above it."""
+    arm, baseline = ([side[block] for block in pair.blocks] for side in (pair.over, pair.under))
+    if len(arm) < 2 or min(*arm, *baseline) < 0 or not (sum(arm) and sum(baseline)):
+        return ""
+    found = mean_ratio(arm, baseline, 0.95)
+    ends = f"{format_number(found.low)} to {format_number(found.high)}"
+    return f"; as counts its mean is {format_number(found.ratio)} times the baseline's ({ends})"
+
+
+def _of_order(order: BlockOrder, level: float, each: str) -> list[Flag]:
+    flags = []
+    wider = (
+        f"the interval is made {format_number(order.wider, 2)} times as wide"
+        if order.wider > 1
+        else "the interval may be too narrow"
+    )
+    if order.drifts(level):
+        text = f"it drifts over the {each}s (correlation with their order {order.drift:.2f})"
+        flags.append(Flag("serial", f"{text}: {wider}"))
+    elif order.lags(level):
+        text = f"each {each} is like the one before (correlation {order.lag:.2f})"
+        flags.append(Flag("serial", f"{text}: {wider}"))
+    elif order.all_lag(level):
+        made = "intervals are made wider" if order.wider > 1 else "intervals may be too narrow"
+        text = f"over all metrics of the arm each {each} is like the one before: {made}"
+        flags.append(Flag("together", text))
+    elif order.wider > 1:
+        flags.append(Flag("order", f"{each}s hang together in another metric of the arm: {wider}"))
+    return flags
+
+
+def _blocks(count: int) -> str:
+    return _counted(count, "block")
+
+
+def _counted(count: int, each: str) -> str:
+    return f"{count} {each}" if count == 1 else f"{count} {each}s"
+
+
+def robust_flags(
+    estimate: Estimate, interval: Interval | None, scale: Scale, better: Better = "lower"
+) -> list[Flag]:
+    """Return that the mean and the robust estimate tell different things, where they do.
+
+    Args:
+        estimate: Both.
+        interval: The mean's, as it is shown.
+        scale: What is estimated.
+        better: Which direction is an improvement.
+    """
+    robust = estimate.robust
+    if robust is None or interval is None or scale != "ratio":
+        return []
+    if robust.interval.holds(estimate.estimate) and interval.holds(robust.estimate):
+        return []
+    low, high = cost_ends(robust.interval.low, robust.interval.high, better)
+    text = (
+        "a few boots move the mean: without their weight the "
+        f"{'ratio' if better == 'neither' else 'cost'} is "
+        f"{format_number(as_cost(robust.estimate, better))} ({format_number(low)} to "
+        f"{format_number(high)})"
+    )
+    return [Flag("robust", text)]

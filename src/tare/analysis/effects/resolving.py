@@ -1,0 +1,197 @@
+"""What difference a study can tell before it is run, and what that is reckoned from."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.analysis.data.grouping import group
+from tare.analysis.data.rundata import RunData
+from tare.analysis.data.settings import Settings
+from tare.analysis.effects.estimates import pair_up
+from tare.analysis.effects.results import Each
+from tare.analysis.effects.stopping import TAIL_FACTOR
+from tare.analysis.effects.twin import taken_together
+from tare.analysis.effects.verdict import LEVEL, percent
+from tare.analysis.runs.sessions import in_sessions
+from tare.analysis.statistics.detectable import POWER, detectable
+from tare.analysis.statistics.maxt import least_blocks
+from tare.events.metric import Kind
+
+ASSUMED_CV = 0.03
+"""Where nothing was measured: boots of one arm that differ by 3 % (standard deviation), as CPU and
+memory work on a quiet computer does."""
+
+BLOCKS_OF_SPREAD = 3
+"""The least blocks of a pilot that tell a spread at all."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """How far boots differ from each other, and where that is known from.
+
+    Args:
+        spread: Standard deviation of log-ratios between blocks: of the typical headline metric.
+        worst: The same of the noisiest one.
+        source: Where it is from, in words.
+    """
+
+    spread: float
+    worst: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Plans:
+    """What a study plans, as far as it says what can be told.
+
+    Args:
+        blocks: The least and the most blocks.
+        headlines: Headline metrics of one arm by kind, over all scenarios.
+        margin: The practical margin.
+        precision: Asked of typical values.
+        tail_precision: Asked of tails.
+        anytime: Whether verdicts are to hold at every look.
+        each: What of ``blocks`` each is.
+    """
+
+    blocks: tuple[int, int]
+    headlines: Mapping[Kind, int]
+    margin: float = 0.02
+    precision: float = 0.05
+    tail_precision: float = TAIL_FACTOR * 0.05
+    anytime: bool = False
+    each: Each = "block"
+
+
+def assumed_basis(boots: int = 1, why: str = "nothing was measured") -> Basis:
+    """Return what is assumed where nothing was measured.
+
+    Args:
+        boots: Boots of the baseline in a block: two with its twin's.
+        why: Why it is assumed, in words.
+    """
+    spread = ASSUMED_CV * math.sqrt(1 + 1 / boots)
+    source = f"an assumed variation of {percent(ASSUMED_CV)} between boots: {why}"
+    return Basis(spread, spread, source)
+
+
+def basis_of(run: RunData, source: str, each: Each = "block") -> Basis | None:
+    """Return how far boots differed in a run; None where too few blocks tell it.
+
+    Args:
+        run: The run.
+        source: What it is, in words.
+        each: ``round``: of arms of different boots alone, and how far rounds of sessions differ;
+            ``block``: of the other arms.
+    """
+    settings = Settings.of([run])
+    twins = set(settings.twins.values())
+    pooled = {"+".join(both): both for both in settings.twins.items()}
+    sessions = in_sessions([run], pooled)
+    every: list[float] = []
+    for key, measured in group([run]).items():
+        if not measured.headline or measured.kind != "typical":
+            continue
+        for arm in set(measured.arms) - twins:
+            base = settings.baseline_of(arm)
+            both = (base, settings.twins.get(base, ""))
+            if arm == base:
+                continue
+            against = base
+            if both[1] in measured.arms and base in measured.arms:
+                against = "+".join(both)
+                together = taken_together(measured, both)
+                measured.add(against, together, positive=measured.positive(both))
+            across = sessions.across(arm, against)
+            if across != (each == "round"):
+                continue
+            compare = sessions.pair if across else pair_up
+            pair = compare(key, measured, arm, against)
+            if pair is None or pair.scale != "ratio" or len(pair.blocks) < BLOCKS_OF_SPREAD:
+                continue
+            every.append(statistics.stdev(pair.differences))
+    return Basis(statistics.median(every), max(every), source) if every else None
+
+
+SAME_HOST = ("name", "machine", "cpu_model", "cpus", "memory_bytes")
+"""Facts by which a run's host is taken for this one; kernels come and go."""
+
+
+def earlier_run(folders: Iterable[Path], study: str, host: Mapping[str, Any]) -> Path | None:
+    """Return the newest folder that holds a run of this study on this computer.
+
+    Only the first line of each is read.
+
+    Args:
+        folders: Where to look.
+        study: The study's name.
+        host: What identifies this computer.
+    """
+    found: list[tuple[float, Path]] = []
+    for folder in folders:
+        try:
+            with (folder / "events.jsonl").open(encoding="utf-8") as lines:
+                first = json.loads(lines.readline())
+            started = first["event"]
+            its = started["host"]
+            alike = all(its.get(name) == host.get(name) for name in SAME_HOST)
+            if alike and started["study"]["study"] == study:
+                found.append((float(first["time"]), folder))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return max(found)[1] if found else None
+
+
+def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
+    """Return what can be told, a sentence each.
+
+    Args:
+        basis: How far boots differ.
+        plans: What the study plans.
+        level: Familywise error of verdicts.
+    """
+    tests = max(1, sum(plans.headlines.values()))
+    said = [f"what differences it can tell is reckoned from {basis.source}"]
+    for count in dict.fromkeys(plans.blocks):
+        typical, worst = (
+            detectable(spread, count, tests, level, anytime=plans.anytime)
+            for spread in (basis.spread, basis.worst)
+        )
+        if math.isinf(typical):
+            few = count < least_blocks(level)
+            said.append(
+                f"{count} {plans.each}s: none, {'all will be preliminary' if few else 'so early'}"
+            )
+            continue
+        text = (
+            f"{count} {plans.each}s: {percent(math.expm1(typical))} in the typical headline metric"
+        )
+        if worst > typical:
+            text += f", {percent(math.expm1(worst))} in the noisiest"
+        family = "one metric" if tests == 1 else f"{tests} metrics"
+        said.append(f"{text} ({100 * POWER:.0f} % power over {family})")
+        if count == plans.blocks[-1] and typical > math.log1p(plans.margin):
+            said.append(
+                f"this set-up cannot resolve the margin of {percent(plans.margin)}: quieten the "
+                f"host, lengthen the cells, or ask for more {plans.each}s"
+            )
+    return [*said, *sentences_on_kinds(plans)]
+
+
+def sentences_on_kinds(plans: Plans) -> list[str]:
+    """Return what is said of tails and maxima, whatever is known of how far boots differ."""
+    said = []
+    if plans.headlines.get("tail"):
+        said.append(
+            f"tails are asked to ± {percent(plans.tail_precision)}, typical values to "
+            f"± {percent(plans.precision)}"
+        )
+    if plans.headlines.get("maximum"):
+        said.append("maxima are told, but no number of blocks makes them precise: they stop no run")
+    return said

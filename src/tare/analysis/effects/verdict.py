@@ -1,0 +1,285 @@
+"""From numbers to one of three verdicts, by one rule for all metrics, and to a sentence.
+
+*Worse* or *better* is declared only when three things agree: the p-value corrected over the arm's
+family, an interval that leaves "even" out, and a size beyond the practical margin. *Equivalent* is
+declared just as carefully: only when the whole interval lies within the margin, which is two
+one-sided tests at once (Schuirmann 1987), and nothing speaks against the interval. All else is
+*inconclusive*, and says what cost is not excluded. Too few blocks for any verdict make it
+*preliminary*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tare.analysis.effects.noise import beyond
+from tare.analysis.effects.results import (
+    Each,
+    Interval,
+    OfMetric,
+    Scale,
+    VerdictWord,
+    as_cost,
+    cost_ends,
+)
+from tare.analysis.statistics.detectable import blocks_for
+from tare.analysis.statistics.maxt import least_blocks
+from tare.events.metric import Metric
+from tare.units import format_number, format_percent, format_quantity
+
+LEVEL = 0.05
+"""How often an arm without any difference may be called worse or better in any headline metric."""
+
+MOST_BLOCKS_TOLD = 1000
+"""More blocks than these are no advice; less noise is."""
+
+
+@dataclass(frozen=True)
+class Evidence(OfMetric):
+    """All that a verdict rests on; the fields mean what they mean in `results.Effect`.
+
+    Args:
+        baseline_value: The baseline's typical value, which gives a difference its scale.
+        spread: The least and the greatest block's effect, for what is preliminary.
+        doubt: What speaks against telling the arms as equal; empty: nothing.
+        flattered: Verdicts that may come of cells that failed in one arm alone, with why.
+        grid: By how much each end of a ratio's interval was moved out for the steps of a clock, as
+            a logarithm: no number of blocks takes that away.
+        surest: Where blocks hang together, the interval over all of the arm's metrics, which has to
+            leave "even" out too; None where they do not.
+        each: What of ``blocks`` each is.
+    """
+
+    metric: Metric
+    scale: Scale
+    estimate: float
+    interval: Interval | None
+    blocks: int
+    p: float | None
+    adjusted_p: float | None
+    margin: float
+    tests: int
+    level: float = LEVEL
+    baseline_value: float = 0.0
+    spread: tuple[float, float] | None = None
+    doubt: str = ""
+    flattered: Mapping[VerdictWord, str] = field(default_factory=dict)
+    grid: float = 0.0
+    surest: Interval | None = None
+    each: Each = "block"
+
+
+def judge(evidence: Evidence) -> VerdictWord:
+    """Return the verdict.
+
+    - ``preliminary``: no test over so few blocks could be declared, whatever the values.
+    - ``equivalent``: the whole interval lies within the margin, and nothing speaks against it.
+      On a difference scale the margin is one in the metric's unit, of the baseline's value or of
+      the study's floor; where both are 0 nothing is equivalent.
+    - ``worse``, ``better`` (``differs`` where no direction is better): adjusted p below the level,
+      the interval beside "even", and the estimate beyond the margin. Not where cells that failed
+      in one arm alone, and may have been its slow ones, could make it so. A p takes blocks for
+      independent: where they hang together the widened interval over all of the arm's metrics
+      decides with it.
+    - ``inconclusive``: none of these.
+    """
+    if evidence.blocks < least_blocks(evidence.level):
+        return "preliminary"
+    if _within(evidence) and not evidence.doubt:
+        return "equivalent"
+    declared = evidence.adjusted_p is not None and evidence.adjusted_p < evidence.level
+    if declared and not maybe_even(evidence) and _beyond_margin(evidence):
+        word = _direction(evidence)
+        return "inconclusive" if word in evidence.flattered else word
+    return "inconclusive"
+
+
+def _within(evidence: Evidence) -> bool:
+    interval = evidence.interval
+    if interval is None or evidence.margin <= 0:
+        return False
+    ratio = evidence.scale == "ratio"
+    return not any(
+        beyond(end, evidence.margin, ratio=ratio) for end in (interval.low, interval.high)
+    )
+
+
+def _beyond_margin(evidence: Evidence) -> bool:
+    return beyond(evidence.estimate, evidence.margin, ratio=evidence.scale == "ratio")
+
+
+def maybe_even(evidence: Evidence) -> bool:
+    """Return whether the interval holds "no difference", or there is none."""
+    even = 1 if evidence.scale == "ratio" else 0
+    if evidence.surest is not None and evidence.surest.holds(even):
+        return True
+    return evidence.interval is None or evidence.interval.holds(even)
+
+
+def _direction(evidence: Evidence) -> VerdictWord:
+    if evidence.better == "neither":
+        return "differs"
+    more = evidence.estimate > (1 if evidence.scale == "ratio" else 0)
+    return "better" if more == (evidence.better == "higher") else "worse"
+
+
+def sentence(
+    evidence: Evidence,
+    verdict: VerdictWord,
+    not_excluded: float | None,
+    *,
+    what: str,
+    arm: str,
+    baseline: str,
+) -> str:
+    """Return the verdict as one English sentence.
+
+    Args:
+        evidence: What it rests on.
+        verdict: The verdict.
+        not_excluded: The greatest cost that the interval does not exclude.
+        what: The metric as readers know it, e.g. ``tick maximum (pinned)``.
+        arm: The arm, with its mark if emulated.
+        baseline: The baseline.
+    """
+    size = _size(evidence)
+    interval = _interval(evidence)
+    match verdict:
+        case "better" | "worse" | "differs":
+            against = "from" if verdict == "differs" else "than"
+            by = f"{what}: {arm} {'differs' if verdict == 'differs' else 'is ' + verdict}"
+            p = f"p = {_p(evidence.adjusted_p)} over {_tests(evidence.tests)}"
+            return f"{by} {against} {baseline}, {size} {interval}, {p}."
+        case "equivalent":
+            return (
+                f"{what}: {arm} is equivalent to {baseline}; {size} {interval}, "
+                f"all within ± {_margin(evidence)}."
+            )
+        case "preliminary":
+            return (
+                f"{what}: {arm} against {baseline}, preliminary: {size}{_so_far(evidence)}; "
+                f"{least_blocks(evidence.level)} {evidence.each}s are the least for a verdict."
+            )
+        case _:
+            return (
+                f"{what}: inconclusive between {arm} and {baseline}: "
+                f"{excluded(evidence, not_excluded)}; {size} {interval}{_why(evidence)}."
+            )
+
+
+def excluded(evidence: Evidence, not_excluded: float | None) -> str:
+    """Return what cost the data leave open, in words."""
+    if not_excluded is None or math.isinf(not_excluded):
+        return "no cost is excluded"
+    what = "difference" if evidence.better == "neither" else "cost"
+    if not_excluded == 0:
+        return f"every {what} is excluded, and no gain is shown"
+    if evidence.scale == "difference":
+        return f"a {what} up to {format_quantity(not_excluded, evidence.unit)} is not excluded"
+    return f"a {what} up to {percent(not_excluded)} is not excluded"
+
+
+def _why(evidence: Evidence) -> str:
+    """Return what keeps it from being decided."""
+    if _within(evidence) and evidence.doubt:
+        return f". It is within ± {_margin(evidence)}, but {evidence.doubt}"
+    looks = _direction(evidence)
+    if looks in evidence.flattered and not maybe_even(evidence):
+        return f". What is left looks {looks}, but {evidence.flattered[looks]}"
+    if evidence.surest is not None and evidence.doubt and _beyond_margin(evidence):
+        return f". {evidence.doubt[:1].upper()}{evidence.doubt[1:]}"
+    # What the interval excludes it excludes only where nothing speaks against it.
+    but = f". But {evidence.doubt}" if evidence.doubt else ""
+    return f"{_resolved(evidence)}{but}"
+
+
+def _resolved(evidence: Evidence) -> str:
+    """Return that noise hides what matters, and what to do; nothing where it does not."""
+    interval = evidence.interval
+    if evidence.scale != "ratio" or interval is None or interval.low <= 0 or not evidence.margin:
+        return ""
+    half = math.log(interval.high / interval.low) / 2 if interval.high < math.inf else math.inf
+    wanted = math.log1p(evidence.margin)
+    if half <= wanted or math.isinf(half):
+        return ""
+    text = f". This set-up cannot resolve {percent(evidence.margin)}"
+    if evidence.grid >= wanted:
+        hidden = percent(math.expm1(evidence.grid))
+        many = f"however many {evidence.each}s"
+        return f"{text}: the clock's steps hide {hidden}, {many}: measure longer work"
+    needed = blocks_for(half - evidence.grid, wanted - evidence.grid, evidence.blocks)
+    if needed <= MOST_BLOCKS_TOLD:
+        return f"{text}: about {needed} {evidence.each}s would, or less noise"
+    return f"{text}: its noise must become less first"
+
+
+def _so_far(evidence: Evidence) -> str:
+    if evidence.spread is None or evidence.blocks < 2:
+        return f" in one {evidence.each}" if evidence.blocks == 1 else ""
+    low, high = evidence.spread
+    if evidence.scale == "difference":
+        ends = f"{format_quantity(low, evidence.unit)} to {format_quantity(high, evidence.unit)}"
+    else:
+        low, high = cost_ends(low, high, evidence.better)
+        ends = f"{significant(low)} to {significant(high)}"
+    return f" ({ends} in its {evidence.blocks} {evidence.each}s)"
+
+
+def _margin(evidence: Evidence) -> str:
+    if evidence.scale == "difference":
+        return format_quantity(evidence.margin, evidence.unit)
+    return percent(evidence.margin)
+
+
+def _tests(count: int) -> str:
+    return "one metric" if count == 1 else f"{count} metrics"
+
+
+def _size(evidence: Evidence) -> str:
+    if evidence.scale == "difference":
+        of = format_quantity(evidence.baseline_value, evidence.unit)
+        return (
+            f"difference {format_quantity(evidence.estimate, evidence.unit)} to a baseline of {of}"
+        )
+    return f"{_called(evidence)} {significant(as_cost(evidence.estimate, evidence.better))}"
+
+
+def _called(evidence: Evidence) -> str:
+    """Return what a ratio is called, where more of it is worse and where nothing is."""
+    return "ratio" if evidence.better == "neither" else "cost"
+
+
+def _interval(evidence: Evidence) -> str:
+    if evidence.interval is None:
+        return "(no interval)"
+    low, high = evidence.interval.low, evidence.interval.high
+    if evidence.scale == "difference" and low == high == 0:
+        return f"(no difference in any of {evidence.blocks} {evidence.each}s)"
+    confidence = f"{100 * evidence.interval.confidence:g} %"
+    if evidence.scale == "difference":
+        ends = f"{format_quantity(low, evidence.unit)} to {format_quantity(high, evidence.unit)}"
+    else:
+        low, high = cost_ends(low, high, evidence.better)
+        ends = f"{significant(low)} to {significant(high)}"
+    return f"({confidence} interval {ends})"
+
+
+def significant(value: float) -> str:
+    """Return a ratio with three decimals from 0.1 to 10, with three significant digits beyond."""
+    size = abs(value)
+    if 0.1 <= size < 10:
+        return f"{value:.3f}"
+    return format_number(value)
+
+
+def percent(share: float) -> str:
+    """Return a share as per cent with two significant digits: 0.0213 is ``2.1 %``."""
+    return format_percent(share)
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.2g}" if value >= 0.0001 else "below 0.0001"

@@ -1,0 +1,1 @@
+"""Several runs, hosts or sessions: changes between them, history, and gates."""

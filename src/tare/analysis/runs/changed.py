@@ -1,0 +1,139 @@
+"""Verdicts on how effects changed from one run to another, as a page may tell them all.
+
+Every change of one arm's headline effects is in one family: an arm of which nothing changed is told
+to be worse or better anywhere in at most 5 % of comparisons (Bonferroni over intervals). Who
+chooses another baseline after having seen the results looks at all of them: one family then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tare.analysis.data.settings import Settings
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.results import Scale, VerdictWord
+from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.runs.run_changes import SPOILS, Change, changes
+from tare.analysis.statistics.maxt import least_blocks
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One change, judged.
+
+    Args:
+        change: The change, with an interval by itself.
+        baseline: The arm that both effects are against.
+        verdict: As of effects; of the second run against the first.
+        reason: Why it is not told as its interval alone would do; empty where nothing forbids it.
+        family: Changes in its family.
+    """
+
+    change: Change
+    baseline: str
+    verdict: VerdictWord
+    reason: str
+    family: int
+
+    @property
+    def not_excluded(self) -> float | None:
+        """The greatest cost that the interval does not exclude; 0 where it excludes any."""
+        return None if self.cost is None else max(0.0, self.cost[2] - 1)
+
+    @property
+    def difference_not_excluded(self) -> float | None:
+        """The same where differences are compared, in the metric's unit; None of ratios.
+
+        Infinite of what was 0 in every boot of both runs, of which that bounds nothing.
+        """
+        one = self.change
+        if one.ratio:
+            return None
+        if one.low == one.high == 0:
+            return math.inf
+        ends = {"lower": (one.high,), "higher": (-one.low,), "neither": (one.high, -one.low)}
+        return max(0.0, *ends[one.before.better])
+
+    @property
+    def cost(self) -> tuple[float, float, float] | None:
+        """The change as a factor, more being worse, and its ends; None of differences."""
+        one = self.change
+        if not one.ratio or one.change <= 0:
+            return None
+        if one.before.better == "higher":
+            far = 1 / one.low if one.low > 0 else math.inf
+            return 1 / one.change, 1 / one.high if one.high else 0.0, far
+        return one.change, one.low, one.high
+
+
+def changed(
+    before: Mapping[str, Comparison], after: Mapping[str, Comparison], chosen: str
+) -> tuple[Changed, ...]:
+    """Judge all changes that two runs share, against each baseline.
+
+    Args:
+        before: The first run's comparisons by baseline.
+        after: The second's, by the same.
+        chosen: The baseline that was chosen beforehand.
+
+    Returns:
+        Those against ``chosen`` first.
+    """
+    order = [chosen, *(name for name in before if name != chosen)]
+    confidence = before[chosen].confidence
+    plain = {name: changes(before[name], after[name], confidence) for name in order}
+    others = sum(c.before.headline for name in order[1:] for c in plain[name])
+    found: list[Changed] = []
+    for name in order:
+        sizes = Counter((c.arm, c.before.headline) for c in plain[name])
+        families = [
+            max(sizes[c.arm, c.before.headline], 0 if name == chosen else others)
+            for c in plain[name]
+        ]
+        wider = {
+            family: changes(before[name], after[name], 1 - LEVEL / family)
+            for family in set(families)
+        }
+        for number, (change, family) in enumerate(zip(plain[name], families, strict=True)):
+            wide = wider[family][number]
+            verdict, reason = _judged(change, wide, _margin(before[name], change))
+            found.append(Changed(change, name, verdict, reason, family))
+    return tuple(found)
+
+
+def _margin(before: Comparison, change: Change) -> float:
+    """Return the practical margin of a change: a share, or on a difference scale its unit's."""
+    settings = replace(Settings.of(before.runs), margin=before.margin)
+    scale: Scale = "ratio" if change.ratio else "difference"
+    return settings.margin_of(change.key, scale, change.value)
+
+
+def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, str]:
+    """Return the verdict, and what speaks against what the interval alone tells."""
+    even = 1.0 if change.ratio else 0.0
+    low_even, high_even = (1 / (1 + margin), 1 + margin) if change.ratio else (-margin, margin)
+    if min(change.before.blocks, change.after.blocks) < least_blocks(LEVEL):
+        return "preliminary", ""
+    beyond = not low_even <= change.change <= high_even
+    if beyond and not wide.low <= even <= wide.high:
+        if change.before.better == "neither":
+            return "differs", ""
+        if change.flattered:
+            return "inconclusive", change.flattered
+        return ("worse" if change.looks_worse else "better"), ""
+    # What was 0 in every boot of both runs has no margin, and nothing bounds it.
+    if margin > 0 and low_even <= change.low and change.high <= high_even:
+        reason = next(
+            (
+                flag.text
+                for effect in (change.before, change.after)
+                for flag in effect.flags
+                if flag.kind in SPOILS
+            ),
+            "",
+        )
+        return ("inconclusive" if reason else "equivalent"), reason
+    return "inconclusive", ""

@@ -1,0 +1,178 @@
+"""Many runs of one study over time: where their effects changed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.results import Effect, Key, OfMetric, as_cost
+from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.runs.run_changes import require_same_baseline
+from tare.analysis.statistics.bootstrap import seed_from
+from tare.analysis.statistics.change_point import place_ends
+from tare.analysis.statistics.divisive import LEAST_PART, LEAST_VALUES, changes_of
+from tare.analysis.statistics.meta_analysis import mean_shift
+from tare.errors import InputError
+from tare.events.metric import Metric
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A change of one effect between two runs of the sequence.
+
+    Args:
+        before: Identity of the last run before it.
+        after: Of the first after it.
+        earliest: Of the first after it, if it was as early as the runs allow.
+        latest: If it was as late: the change is between these as often as ``History.confidence``.
+        started_at: When that began, in seconds since the epoch.
+        change: Ratio of the costs (geometric mean of runs) after and before, until the next one.
+        low: Lower end of its interval, runs being the unit.
+        high: Upper end.
+        p: That chance makes any effect of the arm change so much.
+    """
+
+    before: str
+    after: str
+    earliest: str
+    latest: str
+    started_at: float
+    change: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Line(OfMetric):
+    """One effect over the runs that have it.
+
+    Args:
+        key: What was measured.
+        metric: The metric.
+        arm: The arm.
+        emulated: Whether any run's effect is marked so.
+        runs: Identities of the runs, in order of time.
+        effects: The cost against the baseline in each: the ratio, turned over where more is
+            better.
+        turns: Where it changed.
+    """
+
+    key: Key
+    metric: Metric
+    arm: str
+    emulated: bool
+    runs: tuple[str, ...]
+    effects: tuple[float, ...]
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """What many runs tell over time.
+
+    Args:
+        baseline: The arm that all are compared with.
+        runs: Identities of all runs, in order of time.
+        lines: The headline effects.
+        level: How often an arm of which nothing changed is told to have.
+        confidence: Of the changes' intervals, and of their places.
+        without_ratio: Of headline effects in how many runs a value was 0, so that there is no
+            ratio: these runs are not looked at.
+    """
+
+    baseline: str
+    runs: tuple[str, ...]
+    lines: tuple[Line, ...]
+    level: float
+    confidence: float
+    without_ratio: Mapping[tuple[str, Key], int]
+
+
+def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
+    """Return where headline effects changed over runs; those of one arm are one family.
+
+    Only effects are looked at, never values of different runs.
+
+    Args:
+        comparisons: One of each run, in any order.
+        level: Familywise error of each arm.
+
+    Raises:
+        InputError: The runs are too few, of different studies, or have different baselines.
+    """
+    ordered = sorted(comparisons, key=lambda one: one.runs[0].started_at)
+    if len(ordered) < LEAST_VALUES:
+        raise InputError(
+            "one run has no history"
+            if len(ordered) == 1
+            else f"{len(ordered)} runs have no history",
+            f"name {LEAST_VALUES} or more: of fewer no order is unlikely enough",
+        )
+    studies = sorted({str(one.runs[0].study.get("study", "")) for one in ordered})
+    if len(studies) > 1:
+        raise InputError(
+            f"the runs are of different studies: {', '.join(studies)}", "name runs of one study"
+        )
+    require_same_baseline(ordered)
+    effects: dict[tuple[str, Key], list[tuple[Comparison, Effect]]] = {}
+    zeros: Counter[tuple[str, Key]] = Counter()
+    for comparison in ordered:
+        for effect in comparison.effects:
+            if not effect.headline:
+                continue
+            if effect.scale == "ratio" and 0 < effect.estimate < math.inf:
+                effects.setdefault((effect.arm, effect.key), []).append((comparison, effect))
+            else:
+                zeros[effect.arm, effect.key] += 1
+    # What the same runs have is shuffled together.
+    families: dict[tuple[str, tuple[str, ...]], list[Key]] = {}
+    for (arm, key), found in effects.items():
+        runs = tuple(comparison.runs[0].run for comparison, _ in found)
+        families.setdefault((arm, runs), []).append(key)
+    of_arm = {arm: sum(arm == other for other, _ in families) for arm, _ in families}
+    lines = []
+    for (arm, runs), keys in families.items():
+        rows = [[math.log(_cost(effect)) for _, effect in effects[arm, key]] for key in keys]
+        changes = changes_of(rows, level / of_arm[arm], seed_from(arm, *runs) % 2**32)
+        for row, key in enumerate(keys):
+            starts = {change.start: change.p for change in changes if change.sequence == row}
+            found = effects[arm, key]
+            turns = _turns(found, rows[row], starts, ordered[0].confidence)
+            emulated = any(effect.emulated for _, effect in found)
+            costs = tuple(_cost(effect) for _, effect in found)
+            lines.append(Line(key, found[0][1].metric, arm, emulated, runs, costs, turns))
+    everyone = tuple(comparison.runs[0].run for comparison in ordered)
+    confidence = ordered[0].confidence
+    return History(ordered[0].baseline, everyone, tuple(lines), level, confidence, zeros)
+
+
+def _cost(effect: Effect) -> float:
+    return as_cost(effect.estimate, effect.better)
+
+
+def _turns(
+    found: Sequence[tuple[Comparison, Effect]],
+    logs: Sequence[float],
+    starts: dict[int, float],
+    confidence: float,
+) -> tuple[Turn, ...]:
+    places = [0, *sorted(starts), len(logs)]
+    turns = []
+    for i in range(1, len(places) - 1):
+        first, at, last = places[i - 1 : i + 2]
+        shift = mean_shift(logs[first:at], logs[at:last], confidence)
+        change, low, high = (math.exp(max(min(end, 700.0), -700.0)) for end in shift)
+        ends = place_ends(logs[first:last], at - first, LEAST_PART, confidence, at)
+        earliest, latest = (found[first + end][0].runs[0].run for end in ends)
+        before, after = found[at - 1][0].runs[0], found[at][0].runs[0]
+        turns.append(
+            Turn(
+                before.run, after.run, earliest, latest, after.started_at, change, low, high,
+                starts[at],
+            )
+        )  # fmt: skip
+    return tuple(turns)

@@ -1,0 +1,270 @@
+"""Run against run: how the arms' effects differ, and never how raw values do.
+
+What a run's host, day and room do to all arms alike is in its baseline too, and cancels in the
+effect. Values of different runs are never compared with each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.estimates import clock_step
+from tare.analysis.effects.results import Effect, Key
+from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.statistics.logratio import deviation
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.meta_analysis import (
+    Together,
+    mean_shift,
+    rank_shift,
+    seldom_shift,
+    together,
+)
+from tare.analysis.statistics.resolution import NANOSECOND, log_widening
+from tare.errors import InputError
+
+SPOILS = frozenset({"failures", "baseline-failures", "serial", "slow-boots", "together"})
+"""Flags of an effect that forbid to tell its change as none."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """How one effect differs between two runs.
+
+    Args:
+        before: The effect in the first run.
+        after: In the second.
+        change: Of ratios their ratio (1.05: 5 % more); of differences their difference.
+        low: Lower end of the change's interval, with what a clock's steps hide in either run;
+            below anything where a run has too few blocks for any verdict.
+        high: Upper end.
+        confidence: Of that interval.
+        ranged: Whether the ends are the least and the greatest that any two blocks of the two runs
+            differ by, and no interval: both runs count instructions and have few blocks.
+    """
+
+    before: Effect
+    after: Effect
+    change: float
+    low: float
+    high: float
+    confidence: float
+    ranged: bool = False
+
+    @property
+    def key(self) -> Key:
+        """What was measured."""
+        return self.before.key
+
+    @property
+    def arm(self) -> str:
+        """The arm."""
+        return self.before.arm
+
+    @property
+    def ratio(self) -> bool:
+        """Whether ``change`` is a ratio."""
+        return self.before.scale == "ratio" and self.after.scale == "ratio"
+
+    @property
+    def value(self) -> float:
+        """The arm's own value before, 0 or more; of what is often not there at all the mean."""
+        summary = self.before.arm_summary
+        return abs(summary.mean if self.before.seldom or self.after.seldom else summary.centre)
+
+    @property
+    def looks_worse(self) -> bool:
+        """Whether it is for the worse, of what has a better direction."""
+        return (self.change > (1.0 if self.ratio else 0.0)) == (self.before.better != "higher")
+
+    @property
+    def flattered(self) -> str:
+        """Return which lost cells may have made it look as it does; empty where none were lost.
+
+        Slow cells may be what fails: a change looks worse than it is where the arm lost some
+        before, or its baseline after; and better where it was the other way round.
+        """
+        first, second = ("failures", "baseline-failures")
+        if not self.looks_worse:
+            first, second = second, first
+        return next(
+            (
+                f"in the run {when} {flag.text}"
+                for when, effect, kind in (
+                    ("before", self.before, first),
+                    ("after", self.after, second),
+                )
+                for flag in effect.flags
+                if flag.kind == kind
+            ),
+            "",
+        )
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """What several runs say together of one effect, as ratios."""
+
+    effects: tuple[Effect, ...]
+    together: Together
+
+    @property
+    def key(self) -> Key:
+        """What was measured."""
+        return self.effects[0].key
+
+
+def effects_alone(comparison: Comparison) -> Comparison:
+    """Return a run's effects alone, without cells and arms' values, for very many runs."""
+    runs = tuple(
+        replace(run, cells=(), counted=(), series=(), machines=()) for run in comparison.runs
+    )
+    effects = tuple(
+        replace(
+            effect,
+            arm_summary=replace(effect.arm_summary, blocks=()),
+            baseline_summary=replace(effect.baseline_summary, blocks=()),
+        )
+        for effect in comparison.effects
+    )
+    return replace(
+        comparison,
+        runs=runs,
+        effects=effects,
+        aa=(),
+        summaries=(),
+        proof_differences=(),
+        host_costs=(),
+        failures=(),
+        pairs=None,
+    )
+
+
+def changes(
+    before: Comparison, after: Comparison, confidence: float, *, ranges: bool = False
+) -> tuple[Change, ...]:
+    """Return how each effect that both runs have differs between them.
+
+    Args:
+        before: The first run.
+        after: The second.
+        confidence: Nominal coverage of each interval.
+        ranges: Whether runs in deterministic labs with too few blocks for an interval have the
+            range of their blocks in place of it.
+
+    Raises:
+        InputError: The runs have different baselines.
+    """
+    require_same_baseline([before, after])
+    theirs = {(effect.key, effect.arm): effect for effect in after.effects}
+    ranges = ranges and all(run.counts_instructions for run in (*before.runs, *after.runs))
+    return tuple(
+        _change(effect, theirs[effect.key, effect.arm], confidence, ranges)
+        for effect in before.effects
+        if (effect.key, effect.arm) in theirs
+    )
+
+
+def _change(before: Effect, after: Effect, confidence: float, ranges: bool) -> Change:
+    ratio = before.scale == after.scale == "ratio"
+    samples = _sample(before, ratio), _sample(after, ratio)
+    shift = mean_shift if before.kind == "typical" else rank_shift
+    if before.seldom or after.seldom:
+        # The median of what is not there in most boots is 0, however much there is in the rest.
+        shift = seldom_shift
+    change, low, high = shift(*samples, confidence)
+    fewest = min(before.blocks, after.blocks)
+    ranged = ranges and 2 <= fewest < least_blocks(LEVEL)
+    if ranged:
+        # Chance has hardly a part in it: what two blocks may differ by is what they do differ by.
+        low, high = min(samples[1]) - max(samples[0]), max(samples[1]) - min(samples[0])
+    elif fewest < least_blocks(LEVEL):
+        # A narrow interval of so short a run would pretend, as it would for an effect.
+        low, high = -math.inf, math.inf
+    hidden = _hidden(before, ratio, counted=ranged) + _hidden(after, ratio, counted=ranged)
+    # Blocks of a run that hang together tell less of it than so many would.
+    wider = max(before.widened, after.widened)
+    low, high = (change + wider * (end - change) for end in (low, high))
+    ends = (change, low - hidden, high + hidden)
+    change, low, high = (_ratio(end) if ratio else end for end in ends)
+    return Change(before, after, change, low, high, confidence, ranged)
+
+
+def _ratio(logarithm: float) -> float:
+    return math.exp(logarithm) if logarithm < 700 else math.inf
+
+
+def _hidden(effect: Effect, ratio: bool, *, counted: bool) -> float:
+    """Return by how much an effect's end may be off for the steps of a clock, in all its blocks."""
+    sides = effect.arm_summary.blocks, effect.baseline_summary.blocks
+    if counted:
+        # That clock steps by a nanosecond each instruction (QEMU's -icount shift=0). Values that
+        # are the same in all boots, as they are there, would be taken for those of a coarse one.
+        step = NANOSECOND if effect.unit == "s" else 0.0
+    else:
+        step = clock_step(effect.unit, [block.value for side in sides for block in side])
+    if not step or not ratio:
+        return step
+    arm, baseline = (median(block.value for block in side) for side in sides)
+    return log_widening(step, arm, baseline)
+
+
+def _sample(effect: Effect, ratio: bool) -> list[float]:
+    values = [block.value for block in effect.block_effects]
+    if ratio:
+        return [math.log(value) for value in values]
+    if effect.scale == "difference":
+        return values
+    # The other run has zeros, so differences are compared: a ratio's are reckoned back.
+    arm = {(b.run, b.block): b.value for b in effect.arm_summary.blocks}
+    # Of rounds of sessions no summary has values of their own.
+    mean = effect.arm_summary.mean
+    return [arm.get((b.run, b.block), mean) * (1 - 1 / b.value) for b in effect.block_effects]
+
+
+def pooled(comparisons: Sequence[Comparison], confidence: float) -> tuple[Pooled, ...]:
+    """Return what several runs say together, with a term for the run.
+
+    Args:
+        comparisons: One of each run, two or more.
+        confidence: Nominal coverage.
+
+    Raises:
+        InputError: The runs have different baselines.
+    """
+    require_same_baseline(comparisons)
+    found: dict[tuple[Key, str], list[Effect]] = {}
+    for comparison in comparisons:
+        for effect in comparison.effects:
+            if effect.scale == "ratio" and effect.kind == "typical" and effect.blocks >= 2:
+                found.setdefault((effect.key, effect.arm), []).append(effect)
+    return tuple(
+        Pooled(tuple(effects), _together(effects, confidence))
+        for effects in found.values()
+        if len(effects) > 1
+    )
+
+
+def _together(effects: Sequence[Effect], confidence: float) -> Together:
+    logs = [[math.log(block.value) for block in effect.block_effects] for effect in effects]
+    means = [math.fsum(values) / len(values) for values in logs]
+    errors = [deviation(values) / math.sqrt(len(values)) for values in logs]
+    return together(means, errors, confidence)
+
+
+def require_same_baseline(comparisons: Sequence[Comparison]) -> None:
+    """See that effects of these runs are against the same arm.
+
+    Raises:
+        InputError: They are not.
+    """
+    baselines = sorted({comparison.baseline for comparison in comparisons})
+    if len(baselines) > 1:
+        raise InputError(
+            f"the runs have different baselines: {', '.join(baselines)}",
+            "name one that all of them have with --baseline",
+        )

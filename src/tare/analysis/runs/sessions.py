@@ -1,0 +1,166 @@
+"""A run in sessions: what is measured in one boot of a computer, against what is in another.
+
+Two arms of different boots are never up at once, so within one round of sessions arm and session
+cannot be told apart: all that the computer was like for a while is in their ratio. A round is then
+one observation, whatever number of blocks it has. Arms of one boot share their sessions, and are
+compared block by block as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeVar
+
+from tare.analysis.data.grouping import Block, BlockId, Measured
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.estimates import Pair, pair_up
+from tare.analysis.effects.results import Key
+from tare.analysis.effects.stopping import Value
+from tare.events.session_progress import SessionResult
+
+B = TypeVar("B", bound=Hashable)
+T = TypeVar("T")
+IN_ROUNDS = ", in rounds"
+
+
+@dataclass(frozen=True)
+class InSessions:
+    """Which blocks of runs are one observation, where arms of different boots are compared.
+
+    Args:
+        boots: The boot of each arm; an arm that stands for two, as a baseline with its twin, too.
+        rounds: By block the round that it is of. Rounds that share a boot of the computer are one.
+    """
+
+    boots: Mapping[str, str]
+    rounds: Mapping[BlockId, BlockId]
+
+    def across(self, arm: str, other: str) -> bool:
+        """Return whether two arms are of different boots."""
+        return self.boots.get(arm, "") != self.boots.get(other, "")
+
+    def pair(self, key: Key, measured: Measured, arm: str, baseline: str) -> Pair | None:
+        """Return two arms of different boots as a pair, round by round; None: they share none.
+
+        Args:
+            key: What is compared.
+            measured: Its values.
+            arm: The arm.
+            baseline: The other arm.
+        """
+        found = pair_up(key, self.round_by_round(measured), arm, baseline)
+        return found and replace(found, each="round")
+
+    def round_by_round(self, measured: Measured) -> Measured:
+        """Return the same values with each round as one block, whose blocks are its repeats."""
+        found = replace(measured, arms={})
+        for arm, blocks in measured.arms.items():
+            rounds: dict[BlockId, Block] = {
+                round_: list(chain.from_iterable(of_blocks))
+                for round_, of_blocks in by_round(blocks.items(), self.rounds).items()
+            }
+            found.add(arm, rounds, positive=measured.positive((arm,)))
+        return found
+
+    def session_of(self, block: BlockId) -> Hashable:
+        """Return what the blocks of one session have in common, among those of one arm."""
+        return self.rounds.get(block, block)
+
+
+def in_sessions(runs: Sequence[RunData], pooled: Mapping[str, tuple[str, str]]) -> InSessions:
+    """Return which blocks of runs belong together; of runs without sessions none do.
+
+    Args:
+        runs: The runs.
+        pooled: By what they are called together: a baseline and its twin, of one boot.
+    """
+    boots: dict[str, str] = {}
+    rounds: dict[BlockId, BlockId] = {}
+    for run in runs:
+        boots |= {arm: each.boot for each in run.sessions for arm in each.cells}
+        # Of another name than blocks: what is flipped in tests is the one or the other.
+        name = f"{run.run}{IN_ROUNDS}"
+        of_run = rounds_of_blocks(run.sessions)
+        rounds |= {(run.run, block): (name, round_) for block, round_ in of_run.items()}
+    boots |= {name: boots[first] for name, (first, _) in pooled.items() if first in boots}
+    return InSessions(boots, rounds)
+
+
+def independent_rounds(sessions: Sequence[SessionResult]) -> dict[int, int]:
+    """Return for each round the first of those that it cannot be held apart from.
+
+    Where the computer was not booted between two sessions, they are one, and so are their rounds:
+    what that boot was like is in both.
+
+    Args:
+        sessions: Those that were begun.
+    """
+    one = {each.round: each.round for each in sessions}
+
+    def first(round_: int) -> int:
+        while one[round_] != round_:
+            round_ = one[round_]
+        return round_
+
+    seen: dict[tuple[str, str], int] = {}
+    for each in sorted(sessions, key=lambda each: each.round):
+        for go in each.goes:
+            if not go.booted:
+                continue
+            other = seen.setdefault((each.boot, go.booted), each.round)
+            low, high = sorted((first(other), first(each.round)))
+            one[high] = low
+    return {round_: first(round_) for round_ in one}
+
+
+def rounds_of_blocks(sessions: Sequence[SessionResult]) -> dict[int, int]:
+    """Return by block the round, or the first of the rounds that are one, which it is of."""
+    one = independent_rounds(sessions)
+    return {block: one[each.round] for each in sessions for block in each.blocks}
+
+
+def by_round(of_blocks: Iterable[tuple[B, T]], rounds: Mapping[B, B]) -> dict[B, list[T]]:
+    """Return what blocks have, gathered by round; blocks that are of none are left out.
+
+    Args:
+        of_blocks: Each block with what it has.
+        rounds: By block the round that it is of.
+    """
+    found: dict[B, list[T]] = {}
+    for block, has in of_blocks:
+        if block in rounds:
+            found.setdefault(rounds[block], []).append(has)
+    return found
+
+
+def values_in_rounds(
+    values: Iterable[Value], sessions: Sequence[SessionResult]
+) -> tuple[list[Value], int]:
+    """Return values with their round in place of their block, and how many rounds there are.
+
+    Args:
+        values: Headline values of a run in sessions.
+        sessions: Those that were begun.
+    """
+    rounds = rounds_of_blocks(sessions)
+    gathered = by_round(((each.block, each) for each in values), rounds)
+    told = [
+        each._replace(block=round_) for round_, of_round in gathered.items() for each in of_round
+    ]
+    return told, len(set(rounds.values()))
+
+
+def measured_in_turn(sessions: Sequence[SessionResult]) -> tuple[SessionResult, ...]:
+    """Return the sessions in the order in which they were measured."""
+    return tuple(sorted(sessions, key=lambda each: each.goes[0].began))
+
+
+def sooner_than_planned(sessions: Sequence[SessionResult]) -> list[tuple[int, int]]:
+    """Return which session was measured before one that was next in the plan, both by number."""
+    return [
+        (each.number, each.goes[0].planned)
+        for each in measured_in_turn(sessions)
+        if each.goes[0].planned != each.number
+    ]

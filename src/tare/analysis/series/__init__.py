@@ -1,0 +1,1 @@
+"""Long series of durations: summaries, quantiles, close-ups, warm-up."""

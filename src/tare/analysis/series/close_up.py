@@ -1,0 +1,93 @@
+"""A few milliseconds of a series, sample by sample."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.analysis.data.parquet import UnreadableSeries, floats
+from tare.analysis.data.series_file import read_pieces
+from tare.analysis.series.series_data import SeriesSummary
+from tare.analysis.series.summaries import raw_column
+from tare.events.results import SeriesEntry
+
+Samples = NDArray[np.float64]
+
+LONGEST = 100_000
+"""Samples that are read at most; a close-up that would need more shows less time."""
+
+
+SHOWN_PERIODS = 2.0
+"""A tick in the first half, and the next one: what lies between is a period."""
+LEAST_EXCESS_NS = 1e3
+"""By how much a sample exceeds the median that holds a tick at least: what `tick` calls a gap."""
+
+
+def close_up(
+    summary: SeriesSummary, span_s: float, tick_hz: float | None = None
+) -> SeriesSummary | None:
+    """Return the summary with its course over time narrowed to a few milliseconds.
+
+    Where the kernel's tick rate is known it is two of its periods, from half a period before the
+    first sample that something interrupted, normally the tick: so the next one shows as well.
+    Else, and where nothing interrupted, it is the first ``span_s`` seconds.
+
+    Args:
+        summary: Of one arm; its series must hold single samples that follow each other.
+        span_s: How much time to show where there is no tick to find.
+        tick_hz: Clock ticks per second of its kernel.
+
+    Returns:
+        The summary with one entry of its envelope a sample; None where no series holds single
+        samples or none can be read.
+    """
+    for entry in summary.entries:
+        samples = _first_samples(entry)
+        if samples.size:
+            break
+    else:
+        return None
+    ends_s = np.cumsum(samples) / 1e9
+    first, last = _stretch(samples, ends_s, span_s, tick_hz)
+    shown = samples[first:last]
+    times_s = tuple((ends_s - samples / 1e9)[first:last].tolist())
+    values_ns = tuple(shown.tolist())
+    return replace(
+        summary,
+        envelope_run=entry.run,
+        envelope_block=entry.block,
+        envelope_time_s=times_s,
+        envelope_least_ns=values_ns,
+        envelope_greatest_ns=values_ns,
+        envelope_first=(),
+    )
+
+
+def _stretch(
+    samples: Samples, ends_s: Samples, span_s: float, tick_hz: float | None
+) -> tuple[int, int]:
+    """Return which samples to show: the first, and the first of those no more."""
+    start_s, length_s = 0.0, span_s
+    if tick_hz is not None:
+        period_s = 1 / tick_hz
+        long = samples > np.median(samples) + LEAST_EXCESS_NS
+        # What is shown of a tick begins before it.
+        far = np.flatnonzero(long & (ends_s > period_s / 2))
+        if far.size:
+            start_s, length_s = ends_s[far[0]] - period_s / 2, SHOWN_PERIODS * period_s
+    first = int(np.searchsorted(ends_s, start_s))
+    last = int(np.searchsorted(ends_s, start_s + length_s))
+    return first, max(first + 1, last)
+
+
+def _first_samples(entry: SeriesEntry) -> Samples:
+    column = raw_column(entry)
+    if column is None:
+        return np.empty(0)
+    try:
+        pieces = read_pieces(entry, column, LONGEST)
+        return next((floats(piece) for piece in pieces), np.empty(0))
+    except UnreadableSeries:
+        return np.empty(0)

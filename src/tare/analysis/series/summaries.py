@@ -1,0 +1,309 @@
+"""Summarise series of durations, of any length, in a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.analysis.data.parquet import UnreadableSeries, floats, understood
+from tare.analysis.data.rundata import RunData
+from tare.analysis.data.series_file import read_pieces, read_series
+from tare.analysis.effects.results import Flag
+from tare.analysis.series.series_data import Quantile, SeriesKey, SeriesSummary
+from tare.analysis.series.series_quantiles import quantiles_of
+from tare.analysis.series.steadiness import steady_flags
+from tare.analysis.statistics.dip import two_humped
+from tare.analysis.statistics.histogram import Counter, Histogram, coarsened, merge, thin
+from tare.analysis.statistics.pareto import tail_beyond
+from tare.analysis.statistics.warmup import thinned
+from tare.events.results import SeriesEntry
+
+Floats = NDArray[np.float64]
+
+MOST_BINS = 400
+MOST_INTERVALS = 2000
+BINS_OF_ALL = 1 << 20
+"""Bins of all cells of a summary together: 24 MiB, beside which one cell's are counted."""
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True)
+class _TimeSeries:
+    """How durations went over time: per interval its start, least, greatest and mean, in ns.
+
+    ``first`` counts the samples before each interval; it is empty where that was not recorded.
+    """
+
+    time: Floats
+    least: Floats
+    greatest: Floats
+    mean: Floats
+    first: Floats = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One cell's series, read."""
+
+    entry: SeriesEntry
+    histogram: Histogram
+    least: float
+    greatest: float
+    mean: float
+    course: _TimeSeries | None
+    raw: bool = False
+
+
+def group_series(runs: Sequence[RunData]) -> dict[SeriesKey, tuple[SeriesEntry, ...]]:
+    """Return the series that hold durations, by whose they are, in order of first appearance.
+
+    Args:
+        runs: The runs.
+    """
+    groups: dict[SeriesKey, list[SeriesEntry]] = {}
+    for run in runs:
+        for entry in run.series:
+            if raw_column(entry) or _is_histogram(entry) or _has_extremes(entry):
+                key = SeriesKey(
+                    entry.scenario, entry.workload, entry.parameters, entry.role, entry.arm
+                )
+                groups.setdefault(key, []).append(entry)
+    return {key: tuple(entries) for key, entries in groups.items()}
+
+
+def summarise_series(
+    entries: Sequence[SeriesEntry], confidence: float = 0.95, bound: str = ""
+) -> SeriesSummary | None:
+    """Summarise the series of one arm and workload, of one boot or of all.
+
+    What a series holds is told by its columns, in nanoseconds: raw durations (one column), a
+    histogram (``low_ns``, ``width_ns``, ``count``), or the extremes of time intervals
+    (``time_ns``, ``min_ns``, ``max_ns``, ``samples``; with gaps between the samples also
+    ``mean_ns`` and ``first``, how many came before). Raw samples are read in chunks, and of many
+    cells whose samples are all different bins are joined, so that a thousand million samples need
+    no more memory than four.
+
+    Args:
+        entries: As `group_series` returns them, or those of one cell.
+        confidence: Nominal coverage of the quantiles' intervals.
+        bound: Why the samples have a greatest value, where the platform gives them one.
+
+    Returns:
+        The summary; None when no file could be read or none holds a sample.
+    """
+    cells: dict[tuple[str, str], list[SeriesEntry]] = {}
+    for entry in entries:
+        cells.setdefault((entry.run, entry.cell), []).append(entry)
+    read, missing = [], []
+    most_bins = BINS_OF_ALL // max(1, len(cells))
+    for of_cell in cells.values():
+        try:
+            with understood(of_cell[0].path):
+                cell = _read_cell(of_cell)
+        except UnreadableSeries:
+            missing.append(of_cell[0].cell)
+            continue
+        if cell is not None:
+            histogram = coarsened(cell.histogram, most_bins)
+            read.append(replace(cell, histogram=histogram, course=_reduced(cell.course)))
+    if not read:
+        return None
+    boots = _boots(read)
+    whole = merge([cell.histogram for cell in read])
+    worst = max(read, key=lambda cell: (cell.course is not None, cell.greatest))
+    # Bins of several boots interleave; no more of them are drawn than the finest boot has.
+    drawn = thin(whole, min(MOST_BINS, max(cell.histogram.low.size for cell in read)))
+    over_time = worst.course
+    return SeriesSummary(
+        entries=tuple(entries),
+        boots=len(boots),
+        count=whole.total,
+        least=min(cell.least for cell in read),
+        greatest=max(cell.greatest for cell in read),
+        mean=sum(cell.mean * cell.histogram.total for cell in read) / whole.total,
+        bin_low_ns=tuple(drawn.low.tolist()),
+        bin_high_ns=tuple((drawn.low + drawn.width).tolist()),
+        counts=tuple(drawn.count.tolist()),
+        quantiles=_quantiles(boots, confidence),
+        boot_maxima_ns=tuple(max(cell.greatest for cell in boot) for boot in boots),
+        envelope_run=worst.entry.run,
+        envelope_block=worst.entry.block if over_time else None,
+        envelope_time_s=tuple((over_time.time / 1e9).tolist()) if over_time else (),
+        envelope_least_ns=tuple(over_time.least.tolist()) if over_time else (),
+        envelope_greatest_ns=tuple(over_time.greatest.tolist()) if over_time else (),
+        envelope_first=tuple(map(int, over_time.first)) if over_time else (),
+        flags=(*_flags(read), *(Flag("missing-series", f"no series of {c}") for c in missing)),
+        tail=tail_beyond(_of_boots(boots), confidence, bound),
+    )
+
+
+def _of_boots(boots: Sequence[Sequence[_Cell]]) -> list[Histogram]:
+    return [merge([cell.histogram for cell in boot]) for boot in boots]
+
+
+def _boots(cells: Sequence[_Cell]) -> list[list[_Cell]]:
+    boots: dict[tuple[str, int], list[_Cell]] = {}
+    for cell in cells:
+        boots.setdefault((cell.entry.run, cell.entry.block), []).append(cell)
+    return list(boots.values())
+
+
+def _quantiles(boots: Sequence[Sequence[_Cell]], confidence: float) -> tuple[Quantile, ...]:
+    histograms = _of_boots(boots)
+    in_time = None
+    if len(boots) == 1 and all(cell.raw for cell in boots[0]):
+        entries = [cell.entry for cell in boots[0]]
+        in_time = lambda width: _in_time(entries, width)  # noqa: E731
+    return quantiles_of(histograms, in_time, confidence)
+
+
+def _in_time(entries: Sequence[SeriesEntry], width: int) -> Iterator[NDArray[np.uint32]]:
+    """Yield the raw samples of a boot in order of time, whole stretches at a time."""
+    step = max(1, _CHUNK // width) * width
+    for entry in entries:
+        yield from map(_whole_nanoseconds, read_pieces(entry, str(raw_column(entry)), step))
+
+
+def _whole_nanoseconds(samples: NDArray[Any]) -> NDArray[np.uint32]:
+    if samples.dtype != np.uint32:
+        samples = np.clip(samples, 0, 2**32 - 1)
+    return samples.astype(np.uint32, copy=False)
+
+
+def _flags(cells: Sequence[_Cell]) -> list[Flag]:
+    timed = [(cell, cell.course.mean) for cell in cells if cell.course]
+    boots = [(cell.entry.run, cell.entry.block) for cell, _ in timed]
+    flags = list(steady_flags([thinned(means) for _, means in timed], boots))
+    humps = sum(two_humped(cell.histogram.spread_out(MOST_INTERVALS)).flagged for cell in cells)
+    if humps:
+        flags.append(Flag("two-humped", f"{humps} of {len(cells)} series have two humps"))
+    return flags
+
+
+def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
+    raw = next((entry for entry in entries if raw_column(entry)), None)
+    table = next((entry for entry in entries if _is_histogram(entry)), None)
+    intervals = next((entry for entry in entries if _has_extremes(entry)), None)
+    over_time = _read_intervals(intervals) if intervals else None
+    stored = _read_histogram(table) if table else None
+    # Raw samples may have been kept for a part of the time only; the histogram has them all.
+    if raw is not None and raw.rows and (stored is None or raw.rows >= stored.total):
+        read = _read_raw(raw)
+        # Samples with something between them: their sum is not the time that passed.
+        apart = over_time is not None and over_time.first.size > 0
+        return replace(read, course=over_time) if apart else read
+    if stored is None or not stored.total:
+        return None
+    least, greatest = float(stored.low[0]), float((stored.low + stored.width)[-1])
+    if over_time is not None:
+        least, greatest = float(over_time.least.min()), float(over_time.greatest.max())
+    return _Cell(entries[0], stored, least, greatest, stored.mean, over_time)
+
+
+def _is_histogram(entry: SeriesEntry) -> bool:
+    # Other series count too, such as the operations of Filebench's loops, kind by kind.
+    return {"low_ns", "width_ns", "count"} <= {*entry.columns}
+
+
+def _has_extremes(entry: SeriesEntry) -> bool:
+    # Other series have a greatest value too, such as an HTTP load's steps.
+    return {"time_ns", "min_ns", "max_ns"} <= {*entry.columns}
+
+
+def raw_column(entry: SeriesEntry) -> str | None:
+    """Return the column of single samples, in nanoseconds; None where the series has none."""
+    if len(entry.columns) == 1:
+        (name,) = entry.columns
+        return name if name.endswith("_ns") else None
+    return None
+
+
+def _read_histogram(entry: SeriesEntry) -> Histogram:
+    table = read_series(entry)
+    held = table["count"] > 0
+    table = {name: values[held] for name, values in table.items()}
+    if not np.all(table["width_ns"] > 0):
+        raise UnreadableSeries(f"{entry.path}: it has bins of no width")
+    order = np.argsort(table["low_ns"], kind="stable")
+    return Histogram(
+        floats(table["low_ns"][order]),
+        floats(table["width_ns"][order]),
+        table["count"][order].astype(np.int64),
+    )
+
+
+def _read_intervals(entry: SeriesEntry) -> _TimeSeries | None:
+    table = read_series(entry)
+    time, least, greatest = (floats(table[name]) for name in ("time_ns", "min_ns", "max_ns"))
+    if time.size == 0:
+        return None
+    mean, first = np.empty(0), np.empty(0)
+    if "mean_ns" in table and "first" in table:
+        mean, first = floats(table["mean_ns"]), floats(table["first"])
+    elif "samples" in table and time.size > 1:
+        # Samples follow each other without a gap, so an interval's length is their sum.
+        samples = floats(table["samples"])[:-1]
+        mean = np.diff(time)[samples > 0] / samples[samples > 0]
+    return _TimeSeries(time, least, greatest, mean, first)
+
+
+def _read_raw(entry: SeriesEntry) -> _Cell:
+    counter, column = Counter(), str(raw_column(entry))
+    width = max(1, -(-entry.rows // MOST_INTERVALS))
+    step = max(1, _CHUNK // width) * width
+    least, greatest, sums, sizes = [], [], [], []
+    for samples in map(_whole_nanoseconds, read_pieces(entry, column, step)):
+        counter.add(samples)
+        starts = np.arange(0, samples.size, width)
+        least.append(np.minimum.reduceat(samples, starts))
+        greatest.append(np.maximum.reduceat(samples, starts))
+        sums.append(_window_sums(samples, width))
+        sizes.append(np.diff(np.append(starts, samples.size)))
+    total = np.concatenate(sums)
+    ends = np.cumsum(total)
+    over_time = _TimeSeries(
+        time=np.concatenate([[0.0], ends[:-1]]),
+        least=np.concatenate(least).astype(np.float64),
+        greatest=np.concatenate(greatest).astype(np.float64),
+        mean=total / np.concatenate(sizes),
+    )
+    return _Cell(
+        entry,
+        counter.histogram(),
+        float(over_time.least.min()),
+        float(over_time.greatest.max()),
+        float(ends[-1]) / entry.rows,
+        over_time,
+        raw=True,
+    )
+
+
+def _window_sums(samples: NDArray[np.uint32], width: int) -> Floats:
+    whole = samples.size // width * width
+    windows = samples[:whole].reshape(-1, width)
+    sums: Floats = windows.sum(axis=1, dtype=np.uint64).astype(np.float64)
+    if whole < samples.size:
+        sums = np.concatenate([sums, [float(samples[whole:].sum(dtype=np.uint64))]])
+    return sums
+
+
+def _reduced(over_time: _TimeSeries | None) -> _TimeSeries | None:
+    """Return the course in at most `MOST_INTERVALS` intervals, extremes kept.
+
+    What is kept of an hour in each of many boots is no more than what is drawn of one.
+    """
+    if over_time is None or over_time.time.size <= MOST_INTERVALS:
+        return over_time
+    width = -(-over_time.time.size // MOST_INTERVALS)
+    starts = np.arange(0, over_time.time.size, width)
+    return _TimeSeries(
+        over_time.time[starts],
+        np.minimum.reduceat(over_time.least, starts),
+        np.maximum.reduceat(over_time.greatest, starts),
+        thinned(over_time.mean),
+        over_time.first[starts] if over_time.first.size else over_time.first,
+    )

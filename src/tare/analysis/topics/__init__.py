@@ -1,0 +1,1 @@
+"""One module for each topic beyond effects: spikes, neighbours, jobs, proxies, counters."""

@@ -1,0 +1,112 @@
+"""What each arm's hypervisor counted of its machines: medians over cells, never put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tare.analysis.data.rundata import RunData
+from tare.events.hypervisor import HypervisorFigure, HypervisorFigures, hypervisor_figures
+from tare.events.results import CellResult
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One figure of an arm's hypervisor in one scenario; or that it told none.
+
+    Args:
+        scenario: The scenario.
+        arm: The arm.
+        emulated: Whether the arm's results carry the mark of emulation.
+        cells: Cells that count, of the arm in the scenario.
+        name: The figure, as exports call it; empty: the platform told nothing of any cell.
+        words: What it is.
+        source: Whose account it is.
+        each: What its values are one each of: ``interval`` or ``vCPU``.
+        unit: The SI unit of the value.
+        resolution_s: Seconds that a value is a mean over: the median over the cells.
+        value: The median over the cells that have it, of the mean in each; None where none has.
+        having: How many cells those are.
+    """
+
+    scenario: str
+    arm: str
+    emulated: bool
+    cells: int
+    name: str = ""
+    words: str = ""
+    source: str = ""
+    each: str = ""
+    unit: str = ""
+    resolution_s: float | None = None
+    value: float | None = None
+    having: int = 0
+
+
+@dataclass(frozen=True)
+class HypervisorCount:
+    """One figure of one cell."""
+
+    cell: CellResult
+    figures: HypervisorFigures
+    figure: HypervisorFigure
+
+
+def counts_by_hypervisors(run: RunData) -> Iterator[HypervisorCount]:
+    """Yield each figure of each cell that counts, in the order of the cells."""
+    for cell in run.cells:
+        if cell.status == "ok" and (found := hypervisor_figures(cell.facts)) is not None:
+            for figure in found.figures:
+                yield HypervisorCount(cell, found, figure)
+
+
+def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[Counted, ...]:
+    """Return what hypervisors counted, scenario by scenario and arm by arm; empty if none did.
+
+    Where any arm's did, every arm has a row, for one that tells nothing is not one of zeros.
+    """
+    told: dict[tuple[str, str], dict[tuple[str, ...], list[HypervisorCount]]] = {}
+    for run in runs:
+        for each in counts_by_hypervisors(run):
+            figure, figures = each.figure, each.figures
+            one = (figure.name, figure.words, figures.source, figures.each, figure.unit)
+            place = told.setdefault((each.cell.scenario, each.cell.arm), {})
+            place.setdefault(one, []).append(each)
+    if not told:
+        return ()
+    arms = dict.fromkeys(arm for run in runs for arm in run.arms)
+    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
+    counts: dict[tuple[str, str], int] = {}
+    for cell in (cell for run in runs for cell in run.cells if cell.status == "ok"):
+        counts[cell.scenario, cell.arm] = counts.get((cell.scenario, cell.arm), 0) + 1
+    return tuple(
+        row
+        for scenario in dict.fromkeys(scenario for scenario, _ in counts)
+        for arm in arms
+        if (scenario, arm) in counts
+        for row in _rows(
+            Counted(scenario, arm, arm in emulated, counts[scenario, arm]),
+            told.get((scenario, arm), {}),
+        )
+    )
+
+
+def _rows(of: Counted, told: dict[tuple[str, ...], list[HypervisorCount]]) -> Iterator[Counted]:
+    if not told:
+        yield of
+    for (name, words, source, each, unit), found in told.items():
+        yield Counted(
+            of.scenario,
+            of.arm,
+            of.emulated,
+            of.cells,
+            name,
+            words,
+            source,
+            each,
+            unit,
+            median(one.figures.resolution_s for one in found),
+            median(one.figure.mean for one in found),
+            len({(one.cell.run, one.cell.cell) for one in found}),
+        )

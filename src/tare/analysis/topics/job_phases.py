@@ -1,0 +1,222 @@
+"""Jobs on clusters: how long each phase took, and what the machines were busy with in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Literal
+
+from tare.analysis.data.rundata import RunData
+from tare.analysis.topics.cores import apart, together
+from tare.analysis.topics.monitoring import Monitor, Phase, Track, monitors
+from tare.events.cell_facts import JobFacts
+from tare.events.results import CellResult
+
+Limit = Literal["CPU", "CPU that others take", "disk", "CPU and disk", "nothing of these", ""]
+"""What a phase waits for; empty: its counters do not tell."""
+"""The fact of a cell that says what became of its job."""
+FULL = 0.85
+"""The share of all CPUs' time, or of one disk's, from which it counts as what limits a phase."""
+WAITING = 0.4
+"""The share of all CPUs' time in which they idle while a request is under way, from which the disk
+counts as what limits a phase."""
+TAKEN = 0.15
+LEAST_SAMPLES = 2
+SLAVE = "slave-"
+
+
+@dataclass(frozen=True)
+class PhaseUse:
+    """What the slaves of a cluster were busy with in one phase of one cell, on average.
+
+    Shares are of all CPUs' time and of one disk's; None: their counters tell nothing of it.
+    ``iowait`` is idle time, and no part of ``busy``.
+    """
+
+    cell: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    emulated: bool
+    step: str
+    phase: str
+    seconds: float
+    busy: float | None
+    iowait: float | None
+    steal: float | None
+    disk: float | None
+    limit: Limit
+
+
+@dataclass(frozen=True)
+class JobCell:
+    """What one cell's job wrote, and what was done with page caches before it.
+
+    Args:
+        cell: Its id.
+        arm: Its arm.
+        scenario: Its scenario.
+        workload: Its workload, as the study calls it.
+        parameters: What that was told.
+        written_bytes: Of all machines together.
+        copies: Of each block of its output.
+        cold: The measured steps before which page caches were dropped.
+        warm: Those before which they were left as they were.
+        undropped: Which of them could not be dropped, with the reason.
+    """
+
+    cell: str
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    written_bytes: float
+    copies: int
+    cold: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()
+    undropped: tuple[str, ...] = ()
+
+
+def job_cells(runs: Iterable[RunData]) -> tuple[JobCell, ...]:
+    """Return all cells that count and were jobs on a cluster."""
+    found = []
+    for run in runs:
+        for cell in run.cells:
+            if cell.status == "ok" and "job" in cell.facts:
+                found.append(_job_cell(cell, cell.facts["job"]))
+    return tuple(found)
+
+
+def _job_cell(cell: CellResult, told: JobFacts) -> JobCell:
+    # Of the steps that a client carries out, the measured ones have a job.
+    dropped = {
+        name: step["caches"]
+        for name, step in told.get("steps", {}).items()
+        if "job" in step and "caches" in step
+    }
+    kept = (why for each in dropped.values() for machine in each for why in _undropped(machine))
+    return JobCell(
+        cell.cell,
+        cell.arm,
+        cell.scenario,
+        cell.workload,
+        cell.parameters,
+        told.get("written_bytes", 0),
+        told.get("replication", 0),
+        tuple(name for name, each in dropped.items() if each),
+        tuple(name for name, each in dropped.items() if not each),
+        tuple(dict.fromkeys(kept)),
+    )
+
+
+def _undropped(machine: Mapping[str, Any]) -> Iterator[str]:
+    """Return which page caches of one machine and its host were not dropped, and why."""
+    if (guest := str(machine.get("guest", ""))).startswith("not dropped"):
+        yield f"a machine's own, {guest}"
+    if machine.get("dropped") == "nothing":
+        yield f"its host's, {machine.get('reason') or 'which does not tell why'}"
+
+
+def phase_uses(runs: Sequence[RunData]) -> tuple[PhaseUse, ...]:
+    """Return what every phase of every job was busy with, in the order of the cells."""
+    jobs = {cell.cell for cell in job_cells(runs)}
+    return tuple(
+        use_of(monitor, phase)
+        for monitor in monitors(runs)
+        if monitor.cell in jobs
+        for phase in monitor.phases
+    )
+
+
+def use_of(monitor: Monitor, phase: Phase) -> PhaseUse:
+    """Return what the slaves of one cell's cluster were busy with in a phase."""
+    tracks = [track for track in monitor.tracks if track.role.startswith(SLAVE)]
+    # A master that is a slave too has no other role.
+    tracks = tracks or [track for track in monitor.tracks if track.role == "subject"]
+    tracks = [_of_own(track, monitor.own.get(track.role, frozenset())) for track in tracks]
+
+    def mean(*quantities: str) -> float | None:
+        means = [
+            value
+            for track in tracks
+            if (value := _within(track, phase, quantities)) is not None
+        ]  # fmt: skip
+        return fmean(means) if means else None
+
+    busy, iowait = mean("cpu-user", "cpu-system"), mean("cpu-iowait")
+    steal, disk = mean("cpu-steal"), mean("disk-busy")
+    step, _, name = phase.name.rpartition(" ")
+    return PhaseUse(
+        monitor.cell,
+        monitor.block,
+        monitor.arm,
+        monitor.scenario,
+        monitor.workload,
+        monitor.parameters,
+        monitor.emulated,
+        step,
+        name,
+        phase.end_s - phase.begin_s,
+        busy,
+        iowait,
+        steal,
+        disk,
+        limit_of(busy, iowait, steal, disk),
+    )
+
+
+def _of_own(track: Track, cpus: frozenset[int]) -> Track:
+    """Return a track of which the shares are of a machine's own CPUs, where it is bound to some.
+
+    A process of the host is told of all the host's CPUs, and may use a few of them only.
+    """
+    mine, _ = apart(track.cores, cpus)
+    own = {f"cpu-{state}": values for state, values in together(mine).items()}
+    return replace(track, values={**track.values, **own})
+
+
+def _within(track: Track, phase: Phase, quantities: Sequence[str]) -> float | None:
+    """Return the mean of some counters' sum in a phase; None with too few samples of them."""
+    inside = [
+        place
+        for place, (begin, end) in enumerate(zip((0.0, *track.time_s), track.time_s, strict=False))
+        if begin < phase.end_s and end > phase.begin_s and _mostly(begin, end, phase)
+    ]
+    columns = [track.values[name] for name in quantities if name in track.values]
+    if len(inside) < LEAST_SAMPLES or len(columns) < len(quantities):
+        return None
+    return fmean(sum(column[place] for column in columns) for place in inside)
+
+
+def _mostly(begin: float, end: float, phase: Phase) -> bool:
+    """Whether at least half of an interval lies in a phase."""
+    shared = min(end, phase.end_s) - max(begin, phase.begin_s)
+    return 2 * shared >= end - begin
+
+
+def limit_of(
+    busy: float | None, iowait: float | None, steal: float | None, disk: float | None
+) -> Limit:
+    """Return what limits a phase, by its shares of the CPUs' and of the disk's time.
+
+    Args:
+        busy: Share of the CPUs' time in user and system mode.
+        iowait: Share in which they idle while a request is under way.
+        steal: Share that a hypervisor gives to others.
+        disk: Share of the disk's time with a request under way.
+    """
+    if busy is None:
+        return ""
+    stolen = steal or 0.0
+    whole = busy + stolen >= FULL
+    writes = (disk or 0.0) >= FULL or (iowait or 0.0) >= WAITING
+    if whole and stolen >= TAKEN:
+        return "CPU that others take"
+    if whole and writes:
+        return "CPU and disk"
+    if whole:
+        return "CPU"
+    return "disk" if writes else "nothing of these"

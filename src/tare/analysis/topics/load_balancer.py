@@ -1,0 +1,336 @@
+"""What goes through a proxy in each arm, by the size of objects, and where the time went."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tare.analysis.data.rundata import SUBJECT, RunData
+from tare.analysis.effects.results import Interval
+from tare.analysis.topics.proxied_cells import (
+    COST,
+    HOST,
+    LEAST,
+    NOTHING,
+    OFFERED,
+    Against,
+    ProxiedCell,
+    Proxys,
+    against,
+    geometric,
+    haproxys_own,
+    mean,
+    named,
+)
+from tare.events.cell_facts import ProxyFacts
+from tare.events.results import PlatformResult
+
+INSIDE, IDLE = "inside", "idle"
+FULL = 0.93
+"""A link that carries this share of its bits is full: acknowledgements and gaps have the rest."""
+FRAME, AROUND_FRAME = 1514, 24
+"""Bytes of the longest frame of Ethernet as a kernel counts it, and of what is sent around each
+(IEEE 802.3, clauses 3.1.1 and 4.4.2)."""
+_FIGURES = re.compile(r"[0-9.]+")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """CPU time of one owner on the host, or of one kind in the machine.
+
+    Args:
+        where: :data:`HOST` or :data:`INSIDE`.
+        who: The owner or kind.
+        share: Of all CPU time there, mean over cells.
+        per_request_s: Seconds for each request, mean over cells.
+        cycles: Cycles for each request, mean over cells; None: not known in all of them.
+    """
+
+    where: str
+    who: str
+    share: float
+    per_request_s: float
+    cycles: float | None = None
+
+
+@dataclass(frozen=True)
+class Through:
+    """What one arm let through, of objects of one size.
+
+    Args:
+        scenario, workload: What was measured; of a workload with more than sizes, what else it was.
+        arm: The arm.
+        emulated: Whether it is emulated.
+        size: Bytes of an object.
+        requests: Requests per second, geometric mean over cells.
+        limited: Whether client or origin may have been the limit in any cell: at least so many.
+        limits: What these limits were, in words.
+        direct: Requests per second without the proxy, geometric mean.
+        straight: The same with no switching between client and origin; None: not measured.
+        bandwidth: Bytes of objects per second, mean.
+        cpu_s: CPU seconds of the host for the machine per request, mean; None: not known.
+        loss: Share of the baseline's requests that is lost, geometric mean over the blocks in which
+            neither of the two was limited; None: there are none.
+        interval: Of the loss, Student's t over these blocks; None with fewer than two.
+        spent: Where the time went.
+        blocks: Cells that this is of.
+        family: The platform with what runs its guests: arms of one differ by their devices.
+        cpus: CPUs of the host; 0: not recorded.
+        faults: How many requests came to nothing in any stage, by what became of them, and what
+            kernel and proxy counted.
+        link: Bits per second of the link outside the machine; None: as fast as the host can.
+        wire: Bits per second of its busier direction; None: not known.
+        no_cycles: Why cycles are not known; empty: they are, or it was not recorded.
+        cpu: CPU time per request against the baseline's of the same block, wherever both are
+            known: also where client or origin was the limit.
+        latency_s: Median time of a request at the rate that all arms are offered, geometric mean;
+            None: none was offered.
+        latency: It against the baseline's of the same block, where neither was overloaded.
+        offered: That rate, in requests per second; None: not recorded.
+        overloaded: Whether in some cell it was more than what the proxy carries.
+        softirq_s: Seconds of the host's software interrupts per request, which are part of what
+            they interrupted, mean; None: not recorded.
+        hardirq_s: The same for hardware interrupts.
+        own: What HAProxy said of itself while it was full.
+        concurrency: Requests under way at once at that rate, median; None: not recorded.
+        kind: The workload's own name.
+        parameters: Of its cells, as canonical JSON.
+    """
+
+    scenario: str
+    workload: str
+    arm: str
+    emulated: bool
+    size: int
+    requests: float
+    limited: bool
+    limits: tuple[str, ...]
+    direct: float
+    straight: float | None
+    bandwidth: float
+    cpu_s: float | None
+    loss: float | None
+    interval: Interval | None
+    spent: tuple[Spent, ...]
+    blocks: int
+    family: str = ""
+    cpus: int = 0
+    faults: Mapping[str, int] = field(default_factory=dict)
+    link: float | None = None
+    wire: float | None = None
+    no_cycles: str = ""
+    cpu: Against = NOTHING
+    latency_s: float | None = None
+    latency: Against = NOTHING
+    offered: float | None = None
+    overloaded: bool = False
+    softirq_s: float | None = None
+    hardirq_s: float | None = None
+    own: Proxys | None = None
+    concurrency: float | None = None
+    kind: str = ""
+    parameters: str = ""
+
+    @property
+    def link_full(self) -> bool:
+        """Whether the busier direction of the link carried as much as it can."""
+        return self.link is not None and self.wire is not None and self.wire >= FULL * self.link
+
+    @property
+    def busiest(self) -> Spent | None:
+        """Who used most of the host's CPU time, idle CPUs left out."""
+        busy = [each for each in self.spent if each.where == HOST and each.who != IDLE]
+        return max(busy, key=lambda each: each.share, default=None)
+
+
+def through(
+    runs: Sequence[RunData], arms: Sequence[str], baseline: str, confidence: float
+) -> tuple[Through, ...]:
+    """Return what each arm let through, by size.
+
+    Args:
+        runs: Runs of one study.
+        arms: The arms in the order they are to come.
+        baseline: The arm that losses are against.
+        confidence: Nominal coverage of intervals.
+    """
+    groups: dict[tuple[str, str, int, str], list[ProxiedCell]] = {}
+    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
+    names = named(runs)
+    for run in runs:
+        cells = [cell for cell in run.cells if (cell.run, cell.cell) in names]
+        values = _values(run) if cells else {}
+        for cell in cells:
+            about = cell.facts["proxy"]
+            name = names[cell.run, cell.cell]
+            key = (cell.scenario, name, about.get("size", 0), cell.arm)
+            groups.setdefault(key, []).append(ProxiedCell(cell, values.get(cell.cell, {}), about))
+    families = {each.arm: _family(each) for run in runs for each in run.platforms}
+    own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
+    found = []
+    for (scenario, workload, size, arm), members in groups.items():
+        base = own.get(arm, baseline)
+        others = groups.get((scenario, workload, size, base), []) if base != arm else []
+        usable = [each for each in members if each.requests > 0]
+        if usable:
+            of = (scenario, workload, arm, arm in emulated, size)
+            told = _through(of, usable, *_loss(members, others, confidence))
+            told = replace(
+                told,
+                cpu=against(members, others, ProxiedCell.cost, confidence),
+                latency=against(members, others, ProxiedCell.latency, confidence),
+                family=families.get(arm, ""),
+                kind=members[0].cell.workload,
+                parameters=members[0].cell.parameters,
+            )
+            found.append(told)
+    places = {arm: place for place, arm in enumerate(arms)}
+    return tuple(
+        sorted(
+            found, key=lambda t: (t.workload, places.get(t.arm, len(places)), t.scenario, t.size)
+        )
+    )
+
+
+def _family(arm: PlatformResult) -> str:
+    kinds = (str(arm.options.get(name) or "") for name in ("accelerator", "type"))
+    return " ".join([arm.platform, *(kind for kind in kinds if kind)])
+
+
+def _values(run: RunData) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    columns = ("cell", "role", "metric", "value")
+    for cell, role, metric, value in run.observations.select(columns).iter_rows():
+        if role == SUBJECT:
+            found.setdefault(cell, {})[metric] = value
+    return found
+
+
+def _limits(cells: Sequence[ProxiedCell]) -> tuple[str, ...]:
+    """Return each kind of limit that cells had, in the words of the first cell that had it."""
+    found: dict[str, str] = {}
+    for each in cells:
+        for text in map(str, each.about.get("limits", ())):
+            found.setdefault(_FIGURES.sub("", text), text)
+    return tuple(found.values())
+
+
+def _through(
+    of: tuple[str, str, str, bool, int],
+    cells: Sequence[ProxiedCell],
+    loss: float | None,
+    interval: Interval | None,
+) -> Through:
+    scenario, workload, arm, emulated, size = of
+    straight = [each.values.get("straight", 0.0) for each in cells]
+    wires = [wire for each in cells if (wire := _wire(each.values)) is not None]
+    latencies = [each.values.get(OFFERED, 0.0) for each in cells]
+    at_once = [each.values["concurrency"] for each in cells if "concurrency" in each.values]
+    return Through(
+        scenario=scenario,
+        workload=workload,
+        arm=arm,
+        emulated=emulated,
+        size=size,
+        requests=geometric([each.requests for each in cells]),
+        limited=any(each.limited for each in cells),
+        limits=_limits(cells),
+        direct=geometric([each.values.get("direct", 0.0) for each in cells]),
+        straight=geometric(straight) if all(straight) else None,
+        bandwidth=statistics.fmean(
+            each.values.get("bandwidth", each.values.get(f"bandwidth{LEAST}", 0.0))
+            for each in cells
+        ),
+        cpu_s=mean(each.values.get(COST) for each in cells),
+        loss=loss,
+        interval=interval,
+        spent=_spent(cells),
+        blocks=len(cells),
+        cpus=max((int(each.account.get("cpus", 0)) for each in cells), default=0),
+        faults=_faults(cells),
+        link=next((link for each in cells if (link := _link(each.about)) is not None), None),
+        wire=statistics.fmean(wires) if wires else None,
+        no_cycles=next((why for each in cells if (why := each.account.get("no_cycles"))), ""),
+        latency_s=geometric(latencies) if all(latencies) else None,
+        offered=next((rate for each in cells if (rate := each.offered) is not None), None),
+        overloaded=any(each.overloaded for each in cells),
+        softirq_s=mean(each.account.get("softirq") for each in cells),
+        hardirq_s=mean(each.account.get("hardirq") for each in cells),
+        own=haproxys_own(cells),
+        concurrency=statistics.median(at_once) if at_once else None,
+    )
+
+
+def _link(about: ProxyFacts) -> float | None:
+    network = about.get("network")
+    told = network.get("link") if isinstance(network, Mapping) else None
+    speed = told.get("bits_per_s") if isinstance(told, Mapping) else None
+    return float(speed) if isinstance(speed, int | float) else None
+
+
+def _wire(values: Mapping[str, float]) -> float | None:
+    """Return the bits per second that the busier direction of a cable carries, frames and gaps.
+
+    A packet that is longer than a frame is cut on the way.
+    """
+    found = []
+    for way in ("in", "out"):
+        packets, mean = values.get(f"packets-{way}"), values.get(f"packet-{way}")
+        if packets is None or mean is None:
+            return None
+        found.append(8 * packets * (mean + AROUND_FRAME * max(1.0, mean / FRAME)))
+    return max(found)
+
+
+def _faults(cells: Sequence[ProxiedCell]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in cells:
+        for fault in each.about.get("faults", ()):
+            where = "" if fault["where"] == "client" else f"{fault['where']} "
+            name = f"{where}{str(fault['what']).replace('_', ' ')}"
+            found[name] = found.get(name, 0) + int(fault["count"])
+    return found
+
+
+def _loss(
+    cells: Sequence[ProxiedCell], others: Sequence[ProxiedCell], confidence: float
+) -> tuple[float | None, Interval | None]:
+    kept = against(cells, others, ProxiedCell.capacity, confidence)
+    if kept.ratio is None:
+        return None, None
+    if kept.interval is None:
+        return 1 - kept.ratio, None
+    ends = kept.interval
+    return 1 - kept.ratio, replace(ends, low=1 - ends.high, high=1 - ends.low)
+
+
+def _spent(cells: Sequence[ProxiedCell]) -> tuple[Spent, ...]:
+    sums: dict[tuple[str, str], list[float]] = {}
+    named: dict[str, dict[str, None]] = {}
+    cycles: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for each in cells:
+        for row in each.account.get("spent", ()):
+            # Behind a colon stand those that a row is of, which differ from cell to cell.
+            who, _, names = str(row["who"]).partition(": ")
+            others = named.setdefault(who, {})
+            others |= dict.fromkeys(name for name in names.split(", ") if name)
+            both = sums.setdefault((str(row["where"]), who), [0.0, 0.0])
+            both[0] += float(row["share"]) / len(cells)
+            both[1] += float(row["per_request_s"]) / len(cells)
+            if "cycles" in row:
+                cycles[str(row["where"]), who] += float(row["cycles"]) / len(cells)
+    known = all(each.account.get("cycles_per_s") for each in cells)
+    found = [
+        Spent(
+            where,
+            f"{who}: {', '.join(named[who])}" if named[who] else who,
+            share,
+            per_request_s,
+            cycles.get((where, who)) if known else None,
+        )
+        for (where, who), (share, per_request_s) in sums.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (each.where, -each.share)))

@@ -1,0 +1,345 @@
+"""What the counters of a machine and of its host say over a cell: rates, on one time axis."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.analysis.data.parquet import UnreadableSeries, floats, understood
+from tare.analysis.data.rundata import RunData
+from tare.analysis.data.series_file import read_series
+from tare.analysis.topics.cores import (
+    Core,
+    apart,
+    bound_cpus,
+    cores_of,
+    grown,
+    kept_cpus,
+    shares,
+    together,
+)
+from tare.events.cell_facts import CellFacts
+from tare.events.parts import ARMS_HOST as ARMS_HOST
+from tare.events.parts import host_named as host_named
+from tare.events.parts import is_host as is_host
+from tare.events.results import CellResult, SeriesEntry
+
+SERIES = "counters"
+LEAST_SAMPLES = 4
+SECTOR = 512
+"""Bytes; ``/proc/diskstats`` counts in these whatever the disk's own (iostats.rst)."""
+
+CPU = ("user", "system", "iowait", "steal")
+QUANTITIES: Mapping[str, str] = {
+    **{f"cpu-{state}": "1" for state in CPU},
+    "disk-read": "B/s",
+    "disk-written": "B/s",
+    "disk-busy": "1",
+    "disk-merged": "1/s",
+    "disk-queue": "1",
+    "net-received": "B/s",
+    "net-sent": "B/s",
+    "net-packets-received": "1/s",
+    "net-packets-sent": "1/s",
+    "net-size-received": "B",
+    "net-size-sent": "B",
+}
+"""Each quantity's unit: shares of all CPUs' time, of one disk's time, bytes, requests, packets.
+
+``disk-queue`` is how many requests are under way on average (weighted time in iostats.rst). A size
+is that of one packet as the network's device counts it; where segments are put together, of
+those."""
+SIZES = {f"net-size-{way}": (f"net-{way}", f"net-packets-{way}") for way in ("received", "sent")}
+"""Each size by the quantities that it is the quotient of: 0 where no packet passed."""
+COUNTS = frozenset({"disk-queue"})
+"""Those whose unit is 1 and that are no shares."""
+
+Column = NDArray[np.float64]
+_OTHER_END = re.compile(r"net\.(lo|tare-[0-9a-f]{6}(?:[pocd]|\d+[olv]))\.")
+"""The loopback, and of Tare's networks the ends of a peer and an origin with the bridge and the
+cable between, and what is below a macvtap: what passes them passed a machine's too."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a cell in which something of its own happened; seconds since its start."""
+
+    name: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Track:
+    """One computer's counters over one cell.
+
+    Args:
+        role: A machine's, ``host`` for the arm's own host, ``host-NAME`` for another one.
+        time_s: The ends of the intervals, seconds since the cell's common start; since the first
+            sample where that start was not recorded.
+        values: By quantity of :data:`QUANTITIES`, one value an interval; a quantity whose counters
+            this computer lacks is missing. A host of which machines have CPUs for themselves also
+            tells ``bound-STATE`` of these, and ``others-STATE``.
+        cores: Its single CPUs, as far as their counters were recorded.
+    """
+
+    role: str
+    time_s: tuple[float, ...]
+    values: Mapping[str, tuple[float, ...]]
+    cores: tuple[Core, ...] = ()
+
+    def mean(self, quantity: str) -> float | None:
+        """Return a quantity's mean over the cell; None where it is missing."""
+        if quantity in SIZES:
+            volume, packets = map(self.mean, SIZES[quantity])
+            return volume / packets if volume is not None and packets else None
+        found = self.values.get(quantity)
+        return fmean(found) if found else None
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A cell with its tracks, the machines' and the hosts', each as far as it was recorded.
+
+    ``bound`` has, by the role of each host, the CPUs that machines were bound to there; ``own``
+    those of each role whose counters are its host's, and so tell of other CPUs too.
+    """
+
+    cell: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    emulated: bool
+    tracks: tuple[Track, ...]
+    phases: tuple[Phase, ...] = ()
+    bound: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    own: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    run: str = ""
+
+    @property
+    def length_s(self) -> float:
+        """How long it was watched."""
+        return max(track.time_s[-1] for track in self.tracks)
+
+    @property
+    def hosts(self) -> tuple[Track, ...]:
+        """The tracks of hosts, that of the arm's own first."""
+        found = [track for track in self.tracks if is_host(track.role)]
+        return tuple(sorted(found, key=lambda track: track.role))
+
+    @property
+    def machines(self) -> tuple[Track, ...]:
+        """The tracks of machines."""
+        return tuple(track for track in self.tracks if not is_host(track.role))
+
+    def bound_on(self, role: str) -> frozenset[int]:
+        """Return the CPUs of a host that machines were bound to."""
+        return self.bound.get(role, frozenset())
+
+    def track(self, role: str) -> Track | None:
+        """Return the track of ``role``, if it was recorded."""
+        return next((track for track in self.tracks if track.role == role), None)
+
+
+@dataclass
+class _Found:
+    cell: CellResult
+    tracks: list[Track] = field(default_factory=list)
+
+
+def monitors(runs: Iterable[RunData]) -> tuple[Monitor, ...]:
+    """Return all cells that count and whose counters were sampled often enough."""
+    found: list[Monitor] = []
+    for run in runs:
+        cells = {cell.cell: _Found(cell) for cell in run.cells if cell.status == "ok"}
+        for entry in run.series:
+            if entry.name == SERIES and entry.cell in cells:
+                track = _read(
+                    entry, cells[entry.cell].cell.facts.get("origins_ns", {}).get(entry.role)
+                )
+                if track is not None:
+                    cells[entry.cell].tracks.append(track)
+        placed = _placed(run)
+        found += [
+            _monitor(each, run.emulated_arms, placed) for each in cells.values() if each.tracks
+        ]
+    return tuple(found)
+
+
+def _placed(run: RunData) -> dict[tuple[int, str, str], list[Mapping[str, Any]]]:
+    """Return how the machines of each batch were placed, by block, arm and scenario."""
+    found: dict[tuple[int, str, str], list[Mapping[str, Any]]] = {}
+    for machine in run.machines:
+        key = (machine.block, machine.arm, machine.scenario)
+        found.setdefault(key, []).append(machine.placement)
+    return found
+
+
+def _monitor(
+    found: _Found,
+    emulated: frozenset[str],
+    placed: Mapping[tuple[int, str, str], list[Mapping[str, Any]]],
+) -> Monitor:
+    cell = found.cell
+    places = placed.get((cell.block, cell.arm, cell.scenario), [])
+    roles = [track.role for track in found.tracks if is_host(track.role)]
+    bound = {
+        role: bound_cpus(each for each in places if each.get("host", "") == host_named(role))
+        for role in roles
+    }
+    return Monitor(
+        run=cell.run,
+        cell=cell.cell,
+        block=cell.block,
+        arm=cell.arm,
+        scenario=cell.scenario,
+        workload=cell.workload,
+        parameters=cell.parameters,
+        emulated=cell.arm in emulated,
+        tracks=tuple(_grouped(track, bound.get(track.role, frozenset())) for track in found.tracks),
+        phases=phases_of(cell.facts),
+        bound=bound,
+        own={
+            str(place.get("role")): cpus
+            for place in places
+            if place.get("sees_host_cpus") and (cpus := kept_cpus(place))
+        },
+    )
+
+
+def _grouped(track: Track, bound: frozenset[int]) -> Track:
+    """Return a host's track with the CPUs that machines are bound to apart from the others."""
+    mine, others = apart(track.cores, bound)
+    if not is_host(track.role) or not mine or not others:
+        return track
+    groups = {
+        f"{group}-{state}": values
+        for group, cores in (("bound", mine), ("others", others))
+        for state, values in together(cores).items()
+    }
+    return replace(track, values={**track.values, **groups})
+
+
+def phases_of(facts: CellFacts) -> tuple[Phase, ...]:
+    """Return the phases that a cell's facts list; none where they list none."""
+    return tuple(
+        Phase(each["name"], float(each["begin_s"]), float(each["end_s"]))
+        for each in facts.get("phases", ())
+    )
+
+
+def missing_host(cell: CellResult) -> str:
+    """Return why a cell lacks its host's counters; empty where it has them or none were due."""
+    return cell.facts.get("host_counters", {}).get("reason") or ""
+
+
+def _read(entry: SeriesEntry, origin_ns: int | None) -> Track | None:
+    try:
+        table = read_series(entry)
+        with understood(entry.path):
+            columns = {name: floats(column) for name, column in table.items()}
+            return track_of(entry.role, columns, origin_ns)
+    except UnreadableSeries:
+        return None
+
+
+def track_of(
+    role: str, columns: Mapping[str, Column], origin_ns: int | None = None
+) -> Track | None:
+    """Return the rates between samples of counters; None with too few samples.
+
+    Args:
+        role: Whose counters.
+        columns: ``time_ns`` and counters as the agent names them, one value a sample.
+        origin_ns: When on that clock the cell began; what ended before it is left out.
+    """
+    time = columns.get("time_ns")
+    if time is None or len(time) < LEAST_SAMPLES:
+        return None
+    keep = np.concatenate(([True], np.diff(time) > 0))
+    clean = {name: values[keep] for name, values in columns.items()}
+    seconds = np.diff(clean["time_ns"]) / 1e9
+    if len(seconds) < LEAST_SAMPLES - 1:
+        return None
+    values = {**_cpu(clean), **_disks(clean, seconds), **_network(clean, seconds)}
+    begin_ns = clean["time_ns"][0] if origin_ns is None else float(origin_ns)
+    ends = (clean["time_ns"][1:] - begin_ns) / 1e9
+    kept = ends > 0
+    if not kept.any():
+        return None
+    return Track(
+        role=role,
+        time_s=tuple(ends[kept].tolist()),
+        values={name: tuple(values[name][kept].tolist()) for name in QUANTITIES if name in values},
+        cores=cores_of(clean, kept),
+    )
+
+
+def _cpu(columns: Mapping[str, Column]) -> dict[str, Column]:
+    return {f"cpu-{state}": share for state, share in shares(columns).items()}
+
+
+def _disks(columns: Mapping[str, Column], seconds: Column) -> dict[str, Column]:
+    disks = whole_disks(
+        name.removesuffix(".io_ms")
+        for name in columns
+        if name.startswith("disk.") and name.endswith(".io_ms")
+    )
+    if not disks:
+        return {}
+
+    def rate(field_name: str) -> Column:
+        return _sum(columns, [f"{disk}.{field_name}" for disk in disks]) / seconds
+
+    busy = np.max([grown(columns[f"{disk}.io_ms"]) for disk in disks], axis=0) / 1e3 / seconds
+    return {
+        "disk-read": rate("sectors_read") * SECTOR,
+        "disk-written": rate("sectors_written") * SECTOR,
+        "disk-busy": np.minimum(busy, 1.0),
+        "disk-merged": rate("reads_merged") + rate("writes_merged"),
+        "disk-queue": rate("weighted_ms") / 1e3,
+    }
+
+
+def whole_disks(names: Iterable[str]) -> list[str]:
+    """Return the disks among ``names``: no partitions, and nothing that only maps other disks."""
+    known = sorted(name for name in names if not re.search(r"\.(dm-|md|zram)\d+$", name))
+    return [
+        name
+        for name in known
+        if not any(re.fullmatch(rf"{re.escape(disk)}p?\d+", name) for disk in known)
+    ]
+
+
+def _network(columns: Mapping[str, Column], seconds: Column) -> dict[str, Column]:
+    def of(suffix: str) -> list[str]:
+        return [
+            name
+            for name in columns
+            if name.startswith("net.") and name.endswith(suffix) and not _OTHER_END.match(name)
+        ]
+
+    found: dict[str, Column] = {}
+    for way, end in (("received", "rx"), ("sent", "tx")):
+        if volumes := of(f".{end}_bytes"):
+            found[f"net-{way}"] = _sum(columns, volumes) / seconds
+        if packets := of(f".{end}_packets"):
+            found[f"net-packets-{way}"] = _sum(columns, packets) / seconds
+    for size, (volume, number) in SIZES.items():
+        if volume in found and number in found:
+            of_one = np.zeros(len(seconds))
+            found[size] = np.divide(found[volume], found[number], of_one, where=found[number] > 0)
+    return found
+
+
+def _sum(columns: Mapping[str, Column], names: Sequence[str]) -> Column:
+    length = len(columns["time_ns"]) - 1
+    return sum((grown(columns[name]) for name in names if name in columns), start=np.zeros(length))

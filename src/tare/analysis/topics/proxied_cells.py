@@ -1,0 +1,195 @@
+"""Cells of a load balancer, and what each is against the baseline's of the same block."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.results import Interval
+from tare.analysis.statistics.logratio import mean_interval
+from tare.events.cell_facts import ProxyAccount, ProxyFacts
+from tare.events.results import CellResult
+
+HOST = "host"
+LEAST = "-at-least"
+COST, OFFERED = "cpu-per-request", "response-offered-median"
+_LINE = re.compile(r"^(\w+):\s*(\d{1,9})\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Against:
+    """A value against the baseline's of the same block.
+
+    Args:
+        ratio: Geometric mean of the ratios over blocks; None: no block has both.
+        interval: Student's t over their logarithms; None with fewer than two blocks.
+    """
+
+    ratio: float | None = None
+    interval: Interval | None = None
+
+
+NOTHING = Against()
+
+
+@dataclass(frozen=True)
+class Proxys:
+    """What HAProxy says of itself over its socket, while it is full.
+
+    Args:
+        idle: Share of the last second for which the thread that answers waited, mean over cells.
+        threads: How many threads it runs, of the first cell.
+    """
+
+    idle: float
+    threads: int
+
+
+@dataclass(frozen=True)
+class ProxiedCell:
+    """One cell: what was measured (``values`` by metric), and its record (``about``)."""
+
+    cell: CellResult
+    values: Mapping[str, float]
+    about: ProxyFacts
+
+    @property
+    def block(self) -> tuple[str, int]:
+        """The run and its block, in which arms are compared."""
+        return self.cell.run, self.cell.block
+
+    @property
+    def limited(self) -> bool:
+        """Whether something besides the proxy may have been the limit."""
+        return bool(self.about.get("limits"))
+
+    @property
+    def account(self) -> ProxyAccount:
+        """Who used the CPUs."""
+        return self.about.get("account", {})
+
+    @property
+    def requests(self) -> float:
+        """Requests per second, or how many at least."""
+        return self.values.get("requests", self.values.get(f"requests{LEAST}", 0.0))
+
+    @property
+    def offered(self) -> float | None:
+        """The rate that all arms are offered; None: none, or it was not recorded."""
+        rate = self._offered.get("per_s")
+        return float(rate) if isinstance(rate, int | float) else None
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether that is more than this one carries."""
+        return bool(self._offered.get("overloaded"))
+
+    def capacity(self) -> float | None:
+        """Return the requests per second, where nothing else was the limit."""
+        return None if self.limited else self.requests
+
+    def cost(self) -> float | None:
+        """Return the host's CPU seconds for a request."""
+        return self.values.get(COST)
+
+    def latency(self) -> float | None:
+        """Return the median seconds at the offered rate, where that does not overload it."""
+        return None if self.overloaded else self.values.get(OFFERED)
+
+    @property
+    def _offered(self) -> Mapping[str, Any]:
+        part = self.about.get("offered")
+        return part if isinstance(part, Mapping) else {}
+
+
+def named(runs: Iterable[RunData]) -> dict[tuple[str, str], str]:
+    """Return by run and cell the workload of each proxied cell that counts.
+
+    A workload whose cells differ by more than the size of objects is one for each difference.
+    """
+    cells = [
+        cell for run in runs for cell in run.cells if cell.status == "ok" and "proxy" in cell.facts
+    ]
+    given = {(cell.run, cell.cell): _beside_size(cell.parameters) for cell in cells}
+    seen: dict[tuple[str, str], set[str]] = {}
+    for cell in cells:
+        for name, value in given[cell.run, cell.cell].items():
+            seen.setdefault((cell.workload, name), set()).add(value)
+    found = {}
+    for cell in cells:
+        told = given[cell.run, cell.cell]
+        apart = [f"{name}={told[name]}" for name in told if len(seen[cell.workload, name]) > 1]
+        found[cell.run, cell.cell] = " ".join([cell.workload, *apart])
+    return found
+
+
+def _beside_size(parameters: str) -> dict[str, str]:
+    """Return a cell's parameters but for the size, by name, as a study has them."""
+    given = json.loads(parameters)
+    return {
+        name.replace("_", "-"): value if isinstance(value, str) else json.dumps(value)
+        for name, value in (given.items() if isinstance(given, Mapping) else ())
+        if name != "size"
+    }
+
+
+def geometric(values: Sequence[float]) -> float:
+    """Return the geometric mean of those above 0; 0: there are none."""
+    above = [value for value in values if value > 0]
+    return math.exp(statistics.fmean(map(math.log, above))) if above else 0.0
+
+
+def mean(values: Iterable[Any]) -> float | None:
+    """Return the mean of those that are numbers; None: none is."""
+    known = [float(value) for value in values if isinstance(value, int | float)]
+    return statistics.fmean(known) if known else None
+
+
+def against(
+    cells: Sequence[ProxiedCell],
+    others: Sequence[ProxiedCell],
+    value: Callable[[ProxiedCell], float | None],
+    confidence: float,
+) -> Against:
+    """Return what a value is against that of others of the same block.
+
+    Args:
+        cells: An arm's cells.
+        others: The baseline's.
+        value: Returns a cell's value; None or 0: it has none that may be compared.
+        confidence: Nominal coverage of the interval.
+    """
+    base = {each.block: found for each in others if (found := value(each))}
+    logs = [
+        math.log(found / base[each.block])
+        for each in cells
+        if each.block in base and (found := value(each))
+    ]
+    if not logs:
+        return NOTHING
+    ratio = math.exp(statistics.fmean(logs))
+    if len(logs) < 2:
+        return Against(ratio)
+    ends = mean_interval(logs, confidence)
+    interval = Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
+    return Against(ratio, interval)
+
+
+def haproxys_own(cells: Sequence[ProxiedCell]) -> Proxys | None:
+    """Return what HAProxy said of itself (its management guide, 9.3, ``show info``); or None."""
+    found = []
+    for each in cells:
+        said = each.about.get("said")
+        text = str(said.get("show info", "")) if isinstance(said, Mapping) else ""
+        told = dict(_LINE.findall(text))
+        if "Idle_pct" in told and "Nbthread" in told:
+            found.append((int(told["Idle_pct"]) / 100, int(told["Nbthread"])))
+    if not found:
+        return None
+    return Proxys(statistics.fmean(idle for idle, _ in found), found[0][1])

@@ -1,0 +1,129 @@
+"""Tell what a CPU quota took from a thread, even where others used the time meanwhile.
+
+A group that has used up its quota stands still until its next period begins, and the kernel's timer
+that begins it is in the recording. So an absence is the quota's up to that timer if the thread had
+used about what the quota grants since the timer before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.analysis.topics.host_track import IDLE_READY, WAKE_UP, Cause, Columns, Episode, Track
+from tare.events.host_schedule import HostEvent
+
+THROTTLED = Cause("host throttling")
+SLICE_NS = 5_000_000
+"""What a CPU takes from the group's quota at once (sched_cfs_bandwidth_slice_us, 5 ms)."""
+USED_SHARE = 0.8
+"""The machine's other threads use the same quota."""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What a control group may use in each period, in nanoseconds."""
+
+    quota_ns: int
+    period_ns: int
+
+
+def blame_quota(track: Track, columns: Columns, quota: Quota) -> Track:
+    """Return ``track`` with what ``quota`` took from the thread as host throttling.
+
+    Args:
+        track: What the host did to the thread.
+        columns: The series ``host-sched``, with the timers of all groups that have a quota.
+        quota: That of the thread's group.
+    """
+    timers = columns["kind"] == HostEvent.QUOTA_PERIOD
+    absences = _absences(track.episodes)
+    best: list[tuple[int, int]] = []
+    for mark in np.unique(columns["who"][timers]).tolist():
+        times = columns["time_ns"][timers & (columns["who"] == mark)].astype(np.int64)
+        found = _stops(absences, times, quota)
+        if sum(end - begin for begin, end in found) > sum(end - begin for begin, end in best):
+            best = found
+    return replace(track, episodes=_relabelled(track.episodes, best))
+
+
+@dataclass(frozen=True)
+class _Absence:
+    """A stretch that the thread was off its CPU: until when surely, and until when perhaps."""
+
+    begin_ns: int
+    end_ns: int
+    perhaps_ns: int
+    ready: bool
+
+
+def _absences(episodes: Sequence[Episode]) -> list[_Absence]:
+    found: list[_Absence] = []
+    for episode in episodes:
+        if "interrupt" in episode.cause.kind:
+            continue
+        begin, ready = episode.begin_ns, episode.cause.wanted_to_run
+        if found and found[-1].end_ns == begin:
+            begin, ready = found[-1].begin_ns, found[-1].ready
+            found.pop()
+        found.append(_Absence(begin, episode.end_ns, _perhaps(episode), ready))
+    return found
+
+
+def _perhaps(episode: Episode) -> int:
+    return episode.end_ns + episode.after_ns
+
+
+def _stops(
+    absences: Sequence[_Absence], times: NDArray[np.int64], quota: Quota
+) -> list[tuple[int, int]]:
+    if not times.size:
+        return []
+    marks = [int(times[0]) - quota.period_ns, *times.tolist()]
+    enough = USED_SHARE * quota.quota_ns - SLICE_NS
+    stops = []
+    for before, after in pairwise(marks):
+        for each in absences:
+            if each.ready and before <= each.begin_ns < after < each.perhaps_ns:
+                ran = each.begin_ns - before - _away(absences, before, each.begin_ns)
+                if ran >= enough:
+                    stops.append((each.begin_ns, after))
+    return stops
+
+
+def _away(absences: Sequence[_Absence], begin: int, end: int) -> int:
+    return sum(
+        min(each.end_ns, end) - max(each.begin_ns, begin)
+        for each in absences
+        if each.end_ns > begin and each.begin_ns < end
+    )
+
+
+def _relabelled(
+    episodes: Sequence[Episode], stops: Sequence[tuple[int, int]]
+) -> tuple[Episode, ...]:
+    """Return the episodes with those parts that lie in ``stops`` given to the quota."""
+    result: list[Episode] = []
+    left = list(stops)
+    for episode in episodes:
+        while left and left[0][1] <= episode.begin_ns:
+            left.pop(0)
+        if not left or left[0][0] >= _perhaps(episode) or "interrupt" in episode.cause.kind:
+            result.append(episode)
+            continue
+        end = min(left[0][1], _perhaps(episode))
+        last = result[-1] if result else None
+        if last and last.cause == THROTTLED and last.end_ns == episode.begin_ns:
+            result[-1] = replace(last, end_ns=end)
+        else:
+            result.append(Episode(episode.begin_ns, end, THROTTLED, episode.before_ns))
+        if end < _perhaps(episode):
+            # The period's timer released the thread, so an idle CPU was on its way back to it.
+            cause = WAKE_UP if episode.cause == IDLE_READY else episode.cause
+            until = max(end, episode.end_ns)
+            result.append(Episode(end, until, cause, after_ns=_perhaps(episode) - until))
+    return tuple(result)

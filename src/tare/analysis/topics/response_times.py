@@ -1,0 +1,304 @@
+"""Response times over a cell, and what each phase of its neighbours did to them.
+
+All times are seconds since the common start of subject and neighbours, so that a phase can be laid
+over the requests that were due in it (hwang2013, figure 9).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tare.analysis.data.parquet import UnreadableSeries, floats
+from tare.analysis.data.rundata import RunData
+from tare.analysis.data.series_file import read_series
+from tare.analysis.effects.results import Interval
+from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.statistics.bootstrap import seed_from
+from tare.analysis.statistics.logratio import mean_interval
+from tare.analysis.statistics.maxt import family_p, least_blocks
+from tare.analysis.topics.monitoring import Phase, phases_of
+from tare.events.results import CellResult, SeriesEntry
+
+SERIES = "responses"
+QUIET = "quiet"
+SETTLE_S = 0.5
+"""After a phase its last requests are still answered; so long counts to neither."""
+_COLUMNS = ("time_ns", "completed", "failed", "mean_ns", "median_ns", "p99_ns", "max_ns")
+
+
+@dataclass(frozen=True)
+class Step:
+    """The requests that were due within one interval.
+
+    Args:
+        begin_s: Its beginning.
+        completed: How many were answered.
+        failed: How many came to nothing.
+        mean_s: Mean response time; of those given up, the time until then.
+        median_s: Their median.
+        p99_s: Their 99th percentile.
+        max_s: Their longest.
+    """
+
+    begin_s: float
+    completed: int
+    failed: int
+    mean_s: float
+    median_s: float
+    p99_s: float
+    max_s: float
+
+
+@dataclass(frozen=True)
+class Course:
+    """One cell's response times over time.
+
+    Args:
+        interval_s: The length of a step.
+        steps: In order, without those in which nothing was due.
+        phases: What the neighbours did meanwhile.
+    """
+
+    run: str
+    cell: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    emulated: bool
+    interval_s: float
+    steps: tuple[Step, ...]
+    phases: tuple[Phase, ...] = ()
+
+    @property
+    def length_s(self) -> float:
+        """When its last step ends."""
+        return self.steps[-1].begin_s + self.interval_s
+
+    def within(self, phase: Phase) -> tuple[Step, ...]:
+        """Return the steps that lie in a phase as a whole."""
+        return tuple(
+            step
+            for step in self.steps
+            if phase.begin_s <= step.begin_s and step.begin_s + self.interval_s <= phase.end_s
+        )
+
+    def quiet(self) -> tuple[Step, ...]:
+        """Return the steps that touch no phase, nor the moment after one."""
+        return tuple(
+            step
+            for step in self.steps
+            if not any(
+                step.begin_s < phase.end_s + SETTLE_S
+                and step.begin_s + self.interval_s > phase.begin_s
+                for phase in self.phases
+            )
+        )
+
+
+@dataclass(frozen=True)
+class PhaseEffect:
+    """What one phase did to one arm's response times.
+
+    Args:
+        phase: The load's name; ``quiet`` for the time between.
+        mean_s: Mean response time, geometric mean over blocks.
+        p99_s: The highest 99th percentile of any interval, median over blocks.
+        failed_share: Share of requests that came to nothing, over all blocks.
+        slowdown: Mean over the quiet time's mean in the same cell, geometric mean over blocks.
+        interval: Of the slowdown, Student's t over blocks' logarithms; None with one block.
+        blocks: How many blocks.
+        p: That the slowdown is none, over all phases of the arm together (max-T); None of too few
+            blocks.
+        decided: Whether that, and the interval, tell it from none.
+    """
+
+    arm: str
+    emulated: bool
+    scenario: str
+    workload: str
+    parameters: str
+    phase: str
+    mean_s: float
+    p99_s: float
+    failed_share: float
+    slowdown: float | None
+    interval: Interval | None
+    blocks: int
+    p: float | None = None
+    decided: bool = False
+
+
+def courses(runs: Iterable[RunData], series: str = SERIES) -> tuple[Course, ...]:
+    """Return the courses of all cells that count, as told in the series of one name."""
+    found: list[Course] = []
+    for run in runs:
+        cells = {cell.cell: cell for cell in run.cells if cell.status == "ok"}
+        for entry in run.series:
+            if entry.name == series and entry.cell in cells:
+                course = _course(cells[entry.cell], entry, run.emulated_arms)
+                if course is not None:
+                    found.append(course)
+    return tuple(found)
+
+
+def _course(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> Course | None:
+    try:
+        table = read_series(entry)
+    except UnreadableSeries:
+        return None
+    if any(name not in table for name in _COLUMNS) or len(table["time_ns"]) < 2:
+        return None
+    times = floats(table["time_ns"]) * 1e-9
+    if not np.all(np.diff(times) > 0):
+        return None
+    steps = tuple(
+        Step(begin * 1e-9, int(completed), int(failed), *(float(value) * 1e-9 for value in rest))
+        for begin, completed, failed, *rest in zip(
+            *(table[name].tolist() for name in _COLUMNS), strict=True
+        )
+        if completed or failed
+    )
+    if not steps:
+        return None
+    return Course(
+        run=cell.run,
+        cell=cell.cell,
+        block=cell.block,
+        arm=cell.arm,
+        scenario=cell.scenario,
+        workload=cell.workload,
+        parameters=cell.parameters,
+        emulated=cell.arm in emulated,
+        interval_s=float(np.median(np.diff(times))),
+        steps=steps,
+        phases=phases_of(cell.facts),
+    )
+
+
+def phase_effects(
+    found: Sequence[Course], confidence: float, level: float = LEVEL
+) -> tuple[PhaseEffect, ...]:
+    """Return what each phase did, per arm, scenario and workload, in the order they come.
+
+    Args:
+        found: Courses of all blocks; those without phases are left out.
+        confidence: Nominal coverage of the intervals.
+        level: How often an arm that no phase hurts may be told as hurt in any.
+    """
+    groups: dict[tuple[str, str, str, str], list[Course]] = {}
+    for course in found:
+        if course.phases and course.quiet():
+            key = (course.arm, course.scenario, course.workload, course.parameters)
+            groups.setdefault(key, []).append(course)
+    effects: list[tuple[PhaseEffect, _Ratios]] = []
+    for members in groups.values():
+        names = dict.fromkeys(phase.name for course in members for phase in course.phases)
+        for name in (QUIET, *names):
+            effect = _effect(members, name, confidence)
+            if effect is not None:
+                effects.append(effect)
+    return _judged(effects, level)
+
+
+_Ratios = Mapping[tuple[str, int], float]
+"""By run and block the logarithm of a slowdown."""
+
+
+def _judged(
+    effects: Sequence[tuple[PhaseEffect, _Ratios]], level: float
+) -> tuple[PhaseEffect, ...]:
+    """Return the effects with their p: all of one arm are a family, or some phase always hurts."""
+    told = [effect for effect, _ in effects]
+    for arm in dict.fromkeys(effect.arm for effect in told):
+        own = [n for n, each in enumerate(told) if each.arm == arm and each.phase != QUIET]
+        blocks = sorted({block for n in own for block in effects[n][1]})
+        values = [[effects[n][1].get(block, math.nan) for block in blocks] for n in own]
+        if not own:
+            continue
+        seed = seed_from(blocks[0][0], "phases")
+        for n, p in zip(
+            own, family_p(values, seed=seed, least=least_blocks(level)).adjusted, strict=True
+        ):
+            ends = told[n].interval
+            sure = bool(p < level) and ends is not None and not ends.holds(1.0)
+            told[n] = replace(told[n], p=None if math.isnan(p) else float(p), decided=sure)
+    return tuple(told)
+
+
+def _effect(
+    members: Sequence[Course], name: str, confidence: float
+) -> tuple[PhaseEffect, _Ratios] | None:
+    blocks: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    tails: list[float] = []
+    done = failed = 0
+    for course in members:
+        steps = _of_phase(course, name)
+        mean, quiet = mean_of(steps), mean_of(course.quiet())
+        if mean is None or quiet is None:
+            continue
+        blocks.setdefault((course.run, course.block), []).append((math.log(mean), math.log(quiet)))
+        tails.append(max(step.p99_s for step in steps))
+        done += sum(step.completed for step in steps)
+        failed += sum(step.failed for step in steps)
+    if not blocks:
+        return None
+    means = [float(np.mean([mean for mean, _ in each])) for each in blocks.values()]
+    by_block = {
+        block: float(np.mean([mean - quiet for mean, quiet in each]))
+        for block, each in blocks.items()
+    }
+    ratios = list(by_block.values())
+    interval = None
+    if name != QUIET and len(ratios) > 1:
+        ends = mean_interval(ratios, confidence)
+        interval = Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
+    first = members[0]
+    effect = PhaseEffect(
+        arm=first.arm,
+        emulated=first.emulated,
+        scenario=first.scenario,
+        workload=first.workload,
+        parameters=first.parameters,
+        phase=name,
+        mean_s=math.exp(float(np.mean(means))),
+        p99_s=float(np.median(tails)),
+        failed_share=failed / max(1, done + failed),
+        slowdown=None if name == QUIET else math.exp(float(np.mean(ratios))),
+        interval=interval,
+        blocks=len(blocks),
+    )
+    return effect, by_block
+
+
+def _of_phase(course: Course, name: str) -> tuple[Step, ...]:
+    if name == QUIET:
+        return course.quiet()
+    return tuple(
+        step for phase in course.phases if phase.name == name for step in course.within(phase)
+    )
+
+
+def mean_of(steps: Sequence[Step]) -> float | None:
+    """Return the mean response time over steps, each counted by its requests; None without any."""
+    weights = [max(1, step.completed) for step in steps if step.mean_s > 0]
+    means = [step.mean_s for step in steps if step.mean_s > 0]
+    if not means:
+        return None
+    return math.fsum(w * m for w, m in zip(weights, means, strict=True)) / sum(weights)
+
+
+def latest(found: Sequence[Course]) -> Mapping[tuple[str, str, str], tuple[Course, ...]]:
+    """Return by scenario, workload and parameters one course an arm: the last block's first."""
+    last: dict[tuple[str, str, str], dict[str, Course]] = {}
+    for course in found:
+        key = (course.scenario, course.workload, course.parameters)
+        known = last.setdefault(key, {}).get(course.arm)
+        if known is None or course.block > known.block:
+            last[key][course.arm] = course
+    return {key: tuple(by_arm.values()) for key, by_arm in last.items()}

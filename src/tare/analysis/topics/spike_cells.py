@@ -1,0 +1,350 @@
+"""The gaps of a run's cells with their causes, read from the run's folder and summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tare.analysis.data.parquet import STRANGE, UnreadableSeries
+from tare.analysis.data.rundata import RunData
+from tare.analysis.data.series_file import read_series
+from tare.analysis.topics.host_track import Cause, Episode, Names, Track, follow
+from tare.analysis.topics.quota import THROTTLED, Quota, blame_quota
+from tare.analysis.topics.spikes import Gaps, Matched, Spike, match
+from tare.analysis.topics.standstill import blame_steal, settle_idle
+from tare.events.cell_facts import TraceFacts
+from tare.events.host_schedule import SERIES
+from tare.events.results import CellResult, SeriesEntry
+
+GAPS = "gaps"
+LONG_NS = 10_000
+"""From here on a gap is an interruption: what is shorter is mostly caches and memory at work, which
+no event of the host shows. The sources' clock tick takes 8 to 10 us."""
+
+
+@dataclass(frozen=True)
+class CauseRow:
+    """What one cause did.
+
+    Args:
+        cause: The cause.
+        count: Gaps of which it took most.
+        total_ns: Time it took, in all gaps.
+        longest_ns: The longest that it took from one gap.
+    """
+
+    cause: Cause
+    count: int
+    total_ns: int
+    longest_ns: int
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How much of what was lost has a cause.
+
+    Args:
+        gaps: Number of gaps.
+        explained: Of them, those whose greatest part has a cause.
+        lost_ns: Time that gaps took.
+        explained_ns: Of it, what has a cause.
+        long: Number of gaps from `LONG_NS` on.
+        long_explained: Of them, those whose greatest part has a cause.
+    """
+
+    gaps: int
+    explained: int
+    lost_ns: int
+    explained_ns: int
+    long: int
+    long_explained: int
+
+    @property
+    def share_of_long(self) -> float | None:
+        """Share of the gaps from `LONG_NS` on with a cause; None without such gaps."""
+        return self.long_explained / self.long if self.long else None
+
+    @property
+    def share_of_gaps(self) -> float | None:
+        """Share of gaps with a cause; None without gaps."""
+        return self.explained / self.gaps if self.gaps else None
+
+    @property
+    def share_of_time(self) -> float | None:
+        """Share of the lost time with a cause; None without any."""
+        return self.explained_ns / self.lost_ns if self.lost_ns else None
+
+
+@dataclass(frozen=True)
+class SpikeCell:
+    """One cell with its gaps and what the host says of them.
+
+    Args:
+        run: The run's identity.
+        cell: The cell's.
+        block: Its block.
+        arm: Its arm.
+        scenario: Its scenario.
+        workload: Its workload.
+        parameters: Its parameters as canonical JSON.
+        emulated: Whether its results carry the mark of emulation.
+        matched: The gaps with their causes; None where nothing was recorded.
+        reason: Why nothing was recorded.
+        track: What the host did to the measuring thread.
+        first_ns: The host's clock when the first sample began.
+        clock_error_ns: How wrong the alignment of the clocks can be by the readings alone.
+        lost_events: Events that the recorder had no room for.
+        not_logged: Gaps that the guest's log had no room for.
+        steal_s: What a hypervisor below the host took from its CPUs meanwhile; None where none is
+            known to tell.
+        throttled_s: For how long a quota stopped the subject's control group.
+        sums: What all its gaps add up to, and what each cause took of them, where only the longest
+            gap is kept.
+    """
+
+    run: str
+    cell: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    emulated: bool
+    matched: Matched | None
+    reason: str = ""
+    track: Track | None = None
+    first_ns: int = 0
+    clock_error_ns: int = 0
+    lost_events: int = 0
+    not_logged: int = 0
+    steal_s: float | None = None
+    throttled_s: float = 0.0
+    sums: tuple[Explained, tuple[CauseRow, ...]] | None = None
+
+    @property
+    def spikes(self) -> tuple[Spike, ...]:
+        """The gaps; none where nothing was recorded."""
+        return self.matched.spikes if self.matched else ()
+
+
+def spike_cells(runs: Iterable[RunData]) -> Iterator[SpikeCell]:
+    """Yield the cells of which the host's side was to be recorded, with their gaps' causes.
+
+    Cells that do not count are left out, and so are those that were not to be recorded. One is
+    read at a time: a cell can have as many gaps as its log has room for, and a run many cells.
+    """
+    for run in runs:
+        series: dict[tuple[str, str], SeriesEntry] = {
+            (entry.cell, entry.name): entry for entry in run.series
+        }
+        for cell in run.cells:
+            facts = cell.facts.get("host_trace")
+            if cell.status == "ok" and facts is not None and _wanted(facts):
+                yield _read(run, cell, facts, series)
+
+
+def summed(cell: SpikeCell) -> SpikeCell:
+    """Return a cell with its sums and its longest gap, without all others."""
+    if cell.matched is None:
+        return cell
+    sums = explained([cell]), causes([cell])
+    longest = max(cell.spikes, key=lambda spike: spike.excess_ns, default=None)
+    kept = () if longest is None else (longest,)
+    track = cell.track
+    if track is not None:
+        track = replace(track, episodes=() if longest is None else _beside(longest, track))
+    return replace(cell, sums=sums, matched=replace(cell.matched, spikes=kept), track=track)
+
+
+def _beside(spike: Spike, track: Track) -> tuple[Episode, ...]:
+    """Return what the host did in a gap and, as long as that is, before and after it."""
+    length = spike.end_ns - spike.begin_ns
+    begin, end = spike.begin_ns - length, spike.end_ns + length
+    return tuple(each for each in track.episodes if each.end_ns > begin and each.begin_ns < end)
+
+
+def _wanted(facts: TraceFacts) -> bool:
+    return bool(facts.get("recorded")) or "not asked" not in str(facts.get("reason", ""))
+
+
+def _read(
+    run: RunData,
+    cell: CellResult,
+    facts: TraceFacts,
+    series: Mapping[tuple[str, str], SeriesEntry],
+) -> SpikeCell:
+    whose: dict[str, Any] = {
+        "run": cell.run,
+        "cell": cell.cell,
+        "block": cell.block,
+        "arm": cell.arm,
+        "scenario": cell.scenario,
+        "workload": cell.workload,
+        "parameters": cell.parameters,
+        "emulated": cell.arm in run.emulated_arms,
+    }
+    if not facts.get("recorded"):
+        return SpikeCell(**whose, matched=None, reason=str(facts.get("reason", "")))
+    try:
+        host = read_series(series[cell.cell, SERIES])
+        gaps = series.get((cell.cell, GAPS))
+        logged = None if gaps is None else read_series(gaps)
+        return match_cell(whose, facts, host, logged)
+    except UnreadableSeries as error:
+        why = str(error)
+    except STRANGE as error:
+        why = repr(error)
+    return SpikeCell(**whose, matched=None, reason=f"the recording cannot be read: {why}")
+
+
+def match_cell(
+    whose: Mapping[str, Any],
+    facts: TraceFacts,
+    host: Mapping[str, Any],
+    logged: Mapping[str, Any] | None,
+) -> SpikeCell:
+    """Match one cell's gaps.
+
+    Args:
+        whose: The fields of `SpikeCell` that say whose it is.
+        facts: The recorder's facts, of ``CellFinished.facts``.
+        host: The series ``host-sched``.
+        logged: The series ``gaps``; None when there was no gap.
+    """
+    names = Names(
+        {int(thread): known for thread, known in facts["threads"].items()},
+        {int(number): name for number, name in facts["irqs"].items()},
+    )
+    track = follow(host, [int(thread) for thread in facts["subject_threads"]], names)
+    if track is None:
+        return SpikeCell(**whose, matched=None, reason="the measuring thread was not seen to run")
+    held = facts.get("throttled", {})
+    quota_ns, period_ns = held.get("quota_ns"), held.get("period_ns")
+    if quota_ns and period_ns:
+        track = blame_quota(track, host, Quota(int(quota_ns), int(period_ns)))
+    track = settle_idle(track, limit_in_force(facts))
+    gaps, first_ns = placed_gaps(facts, logged)
+    episodes = within(track.episodes, first_ns, gaps, float(facts["tick"]["seconds"]))
+    matched = match(gaps, episodes, own_tick=not facts["clock"]["shared"])
+    steal_s = None if (told := facts.get("steal_s")) is None else float(told)
+    matched = blame_steal(matched, round((steal_s or 0.0) * 1e9), len(facts.get("cpus", ())))
+    return SpikeCell(
+        **whose,
+        matched=matched,
+        track=track,
+        first_ns=first_ns + matched.shift_ns,
+        clock_error_ns=gaps.error_ns,
+        lost_events=int(facts.get("lost", 0)),
+        not_logged=max(0, int(facts["tick"].get("gaps") or 0) - len(gaps.begin_ns)),
+        steal_s=steal_s,
+        throttled_s=float(facts.get("throttled", {}).get("seconds", 0.0)),
+    )
+
+
+def limit_in_force(facts: TraceFacts) -> Cause | None:
+    """Return as what an idle CPU counts for a thread that was ready, if a limit was in force.
+
+    Args:
+        facts: The recorder's facts: ``throttled`` with the kernel's account of the group's quota,
+            ``realtime`` with the limit on real-time threads, where the measuring thread is one;
+            ``limit``, by which Xen holds a domain back, where it has one.
+    """
+    if facts.get("limit"):
+        return Cause("host throttling", str(facts["limit"]))
+    if facts.get("throttled", {}).get("times"):
+        return THROTTLED
+    if facts.get("realtime", {}).get("limited"):
+        return Cause("host throttling", "limit on real-time threads")
+    return None
+
+
+def placed_gaps(facts: TraceFacts, logged: Mapping[str, Any] | None) -> tuple[Gaps, int]:
+    """Return the gaps by the host's clock, and when the first sample began.
+
+    The log counts from the first sample by the cycle counter. Where the machine's
+    CLOCK_MONOTONIC_RAW is the host's own, anchors at both ends give its place on that; elsewhere
+    the counter was read together with the host's clock before and after the cell, and ran evenly
+    in between.
+    """
+    tick, clock = facts["tick"], facts["clock"]
+    placed = tick["clock"]
+    since = np.array(logged["time_ns"] if logged else [], dtype=np.float64)
+    excess = np.array(logged["excess_ns"] if logged else [], dtype=np.int64)
+    error = float(placed["error_ns"])
+    if clock["shared"]:
+        first = int(placed["first_raw_ns"])
+        length = max(1.0, float(tick["seconds"]) * 1e9)
+        stretch = (int(placed["last_raw_ns"]) - first) / length
+    else:
+        a, b = clock["first"], clock["last"]
+        error += max(int(a["error_ns"]), int(b["error_ns"]))
+        tick_ns = (int(b["host_ns"]) - int(a["host_ns"])) / max(
+            1, int(b["ticks"]) - int(a["ticks"])
+        )
+        passed = (int(placed["first_ticks"]) - int(a["ticks"])) * tick_ns
+        first = int(a["host_ns"]) + round(passed)
+        stretch = tick_ns * float(tick["tsc_hz"]) / 1e9
+    begin = first + np.rint(since * stretch).astype(np.int64)
+    undisturbed = int(float(tick["undisturbed_s"]) * 1e9)
+    return Gaps(begin, excess, undisturbed, int(error) + 1), first
+
+
+def within(
+    episodes: Sequence[Episode], first_ns: int, gaps: Gaps, seconds: float
+) -> tuple[Episode, ...]:
+    """Return the episodes that lie within the measured time, give or take the clocks' error."""
+    begin, end = first_ns - gaps.error_ns, first_ns + int(seconds * 1e9) + gaps.error_ns
+    return tuple(each for each in episodes if each.begin_ns >= begin and each.end_ns <= end)
+
+
+def causes(cells: Iterable[SpikeCell]) -> tuple[CauseRow, ...]:
+    """Sum up what each cause took in all these cells, the greatest total first."""
+    found: dict[Cause, CauseRow] = {}
+    for cell in cells:
+        for row in _rows(cell) if cell.sums is None else cell.sums[1]:
+            known = found.get(row.cause, CauseRow(row.cause, 0, 0, 0))
+            found[row.cause] = CauseRow(
+                row.cause,
+                known.count + row.count,
+                known.total_ns + row.total_ns,
+                max(known.longest_ns, row.longest_ns),
+            )
+    return tuple(sorted(found.values(), key=lambda row: (-row.total_ns, row.cause)))
+
+
+def _rows(cell: SpikeCell) -> list[CauseRow]:
+    count: dict[Cause, int] = {}
+    total: dict[Cause, int] = {}
+    longest: dict[Cause, int] = {}
+    for spike in cell.spikes:
+        count[spike.cause] = count.get(spike.cause, 0) + 1
+        for cause, taken in spike.parts:
+            total[cause] = total.get(cause, 0) + taken
+            longest[cause] = max(longest.get(cause, 0), taken)
+    return [
+        CauseRow(cause, count.get(cause, 0), total.get(cause, 0), longest.get(cause, 0))
+        for cause in count.keys() | total.keys()
+    ]
+
+
+def explained(cells: Iterable[SpikeCell]) -> Explained:
+    """Return how much of what these cells lost has a cause."""
+    each = [_explained(cell) if cell.sums is None else cell.sums[0] for cell in cells]
+    nothing = Explained(0, 0, 0, 0, 0, 0)
+    return Explained(*map(sum, zip(*map(astuple, [nothing, *each]), strict=True)))
+
+
+def _explained(cell: SpikeCell) -> Explained:
+    spikes = cell.spikes
+    long = [spike for spike in spikes if spike.excess_ns >= LONG_NS]
+    return Explained(
+        gaps=len(spikes),
+        explained=sum(spike.cause.explains for spike in spikes),
+        lost_ns=sum(spike.excess_ns for spike in spikes),
+        explained_ns=sum(spike.excess_ns - spike.unexplained_ns for spike in spikes),
+        long=len(long),
+        long_explained=sum(spike.cause.explains for spike in long),
+    )

@@ -1,0 +1,194 @@
+"""What a unit of a machine's work costs its host: CPU time of the host, and memory.
+
+A cell's cost is taken from its start to its end, warm-up included, and a metric only over what is
+measured; so not the CPU time itself is divided by the work, but the host's CPUs that were busy for
+the machine on average (CPU seconds a second) by the work a second.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tare.analysis.data.rundata import SUBJECT, RunData
+from tare.analysis.effects.comparison import HostCost
+from tare.analysis.effects.results import Interval, Key
+from tare.analysis.statistics.logratio import mean_interval
+from tare.events.results import CellResult, MachineResult
+
+CPU, MEMORY, WALL = "cpu_s", "rss_bytes", "wall_s"
+LEAST_CPU_S = 0.02
+"""Two clock ticks of 10 ms, in which the kernel may count CPU time; less tells of no ratio."""
+
+
+@dataclass(frozen=True)
+class UnitCost:
+    """What one arm's machine cost the host while one metric was measured.
+
+    Args:
+        key: What was measured; the metric is empty where none counts work.
+        unit: The metric's unit; empty where there is none.
+        cpus: Host CPUs busy for the machine on average, median over cells.
+        per_unit_s: CPU seconds of the host per unit of work (a byte, an operation, a run),
+            geometric mean over blocks; None where no metric counts work, or there is too little
+            CPU time.
+        ratio: The same over the baseline's in the same block, geometric mean; None without.
+        interval: Of the ratio, Student's t over blocks; None with fewer than two.
+        rss_bytes: Most resident memory of the machine that was seen on the host, median over cells.
+        blocks: How many blocks.
+    """
+
+    key: Key
+    arm: str
+    emulated: bool
+    unit: str
+    cpus: float | None
+    per_unit_s: float | None
+    ratio: float | None
+    interval: Interval | None
+    rss_bytes: float | None
+    blocks: int
+
+
+@dataclass
+class _Group:
+    cpus: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    per_unit: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    blocks: set[tuple[str, int]] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class _Work:
+    metric: str
+    unit: str
+    value: float
+
+
+def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tuple[UnitCost, ...]:
+    """Return the host cost of every arm for every headline metric that counts work.
+
+    Args:
+        runs: Runs of one study.
+        baseline: The arm that the others are compared with.
+        confidence: Nominal coverage of the intervals.
+    """
+    groups: dict[Key, dict[str, _Group]] = {}
+    units: dict[Key, str] = {}
+    own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
+    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
+    for run in runs:
+        told = [cell for cell in run.cells if cell.status == "ok" and "host_cost" in cell.facts]
+        work = _work_of(run) if told else {}
+        for cell in told:
+            for done in work.get(cell.cell) or [_Work("", "", 0.0)]:
+                key = Key(cell.scenario, cell.workload, cell.parameters, SUBJECT, done.metric)
+                units[key] = done.unit
+                group = groups.setdefault(key, {}).setdefault(cell.arm, _Group())
+                _take(group, cell, done)
+    return tuple(
+        _cost(
+            key,
+            arm,
+            group,
+            by_arm.get(own.get(arm, baseline)),
+            units[key],
+            arm in emulated,
+            confidence,
+        )
+        for key, by_arm in groups.items()
+        for arm, group in by_arm.items()
+        if group.cpus or group.memory
+    )
+
+
+def _work_of(run: RunData) -> dict[str, list[_Work]]:
+    """Return the headline metrics of each cell that count work: rates, or else durations."""
+    found: dict[str, list[_Work]] = {}
+    for cell in run.counted:
+        for role, metric, value in cell.observed:
+            if role == SUBJECT and metric.headline and metric.kind == "typical" and value > 0:
+                work = _Work(metric.name, metric.unit, value)
+                found.setdefault(cell.result.cell, []).append(work)
+    return {cell: _counting(work) for cell, work in found.items()}
+
+
+def _counting(work: Sequence[_Work]) -> list[_Work]:
+    rates = [done for done in work if done.unit.endswith("/s")]
+    return rates or [done for done in work if done.unit == "s"]
+
+
+def _take(group: _Group, cell: CellResult, done: _Work) -> None:
+    cost = cell.facts["host_cost"]
+    block = (cell.run, cell.block)
+    group.blocks.add(block)
+    if MEMORY in cost:
+        group.memory.append(float(cost[MEMORY]))
+    cpu_s = float(cost.get(CPU, 0.0))
+    # Runs of old say only how long the whole cell took.
+    wall_s = float(cost.get(WALL) or cell.measured_s)
+    if CPU not in cost or wall_s <= 0:
+        return
+    cpus = cpu_s / wall_s
+    group.cpus.append(cpus)
+    if done.value > 0 and cpu_s >= LEAST_CPU_S:
+        each = cpus / done.value if done.unit.endswith("/s") else cpus * done.value
+        group.per_unit.setdefault(block, []).append(math.log(each))
+
+
+def _cost(
+    key: Key,
+    arm: str,
+    group: _Group,
+    base: _Group | None,
+    unit: str,
+    emulated: bool,
+    confidence: float,
+) -> UnitCost:
+    logs = {block: statistics.fmean(values) for block, values in group.per_unit.items()}
+    others = base.per_unit if base is not None and base is not group else {}
+    ratios = [logs[block] - statistics.fmean(others[block]) for block in logs if block in others]
+    interval = None
+    if len(ratios) > 1:
+        ends = mean_interval(ratios, confidence)
+        interval = Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
+    return UnitCost(
+        key=key,
+        arm=arm,
+        emulated=emulated,
+        unit=unit,
+        cpus=statistics.median(group.cpus) if group.cpus else None,
+        per_unit_s=math.exp(statistics.fmean(logs.values())) if logs else None,
+        ratio=math.exp(statistics.fmean(ratios)) if ratios else None,
+        interval=interval,
+        rss_bytes=statistics.median(group.memory) if group.memory else None,
+        blocks=len(group.blocks),
+    )
+
+
+def host_costs(runs: Sequence[RunData], emulated: frozenset[str]) -> tuple[HostCost, ...]:
+    """Return what machines cost the host, per arm and scenario (medians over machines)."""
+    groups: dict[tuple[str, str], list[MachineResult]] = {}
+    for run in runs:
+        for machine in run.machines:
+            if machine.role == "subject":
+                groups.setdefault((machine.arm, machine.scenario), []).append(machine)
+
+    def median(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return statistics.median(known) if known else None
+
+    return tuple(
+        HostCost(
+            arm=arm,
+            scenario=scenario,
+            machines=len(machines),
+            boot_s=median([machine.boot_s for machine in machines]),
+            cpu_s=median([machine.host_cost.get("cpu_s") for machine in machines]),
+            rss_bytes=median([machine.host_cost.get("rss_bytes") for machine in machines]),
+            emulated=arm in emulated,
+        )
+        for (arm, scenario), machines in groups.items()
+    )

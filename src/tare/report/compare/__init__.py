@@ -1,0 +1,1 @@
+"""Two runs compared: the page of changes, gates, doubts, and JSON."""

@@ -1,0 +1,168 @@
+"""What of two runs speaks against comparing them, or against one of them, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tare.analysis.model import Comparison, RunData
+from tare.analysis.runs.proofs import change_sentences
+from tare.analysis.runs.run_differences import (
+    RunDifference,
+    environment_differences,
+    study_differences,
+)
+from tare.analysis.topics.kernels import different_kernels
+from tare.analysis.words import itself_notes, shape_notes, unfit_words
+from tare.report.figures.svg import legible
+from tare.report.page.words import counted, joined, short
+
+FACTS = ("name", "hostname", "machine", "cpu_model", "cpus")
+"""What distinguishes hosts."""
+MOST = 6
+"""Differences of a kind that a sentence lists; the rest is counted."""
+LONGEST = 60
+"""Characters of a value in such a sentence."""
+
+
+def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
+    """Return what a reader of the comparison has to know first; empty where there is nothing."""
+    first, second = before.runs[0], after.runs[0]
+    found = []
+    found += _studies(first, second)
+    found += _hosts(first, second)
+    found += _environment(first, second)
+    for when, one, other in (("first", before, after), ("second", after, before)):
+        run = one.runs[0]
+        if words := unfit_words(run):
+            found.append(f"The host of the {when} run was not fit for measuring: {legible(words)}.")
+        if not run.complete:
+            found.append(f"The {when} run is not complete.")
+        found += [f"The {when} run: {legible(doubt)}" for doubt in run.doubts]
+        baselines = {arm: one.own_baselines.get(arm, one.baseline) for arm in one.arms}
+        notes = (*itself_notes(one.runs), *shape_notes(one.runs, baselines))
+        found += [f"The {when} run: {legible(note)}" for note in notes]
+        found += [
+            f"The {when} run: {legible(difference[:1].lower() + difference[1:])}"
+            for difference in change_sentences(one.environment_changes)
+        ]
+        found += [f"In the {when} run {legible(each)}" for each in different_kernels(run)]
+        found += _alone(when, one, other)
+    return tuple(found)
+
+
+def studies_of(runs: Sequence[RunData]) -> tuple[str, ...]:
+    """Return how the studies of several runs differ from that of the first, a line for each run."""
+    first, *others = runs
+    return tuple(
+        f"{legible(run.run)} against {legible(first.run)}: {difference}"
+        for run in others
+        for difference in _studies(first, run)
+    )
+
+
+def _studies(first: RunData, second: RunData) -> list[str]:
+    """Return how what was measured differs: the studies, the options, and the settings."""
+    names = [legible(str(run.study.get("study") or run.study_path)) for run in (first, second)]
+    found = []
+    if names[0] != names[1]:
+        found.append(f"The runs are of different studies: {names[0]} and {names[1]}.")
+    options: list[RunDifference] = []
+    settings: list[RunDifference] = []
+    for each in study_differences(first, second):
+        (options if each.where == "command line" else settings).append(each)
+    found += [
+        f"The runs were started with different options: {legible(each.before)} → "
+        f"{legible(each.after)}."
+        for each in options
+    ]
+    if settings:
+        found.append(f"What was measured differs: {_first_few(settings)}.")
+    return found
+
+
+def _environment(first: RunData, second: RunData) -> list[str]:
+    """Return how hosts, versions, platforms and machines differ, what could matter first."""
+    different = environment_differences(first, second)
+    if not different:
+        return []
+    ordered = sorted(different, key=lambda each: not each.why)
+    return [f"Hosts, versions, platforms or machines differ: {_first_few(ordered)}."]
+
+
+def _first_few(different: Sequence[RunDifference]) -> str:
+    shown = [
+        f"{'' if each.where == 'study' else f'{legible(each.where)} '}{legible(each.what)}: "
+        f"{short(legible(each.before), LONGEST)} → {short(legible(each.after), LONGEST)}"
+        for each in different[:MOST]
+    ]
+    rest = len(different) - len(shown)
+    more = [f"and {rest} more (`tare compare --html` lists all)"] if rest else []
+    return "; ".join([*shown, *more])
+
+
+def _hosts(first: RunData, second: RunData) -> list[str]:
+    """Return that the runs were on different computers, which no interval of two runs covers."""
+    if not first.host or not second.host or _same(first.host, second.host):
+        return []
+    return [
+        "The runs were made on different hosts. What a host does to all arms alike cancels; what "
+        "an arm costs there may differ, and two runs do not tell that from a change: their "
+        "intervals do not cover it."
+    ]
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether what is known of two hosts is alike, so far as another start leaves it so."""
+    if any(one.get(name) != other.get(name) for name in FACTS):
+        return False
+    sizes = [float(host.get("memory_bytes") or 0) for host in (one, other)]
+    # Kernels leave a little more or less of the same memory.
+    return not all(sizes) or max(sizes) <= 1.02 * min(sizes)
+
+
+def _alone(when: str, one: Comparison, other: Comparison) -> list[str]:
+    """Return the arms that only one run has headline results of, and how many results."""
+    there = {(effect.arm, effect.key) for effect in other.effects}
+    lost: dict[str, int] = {}
+    for effect in one.headlines:
+        if (effect.arm, effect.key) not in there:
+            lost[effect.arm] = lost.get(effect.arm, 0) + 1
+    if not lost:
+        return []
+    results = [
+        f"{counted(number, 'headline result')} of {legible(arm)}" for arm, number in lost.items()
+    ]
+    return [f"The {when} run alone has {joined(results)}: how these changed is not known."]
+
+
+def why_not_comparable(before: Comparison, after: Comparison) -> tuple[str, str]:
+    """Return why two runs have no headline effect in common, and what to do about it.
+
+    Args:
+        before: The first run.
+        after: The second, with the same baseline.
+    """
+    base = legible(before.baseline)
+    arms = [sorted({effect.arm for effect in each.effects}) for each in (before, after)]
+    for comparison, own in zip((before, after), arms, strict=True):
+        if not own:
+            run = legible(comparison.runs[0].run)
+            return (
+                f"the run {run} has no arm that is compared with {base}, and runs are compared by "
+                f"what their arms cost against {base}, never by values of different days",
+                "name a run with another arm beside it; two hosts are compared within one run, "
+                "whose study lists them under `hosts:` (docs/hosts.md)",
+            )
+    if not set(arms[0]) & set(arms[1]):
+        first, second = (joined([legible(arm) for arm in own]) for own in arms)
+        return (
+            f"the runs have no arm in common but {base}: the first has {first}, the second "
+            f"{second}",
+            "an arm is known by its name: call it the same in both studies",
+        )
+    return (
+        "the runs have no headline effect in common: no arm of both did the same work in the same "
+        "scenario",
+        "name two runs of one study, or of studies with the same workloads and parameters",
+    )

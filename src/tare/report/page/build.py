@@ -1,0 +1,176 @@
+"""Build a report: make its sections, draw the figures, write the tables, fill the page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.analysis.model import Comparison, RunData
+from tare.analysis.words import unfit_words
+from tare.errors import InputError
+from tare.outputs import PART, put, remedy
+from tare.report.figures.drawing import draw, require_converter
+from tare.report.figures.svg import legible
+from tare.report.page.arrange import arrange
+from tare.report.page.data import ReportData
+from tare.report.page.explorer import ExplorerData
+from tare.report.page.rendering import SCRIPTS, fill_template
+from tare.report.page.tables import Table
+from tare.report.page.words import EMULATED, counted, joined
+from tare.report.sections.contract import Answer, ShownSection, make_sections
+from tare.units import format_duration
+
+if TYPE_CHECKING:
+    from tare.references.published import Reference
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the template of the page gets.
+
+    Args:
+        title: Its title.
+        subtitle: When the runs began, and what they are.
+        alerts: What a reader must know first.
+        sections: Its sections in order.
+        answers: What sections say at the top, each with the section's name.
+        explorer: What the script chooses from, as JSON; empty without any effect.
+        files: All files of tables next to the page.
+        footer: How it was made.
+    """
+
+    title: str
+    subtitle: str
+    alerts: tuple[str, ...]
+    sections: tuple[ShownSection, ...]
+    answers: tuple[tuple[str, Answer], ...]
+    explorer: str
+    files: tuple[str, ...]
+    footer: str
+
+
+def build_report(
+    runs: Sequence[RunData],
+    comparison: Comparison,
+    out: Path,
+    references: Sequence[Reference] = (),
+    formats: Sequence[str] = (),
+) -> Path:
+    """Write the report of ``runs`` into the folder ``out``.
+
+    ``out`` gets ``report.html`` (one self-contained page), ``figures/`` (each figure as SVG,
+    and as what else is asked for) and ``tables/`` (each table as CSV and LaTeX). What an earlier
+    report left there under the same names is replaced.
+
+    Args:
+        runs: The runs, as the comparison combined them.
+        comparison: Their comparison.
+        out: The folder; made if missing.
+        references: Published values to show next to the runs' own; they enter no estimate.
+        formats: What each figure is drawn as in addition to SVG: ``png``, ``pdf``.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        InputError: ``out`` cannot be written, or what draws a format is not installed.
+    """
+    require_converter(formats)
+    try:
+        return _build(ReportData(runs, arrange(comparison), out, references), formats)
+    except OSError as error:
+        place = Path(os.fsdecode(error.filename)) if error.filename else out
+        if place.name.startswith(PART):
+            place = place.parent
+        raise InputError(
+            f"{place}: the report cannot be written: {error.strerror or error}",
+            f"{remedy(error, place)}; then: tare report {out}",
+        ) from error
+
+
+def _build(report: ReportData, formats: Sequence[str]) -> Path:
+    figures_folder, tables_folder = report.out / "figures", report.out / "tables"
+    for folder in (figures_folder, tables_folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    made, problems = make_sections(report)
+    tables = [table for _, data in made for table in data.tables]
+    files = [name for table in tables for name in _write_table(table, tables_folder)]
+    figures = [figure for _, data in made for figure, _ in data.figures]
+    drawn = draw(figures, figures_folder, formats)
+    page = Page(
+        title=legible(report.comparison.title) or "A comparison",
+        subtitle=_subtitle(report.comparison),
+        alerts=_alerts(report.comparison, problems),
+        sections=tuple(ShownSection(section, data, drawn) for section, data in made),
+        answers=tuple((section.name, data.answer) for section, data in made if data.answer),
+        explorer="".join(data.json for _, data in made if isinstance(data, ExplorerData)),
+        files=tuple(files),
+        footer=_footer(report.runs),
+    )
+    folders = [section.folder for section, _ in made if section.folder is not None]
+    scripts = SCRIPTS if page.explorer else SCRIPTS[:1]
+    path = report.out / PAGE
+    put(path, fill_template("page.html.j2", page, scripts, folders))
+    return path
+
+
+def _write_table(table: Table[Any], folder: Path) -> list[str]:
+    put(folder / f"{table.name}.csv", table.csv())
+    put(folder / f"{table.name}.tex", table.latex())
+    return [f"tables/{table.name}.{extension}" for extension in ("csv", "tex")]
+
+
+def _subtitle(comparison: Comparison) -> str:
+    started = [run.started_at for run in comparison.runs]
+    when = datetime.fromtimestamp(min(started), UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
+    names = joined([run.run for run in comparison.runs])
+    blocks = counted(comparison.blocks, "block")
+    return legible(f"{when} · {blocks} · baseline {comparison.baseline} · {names}")
+
+
+def _alerts(comparison: Comparison, problems: Sequence[str]) -> tuple[str, ...]:
+    partial = [_partial(run) for run in comparison.runs if not run.complete]
+    partial += [text for run in comparison.runs if (text := _unfit(run))]
+    partial += [text for run in comparison.runs if (text := _doubtful(run))]
+    # The verdicts explain the mark; as a warning on every page it would be ignored.
+    notes = [note for note in comparison.notes if not note.lower().startswith(EMULATED)]
+    return tuple(legible(text) for text in (*partial, *notes, *problems))
+
+
+def _partial(run: RunData) -> str:
+    done = len(run.blocks_finished)
+    blocks = run.study.get("blocks")
+    most = blocks.get("most") if isinstance(blocks, Mapping) else None
+    of = f" of at most {most}" if most else ""
+    return f"Partial: {done}{of} blocks of run {run.run} are finished; what follows is from these."
+
+
+def _unfit(run: RunData) -> str:
+    words = unfit_words(run)
+    return f"The host was not fit for measuring: {words}." if words else ""
+
+
+def _doubtful(run: RunData) -> str:
+    if not run.doubts:
+        return ""
+    more = f", and {len(run.doubts) - 1} more" if len(run.doubts) > 1 else ""
+    return f"Run {run.run} is not as it was written: {run.doubts[0]}{more} (see `tare verify`)."
+
+
+def _footer(runs: Sequence[RunData]) -> str:
+    versions = sorted({str(run.versions.get("tare", "")) for run in runs} - {""})
+    wall = sum(run.wall_s for run in runs)
+    busy = sum(run.booting_s + run.measuring_s for run in runs)
+    text = f"Made by Tare {joined(versions)}".strip() + " from the runs’ events alone."
+    if wall > 0:
+        text += (
+            f" The measurement took {format_duration(wall)}, of which "
+            f"{100 * min(1.0, busy / wall):.3g} % was booting and measuring."
+        )
+    return legible(text)

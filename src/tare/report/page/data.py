@@ -1,0 +1,148 @@
+"""What a report is made of: runs, their comparison, and what several sections take from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.analysis.model import Comparison, Effect, RunData
+from tare.report.figures.palette import Look, looks
+from tare.report.page.links import Links
+from tare.report.page.tables import Table
+from tare.report.page.words import Names, Part, slug
+from tare.report.sections.results import effects_table
+
+if TYPE_CHECKING:
+    from tare.analysis.topics.load_balancer import Through
+    from tare.analysis.topics.monitoring import Monitor
+    from tare.analysis.topics.response_times import Course, PhaseEffect
+    from tare.references.published import Reference
+    from tare.report.sections.long_series import Pooled
+
+HOST_TRACE, HARDWARE, PROXY, JOB = "host_trace", "hardware", "proxy", "job"
+HYPERVISOR = "hypervisor"
+"""Facts of cells that a section is made of."""
+RESPONSES, COUNTERS = "responses", "counters"
+"""Series that a section is made of."""
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Runs and their comparison; what more than one section needs is computed once, when asked for.
+
+    Args:
+        runs: The runs, as the comparison combined them.
+        comparison: Their comparison.
+        out: The folder of the report.
+        references: Published values to show next to the runs' own.
+    """
+
+    runs: Sequence[RunData]
+    comparison: Comparison
+    out: Path = Path()
+    references: Sequence[Reference] = ()
+
+    @cached_property
+    def recorded(self) -> frozenset[str]:
+        """The names of all facts and series that the runs' cells have."""
+        facts = {name for run in self.runs for cell in run.cells for name in cell.facts}
+        return frozenset(facts | {entry.name for run in self.runs for entry in run.series})
+
+    @cached_property
+    def has_neighbours(self) -> bool:
+        """Whether any scenario has neighbours."""
+        return any(map(_has_neighbours, self.runs))
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        """How each arm is drawn."""
+        arms = dict.fromkeys([*self.comparison.arms, *(a for run in self.runs for a in run.arms)])
+        return looks(list(arms), self.comparison.baseline)
+
+    @cached_property
+    def links(self) -> Links:
+        """What marks of figures link to."""
+        return Links(self.comparison)
+
+    @cached_property
+    def emulated(self) -> frozenset[str]:
+        """The arms that any of the runs found to be emulated."""
+        return frozenset().union(*(run.emulated_arms for run in self.comparison.runs))
+
+    @cached_property
+    def effects(self) -> Table[Effect]:
+        """All effects against the baseline."""
+        return effects_table(self.comparison, "effects", self.comparison.effects)
+
+    @cached_property
+    def stems(self) -> Mapping[Part, str]:
+        """The id of each workload's part of the page, with which its figures' names begin."""
+        names = Names(parts := dict.fromkeys(Part.of(s.key) for s in self.comparison.summaries))
+        found: dict[Part, str] = {}
+        for part in parts:
+            stem = name = slug(names.name(part))
+            number = 2
+            while name in found.values():
+                name, number = f"{stem}-{number}", number + 1
+            found[part] = name
+        return found
+
+    # The analyses below take long to load: a table on a terminal needs none, few runs need all.
+
+    @cached_property
+    def series(self) -> Pooled:
+        """Summaries of all long series, by part and arm."""
+        from tare.report.sections.long_series import pooled_series
+
+        return pooled_series(self.comparison)
+
+    @cached_property
+    def monitors(self) -> tuple[Monitor, ...]:
+        """The cells whose counters were sampled."""
+        if COUNTERS not in self.recorded:
+            return ()
+        from tare.analysis.topics.monitoring import monitors
+
+        return tuple(monitors(self.runs))
+
+    @cached_property
+    def courses(self) -> tuple[Course, ...]:
+        """The response times over time of all cells that recorded them."""
+        if RESPONSES not in self.recorded:
+            return ()
+        from tare.analysis.topics.response_times import courses
+
+        return tuple(courses(self.runs))
+
+    @cached_property
+    def phases(self) -> tuple[PhaseEffect, ...]:
+        """What each phase of the neighbours did to response times, in the order of the arms."""
+        if not self.courses:
+            return ()
+        from tare.analysis.topics.response_times import phase_effects
+
+        arms = {arm: place for place, arm in enumerate(self.comparison.arms)}
+        return tuple(
+            sorted(
+                phase_effects(self.courses, self.comparison.confidence),
+                key=lambda e: (e.scenario, e.workload, e.parameters, arms.get(e.arm, len(arms))),
+            )
+        )
+
+    @cached_property
+    def proxied(self) -> tuple[Through, ...]:
+        """What each arm let through a load balancer, by size."""
+        if PROXY not in self.recorded:
+            return ()
+        from tare.analysis.topics.load_balancer import through
+
+        found = self.comparison
+        return tuple(through(self.runs, found.arms, found.baseline, found.confidence))
+
+
+def _has_neighbours(run: RunData) -> bool:
+    scenarios: Mapping[str, Any] = run.study.get("scenarios") or {}
+    return any(each.get("neighbours") for each in scenarios.values())

@@ -1,0 +1,254 @@
+"""Tables: defined once, written as CSV, LaTeX and HTML with the same numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Generic, NamedTuple, TypeVar
+
+from tare.analysis.effects.results import Interval, cost_ends
+from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.model import Better
+from tare.analysis.statistics.maxt import least_blocks
+from tare.report.figures.svg import legible
+from tare.report.page.words import ratio_interval
+
+Row = TypeVar("Row")
+Raw = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column over rows of a kind.
+
+    Args:
+        key: Its name in CSV files.
+        raw: The value for CSV, in SI units and full precision.
+        title: Its heading where people read it; empty: only in CSV.
+        text: The value as people read it; None: ``raw`` as text.
+        numeric: Set flush right.
+    """
+
+    key: str
+    raw: Callable[[Row], Raw]
+    title: str = ""
+    text: Callable[[Row], str] | None = None
+    numeric: bool = False
+
+    def shown(self, row: Row) -> str:
+        """Return the value as people read it."""
+        if self.text is not None:
+            return legible(self.text(row))
+        value = self.raw(row)
+        return "–" if value is None else legible(str(value))
+
+
+class Cell(NamedTuple):
+    """One value as shown: its text, whether it is flush right, and a word for its looks."""
+
+    text: str
+    numeric: bool = False
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table ready for a page: headings, rows of cells, a caption."""
+
+    caption: str
+    headings: tuple[Cell, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    tones: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table(Generic[Row]):
+    """Columns and rows, with a name (of its files) and a caption.
+
+    Args:
+        name: File stem.
+        caption: What it shows.
+        columns: Its columns in order.
+        rows: Its rows in order.
+        tone: A word for the looks of a row on the page, such as ``emulated``.
+        anchor: What a row is called in links; empty: it has no name.
+    """
+
+    name: str
+    caption: str
+    columns: tuple[Column[Row], ...]
+    rows: tuple[Row, ...]
+    tone: Callable[[Row], str] = lambda _: ""
+    anchor: Callable[[Row], str] = lambda _: ""
+
+    def texts_of(self, row: Row) -> dict[str, str]:
+        """Return what people read of a row, by the columns' keys."""
+        texts = self._read(row)
+        return {column.key: text for column, text in zip(self._titled, texts, strict=True)}
+
+    def shown(
+        self, hide: Iterable[str] = (), rows: Sequence[Row] | None = None, *, named: bool = False
+    ) -> Shown:
+        """Return it for the page, without the columns of the keys in ``hide``.
+
+        Args:
+            hide: Keys of columns left out.
+            rows: Only these rows; all when None.
+            named: Whether links may lead to its rows: in one table of a page only.
+        """
+        hidden = frozenset(hide)
+        columns = [(n, c) for n, c in enumerate(self._titled) if c.key not in hidden]
+        chosen = self.rows if rows is None else tuple(rows)
+        return Shown(
+            caption=self.caption,
+            headings=tuple(Cell(c.title, c.numeric) for _, c in columns),
+            rows=tuple(
+                tuple([Cell(texts[n], c.numeric, c.key) for n, c in columns])
+                for texts in map(self._read, chosen)
+            ),
+            tones=tuple(self.tone(row) for row in chosen),
+            names=tuple(self.anchor(row) for row in chosen) if named else (),
+        )
+
+    def unvaried(self, *keys: str) -> tuple[str, ...]:
+        """Return those of some columns' keys that have the same value in every row."""
+        asked = [column for column in self.columns if column.key in keys]
+        return tuple(c.key for c in asked if len({c.raw(row) for row in self.rows}) == 1)
+
+    @cached_property
+    def _titled(self) -> tuple[Column[Row], ...]:
+        return tuple(c for c in self.columns if c.title)
+
+    @cached_property
+    def _texts(self) -> dict[int, tuple[str, ...]]:
+        """What people read of each row, by its identity: the page and the files show the same."""
+        return {id(row): tuple([c.shown(row) for c in self._titled]) for row in self.rows}
+
+    def _read(self, row: Row) -> tuple[str, ...]:
+        texts = self._texts.get(id(row))
+        return tuple(c.shown(row) for c in self._titled) if texts is None else texts
+
+    def csv(self) -> str:
+        """Return it as CSV: a header line, ``.`` as decimal point, empty for what is missing.
+
+        Text that a spreadsheet would take for a formula gets an apostrophe in front.
+        """
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([column.key for column in self.columns])
+        raws = [column.raw for column in self.columns]
+        for row in self.rows:
+            values = [raw(row) for raw in raws]
+            writer.writerow([v if isinstance(v, float) else _csv(v) for v in values])
+        return out.getvalue()
+
+    def latex(self) -> str:
+        r"""Return it as a LaTeX ``table`` with booktabs rules, for ``\input``."""
+        layout = "".join("r" if c.numeric else "l" for c in self._titled)
+        lines = [
+            "% \\usepackage{booktabs} in the preamble; text is UTF-8.",
+            "\\begin{table}",
+            f"  \\caption{{{latex_text(self.caption)}}}",
+            f"  \\label{{tab:{self.name}}}",
+            f"  \\begin{{tabular}}{{{layout}}}",
+            "    \\toprule",
+            f"    {_latex_row(c.title for c in self._titled)}",
+            "    \\midrule",
+            *(f"    {_latex_row(self._read(row))}" for row in self.rows),
+            "    \\bottomrule",
+            "  \\end{tabular}",
+            "\\end{table}",
+            "",
+        ]
+        return "\n".join(lines)
+
+
+def interval_columns(
+    interval: Callable[[Row], Interval | None],
+    blocks: Callable[[Row], int | None],
+    prefix: str = "",
+    better: Callable[[Row], Better] = lambda _: "neither",
+) -> tuple[Column[Row], ...]:
+    """Return the ends of a ratio's interval for files, and its method; people read it as one.
+
+    A few blocks that happen to be alike have a narrow interval: like an effect's verdict, an
+    interval is shown from as many blocks on as can reach p < 0.05.
+
+    Args:
+        interval: A row's interval; None if it has none.
+        blocks: The blocks that it is made of.
+        better: Which direction is an improvement in a row: people read the interval of a cost.
+        prefix: What the names of the columns in files begin with, where a table has several.
+    """
+
+    def shown(row: Row) -> Interval | None:
+        return interval(row) if (blocks(row) or 0) >= least_blocks(LEVEL) else None
+
+    def part(of: Callable[[Interval], float | str]) -> Callable[[Row], float | str | None]:
+        return lambda row: None if (found := shown(row)) is None else of(found)
+
+    def read(row: Row) -> str:
+        found = shown(row)
+        return ratio_interval(cost_ends(found.low, found.high, better(row)) if found else None)
+
+    return (
+        Column(f"{prefix}low", part(lambda found: found.low)),
+        Column(f"{prefix}high", part(lambda found: found.high)),
+        Column(f"{prefix}method", part(lambda found: found.method), "Interval", read),
+    )
+
+
+def _csv(value: Raw) -> Raw:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        text = legible(value).replace("\r\n", "\n").replace("\r", "\n")
+        return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t"} else text
+    return value
+
+
+_LATEX = str.maketrans(
+    {
+        "\\": "\\textbackslash{}",
+        "{": "\\{",
+        "}": "\\}",
+        "$": "\\$",
+        "&": "\\&",
+        "#": "\\#",
+        "%": "\\%",
+        "_": "\\_",
+        "^": "\\textasciicircum{}",
+        "~": "\\textasciitilde{}",
+        "<": "\\textless{}",
+        ">": "\\textgreater{}",
+        "|": "\\textbar{}",
+        '"': "\\textquotedbl{}",
+        "×": "\\ensuremath{\\times}",
+        "∞": "\\ensuremath{\\infty}",
+        "÷": "\\ensuremath{\\div}",
+        "→": "\\ensuremath{\\rightarrow}",
+        "’": "'",
+        "±": "\\ensuremath{\\pm}",
+        "µ": "\\ensuremath{\\mu}",
+        "–": "--",
+        "…": "\\dots{}",
+        "\n": " ",
+        "\r": " ",
+        "\t": " ",
+    }
+)
+
+
+@lru_cache(maxsize=4096)
+def latex_text(text: str) -> str:
+    """Return ``text`` so that LaTeX prints it letter by letter."""
+    return legible(text).translate(_LATEX)
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    # A row that begins with "[" would be read as the optional argument of the line break before.
+    return "{}" + " & ".join(latex_text(cell) for cell in cells) + " \\\\"

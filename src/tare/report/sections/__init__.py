@@ -1,0 +1,1 @@
+"""The sections of the page, one module for each, and the protocol that they follow."""

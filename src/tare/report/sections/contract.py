@@ -1,0 +1,215 @@
+"""The sections of a report: the protocol that each follows, and the one list of them.
+
+A section keeps a topic together: its data, figures, tables and text. To add one, write its module
+and its template, and add a line to `SECTIONS`. A package of its own names its section by an entry
+point of the group ``tare.sections`` instead.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from tare.report.figures.frame import Captioned
+from tare.report.page.data import (
+    COUNTERS,
+    HARDWARE,
+    HOST_TRACE,
+    HYPERVISOR,
+    JOB,
+    PROXY,
+    RESPONSES,
+    ReportData,
+)
+from tare.report.page.tables import Table
+
+if TYPE_CHECKING:
+    from tare.report.figures.drawing import Drawn
+
+GROUP = "tare.sections"
+"""The group of entry points."""
+
+
+class Answer(NamedTuple):
+    """What a section says at the top of the page, and the words of the link to the section."""
+
+    text: str
+    link: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SectionData:
+    """What a section shows. Each section adds fields for its own template.
+
+    Args:
+        figures: Its figures with the text below each. Their names must be unique in a report.
+        tables: Its tables. Each is written as CSV and LaTeX; the template chooses what it shows.
+        answer: One sentence for the top of the page.
+    """
+
+    figures: tuple[Captioned, ...] = ()
+    tables: tuple[Table[Any], ...] = ()
+    answer: Answer | None = None
+
+
+class Section(Protocol):
+    """One topic of the page.
+
+    Attributes:
+        name: Its id in links.
+        title: Its heading.
+        template: Its Jinja template, which gets ``section``, a `ShownSection`. By default it shows
+            all figures and tables.
+        folder: Where the template is; Tare's own templates by default.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    template: ClassVar[str] = "section.html.j2"
+    folder: ClassVar[Path | None] = None
+
+    @abstractmethod
+    def data(self, report: ReportData) -> SectionData | None:
+        """Return what the section shows; None if the runs have nothing to show."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A section in the list of all.
+
+    Args:
+        where: Its class, as ``module:class``.
+        applies: Whether runs can have it. Its module is loaded only then.
+        package: The distribution that it comes from; empty if it is Tare's own.
+    """
+
+    where: str
+    applies: Callable[[ReportData], bool] = lambda _: True
+    package: str = ""
+
+    def load(self) -> Section:
+        """Return the section."""
+        section: Section = EntryPoint(self.where, self.where, GROUP).load()()
+        return section
+
+
+def recorded(*names: str) -> Callable[[ReportData], bool]:
+    """Return a check that the runs have any of these facts or series."""
+    return lambda report: not report.recorded.isdisjoint(names)
+
+
+def has_neighbours(report: ReportData) -> bool:
+    """Return whether any machine had neighbours."""
+    return report.has_neighbours
+
+
+SECTIONS = (
+    Entry("tare.report.sections.overview:Overview"),
+    Entry("tare.report.page.explorer:Explorer"),
+    Entry("tare.report.sections.workloads:Workloads"),
+    Entry("tare.report.sections.pairs:Pairs"),
+    Entry("tare.report.sections.over_sessions:BySession"),
+    Entry("tare.report.sections.over_hosts:ByHost"),
+    Entry("tare.report.sections.interference:Interference", has_neighbours),
+    Entry("tare.report.sections.machine_losses:MachineLosses", has_neighbours),
+    Entry(
+        "tare.report.sections.memory_bus:MemoryBus",
+        lambda report: report.has_neighbours or HARDWARE in report.recorded,
+    ),
+    Entry("tare.report.sections.load_balancer:LoadBalancer", recorded(PROXY)),
+    Entry("tare.report.sections.response_times:ResponseTimes", recorded(RESPONSES)),
+    Entry("tare.report.sections.mapreduce:MapReduce", recorded(JOB)),
+    Entry("tare.report.sections.spikes:Spikes", recorded(HOST_TRACE)),
+    Entry("tare.report.sections.monitoring:Monitoring", recorded(COUNTERS)),
+    Entry("tare.report.sections.hypervisors:Hypervisors", recorded(HYPERVISOR)),
+    Entry("tare.report.sources.section:Sources", lambda report: bool(report.references)),
+    Entry("tare.report.sections.lost:Lost"),
+    Entry("tare.report.sections.provenance:Provenance"),
+    Entry("tare.report.sections.environment:Environment"),
+    Entry("tare.report.sections.method:Method"),
+    Entry("tare.report.sections.again:Again"),
+)
+"""All of Tare's own sections, in the order of the page."""
+
+PLUGINS_BEFORE = "tare.report.sections.lost:Lost"
+"""Sections of other packages come before this one."""
+
+
+@dataclass(frozen=True)
+class ShownSection:
+    """A section as its template gets it.
+
+    Args:
+        section: The section.
+        data: What it shows.
+        drawn: Its figures by their names, drawn.
+    """
+
+    section: Section
+    data: SectionData
+    drawn: Mapping[str, Drawn]
+
+    @property
+    def name(self) -> str:
+        """Its id in links."""
+        return self.section.name
+
+    @property
+    def title(self) -> str:
+        """Its heading."""
+        return self.section.title
+
+    @property
+    def template(self) -> str:
+        """Its template."""
+        return self.section.template
+
+    @property
+    def figures(self) -> tuple[tuple[Drawn, str], ...]:
+        """Its figures, drawn, each with the text below it."""
+        return tuple((self.drawn[figure.name], note) for figure, note in self.data.figures)
+
+
+def entries() -> tuple[Entry, ...]:
+    """Return all sections in the order of the page, Tare's own and those of other packages."""
+    own = [entry.where for entry in SECTIONS]
+    found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    others = [
+        Entry(point.value, package=point.dist.name if point.dist else "an unknown package")
+        for point in found
+    ]
+    at = own.index(PLUGINS_BEFORE)
+    return (*SECTIONS[:at], *others, *SECTIONS[at:])
+
+
+def make_sections(
+    report: ReportData,
+) -> tuple[list[tuple[Section, SectionData]], list[str]]:
+    """Return the sections that apply, with what they show, and why any plug-in is left out.
+
+    Args:
+        report: What they are made of.
+    """
+    made: list[tuple[Section, SectionData]] = []
+    problems: list[str] = []
+    for entry in entries():
+        if not entry.applies(report):
+            continue
+        try:
+            section = entry.load()
+            data = section.data(report)
+        except (Exception, SystemExit) as error:
+            if not entry.package:
+                raise
+            problems.append(
+                f"The section {entry.where} of {entry.package} is left out: "
+                f"{type(error).__name__}: {error}."
+            )
+            continue
+        if data is not None:
+            made.append((section, data))
+    return made, problems

@@ -1,0 +1,553 @@
+"""The section on a load balancer: what it lets through by size, what is lost, and to whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.data.rundata import SUBJECT
+from tare.analysis.model import Key
+from tare.analysis.topics.load_balancer import IDLE, INSIDE, Spent, Through
+from tare.analysis.topics.proxied_cells import HOST, LEAST
+from tare.report.figures.frame import Captioned
+from tare.report.figures.over_size import Mark, over_size_figure
+from tare.report.figures.palette import Look
+from tare.report.figures.svg import legible
+from tare.report.figures.time_spent import Bar, Part, time_figures
+from tare.report.page.data import ReportData
+from tare.report.page.links import Links
+from tare.report.page.tables import Column, Shown, Table, interval_columns
+from tare.report.page.words import NONE, counted, marked, percent, ratio
+from tare.report.sections.contract import Section, SectionData
+from tare.report.sections.load_balancer_over_time import course_figures
+from tare.units import format_number, format_quantity, format_size
+
+RATE_NOTE = (
+    "One request a connection unless the study says otherwise. Hollow: client or origin may have "
+    "been the limit, so the proxy can at least as many, and no loss is computed from it."
+)
+LOSS_NOTE = "Share of the baseline’s requests that is lost, only where nothing else was the limit."
+TIME_NOTE = (
+    "Host: whose threads the host’s CPUs ran, until all CPU time is told. Software interrupts are "
+    "part of what they interrupted. Inside: what the machine’s own CPUs did, by its kernel’s "
+    "sampling; of the bare host and of containers these are the host’s CPUs that they were given."
+)
+
+
+@dataclass(frozen=True)
+class LoadBalancerData(SectionData):
+    """What the page shows of a load balancer."""
+
+    findings: tuple[str, ...]
+    rates: Shown
+    costs: Shown
+    spent: Shown
+
+
+class LoadBalancer(Section):
+    """What a load balancer lets through by size, what is lost, and to whom."""
+
+    name, title = "load-balancer", "What goes through the load balancer"
+    template = "load_balancer.html.j2"
+
+    def data(self, report: ReportData) -> LoadBalancerData | None:
+        """Return what each arm let through; None if nothing went through a proxy."""
+        found, comparison = report.proxied, report.comparison
+        if not found:
+            return None
+        tables = rates_table(found), costs_table(found), spent_table(found)
+        same = tables[0].unvaried("scenario", "workload")
+        return LoadBalancerData(
+            findings(found),
+            *(table.shown(hide=same) for table in tables),
+            figures=(
+                *_figures(found, report.looks, comparison.baseline, report.links),
+                *course_figures(report.runs, comparison.arms, report.looks, report.links),
+            ),
+            tables=tables,
+        )
+
+
+def _figures(
+    found: Sequence[Through], looks: Mapping[str, Look], baseline: str, links: Links | None
+) -> tuple[Captioned, ...]:
+    figures: list[Captioned] = []
+    kinds = list(dict.fromkeys((each.workload, each.scenario) for each in found))
+    for number, (workload, scenario) in enumerate(kinds):
+        own = [each for each in found if (each.workload, each.scenario) == (workload, scenario)]
+        stem = "load-balancer" if len(kinds) == 1 else f"load-balancer-{number + 1}"
+        where = "" if len(kinds) == 1 else f", {workload} in {scenario}"
+        rates = _rate_marks(own, links)
+        bands = [_mark(t, t.bandwidth, links, "bandwidth", least=t.limited) for t in own]
+        losses = [_mark(t, t.loss, links) for t in own if t.loss is not None]
+        title = f"Requests per second over the size of objects{where}"
+        figures.append((over_size_figure(f"{stem}-rate", title, rates, looks, "1/s"), RATE_NOTE))
+        for family, members in families(own, baseline).items():
+            name = f"{stem}-rate-{re.sub('[^a-z0-9]+', '-', family.lower())}"
+            words = f"Requests per second over the size of objects, {family} by its devices{where}"
+            figure = over_size_figure(name, words, _rate_marks(members, links), looks, "1/s")
+            figures.append((figure, RATE_NOTE))
+        title = f"Bandwidth over the size of objects{where}"
+        figures.append((over_size_figure(f"{stem}-band", title, bands, looks, "B/s"), RATE_NOTE))
+        if losses:
+            title = f"Loss against the baseline over the size of objects{where}"
+            figures.append((over_size_figure(f"{stem}-loss", title, losses, looks, "%"), LOSS_NOTE))
+        drawn = time_figures(f"{stem}-time", _bars(own, links), where)
+        figures += [(figure, _time_note(own)) for figure in drawn]
+    return tuple(figures)
+
+
+def _rate_marks(own: Sequence[Through], links: Links | None) -> list[Mark]:
+    return [_mark(t, t.requests, links, least=t.limited) for t in own]
+
+
+def _mark(
+    one: Through,
+    value: float,
+    links: Links | None,
+    metric: str = "requests",
+    *,
+    least: bool = False,
+) -> Mark:
+    to = _target(one, links, f"{metric}{LEAST}" if one.limited else metric)
+    return Mark(one.arm, one.emulated, one.size, value, least, to)
+
+
+def _target(one: Through, links: Links | None, metric: str) -> str:
+    key = Key(one.scenario, one.kind, one.parameters, SUBJECT, metric)
+    return links.effect(key, one.arm) if links else ""
+
+
+def families(own: Sequence[Through], baseline: str) -> dict[str, list[Through]]:
+    """Return the arms that differ by their devices alone, by what they have in common.
+
+    Each with the baseline's; a family of one arm, or a single family, shows nothing more
+    than the figure of all arms.
+    """
+    arms: dict[str, set[str]] = {}
+    for each in own:
+        if each.family and each.arm != baseline:
+            arms.setdefault(each.family, set()).add(each.arm)
+    if len(arms) < 2:
+        return {}
+    return {
+        family: [each for each in own if each.arm in names or each.arm == baseline]
+        for family, names in arms.items()
+        if len(names) > 1
+    }
+
+
+def _time_note(own: Sequence[Through]) -> str:
+    why = next((each.no_cycles for each in own if each.no_cycles), "")
+    return f"{TIME_NOTE} No cycles: the host’s CPUs show no counters ({why})." if why else TIME_NOTE
+
+
+def _bars(own: Sequence[Through], links: Links | None) -> list[tuple[Bar, ...]]:
+    """Return two bars an arm, of the smallest objects: there each request counts most."""
+    least = {arm: min(t.size for t in own if t.arm == arm) for arm in {t.arm for t in own}}
+    arms = []
+    for each in own:
+        if each.size != least[each.arm]:
+            continue
+        bars = []
+        for where, words, more in (
+            (HOST, "on the host", _interrupts(each)),
+            (INSIDE, "inside the machine", _haproxys(each)),
+        ):
+            parts = [
+                Part(s.who, s.share, s.per_request_s, s.cycles)
+                for s in each.spent
+                if s.where == where
+            ]
+            name = f"{marked(each.arm, each.emulated)}, {format_size(each.size)}, {words}"
+            if parts:
+                to = _target(each, links, "cpu-per-request")
+                bars.append(Bar(name, each.emulated, tuple(parts), to, more))
+        if bars:
+            arms.append(tuple(bars))
+    return arms
+
+
+def _interrupts(one: Through) -> tuple[str, ...]:
+    """Return the share of the host's time that interrupts took, of each kind."""
+    whole = sum(each.per_request_s for each in one.spent if each.where == HOST)
+    kinds = (("software", one.softirq_s), ("hardware", one.hardirq_s))
+    known = [(kind, spent) for kind, spent in kinds if spent is not None and whole > 0]
+    return tuple(
+        f"of it {percent(each / whole)}, {format_quantity(each, 's')} a request: {kind} interrupts"
+        for kind, each in known
+    )
+
+
+def _haproxys(one: Through) -> tuple[str, ...]:
+    """Return what HAProxy reports of its own idle time."""
+    if one.own is None:
+        return ()
+    of = "its thread" if one.own.threads == 1 else f"the one of its {one.own.threads} threads asked"
+    return (f"HAProxy of itself: {of} waited for {percent(one.own.idle)} of the time",)
+
+
+def _of() -> tuple[Column[Through], ...]:
+    """Return the columns that identify a row."""
+    return (
+        Column("scenario", lambda t: t.scenario, "Scenario"),
+        Column("workload", lambda t: t.workload, "Workload"),
+        Column("arm", lambda t: t.arm, "Arm", lambda t: marked(t.arm, t.emulated)),
+        Column("emulated", lambda t: t.emulated),
+        Column("size", lambda t: t.size, "Object", lambda t: format_size(t.size), numeric=True),
+    )
+
+
+def rates_table(found: Sequence[Through]) -> Table[Through]:
+    """Return what each arm let through, one row an arm and size."""
+    columns: tuple[Column[Through], ...] = (
+        *_of(),
+        Column("at_least", lambda t: t.limited),
+        Column(
+            "requests_per_s",
+            lambda t: t.requests,
+            "Requests/s",
+            lambda t: f"{'at least ' * t.limited}{t.requests:.0f}",
+            numeric=True,
+        ),
+        Column(
+            "concurrency",
+            lambda t: t.concurrency,
+            "At once",
+            lambda t: NONE if t.concurrency is None else f"{t.concurrency:.0f}",
+            numeric=True,
+        ),
+        Column(
+            "direct_per_s",
+            lambda t: t.direct,
+            "Without proxy",
+            lambda t: f"{t.direct:.0f}",
+            numeric=True,
+        ),
+        Column(
+            "straight_per_s",
+            lambda t: t.straight,
+            "Straight",
+            lambda t: NONE if t.straight is None else f"{t.straight:.0f}",
+            numeric=True,
+        ),
+        Column(
+            "bytes_per_s",
+            lambda t: t.bandwidth,
+            "Bandwidth",
+            lambda t: format_quantity(t.bandwidth, "B/s"),
+            numeric=True,
+        ),
+        Column(
+            "cpu_per_request_s",
+            lambda t: t.cpu_s,
+            "CPU a request",
+            lambda t: NONE if t.cpu_s is None else format_quantity(t.cpu_s, "s"),
+            numeric=True,
+        ),
+        Column(
+            "loss",
+            lambda t: t.loss,
+            "Loss",
+            lambda t: NONE if t.loss is None else percent(t.loss),
+            numeric=True,
+        ),
+        *interval_columns(lambda t: t.interval, lambda t: t.blocks),
+        Column("link_full", lambda t: t.link_full if t.link is not None else None),
+        Column("faults", lambda t: ", ".join(f"{n} {what}" for what, n in t.faults.items())),
+        Column("limits", lambda t: "; ".join(t.limits)),
+        Column("blocks", lambda t: t.blocks, "Blocks", numeric=True),
+    )
+    caption = "What went through the proxy, by the size of objects"
+    return Table("load-balancer", caption, columns, tuple(found), tone=_tone)
+
+
+def costs_table(found: Sequence[Through]) -> Table[Through]:
+    """Return what each request cost and how long it took, one row an arm and size.
+
+    Both can be compared where client or origin was the limit, too.
+    """
+
+    def seconds(value: float | None) -> str:
+        return NONE if value is None else format_quantity(value, "s")
+
+    def offered(row: Through) -> str:
+        too_many = " (too many)" if row.overloaded else ""
+        return NONE if row.offered is None else f"{format_number(row.offered, 6)}/s{too_many}"
+
+    def factor(value: float | None) -> str:
+        return NONE if value is None else ratio(value)
+
+    columns: tuple[Column[Through], ...] = (
+        *_of(),
+        Column(
+            "cpu_per_request_s",
+            lambda t: t.cpu_s,
+            "CPU a request",
+            lambda t: seconds(t.cpu_s),
+            numeric=True,
+        ),
+        Column(
+            "cpu_ratio",
+            lambda t: t.cpu.ratio,
+            "CPU, of the baseline’s",
+            lambda t: factor(t.cpu.ratio),
+            numeric=True,
+        ),
+        *interval_columns(lambda t: t.cpu.interval, lambda t: t.blocks, "cpu_"),
+        Column(
+            "host_softirq_s",
+            lambda t: t.softirq_s,
+            "Host softirq",
+            lambda t: seconds(t.softirq_s),
+            numeric=True,
+        ),
+        Column(
+            "host_hardirq_s",
+            lambda t: t.hardirq_s,
+            "Host hardirq",
+            lambda t: seconds(t.hardirq_s),
+            numeric=True,
+        ),
+        Column(
+            "offered_per_s",
+            lambda t: t.offered,
+            "Offered",
+            offered,
+            numeric=True,
+        ),
+        Column(
+            "latency_s",
+            lambda t: t.latency_s,
+            "Response then",
+            lambda t: seconds(t.latency_s),
+            numeric=True,
+        ),
+        Column(
+            "latency_ratio",
+            lambda t: t.latency.ratio,
+            "Response, of the baseline’s",
+            lambda t: factor(t.latency.ratio),
+            numeric=True,
+        ),
+        *interval_columns(lambda t: t.latency.interval, lambda t: t.blocks, "latency_"),
+        Column("overloaded", lambda t: t.overloaded),
+        Column("haproxy_idle", lambda t: None if t.own is None else t.own.idle),
+        Column("blocks", lambda t: t.blocks, "Blocks", numeric=True),
+    )
+    caption = "What a request cost, and how long it took at the rate that all arms are offered"
+    return Table("load-balancer-cost", caption, columns, tuple(found), tone=_tone)
+
+
+def spent_table(found: Sequence[Through]) -> Table[tuple[Through, Spent]]:
+    """Return all CPU time by owner, one row an arm, size and owner."""
+    rows = tuple((each, spent) for each in found for spent in each.spent)
+    columns: tuple[Column[tuple[Through, Spent]], ...] = (
+        Column("scenario", lambda r: r[0].scenario, "Scenario"),
+        Column("workload", lambda r: r[0].workload, "Workload"),
+        Column("arm", lambda r: r[0].arm, "Arm", lambda r: marked(r[0].arm, r[0].emulated)),
+        Column("emulated", lambda r: r[0].emulated),
+        Column(
+            "size", lambda r: r[0].size, "Object", lambda r: format_size(r[0].size), numeric=True
+        ),
+        Column("where", lambda r: r[1].where, "Where"),
+        Column("who", lambda r: r[1].who, "Who"),
+        Column("share", lambda r: r[1].share, "Share", lambda r: percent(r[1].share), numeric=True),
+        Column(
+            "per_request_s",
+            lambda r: r[1].per_request_s,
+            "A request",
+            lambda r: format_quantity(r[1].per_request_s, "s"),
+            numeric=True,
+        ),
+        Column(
+            "cycles",
+            lambda r: r[1].cycles,
+            "Cycles a request",
+            lambda r: NONE if r[1].cycles is None else f"{r[1].cycles:,.0f}",
+            numeric=True,
+        ),
+    )
+    caption = "Where the time went while the proxy was full"
+    return Table("where-the-time-goes", caption, columns, rows, tone=lambda r: _tone(r[0]))
+
+
+def _tone(row: Through) -> str:
+    return "emulated" if row.emulated else ""
+
+
+SERVER = "haproxy"
+FULL = 0.9
+"""A part that uses this share of a CPU, or of all it can have, is the limit."""
+MOSTLY = 0.5
+"""A proxy that uses less of a CPU than this does not fill any."""
+ALONE = ("netback", "vhost", "ovs-vswitchd", "the machine’s devices", "ksoftirqd")
+"""Owners whose work for one machine is done by a single thread, or nearly."""
+
+
+def findings(found: Sequence[Through]) -> tuple[str, ...]:
+    """Return for each arm in words what was its limit, and what it lost."""
+    sentences = []
+    several = len({(each.workload, each.scenario) for each in found}) > 1
+    for of in dict.fromkeys((each.arm, each.workload, each.scenario) for each in found):
+        members = (each for each in found if (each.arm, each.workload, each.scenario) == of)
+        own = sorted(members, key=lambda each: each.size)
+        small = own[0]
+        parts = [
+            _rate(small, several),
+            _interrupt_times(small),
+            _part(small),
+            _split(small),
+            _own_words(small),
+            _link(own),
+            _loss(own),
+            _instead(small),
+            _faults(own),
+        ]
+        sentences.append(legible(" ".join(part for part in parts if part)))
+    return tuple(sentences)
+
+
+def _rate(small: Through, several: bool) -> str:
+    least = "at least " if small.limited else ""
+    where = f", {small.workload} in {small.scenario}" if several else ""
+    text = (
+        f"{marked(small.arm, small.emulated)}{where}: {least}{small.requests:.0f} requests/s of "
+        f"{format_size(small.size)}"
+    )
+    if small.cpu_s is not None:
+        text += f", each for {format_quantity(small.cpu_s, 's')} of the host’s CPU time"
+    return f"{text}."
+
+
+def _interrupt_times(small: Through) -> str:
+    """Return how much of the host's CPU time for a request was interrupts'."""
+    if small.softirq_s is None or small.hardirq_s is None:
+        return ""
+    soft, hard = (format_quantity(each, "s") for each in (small.softirq_s, small.hardirq_s))
+    return f"The host’s software interrupts took {soft} a request, its hardware interrupts {hard}."
+
+
+def _own_words(small: Through) -> str:
+    """Return what HAProxy reports of itself."""
+    if small.own is None:
+        return ""
+    waited, threads = percent(small.own.idle), counted(small.own.threads, "thread")
+    return f"HAProxy says of itself that it waited for {waited} of the time ({threads})."
+
+
+def _instead(small: Through) -> str:
+    """Return the loss in CPU time and in latency, if capacity shows none."""
+    if small.loss is not None:
+        return ""
+    words = []
+    if small.cpu.ratio is not None:
+        words.append(f"A request takes {ratio(small.cpu.ratio)} the baseline’s CPU time.")
+    if small.offered is None or small.latency_s is None:
+        return " ".join(words)
+    rate = f"At {format_number(small.offered, 6)} requests/s, which every arm is offered,"
+    took = format_quantity(small.latency_s, "s")
+    if small.overloaded:
+        words.append(f"{rate} it was overloaded, and how long answers took ({took}) tells that.")
+    elif small.latency.ratio is not None:
+        against = f"{ratio(small.latency.ratio)} the baseline’s"
+        words.append(f"{rate} an answer takes {took}, {against}.")
+    return " ".join(words)
+
+
+def _part(small: Through) -> str:
+    """Return which part was the limit at the smallest size, and who used most of the CPUs."""
+    words = []
+    if small.limits:
+        words.append(f"Not the proxy alone was the limit: {'; '.join(small.limits)}.")
+    else:
+        words.append(_limit(small))
+    if (busiest := small.busiest) is not None:
+        share = percent(busiest.share)
+        words.append(f"Most of the host’s CPU time went to {busiest.who} ({share}).")
+    return " ".join(word for word in words if word)
+
+
+def _limit(small: Through) -> str:
+    cores = {
+        each.who: each.share * small.cpus
+        for each in small.spent
+        if each.where == HOST and each.who in ALONE
+    }
+    who = max(cores, key=lambda name: cores[name], default="")
+    if small.link_full:
+        return "The limit was the link."
+    if who and cores[who] >= FULL:
+        return f"The limit was {who}, which used {cores[who]:.2f} of a CPU."
+    inside = {each.who: each.share for each in small.spent if each.where == INSIDE}
+    if not inside:
+        return ""
+    busy = {kind: share for kind, share in inside.items() if kind != IDLE and share >= 0.01}
+    shares = ", ".join(
+        f"{percent(share)} {kind}" for kind, share in sorted(busy.items(), key=lambda b: -b[1])
+    )
+    if 1 - inside.get(IDLE, 0.0) >= FULL:
+        if 0 < _own_cpus(small) < MOSTLY:
+            return (
+                f"The machine’s own CPUs were full, mostly of other work than HAProxy’s: {shares}."
+            )
+        return f"The machine’s own CPUs were the limit: {shares}."
+    rest = percent(inside.get(IDLE, 0.0))
+    return f"No part was full: the machine’s own CPUs rested for {rest} of the time ({shares})."
+
+
+def _split(small: Through) -> str:
+    """Return how HAProxy's own time is split, where the host sees it."""
+    shares = {each.who: each.share for each in small.spent if each.where == HOST}
+    user, kernel = (shares.get(f"{SERVER} {part}", 0.0) for part in ("user", "kernel"))
+    if user + kernel <= 0:
+        return ""
+    return (
+        f"HAProxy itself used {_own_cpus(small):.2f} CPUs: {percent(user / (user + kernel))} user, "
+        f"{percent(kernel / (user + kernel))} kernel."
+    )
+
+
+def _own_cpus(small: Through) -> float:
+    """Return how many CPUs HAProxy used, where the host sees it; 0: it does not."""
+    own = (f"{SERVER} user", f"{SERVER} kernel")
+    return small.cpus * sum(
+        each.share for each in small.spent if each.where == HOST and each.who in own
+    )
+
+
+def _link(own: Sequence[Through]) -> str:
+    link = next((each.link for each in own if each.link is not None), None)
+    if link is None:
+        return ""
+    speed = f"The link of {format_quantity(link, 'bit/s')}"
+    first = next((each for each in own if each.link_full), None)
+    if first is None:
+        most = max((each.wire or 0.0) / link for each in own)
+        return f"{speed} was never full: {percent(most)} of it at most."
+    return f"{speed} is full from {format_size(first.size)} on."
+
+
+def _loss(own: Sequence[Through]) -> str:
+    losses = [each for each in own if each.loss is not None]
+    if not losses:
+        return ""
+    worst = max(losses, key=lambda each: each.loss or 0.0)
+    if (worst.loss or 0.0) <= 0:
+        return "At no size was it below the baseline."
+    return (
+        f"At {format_size(worst.size)} it lost most against the baseline: "
+        f"{percent(worst.loss or 0.0)}."
+    )
+
+
+def _faults(own: Sequence[Through]) -> str:
+    total: dict[str, int] = {}
+    for each in own:
+        for what, count in each.faults.items():
+            total[what] = total.get(what, 0) + count
+    if not total:
+        return ""
+    named = ", ".join(f"{count} {what}" for what, count in total.items())
+    return f"{counted(len(total), 'kind')} of fault: {named}."

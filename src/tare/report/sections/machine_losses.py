@@ -1,0 +1,69 @@
+"""What each machine lost to the others: a square matrix of loads, and a table of machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tare.analysis.topics.machine_losses import Fate, fates, matrix
+from tare.report.figures.frame import Captioned
+from tare.report.figures.heat import heat_figure
+from tare.report.page.data import ReportData
+from tare.report.page.tables import Column, Table, interval_columns
+from tare.report.page.words import marked, probability, ratio
+from tare.report.sections.contract import Section, SectionData
+
+NOTE = (
+    "Rows: what a machine did; columns: what disturbed it. Each machine’s rate beside the others "
+    "against the rate of the same load undisturbed, on the same arm in the same block: above 1× "
+    "it lost. The subject and all of its neighbours count alike; which machines were together is "
+    "in the table."
+)
+
+
+class MachineLosses(Section):
+    """What every machine of a scenario lost to the others, its subject and its neighbours alike."""
+
+    name, title = "fates", "What each machine lost"
+
+    def data(self, report: ReportData) -> SectionData | None:
+        """Return all losses; None if no load was measured both next to others and undisturbed."""
+        found = fates(report.runs, report.comparison.arms, report.comparison.confidence)
+        if not found:
+            return None
+        square = matrix(found)
+        figures: tuple[Captioned, ...] = ()
+        if square:
+            figure = heat_figure(square, name=self.name, title=self.title, links=report.links)
+            figures = ((figure, NOTE),)
+        return SectionData(figures=figures, tables=(losses_table(found),))
+
+
+def losses_table(found: Sequence[Fate]) -> Table[Fate]:
+    """Return what machines of every load lost next to every mixture of others."""
+    columns: tuple[Column[Fate], ...] = (
+        Column("arm", lambda f: f.hurt.arm, "Arm", lambda f: marked(f.hurt.arm, f.hurt.emulated)),
+        Column("emulated", lambda f: f.hurt.emulated),
+        Column("load", lambda f: f.hurt.key.workload, "Machines that do"),
+        Column("parameters", lambda f: f.hurt.key.parameters),
+        Column("others", lambda f: f.others, "Beside"),
+        Column("cause", lambda f: f.hurt.key.scenario),
+        Column(
+            "slowdown",
+            lambda f: f.hurt.slowdown,
+            "Slowdown",
+            lambda f: ratio(f.hurt.slowdown),
+            numeric=True,
+        ),
+        *interval_columns(lambda f: f.hurt.interval, lambda f: f.hurt.blocks),
+        Column("each", _each, "Machine by machine"),
+        Column("p", lambda f: f.hurt.p, "p", lambda f: probability(f.hurt.p), numeric=True),
+        Column("decided", lambda f: f.hurt.decided),
+        Column("blocks", lambda f: f.hurt.blocks, "Blocks", numeric=True),
+    )
+    caption = "What each machine lost beside the others, against the same load undisturbed"
+    tone = lambda f: "emulated" if f.hurt.emulated else ""  # noqa: E731
+    return Table("fates", caption, columns, tuple(found), tone=tone)
+
+
+def _each(fate: Fate) -> str:
+    return ", ".join(f"{role} {ratio(slowdown)}" for role, slowdown in fate.each.items())

@@ -1,0 +1,341 @@
+"""The section on jobs of Hadoop: their phases, what limited them, and what they wrote."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from tare.analysis.data.rundata import SUBJECT
+from tare.analysis.model import ArmSummary, Comparison, Effect
+from tare.analysis.topics.job_phases import JobCell, Limit, PhaseUse, job_cells, phase_uses
+from tare.references.scenarios import mapping
+from tare.report.figures.frame import Figure
+from tare.report.figures.phases import PhaseBar, phases_figure
+from tare.report.page.data import ReportData
+from tare.report.page.links import Links
+from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.words import NONE, Names, Part, counted, joined, marked, ratio
+from tare.report.sections.contract import Section, SectionData
+from tare.units import format_quantity, format_size
+
+CROSS_CHECKS = {"write": ("written", "write-throughput"), "read": ("read", "read-throughput")}
+"""How something is done: Filebench's metric of it, and TestDFSIO's."""
+PHASES = ("map", "shuffle", "sort", "reduce")
+NOTE = (
+    "Mean over the blocks. A phase ends with the last task that is in it; what is in none is the "
+    "start and the end of the job. The line is the interval of the whole time. li2013 has such "
+    "bars for TeraSort in its figure 6(c)."
+)
+FEW_BLOCKS = 8
+MOST_BARS = 40
+MOST_NAMED = 6
+"""Scenarios or works that the finding names for one limit of one phase; the table has all."""
+
+
+@dataclass(frozen=True)
+class MapReduceData(SectionData):
+    """What the page shows of jobs: what limits which arm, phase by phase, and all means."""
+
+    lead: str
+    uses: Shown | None
+
+
+class MapReduce(Section):
+    """Jobs of Hadoop: their phases, what limited them, and what they wrote."""
+
+    name, title, template = "jobs", "Jobs of Hadoop, phase by phase", "mapreduce.html.j2"
+
+    def data(self, report: ReportData) -> MapReduceData | None:
+        """Return the jobs' phases; None if no cell was a job on a cluster."""
+        cells = job_cells(report.runs)
+        if not cells:
+            return None
+        uses = phase_uses(report.runs)
+        table = uses_table(uses, cells)
+        figures = phase_figures(report.comparison, report.links)
+        return MapReduceData(
+            _lead(uses, cells, report.comparison),
+            table.shown() if uses else None,
+            figures=tuple((figure, NOTE) for figure in figures),
+            tables=(table,),
+        )
+
+
+def phase_figures(comparison: Comparison, links: Links | None = None) -> tuple[Figure, ...]:
+    """Return one figure for each step that has phases and a time of its own.
+
+    Args:
+        comparison: The comparison.
+        links: What bars lead to: the effect of their whole time.
+    """
+    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    found: dict[tuple[str, str], dict[tuple[Part, str], dict[str, ArmSummary]]] = {}
+    for summary in comparison.summaries:
+        step, _, what = summary.key.metric.rpartition("-")
+        if what in (*PHASES, "time") and step:
+            place = found.setdefault((summary.key.workload, step), {})
+            place.setdefault((Part.of(summary.key), summary.arm), {})[what] = summary
+    figures: list[Figure] = []
+    for (workload, step), members in found.items():
+        bars = [
+            _bar(names.name(part), arm, parts, links)
+            for (part, arm), parts in members.items()
+            if "time" in parts and any(phase in parts for phase in PHASES)
+        ]
+        if bars:
+            bars.sort(key=lambda bar: bar.name)
+            figures.append(
+                phases_figure(
+                    bars[:MOST_BARS],
+                    name=f"phases-{len(figures) + 1}",
+                    title=f"{workload}: {step}, phase by phase{_first_of(bars)}",
+                )
+            )
+    return tuple(figures)
+
+
+def _first_of(bars: Sequence[PhaseBar]) -> str:
+    """Return a note that a figure has no room for all bars; empty if it has."""
+    return f", the first {MOST_BARS} of {len(bars)} bars" if len(bars) > MOST_BARS else ""
+
+
+def _bar(name: str, arm: str, parts: Mapping[str, ArmSummary], links: Links | None) -> PhaseBar:
+    whole = parts["time"]
+    ends = whole.interval
+    return PhaseBar(
+        name=name,
+        arm=arm,
+        emulated=whole.emulated,
+        seconds=tuple((phase, parts[phase].mean) for phase in PHASES if phase in parts),
+        whole=whole.mean,
+        ends=None if ends is None else (ends.low, ends.high),
+        to=links.effect(whole.key, arm) if links else "",
+    )
+
+
+def _lead(uses: Sequence[PhaseUse], cells: Sequence[JobCell], comparison: Comparison) -> str:
+    parts = [finding(uses)] if uses else ["No counters were sampled, so nothing says what limits."]
+    parts += [*_copies(cells), *_caches(cells), *cross_checks(comparison.effects)]
+    if comparison.blocks < FEW_BLOCKS:
+        parts.append(
+            f"{counted(comparison.blocks, 'block')} are few: all this is preliminary."
+            if comparison.blocks > 1
+            else "One block is few: all this is preliminary."
+        )
+    return " ".join(part for part in parts if part)
+
+
+def finding(uses: Sequence[PhaseUse]) -> str:
+    """Return in words which resource limits which arm in which phase, by most of its cells.
+
+    Where that differs between scenarios or works, such as between one slave and four, these are
+    named: what limits a phase with one slave need not be what limits it with more.
+    """
+    votes: dict[tuple[str, bool, str, str], dict[tuple[str, str], Counter[Limit]]] = {}
+    for use in uses:
+        if use.limit:
+            places = votes.setdefault((use.arm, use.emulated, use.step, use.phase), {})
+            places.setdefault((_work(use), use.scenario), Counter())[use.limit] += 1
+    by_limit: dict[tuple[str, bool], dict[str, list[str]]] = {}
+    for (arm, emulated, step, phase), places in votes.items():
+        decided = {place: _decided(counts) for place, counts in places.items()}
+        for limit, where in _where(decided).items():
+            if limit:
+                limits_of = by_limit.setdefault((arm, emulated), {})
+                limits_of.setdefault(limit, []).append(f"{step} {phase}{where}")
+    sentences = []
+    for (arm, emulated), limits in by_limit.items():
+        told_words = [
+            f"{joined(phases)} by {limit}"
+            for limit, phases in limits.items()
+            if limit != "nothing of these"
+        ]
+        others = limits.get("nothing of these", [])
+        if told_words:
+            sentences.append(f"{marked(arm, emulated)} is limited in {'; '.join(told_words)}.")
+        if others:
+            sentences.append(
+                f"Neither CPU nor disk limits {marked(arm, emulated)} in {joined(others)}: it "
+                "waits for something else."
+            )
+    return " ".join(sentences) or "No phase was long enough for its counters to say what limits it."
+
+
+def _work(use: PhaseUse) -> str:
+    engine = mapping(json.loads(use.parameters or "{}")).get("engine")
+    return f"{use.workload} by {engine}" if engine else use.workload
+
+
+def _decided(counts: Counter[Limit]) -> Limit:
+    """Return what most cells are limited by; empty where no more than half of them agree."""
+    limit, most = counts.most_common(1)[0]
+    return limit if 2 * most > counts.total() else ""
+
+
+def _where(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str]:
+    """Return each limit with the scenarios or works that it applies to, in words; empty: all.
+
+    Args:
+        decided: What limits a phase, by work and scenario.
+    """
+    if len(set(decided.values())) == 1:
+        return dict.fromkeys(decided.values(), "")
+    names: Sequence[str] = [f"{work} in {scenario}" for work, scenario in decided]
+    # By scenario alone or by work alone, if that is enough.
+    for few in ([work for work, _ in decided], [scenario for _, scenario in decided]):
+        if len(set(zip(few, decided.values(), strict=True))) == len(set(few)):
+            names = few
+    found: dict[Limit, list[str]] = {}
+    for name, limit in zip(names, decided.values(), strict=True):
+        known = found.setdefault(limit, [])
+        if name not in known:
+            known.append(name)
+    return {limit: f" ({_some(told)})" for limit, told in found.items()}
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return joined([*names[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
+def cross_checks(effects: Sequence[Effect]) -> list[str]:
+    """Return a sentence for each arm: what its disk loses without Hadoop, and in TestDFSIO.
+
+    Where both lose alike, the way to the disk is to blame; where TestDFSIO loses more, Hadoop's own
+    work or its network is (the method of li2013, which compares Filebench with TestDFSIO).
+    """
+    found: dict[tuple[str, bool], dict[str, dict[str, list[Effect]]]] = {}
+    for effect in effects:
+        for way, (alone, within) in CROSS_CHECKS.items():
+            side = {alone: "alone", within: "within"}.get(effect.key.metric)
+            # Jobs report under the same name how much they wrote, which is not a rate.
+            if side is not None and effect.scale == "ratio" and effect.unit == "B/s":
+                sides_of = found.setdefault((effect.arm, effect.emulated), {}).setdefault(way, {})
+                sides_of.setdefault(side, []).append(effect)
+    sentences = []
+    for (arm, emulated), ways in found.items():
+        for way, sides in ways.items():
+            if {"alone", "within"} <= set(sides):
+                own, job = (_middle(sides[side]) for side in ("alone", "within"))
+                sentences.append(
+                    f"{marked(arm, emulated)} {way}s at {ratio(own)} the baseline’s rate without "
+                    f"Hadoop (Filebench, one machine alone), and at {ratio(job)} in TestDFSIO."
+                )
+    return sentences
+
+
+def _middle(effects: Sequence[Effect]) -> float:
+    return median(effect.estimate for effect in effects)
+
+
+def _copies(cells: Sequence[JobCell]) -> list[str]:
+    """Return a sentence where scenarios of the same work wrote different numbers of copies."""
+    by_work: dict[tuple[str, str], dict[str, list[JobCell]]] = {}
+    for cell in cells:
+        work = by_work.setdefault((cell.workload, cell.parameters), {})
+        work.setdefault(cell.scenario, []).append(cell)
+    sentences = []
+    for (workload, _), scenarios in by_work.items():
+        copies = {name: members[0].copies for name, members in scenarios.items()}
+        if len(set(copies.values())) > 1:
+            amounts = [
+                f"{'one copy' if copies[name] == 1 else f'{copies[name]} copies'} and "
+                f"{format_size(fmean(cell.written_bytes for cell in members))} in {name}"
+                for name, members in scenarios.items()
+            ]
+            sentences.append(
+                f"{workload} did not write the same everywhere: {joined(amounts)}; "
+                "times of these compare with that in mind only."
+            )
+    return sentences
+
+
+def _caches(cells: Sequence[JobCell]) -> list[str]:
+    """Return what was done with page caches before measured steps, and where it failed."""
+    cold = list(dict.fromkeys(f"{cell.workload} {step}" for cell in cells for step in cell.cold))
+    warm = list(dict.fromkeys(f"{cell.workload} {step}" for cell in cells for step in cell.warm))
+    sentences = []
+    if cold:
+        when = joined(cold) if warm else "each measured step"
+        sentences.append(f"Page caches of the machines and their hosts were dropped before {when}.")
+    if warm:
+        steps = [f"{step} in some cells" if step in cold else step for step in warm]
+        sentences.append(
+            f"Page caches were left as they were before {joined(steps)}: what is read there may "
+            "come from memory."
+        )
+    by_arm: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        by_arm.setdefault(cell.arm, {}).update(dict.fromkeys(cell.undropped))
+    sentences += [
+        f"On {arm} some could not be dropped: {'; '.join(reasons)}."
+        for arm, reasons in by_arm.items()
+        if reasons
+    ]
+    return sentences
+
+
+def uses_table(uses: Sequence[PhaseUse], cells: Sequence[JobCell] = ()) -> Table[PhaseUse]:
+    """Return every phase of every cell: its time, and the slaves' counters in it.
+
+    Args:
+        uses: The phases.
+        cells: What the cells wrote, and with how many copies.
+    """
+    jobs = {cell.cell: cell for cell in cells}
+    names = Names(Part(u.scenario, u.workload, u.parameters, SUBJECT) for u in uses)
+    columns: tuple[Column[PhaseUse], ...] = (
+        Column(
+            "what",
+            lambda u: names.name(Part(u.scenario, u.workload, u.parameters, SUBJECT)),
+            "What",
+        ),
+        Column("workload", lambda u: u.workload),
+        Column("parameters", lambda u: u.parameters),
+        Column("scenario", lambda u: u.scenario),
+        Column("arm", lambda u: u.arm, "Arm", lambda u: marked(u.arm, u.emulated)),
+        Column("emulated", lambda u: u.emulated),
+        Column("block", lambda u: u.block, "Block", numeric=True),
+        Column(
+            "copies",
+            lambda u: jobs[u.cell].copies if u.cell in jobs else None,
+            "Copies",
+            numeric=True,
+        ),
+        Column(
+            "written_bytes",
+            lambda u: jobs[u.cell].written_bytes if u.cell in jobs else None,
+            "Written",
+            lambda u: format_size(jobs[u.cell].written_bytes) if u.cell in jobs else NONE,
+            numeric=True,
+        ),
+        Column("phase", lambda u: f"{u.step} {u.phase}", "Phase"),
+        Column(
+            "seconds",
+            lambda u: u.seconds,
+            "Time",
+            lambda u: format_quantity(u.seconds, "s"),
+            numeric=True,
+        ),
+        Column("busy", lambda u: u.busy, "CPU used", lambda u: _share(u.busy), numeric=True),
+        Column("steal", lambda u: u.steal, "Stolen", lambda u: _share(u.steal), numeric=True),
+        Column(
+            "iowait",
+            lambda u: u.iowait,
+            "Idle, waiting for I/O",
+            lambda u: _share(u.iowait),
+            numeric=True,
+        ),
+        Column("disk", lambda u: u.disk, "Disk busy", lambda u: _share(u.disk), numeric=True),
+        Column("limit", lambda u: u.limit, "Limited by", lambda u: u.limit or NONE),
+    )
+    tone = lambda u: "emulated" if u.emulated else ""  # noqa: E731
+    return Table("job-phases", "What slaves were busy with in each phase", columns, tuple(uses),
+                 tone=tone)  # fmt: skip
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.0f} %"

@@ -1,0 +1,228 @@
+"""How results were compared, in words, as the run's study chose it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tare.analysis.effects.duets import by_turns, is_duet
+from tare.analysis.model import Calibration, Comparison, RunData
+from tare.analysis.statistics.serial import LEAST_BLOCKS
+from tare.report.figures.svg import legible
+from tare.report.page.data import ReportData
+from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.words import NONE, joined, probability
+from tare.report.sections.contract import Section, SectionData
+from tare.report.sections.results import effects_table
+from tare.units import format_quantity
+
+SHOWN_BY = 20
+"""With so many blocks a correlation of 0.8 is nearly always seen (docs/statistics.md)."""
+
+
+@dataclass(frozen=True)
+class MethodData(SectionData):
+    """What the page shows of how results were compared."""
+
+    lines: tuple[str, ...]
+    calibration: Shown | None
+    aa: Shown | None
+    aa_words: str
+
+
+class Method(Section):
+    """How the results were compared, and what the instrument and the A/A pair showed."""
+
+    name, title, template = "method", "How to read this", "method.html.j2"
+
+    def data(self, report: ReportData) -> MethodData:
+        """Return the method, the calibration and the effects of the A/A pair."""
+        comparison, calibration = report.comparison, calibration_table(report.runs)
+        pair = effects_table(comparison, "aa", comparison.aa) if comparison.aa else None
+        return MethodData(
+            method_of(comparison),
+            calibration.shown() if calibration.rows else None,
+            pair.shown(hide=["noise_floor"]) if pair else None,
+            _aa_words(comparison),
+            tables=(pair,) if pair else (),
+        )
+
+
+def method_of(comparison: Comparison) -> tuple[str, ...]:
+    """Return how a comparison was made, one paragraph each."""
+    blocks = comparison.runs[0].study.get("blocks") or {}
+    chosen = str(blocks.get("method", ""))
+    lines = [
+        "A block is one fresh boot of every arm, in random order; all statistics are over blocks, "
+        "never over samples.",
+        _intervals(chosen, f"{100 * comparison.confidence:.4g} %"),
+        "A cost factor is a ratio turned so that more is always worse: 2× is half the throughput "
+        "or twice the duration. Where neither direction is better it is arm ÷ baseline. A "
+        "difference, where a value is 0, is arm − baseline in the metric’s unit. All tables and "
+        "figures use this direction; CSV files have arm ÷ baseline as estimate, low and high too.",
+        "The values next to a cost factor are geometric means over the blocks that both arms have, "
+        "so that it is their quotient. Of tails and maxima they are medians, and the factor is the "
+        "median of the blocks’ own ratios, which can differ from the quotient; † marks it then.",
+        *_of_sessions(comparison),
+        _tests(chosen, comparison),
+        f"Worse or better: p below {comparison.level:g}, the interval beside 1, and the estimate "
+        f"beyond the practical margin of ±{100 * comparison.margin:g} %. Equivalent: the whole "
+        "interval lies within the margin, and nothing speaks against it. Everything else is "
+        "inconclusive, and the greatest cost that the interval does not exclude is said.",
+        *_about_order(comparison.blocks),
+        *_about_baseline(comparison),
+        "What a unit of work costs the host is the CPU time of the machine’s own processes there "
+        "(of QEMU, of the container, of the agent on the bare host) per unit of work, averaged "
+        "over the cell; what the host’s kernel does for it elsewhere is only in the host’s "
+        "counters. Memory is the most that was seen resident.",
+    ]
+    lines += [
+        f"{legible(family.arm)}, {family.family} metrics: {family.tests} tests, {family.declared} "
+        "declared; the least p within reach is "
+        + ("–." if family.p_least is None else f"{probability(family.p_least)}.")
+        for family in comparison.families
+    ]
+    return tuple(lines)
+
+
+def _of_sessions(comparison: Comparison) -> list[str]:
+    if not comparison.runs[0].sessions:
+        return []
+    return [
+        "Arms of different boots of the computer are never up at once: their ratio is that of "
+        "their means in one round of sessions, and a round is one observation, whatever number of "
+        "blocks it has. In half of the rounds either boot comes first, so that what drifts evenly "
+        "cancels out. Intervals of single arms are over sessions."
+    ]
+
+
+def _intervals(chosen: str, level: str) -> str:
+    if chosen == "anytime":
+        return (
+            f"Ratios are the geometric mean of each block’s arm ÷ baseline, with a {level} "
+            "confidence sequence: it covers at all looks together, so the run could stop as soon "
+            "as all was decided. Those of tails and maxima are of their median ratio."
+        )
+    first = (
+        "Stein interval: the spread of the least blocks, which said how many there would be, and "
+        "the mean of all"
+        if chosen == "stein"
+        else "Student-t interval over the blocks’ log-ratios"
+    )
+    return (
+        f"Ratios are the geometric mean of each block’s arm ÷ baseline, with a {level} {first}; "
+        "the hierarchical bootstrap’s interval stands beside it in the CSV file. Tails and maxima "
+        "have order-statistic intervals of the median ratio instead, since a maximum has no "
+        "t-interval."
+    )
+
+
+def _tests(chosen: str, comparison: Comparison) -> str:
+    if chosen == "anytime":
+        return (
+            "p is by evidence that may be looked at after every block, its level shared equally "
+            "among one arm’s headline metrics, or among its others, which are exploratory; of "
+            "what is zero at times by the signs of the differences alone."
+        )
+    how = (
+        "exchanging the names of a block’s boots, the arm’s and the baseline’s two"
+        if comparison.pooled
+        else "flipping the signs of whole blocks"
+    )
+    return (
+        f"p is from {how}, and corrected by max-T over one arm’s "
+        "headline metrics, or over its others, which are exploratory: an arm without any "
+        "difference is called worse or better in any headline metric in at most "
+        f"{100 * comparison.level:g} % of studies, whatever other arms there are."
+    )
+
+
+def _about_order(blocks: int) -> list[str]:
+    """Return what so few blocks do not show of their order."""
+    if not LEAST_BLOCKS <= blocks < SHOWN_BY:
+        return []
+    return [
+        "Blocks count as independent of each other unless their order shows that they are not, and "
+        f"then intervals are widened. {blocks} blocks show it only where many metrics agree or it "
+        "is strong: of a computer that changes slowly, more blocks, further apart (`every`), say "
+        "more."
+    ]
+
+
+def _about_baseline(comparison: Comparison) -> list[str]:
+    """Return what counts as the baseline, and whether the order of a block is taken out."""
+    lines = []
+    for baseline, twin in comparison.pooled.items():
+        there = "" if baseline == comparison.baseline else f", {legible(baseline)},"
+        lines.append(
+            f"{legible(twin)} is the baseline{there} booted a second time: its boots count "
+            "as the baseline’s, and how far the two differ is a diagnostic, no gate. Where they "
+            "were told apart, no arm is equivalent."
+        )
+    if any(map(by_turns, comparison.runs)):
+        lines.append(
+            "Both arms of a block were up at once, on the same CPUs, and worked by turns: what "
+            "disturbed the host for longer than a turn is in both, and cancels out. The host’s "
+            "counters over time show the work of both."
+        )
+    if any(map(is_duet, comparison.runs)):
+        lines.append(
+            "Both arms of a block ran at once, on equal CPUs that they exchanged from block to "
+            "block (a duet): what disturbed the host for a while is in both, and cancels out. What "
+            "each takes from the other, of memory bandwidth, of shared caches, of clock speed, is "
+            "in both too: these are costs beside a neighbour."
+        )
+        if comparison.position:
+            lines.append("Which half of the CPUs an arm had is a covariate.")
+    elif comparison.position:
+        lines.append(
+            "By how much later in its block an arm was booted than the baseline is a covariate, "
+            "flipped with the block’s signs."
+        )
+    return lines
+
+
+def _aa_words(comparison: Comparison) -> str:
+    """Return which arms are the same: of each host a pair."""
+    pairs = dict.fromkeys((effect.baseline, effect.arm) for effect in comparison.aa)
+    return legible("; ".join(map(joined, pairs)))
+
+
+@dataclass(frozen=True)
+class CalibratedAt:
+    """One figure of the agent next to another program's, and where: run and host."""
+
+    place: str
+    figure: Calibration
+
+
+def calibration_table(runs: Iterable[RunData]) -> Table[CalibratedAt]:
+    """Return what the agent and other programs measured on each host before the first block."""
+    rows = tuple(
+        CalibratedAt(f"{run.run} on {each.host}" if each.host else run.run, figure)
+        for run in runs
+        for each in run.calibrated
+        for figure in each.found
+    )
+    columns: tuple[Column[CalibratedAt], ...] = (
+        Column("place", lambda c: c.place, "Run"),
+        Column("what", lambda c: c.figure.what, "Measured"),
+        Column("unit", lambda c: c.figure.unit),
+        Column("own", lambda c: c.figure.own, "Tare told", _figure("own"), numeric=True),
+        Column(
+            "reference", lambda c: c.figure.reference, "Another", _figure("reference"), numeric=True
+        ),
+        Column("by", lambda c: c.figure.by, "Who"),
+        Column("level", lambda c: c.figure.level, "State"),
+        Column("found", lambda c: c.figure.found, "Found"),
+    )
+    caption = "The instrument before the first block, beside what others tell"
+    return Table("calibration", caption, columns, rows, tone=lambda c: c.figure.level)
+
+
+def _figure(which: str) -> Callable[[CalibratedAt], str]:
+    def text(row: CalibratedAt) -> str:
+        value = row.figure.own if which == "own" else row.figure.reference
+        return NONE if value is None else format_quantity(value, row.figure.unit, digits=4)
+
+    return text

@@ -1,0 +1,432 @@
+"""A source's own page: its tables and figures in its order, each filled from the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.results import ArmSummary, Key
+from tare.analysis.series.close_up import close_up
+from tare.analysis.series.series_data import SeriesSummary
+from tare.analysis.statistics.logratio import error_of_mean
+from tare.analysis.topics.kernels import tick_rates
+from tare.analysis.topics.load_balancer import Through
+from tare.analysis.topics.monitoring import Monitor
+from tare.analysis.topics.response_times import QUIET, PhaseEffect
+from tare.references.exhibits import Exhibit
+from tare.references.measured import longest_views, measured_keys, samples_of
+from tare.references.pairing import PairedTable, SideBySide, shown_value
+from tare.references.scenarios import matching, skipped_in, unlike
+from tare.references.stated import Stated
+from tare.report.figures.frame import Captioned, Figure
+from tare.report.figures.palette import Look
+from tare.report.figures.series import scatter_figure
+from tare.report.figures.svg import legible
+from tare.report.page.links import Links
+from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.words import NONE, Names, Part, counted, joined, marked, metric_name, slug
+from tare.report.sections.load_balancer import LoadBalancer
+from tare.report.sections.long_series import Pooled, blocks_of, emulated_arms
+from tare.report.sections.mapreduce import MapReduce
+from tare.report.sections.response_times import ResponseTimes
+from tare.report.sources.paper_empty import arms_undrawn, arms_without, why_unfilled
+from tare.report.sources.paper_jobs import NOTE as JOBS_NOTE
+from tare.report.sources.paper_jobs import bars_of, counters_of
+from tare.report.sources.paper_load_balancer import NOTE as THROUGH_NOTE
+from tare.report.sources.paper_load_balancer import over_size_of, time_spent_of
+from tare.report.sources.published import published_table
+from tare.report.sources.stated import statement
+from tare.units import format_quantity
+
+SAMPLES_NOTE = (
+    "Each bar spans the least and the greatest sample of a stretch of time; of each arm, the boot "
+    "with its longest sample is shown."
+)
+CLOSE_UP_NOTE = (
+    "Each dot is one sample: two periods of the kernel’s clock tick where its rate is known, else "
+    "from the beginning of a boot on."
+)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A part of the page that shows the same: its id, and what it is called."""
+
+    id: str
+    name: str
+
+
+JOBS = Elsewhere(MapReduce.name, MapReduce.title)
+RESPONSE_TIMES = Elsewhere(ResponseTimes.name, ResponseTimes.title)
+LOAD_BALANCER = Elsewhere(LoadBalancer.name, LoadBalancer.title)
+
+
+@dataclass(frozen=True)
+class PaperDraft:
+    """One exhibit before its figure is drawn.
+
+    Args:
+        exhibit: The source's table or figure.
+        caption: What it shows, and in which section.
+        table: The run's counterpart, if it is a table.
+        figure: The run's counterpart, if it is a figure.
+        note: The text below the figure.
+        notes: What a reader must know, one sentence each.
+        above: The part of the page that draws it already.
+        empty: Why the run has no counterpart.
+        stated: What the source's text states about it, and the run's counterpart.
+        whole: Its table as written to a file, if it has its own.
+    """
+
+    exhibit: Exhibit
+    caption: str
+    table: Shown | None = None
+    figure: Figure | None = None
+    note: str = ""
+    notes: tuple[str, ...] = ()
+    above: Elsewhere | None = None
+    empty: str = ""
+    stated: tuple[str, ...] = ()
+    whole: Table[Any] | None = None
+
+
+@dataclass(frozen=True)
+class PaperItem:
+    """One exhibit as the page shows it."""
+
+    id: str
+    name: str
+    caption: str
+    table: Shown | None
+    figure: Captioned | None
+    notes: tuple[str, ...]
+    above: Elsewhere | None
+    empty: str
+    stated: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunFindings:
+    """What papers' pages take from one run: nothing is read or computed twice.
+
+    Args:
+        comparison: The runs, compared.
+        looks: How arms look.
+        series: Summaries of long series by part and arm.
+        phases: What each phase of the neighbours did.
+        watched: The counters of cells.
+        links: What marks lead to.
+        proxied: What each arm let through a load balancer, by size.
+    """
+
+    comparison: Comparison
+    looks: Mapping[str, Look]
+    series: Pooled
+    phases: Sequence[PhaseEffect]
+    watched: Sequence[Monitor] = ()
+    links: Links | None = None
+    proxied: Sequence[Through] = ()
+
+
+def paper_drafts(
+    side: SideBySide, run: RunFindings, stated: Sequence[Stated] = ()
+) -> tuple[PaperDraft, ...]:
+    """Return a source's tables and figures in its order, with what the run has for each.
+
+    Args:
+        side: Published and own values.
+        run: What else the run has.
+        stated: What the source's text states; each is shown with its tables and figures.
+    """
+    drafts: dict[str, PaperDraft] = {}
+    for exhibit in side.reference.exhibits:
+        same = drafts.get(f"Figure {exhibit.like}") if exhibit.like else None
+        drafts[exhibit.name] = replace(
+            _draft(side, run, exhibit, same),
+            stated=tuple(statement(each) for each in stated if exhibit.name in each.fact.of),
+        )
+    return tuple(drafts.values())
+
+
+def paper_items(side: SideBySide, drafted: Sequence[PaperDraft]) -> tuple[PaperItem, ...]:
+    """Return the drafts as the page shows them."""
+    return tuple(
+        PaperItem(
+            id=_id(side, each.exhibit.name),
+            name=legible(each.exhibit.name),
+            caption=legible(each.caption),
+            table=each.table,
+            figure=(each.figure, each.note) if each.figure else None,
+            notes=tuple(map(legible, each.notes)),
+            above=each.above,
+            empty=legible(each.empty),
+            stated=tuple(map(legible, each.stated)),
+        )
+        for each in drafted
+    )
+
+
+def _id(side: SideBySide, name: str) -> str:
+    return slug(f"{side.reference.reference} {name}")
+
+
+def _draft(
+    side: SideBySide, run: RunFindings, exhibit: Exhibit, same: PaperDraft | None
+) -> PaperDraft:
+    """Return an exhibit's counterpart; ``same`` is the figure that shows it too, if any."""
+    written = next((one for one in side.tables if one.table.is_shown_by(exhibit)), None)
+    if written is not None:
+        return _written(side, run.comparison, exhibit, written)
+    section = f" (section {exhibit.section})" if exhibit.section else ""
+    plain = PaperDraft(exhibit, f"{exhibit.shows}{section}", notes=_remarks(exhibit))
+    if exhibit.none:
+        return replace(plain, empty=exhibit.none)
+    if same is not None:
+        name = same.exhibit.name
+        if same.empty:
+            return replace(plain, empty=f"{same.empty} ({name})")
+        return replace(plain, above=Elsewhere(_id(side, name), name))
+    if exhibit.view in ("course", "phases"):
+        return _phases(side, run, plain)
+    if exhibit.view in ("bars", "counters", "job-phases"):
+        return _jobs(side, run, plain)
+    if exhibit.view in ("over-size", "time-spent"):
+        return _through(side, run, plain)
+    scenario = _scenario(side, run.comparison, exhibit)
+    if scenario is None:
+        wanted = side.reference.scenarios[exhibit.scenario]
+        return replace(plain, empty=unlike(run.comparison.runs, exhibit.scenario, wanted))
+    keys = _keys(run.comparison, exhibit, scenario)
+    if not keys:
+        why = skipped_in(run.comparison.runs, scenario)
+        where = f" in {scenario}: {why}" if why else ""
+        return replace(plain, empty=_unmeasured(exhibit) + where)
+    if exhibit.view == "values":
+        table = values_table(side, run.comparison, exhibit, keys)
+        notes = (*plain.notes, *arms_without(run.comparison, keys))
+        return replace(plain, table=table.shown(), whole=table, notes=notes)
+    return _samples(side, run, plain, keys)
+
+
+def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
+    exhibit, found = plain.exhibit, run.comparison
+    if exhibit.view == "job-phases":
+        is_shown = any(key.metric in exhibit.metrics for key in _measured(found))
+        return (
+            replace(plain, above=JOBS) if is_shown else replace(plain, empty=_unmeasured(exhibit))
+        )
+    name = exhibit.stem(side.reference.reference)
+    made = (
+        bars_of(found, run.looks, exhibit, name, run.links)
+        if exhibit.view == "bars"
+        else counters_of(found, run.watched, run.looks, exhibit, name, run.links)
+    )
+    shown = made.table.shown() if made.table else None
+    draft = replace(plain, figure=made.figure, note=JOBS_NOTE, empty=made.empty)
+    notes = (*plain.notes, *([made.left_out] if made.left_out else []))
+    return replace(draft, table=shown, whole=made.table, notes=notes)
+
+
+def _through(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
+    exhibit, found = plain.exhibit, run.comparison
+    if exhibit.view == "time-spent":
+        made = time_spent_of(found, run.proxied, side.reference, exhibit)
+    else:
+        made = over_size_of(found, run.proxied, run.looks, side.reference, exhibit, run.links)
+    return replace(
+        plain,
+        table=made.table.shown(hide=made.table.unvaried("scenario", "workload"))
+        if made.table
+        else None,
+        figure=made.figure,
+        note=THROUGH_NOTE,
+        notes=(*plain.notes, *made.notes),
+        above=LOAD_BALANCER if exhibit.view == "time-spent" and made.table else None,
+        empty=made.empty,
+        whole=made.table,
+    )
+
+
+def _measured(comparison: Comparison) -> Iterator[Key]:
+    return (summary.key for summary in comparison.summaries)
+
+
+def _remarks(exhibit: Exhibit) -> tuple[str, ...]:
+    return (exhibit.remark,) if exhibit.remark else ()
+
+
+def _written(
+    side: SideBySide, comparison: Comparison, exhibit: Exhibit, one: PairedTable
+) -> PaperDraft:
+    table = published_table(side, one)
+    lacking = arms_without(comparison, filter(None, one.keys)) if one.has_own else ()
+    notes, empty = (*one.notes, *lacking), why_unfilled(comparison, one)
+    return PaperDraft(exhibit, table.caption, table=table.shown(), notes=notes, empty=empty)
+
+
+def _scenario(side: SideBySide, comparison: Comparison, exhibit: Exhibit) -> str | None:
+    """Return the run's scenario; empty where the source has none; None where the run has none."""
+    if not exhibit.scenario:
+        return ""
+    wanted = side.reference.scenarios[exhibit.scenario]
+    return matching(comparison.runs, exhibit.scenario, wanted) or None
+
+
+def _keys(comparison: Comparison, exhibit: Exhibit, scenario: str) -> list[Key]:
+    scenarios = (
+        [scenario]
+        if scenario
+        else list(dict.fromkeys(summary.key.scenario for summary in comparison.summaries))
+    )
+    for each in scenarios:
+        found = [
+            measured_keys(comparison, workload, metric, each, exhibit.parameters)
+            for workload in exhibit.workloads
+            for metric in exhibit.metrics
+        ]
+        if exhibit.view == "values":
+            # The source has one value of each, that of its longest view.
+            found = [longest_views(keys) for keys in found]
+        if keys := [key for part in found for key in part]:
+            return keys
+    return []
+
+
+def _unmeasured(exhibit: Exhibit) -> str:
+    values = {
+        name: joined([*map(str, value)]) if isinstance(value, tuple) else str(value)
+        for name, value in exhibit.parameters.items()
+    }
+    given = ", ".join(f"{name}: {value}" for name, value in values.items())
+    return f"this run measured no {joined(exhibit.workloads)}" + (f" with {given}" if given else "")
+
+
+def _samples(
+    side: SideBySide, run: RunFindings, plain: PaperDraft, keys: Sequence[Key]
+) -> PaperDraft:
+    exhibit = plain.exhibit
+    # What recurs each second shows in the longest view alone; a close-up needs no more than any.
+    longest_first = sorted(keys, key=samples_of, reverse=True)
+    for key in longest_first if exhibit.view == "samples" else keys:
+        series = _over_time(run, run.series.get(Part.of(key), {}), exhibit)
+        if series:
+            break
+    else:
+        wanted = "single samples" if exhibit.view == "close-up" else "series over time"
+        return replace(plain, empty=f"{joined(exhibit.workloads)} kept no {wanted} in this run")
+    figure = scatter_figure(
+        series,
+        run.looks,
+        emulated_arms(run.comparison),
+        name=exhibit.stem(side.reference.reference),
+        part=exhibit.name,
+        links=blocks_of(series, run.links, Part.of(key)),
+    )
+    note = CLOSE_UP_NOTE if exhibit.view == "close-up" else SAMPLES_NOTE
+    where = f"This run: {key.workload} in scenario {key.scenario}."
+    undrawn = arms_undrawn(run.comparison, key, series)
+    return replace(plain, figure=figure, note=note, notes=(*plain.notes, *undrawn, where))
+
+
+def _over_time(
+    run: RunFindings, series: Mapping[str, SeriesSummary], exhibit: Exhibit
+) -> dict[str, SeriesSummary]:
+    found = {arm: each for arm, each in series.items() if each.envelope_block is not None}
+    if exhibit.view != "close-up":
+        return found
+    rates = tick_rates(run.comparison.runs)
+    narrowed = {arm: close_up(each, exhibit.span, rates.get(arm)) for arm, each in found.items()}
+    return {arm: each for arm, each in narrowed.items() if each is not None}
+
+
+def _phases(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
+    effects = [effect for effect in run.phases if effect.phase != QUIET]
+    if not effects:
+        return replace(plain, empty="this run has no response times beside neighbours in phases")
+    if plain.exhibit.view == "course":
+        return replace(plain, above=RESPONSE_TIMES)
+    table = _phases_table(side, run, plain.exhibit)
+    return replace(plain, table=table.shown(), whole=table)
+
+
+def _phases_table(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> Table[str]:
+    """Return the mean response time of each phase, arm by arm."""
+    means = {(effect.phase, effect.arm): effect for effect in run.phases}
+    arms = [arm for arm in run.comparison.arms if any(arm == found for _, found in means)]
+    emulated = emulated_arms(run.comparison)
+
+    def column(arm: str) -> Column[str]:
+        def mean(phase: str) -> float | None:
+            effect = means.get((phase, arm))
+            return effect.mean_s if effect is not None else None
+
+        def text(phase: str) -> str:
+            value = mean(phase)
+            return NONE if value is None else format_quantity(value, "s")
+
+        return Column(slug(arm), mean, marked(arm, arm in emulated), text, numeric=True)
+
+    return Table(
+        exhibit.stem(side.reference.reference),
+        f"{exhibit.name}: mean response time in each phase of the neighbours",
+        (Column("phase", lambda phase: phase, "Phase"), *map(column, arms)),
+        tuple(dict.fromkeys(phase for phase, _ in means)),
+    )
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """One metric of a run: every arm's value with its interval."""
+
+    key: Key
+    summaries: Mapping[str, ArmSummary]
+
+
+def values_table(
+    side: SideBySide, comparison: Comparison, exhibit: Exhibit, keys: Sequence[Key]
+) -> Table[ValueRow]:
+    """Return each metric's mean over blocks with the source's E = t(α/2)·s/√n, arm by arm."""
+    by_key: dict[Key, dict[str, ArmSummary]] = {key: {} for key in keys}
+    for summary in comparison.summaries:
+        if summary.key in by_key:
+            by_key[summary.key][summary.arm] = summary
+    names = Names(map(Part.of, keys))
+
+    def what(row: ValueRow) -> str:
+        return f"{names.name(Part.of(row.key))}: {metric_name(row.key.metric)}"
+
+    columns: list[Column[ValueRow]] = [Column("what", what, "Test")]
+    emulated = emulated_arms(comparison)
+    for arm in comparison.arms:
+        if any(arm in found for found in by_key.values()):
+            columns.append(_arm_column(arm, marked(arm, arm in emulated), exhibit.confidence))
+    level = f"{100 * exhibit.confidence:g} %"
+    caption = (
+        f"{exhibit.shows}: mean over {counted(comparison.blocks, 'block')} ± the half-width of its "
+        f"{level} interval by Student’s t; of maxima the longest of all"
+    )
+    rows = tuple(ValueRow(key, found) for key, found in by_key.items())
+    name = exhibit.stem(side.reference.reference)
+    return Table(name, caption, tuple(columns), rows)
+
+
+def _arm_column(arm: str, title: str, confidence: float) -> Column[ValueRow]:
+    def value(row: ValueRow) -> float | None:
+        summary = row.summaries.get(arm)
+        if summary is None:
+            return None
+        return shown_value(summary) if summary.kind == "maximum" else summary.mean
+
+    def text(row: ValueRow) -> str:
+        found, summary = value(row), row.summaries.get(arm)
+        if found is None or summary is None:
+            return NONE
+        shown = format_quantity(found, summary.unit)
+        if summary.kind == "maximum" or len(summary.blocks) < 2:
+            return shown
+        error = error_of_mean([block.value for block in summary.blocks], confidence)
+        return f"{shown} ± {format_quantity(error, summary.unit)}"
+
+    return Column(slug(arm), value, title, text, numeric=True)

@@ -1,0 +1,254 @@
+"""A source's figures of a load balancer: what goes through by size, and to whom the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis.data.rundata import SUBJECT
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.results import Key
+from tare.analysis.topics.load_balancer import Spent, Through
+from tare.analysis.topics.proxied_cells import HOST, LEAST
+from tare.references.arms import alike, bare_of
+from tare.references.exhibits import Exhibit
+from tare.references.measured import measured_keys
+from tare.references.published import Reference
+from tare.report.figures.frame import Figure
+from tare.report.figures.over_size import Mark, over_size_figure
+from tare.report.figures.palette import Look
+from tare.report.page.links import Links
+from tare.report.page.tables import Column, Table
+from tare.report.page.words import NONE, joined, marked, percent
+from tare.report.sources.paper_empty import arms_without
+from tare.units import format_quantity, format_size
+
+REQUESTS, BANDWIDTH, LOSS = "requests", "bandwidth", "loss"
+NOTE = (
+    "Hollow: client or origin may have been the limit, so the proxy can at least as many, and no "
+    "loss is computed from it."
+)
+LIMITED = (
+    "no loss is computed in this run: in every cell of these arms or of the baseline client or "
+    "origin may have been the limit"
+)
+ALONE = "this run has no other arm than its baseline, against which loss is"
+SMALL = 0.01
+"""Owners of less than this share of the CPUs are in the table of all owners alone."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a figure over the size of objects is of.
+
+    Args:
+        unit: As figures over size take it.
+        title: Heading of its column.
+        value: Returns it; None: there is none.
+        text: Returns it for reading.
+        least: Whether it may be *at least*.
+    """
+
+    unit: str
+    title: str
+    value: Callable[[Through], float | None]
+    text: Callable[[float], str]
+    least: bool = True
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    REQUESTS: Quantity("1/s", "Requests/s", lambda t: t.requests, lambda v: f"{v:.0f}"),
+    BANDWIDTH: Quantity(
+        "B/s", "Bandwidth", lambda t: t.bandwidth, lambda v: format_quantity(v, "B/s")
+    ),
+    LOSS: Quantity("%", "Loss", lambda t: t.loss, percent, least=False),
+}
+
+
+@dataclass(frozen=True)
+class BalancerExhibit:
+    """A figure's counterpart: drawn, its values as a table, or why there is none."""
+
+    figure: Figure | None = None
+    table: Table[Any] | None = None
+    empty: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def over_size_of(
+    comparison: Comparison,
+    found: Sequence[Through],
+    looks: Mapping[str, Look],
+    reference: Reference,
+    exhibit: Exhibit,
+    links: Links | None = None,
+) -> BalancerExhibit:
+    """Return what went through over the size of objects.
+
+    Where the exhibit names arms of the source, of the run's that are like them and of its bare
+    machine; else of all. The figure is of the first quantity, in the scenario that has most sizes;
+    the table has all.
+
+    Args:
+        comparison: The runs, compared.
+        found: What went through in each arm, by size.
+        looks: How arms are drawn.
+        reference: The source.
+        exhibit: Its figure.
+        links: What marks lead to.
+    """
+    own, empty = _of_its_arms(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
+    first = QUANTITIES[exhibit.metrics[0]]
+    having = [each for each in own if first.value(each) is not None]
+    if not empty and not having:
+        limited = any(each.arm != comparison.baseline for each in own)
+        empty = LIMITED if limited else ALONE
+    if empty:
+        return BalancerExhibit(empty=empty)
+    drawn = _most_sizes(having)
+    name = exhibit.stem(reference.reference)
+    marks = [
+        Mark(
+            each.arm,
+            each.emulated,
+            each.size,
+            first.value(each) or 0.0,
+            first.least and each.limited,
+            links.effect(_key(each), each.arm) if links else "",
+        )
+        for each in drawn
+    ]
+    kinds = dict.fromkeys(_place(each) for each in having)
+    notes = [f"This run: {' in '.join(_place(drawn[0]))}."]
+    if len(kinds) > 1:
+        others = joined([" in ".join(kind) for kind in kinds if kind != _place(drawn[0])])
+        notes.append(f"The table has {others} too.")
+    return BalancerExhibit(
+        over_size_figure(name, exhibit.shows, marks, looks, first.unit),
+        _table(name, exhibit, having),
+        notes=(*notes, *arms_without(comparison, map(_key, having))),
+    )
+
+
+def time_spent_of(
+    comparison: Comparison, found: Sequence[Through], reference: Reference, exhibit: Exhibit
+) -> BalancerExhibit:
+    """Return who used the CPUs while the proxy was full of the smallest objects, as a table."""
+    own, empty = _of_its_arms(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
+    own = [each for each in own if each.arm != comparison.baseline and each.spent]
+    if not empty and not own:
+        empty = f"this run has no account of the CPU time of {joined(exhibit.workloads)}"
+    if empty:
+        return BalancerExhibit(empty=empty)
+    least = min(each.size for each in own)
+    rows = tuple(
+        (each, spent)
+        for each in own
+        if each.size == least
+        for spent in each.spent
+        if spent.share >= SMALL
+    )
+    columns: tuple[Column[tuple[Through, Spent]], ...] = (
+        Column("scenario", lambda r: r[0].scenario, "Scenario"),
+        Column("workload", lambda r: r[0].workload, "Workload"),
+        Column("arm", lambda r: r[0].arm, "Arm", lambda r: marked(r[0].arm, r[0].emulated)),
+        Column("emulated", lambda r: r[0].emulated),
+        Column("size", lambda r: r[0].size, "Object", lambda r: format_size(r[0].size), True),
+        Column("requests_per_s", lambda r: r[0].requests, "Requests/s", _requests, numeric=True),
+        Column("where", lambda r: r[1].where, "Where"),
+        Column("who", lambda r: r[1].who, "Who"),
+        Column("share", lambda r: r[1].share, "Share", lambda r: percent(r[1].share), numeric=True),
+        Column("cores", _cores, "Of one CPU", _format_cores, numeric=True),
+    )
+    name = exhibit.stem(reference.reference)
+    caption = f"{exhibit.shows}: who used the CPUs while the proxy was full"
+    return BalancerExhibit(table=Table(name, caption, columns, rows))
+
+
+def _requests(row: tuple[Through, Spent]) -> str:
+    return f"{'at least ' * row[0].limited}{row[0].requests:.0f}"
+
+
+def _cores(row: tuple[Through, Spent]) -> float | None:
+    """Return how much of one CPU an owner used; None of what the machine's own CPUs did."""
+    through, spent = row
+    return spent.share * through.cpus if spent.where == HOST and through.cpus else None
+
+
+def _format_cores(row: tuple[Through, Spent]) -> str:
+    cores = _cores(row)
+    return NONE if cores is None else percent(cores)
+
+
+def _fitting(comparison: Comparison, found: Sequence[Through], exhibit: Exhibit) -> list[Through]:
+    """Return what was measured with the source's parameters."""
+    scenarios = {each.scenario for each in found}
+    keys = {
+        (key.scenario, key.workload, key.parameters)
+        for scenario in scenarios
+        for workload in exhibit.workloads
+        for metric in (REQUESTS, f"{REQUESTS}{LEAST}")
+        for key in measured_keys(comparison, workload, metric, scenario, exhibit.parameters)
+    }
+    return [each for each in found if (each.scenario, each.kind, each.parameters) in keys]
+
+
+def _of_its_arms(
+    comparison: Comparison, found: list[Through], reference: Reference, exhibit: Exhibit
+) -> tuple[list[Through], str]:
+    """Return what is of the arms that an exhibit is of, or why there is none like them."""
+    if not found:
+        return [], f"this run measured no {joined(exhibit.workloads)}"
+    if not exhibit.arms:
+        return found, ""
+    likes = [like for like in alike(comparison, reference) if like.arm in exhibit.arms]
+    wanted = {arm for like in likes for arm in like.own}
+    if not any(each.arm in wanted for each in found):
+        reasons = [f"{like.label}: {like.why}" for like in likes if like.why]
+        return [], "; ".join(reasons) or f"{joined(sorted(wanted))} let nothing through that counts"
+    wanted.add(bare_of(comparison, reference) or "")
+    return [each for each in found if each.arm in wanted], ""
+
+
+def _place(each: Through) -> tuple[str, str]:
+    return each.workload, each.scenario
+
+
+def _most_sizes(found: Sequence[Through]) -> list[Through]:
+    sizes: dict[tuple[str, str], set[int]] = {}
+    for each in found:
+        sizes.setdefault(_place(each), set()).add(each.size)
+    best = max(sizes, key=lambda place: len(sizes[place]))
+    return [each for each in found if _place(each) == best]
+
+
+def _key(each: Through) -> Key:
+    metric = f"{REQUESTS}{LEAST}" if each.limited else REQUESTS
+    return Key(each.scenario, each.kind, each.parameters, SUBJECT, metric)
+
+
+def _table(name: str, exhibit: Exhibit, rows: Sequence[Through]) -> Table[Through]:
+    columns: list[Column[Through]] = [
+        Column("scenario", lambda t: t.scenario, "Scenario"),
+        Column("workload", lambda t: t.workload, "Workload"),
+        Column("arm", lambda t: t.arm, "Arm", lambda t: marked(t.arm, t.emulated)),
+        Column("emulated", lambda t: t.emulated),
+        Column("size", lambda t: t.size, "Object", lambda t: format_size(t.size), numeric=True),
+        Column("at_least", lambda t: t.limited),
+        *(_column(metric) for metric in exhibit.metrics),
+        Column("blocks", lambda t: t.blocks, "Blocks", numeric=True),
+    ]
+    return Table(name, exhibit.shows, tuple(columns), tuple(rows))
+
+
+def _column(metric: str) -> Column[Through]:
+    quantity = QUANTITIES[metric]
+
+    def text(row: Through) -> str:
+        value = quantity.value(row)
+        if value is None:
+            return NONE
+        return f"{'at least ' * (quantity.least and row.limited)}{quantity.text(value)}"
+
+    return Column(metric, quantity.value, quantity.title, text, numeric=True)

@@ -1,0 +1,364 @@
+"""The section on sources that the run is compared with; loaded only if there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.references.arms import Like, alike
+from tare.references.pairing import PairedTable, Row, SideBySide, set_beside
+from tare.references.published import Reference
+from tare.references.scenarios import describe_scenario
+from tare.references.stated import Stated, stated
+from tare.report.figures.svg import legible
+from tare.report.page.data import ReportData
+from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.words import NONE, joined, ratio, slug
+from tare.report.sections.contract import Section, SectionData
+from tare.report.sources.paper import PaperDraft, PaperItem, RunFindings, paper_drafts, paper_items
+from tare.report.sources.published import as_printed, published_table, published_values
+from tare.report.sources.stated import stated_table
+from tare.units import format_quantity
+
+
+@dataclass(frozen=True)
+class SourcesData(SectionData):
+    """What the page shows of each source."""
+
+    sources: tuple[ReferenceSection, ...]
+
+
+class Sources(Section):
+    """Published values next to the run's own, source by source."""
+
+    name, title, template = "published", "Beside published values", "sources.html.j2"
+
+    def data(self, report: ReportData) -> SourcesData:
+        """Return each source's tables and figures with what the runs have for them."""
+        findings = RunFindings(
+            report.comparison,
+            report.looks,
+            report.series,
+            report.phases,
+            report.monitors,
+            report.links,
+            report.proxied,
+        )
+        each = [_Source.of(reference, findings) for reference in report.references]
+        return SourcesData(
+            tuple(one.section() for one in each),
+            figures=tuple(
+                (draft.figure, draft.note) for one in each for draft in one.drafts if draft.figure
+            ),
+            tables=tuple(table for one in each for table in one.tables()),
+        )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One source, paired with the run."""
+
+    side: SideBySide
+    facts: Table[Stated] | None
+    drafts: Sequence[PaperDraft]
+    glance: Table[Glance] | None
+    arms: Table[Like]
+
+    @staticmethod
+    def of(reference: Reference, findings: RunFindings) -> _Source:
+        comparison = findings.comparison
+        side, facts = set_beside(comparison, reference), stated(comparison, reference)
+        likes = alike(comparison, reference)
+        drafts = paper_drafts(side, findings, facts)
+        return _Source(
+            side,
+            stated_table(side.reference, facts) if facts else None,
+            drafts,
+            glance_table(side, drafts, likes) if drafts else None,
+            arms_table(side.reference.reference, likes),
+        )
+
+    def tables(self) -> Iterator[Table[Any]]:
+        """Yield the tables that are written."""
+        yield published_values(self.side)
+        yield from (draft.whole for draft in self.drafts if draft.whole is not None)
+        if self.facts is not None:
+            yield self.facts
+        if self.glance is not None:
+            yield self.glance
+            yield self.arms
+
+    def section(self) -> ReferenceSection:
+        """Return what the page shows of it."""
+        return reference_section(
+            self.side,
+            paper_items(self.side, self.drafts),
+            facts=self.facts,
+            arms=self.arms,
+            glance=self.glance,
+        )
+
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Glance:
+    """One table or figure of a source.
+
+    Args:
+        name: How to cite it.
+        shows: What it shows.
+        published: The least and the greatest of its values against its own bare machine.
+        own: The same of the run; None without.
+        alike: Machines that are like one another, the source's and then the run's.
+        here: The run's counterpart, or why there is none.
+    """
+
+    name: str
+    shows: str
+    published: Range | None
+    own: Range | None
+    alike: tuple[str, ...]
+    here: str
+
+
+def glance_table(
+    side: SideBySide, drafted: Sequence[PaperDraft], likes: Sequence[Like]
+) -> Table[Glance]:
+    """Return one row a table or figure, in the source's order.
+
+    Args:
+        side: Published and own values.
+        drafted: The run's counterpart of each.
+        likes: The run's arms that are like the source's.
+    """
+    by_name = {
+        draft.exhibit.name: one
+        for draft in drafted
+        for one in side.tables
+        if one.table.is_shown_by(draft.exhibit)
+    }
+    columns: tuple[Column[Glance], ...] = (
+        Column("name", lambda row: row.name, "In the source"),
+        Column("shows", lambda row: row.shows, "Shows"),
+        Column("published_low", lambda row: row.published[0] if row.published else None),
+        Column("published_high", lambda row: row.published[1] if row.published else None),
+        Column(
+            "published", lambda row: _range(row.published), "Published ÷ its bare", numeric=True
+        ),
+        Column("own_low", lambda row: row.own[0] if row.own else None),
+        Column("own_high", lambda row: row.own[1] if row.own else None),
+        Column("own", lambda row: _range(row.own), "This run ÷ its bare", numeric=True),
+        Column(
+            "alike",
+            lambda row: "; ".join(row.alike),
+            "Machine by machine",
+            lambda row: "; ".join(row.alike) or NONE,
+        ),
+        Column("here", lambda row: row.here, "Here"),
+    )
+    rows = tuple(_glance(side, draft, by_name.get(draft.exhibit.name), likes) for draft in drafted)
+    reference = side.reference.reference
+    return Table(f"paper-{reference}", f"{reference} at a glance", columns, rows)
+
+
+def _range(ends: Range | None) -> str:
+    if ends is None:
+        return NONE
+    low, high = (ratio(end) for end in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _glance(
+    side: SideBySide, draft: PaperDraft, one: PairedTable | None, likes: Sequence[Like]
+) -> Glance:
+    published = own = None
+    alike: tuple[str, ...] = ()
+    if one is not None:
+        published = _ends(side, one, published=True)
+        own = _ends(side, one, published=False)
+        alike = tuple(_alike(side, one, likes))
+    shows = draft.exhibit.shows or draft.caption.partition(": ")[2]
+    return Glance(draft.exhibit.name, shows, published, own, alike, _here(draft))
+
+
+def _alike(side: SideBySide, one: PairedTable, likes: Sequence[Like]) -> Iterator[str]:
+    """Yield each of the source's machines but the bare one, with the run's that are like it.
+
+    Ratios to the own bare machine where both have them, else the values themselves.
+    """
+    printed = {row.arm: row for row in one.rows if row.published}
+    # The last of an arm is the one in the table's own scenario.
+    own = {row.arm: row for row in one.rows if not row.published}
+    for like in likes:
+        found = [own[arm] for arm in like.own if arm in own]
+        if like.arm == side.reference.baseline or like.arm not in printed or not found:
+            continue
+        rows = (printed[like.arm], *found)
+        divided = all(value.ratio is not None for row in rows for value in row.values if value)
+        texts = [_ratios_or_values(one, row, divided=divided) for row in rows]
+        yield f"{like.label}, published: {texts[0]}; here " + ", ".join(
+            f"{row.label}: {text}" for row, text in zip(found, texts[1:], strict=True)
+        )
+
+
+def _ratios_or_values(one: PairedTable, row: Row, *, divided: bool) -> str:
+    """Return a row's ratios to its own bare machine, or its values."""
+    if divided:
+        known = [value.ratio for value in row.values if value and value.ratio is not None]
+        return _range((min(known), max(known)))
+    unit = one.table.unit
+    values = (value.value for value in row.values if value)
+    if row.published:
+        return " and ".join(as_printed(value, unit) for value in values)
+    return " and ".join(format_quantity(value, unit) for value in values)
+
+
+def _ends(side: SideBySide, one: PairedTable, *, published: bool) -> Range | None:
+    """Return the range over all machines but the bare ones."""
+    baseline = side.reference.baseline
+    bare = baseline if published else side.baseline
+    found = [
+        value.ratio
+        for row in one.rows
+        if row.published is published and row.arm != bare
+        for value in row.values
+        if value is not None and value.ratio is not None
+    ]
+    return (min(found), max(found)) if found else None
+
+
+def _here(draft: PaperDraft) -> str:
+    if draft.empty:
+        return f"empty: {draft.empty}"
+    if draft.above is not None:
+        return f"as {draft.above.name}"
+    return "a figure" if draft.figure is not None else "a table"
+
+
+def arms_table(reference: str, likes: Iterable[Like]) -> Table[Like]:
+    """Return each arm of a source with the run's that are like it, or why there is none."""
+    columns: tuple[Column[Like], ...] = (
+        Column("arm", lambda like: like.arm),
+        Column("label", lambda like: like.label, "In the source"),
+        Column("own", lambda like: joined(like.own) if like.own else NONE, "This run’s"),
+        Column("why", lambda like: like.why, "Why none", lambda like: like.why or NONE),
+    )
+    rows = tuple(like for like in likes if like.own or like.why)
+    caption = f"What stands for the machines of {reference}"
+    return Table(f"reference-{reference}-arms", caption, columns, rows)
+
+
+RULE = (
+    "Each ratio divides by the bare machine of its own source, and nothing here divides one source "
+    "by the other. Published values enter no estimate, test or verdict. Of this run’s maxima the "
+    "worst over all blocks is shown, as the source does; a ratio over blocks stands beside it "
+    "with its interval."
+)
+
+
+@dataclass(frozen=True)
+class ShownBeside:
+    """One table for the page, with the notes below it."""
+
+    table: Shown
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReferenceSection:
+    """What the page shows of one reference: ``items`` if its source's order is known."""
+
+    id: str
+    name: str
+    source: str
+    about: tuple[str, ...]
+    tables: tuple[ShownBeside, ...]
+    items: tuple[PaperItem, ...]
+    facts: Shown | None
+    arms: Shown | None = None
+    glance: Shown | None = None
+
+
+def reference_section(
+    side: SideBySide,
+    items: Sequence[PaperItem] = (),
+    *,
+    facts: Table[Stated] | None = None,
+    arms: Table[Like] | None = None,
+    glance: Table[Glance] | None = None,
+) -> ReferenceSection:
+    """Return the page's section about one reference.
+
+    Args:
+        side: Published and own values.
+        items: The source's tables and figures in its order; without any, the tables that the run
+            has values for are shown alone.
+        facts: What its text states.
+        arms: The run's counterparts of its arms.
+        glance: Its tables and figures at a glance.
+    """
+    reference = side.reference
+    left_out = _missing(side, items) if items else _left_out(side)
+    about = [reference.reading, RULE, *left_out, reference.no_study]
+    return ReferenceSection(
+        id=slug(f"reference {reference.reference}"),
+        name=legible(reference.reference),
+        source=legible(_source(reference)),
+        about=tuple(legible(line) for line in about if line),
+        tables=tuple(
+            ShownBeside(published_table(side, one).shown(), tuple(map(legible, one.notes)))
+            for one in (() if items else side.matched)
+        ),
+        items=tuple(items),
+        facts=facts.shown() if facts is not None and facts.rows else None,
+        arms=arms.shown() if arms is not None and arms.rows else None,
+        glance=glance.shown() if glance is not None else None,
+    )
+
+
+def _source(reference: Reference) -> str:
+    machine = "; ".join(f"{name}: {text}" for name, text in reference.machine.items())
+    citation = f"{joined(reference.authors)}: {reference.title}. {reference.published}."
+    return f"{citation} Measured on {machine}." if machine else citation
+
+
+def _missing(side: SideBySide, items: Sequence[PaperItem]) -> Iterator[str]:
+    filled = [item for item in items if not item.empty]
+    if not filled:
+        yield from _nothing(side)
+        return
+    yield (
+        f"Below stand the source’s {len(items)} tables and figures in its order; for "
+        f"{len(filled)} of them this run has a counterpart, and at the others stands why not."
+    )
+
+
+def _nothing(side: SideBySide) -> Iterator[str]:
+    yield "This run measured nothing that can be set beside these values."
+    if studies := [f"studies/{name}.yaml" for name in side.reference.studies]:
+        yield f"A run of {' or '.join(studies)} does."
+
+
+def _left_out(side: SideBySide) -> Iterator[str]:
+    """Yield which tables are only in the CSV file, and why."""
+    lonely: dict[str, list[str]] = {}
+    for one in side.tables:
+        if one.has_own:
+            continue
+        if one.scenario is None:
+            why = "no scenario to compare in"
+        elif not one.matched:
+            why = (
+                f"no scenario here is like {one.table.scenario} ({describe_scenario(one.scenario)})"
+            )
+        else:
+            why = f"scenario {one.matched} has no {one.table.workload} with such parameters"
+        lonely.setdefault(why, []).append(one.table.name)
+    if not side.matched:
+        yield from _nothing(side)
+    if lonely:
+        sentences = "; ".join(f"{joined(names)}: {why}" for why, names in lonely.items())
+        yield f"With nothing of this run's beside them, and so only in the CSV file: {sentences}."

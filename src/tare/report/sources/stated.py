@@ -1,0 +1,95 @@
+"""What a source's text states in addition to its tables, and a run's counterpart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tare.references.printed import Fact
+from tare.references.published import Reference
+from tare.references.shares import Compared
+from tare.references.stated import Stated
+from tare.report.page.tables import Column, Table
+from tare.report.page.words import joined, marked, ratio
+from tare.report.sources.published import as_printed
+from tare.units import format_percent, format_quantity
+
+
+def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:
+    """Return the numbers that the source states in its text, each with the run's or the reason."""
+    columns: tuple[Column[Stated], ...] = (
+        Column("name", lambda row: row.name),
+        Column("says", lambda row: row.fact.says, "Stated in the text"),
+        Column("value", lambda row: row.fact.value, "Value", _value, numeric=True),
+        Column("to", lambda row: row.fact.to),
+        Column("unit", lambda row: row.fact.unit),
+        Column("conditions", lambda row: row.fact.conditions, "Conditions"),
+        Column("section", lambda row: row.fact.section, "Section"),
+        Column("of", lambda row: joined(row.fact.of) if row.fact.of else ""),
+        Column("own", own_words, "This run"),
+    )
+    caption = (
+        f"Numbers that the text of {reference.reference} states, and what this run has for them"
+    )
+    return Table(f"reference-{reference.reference}-facts", caption, columns, tuple(rows))
+
+
+def statement(row: Stated) -> str:
+    """Return one number of the text in a sentence, with what the run has for it."""
+    conditions = f" ({row.fact.conditions})" if row.fact.conditions else ""
+    fact = f"Stated in section {row.fact.section}: {row.fact.says}: {_value(row)}{conditions}."
+    alone = row.fact.setup and not row.fact.here
+    return fact if alone else f"{fact} This run: {own_words(row)}."
+
+
+def own_words(row: Stated) -> str:
+    """Return what the run has for it, arm by arm, or why it has nothing."""
+    if row.fact.here:
+        has = "" if row.fact.setup else "what it has of that "
+        return f"{has}stands under {row.fact.here}"
+    if row.why:
+        return f"nothing: {row.why}"
+    fact = row.fact
+    what = f"{fact.workload} {fact.metric}"
+    if fact.against:
+        sign = "÷" if fact.unit == "1" else "−"
+        what += f", {fact.scenario} {sign} {fact.against}"
+    elif row.scenario:
+        what += f" in {row.scenario}"
+    if row.between:
+        return f"{what}: {'; '.join(_two(fact, each) for each in row.between)}"
+    values = (f"{arm} {_own(row, value)}" for arm, value in row.own.items())
+    return f"{what}: {', '.join(values)}"
+
+
+def _two(fact: Fact, one: Compared) -> str:
+    """Return what a run has of two arms, with its interval or the reason why it has none."""
+    two = f"{one.first} {'against' if fact.share else '÷'} {one.second}"
+    form = _signed if fact.share else ratio
+    if one.ends is None:
+        many = f"{one.blocks} block{'s' * (one.blocks != 1)}"
+        why = "of the longest of all" if one.longest else f"of {many}, too few for an interval"
+        words = f"{form(one.value)} ({why})"
+    else:
+        words = f"{form(one.value)} ({form(one.ends[0])} to {form(one.ends[1])})"
+    return marked(f"{two} {words}", one.emulated)
+
+
+def _signed(share: float) -> str:
+    return format_percent(share, 3).replace("-", "−")
+
+
+def _own(row: Stated, value: float) -> str:
+    if row.fact.against and row.unit == "1":
+        return ratio(value)
+    if value < 0:
+        return f"−{format_quantity(-value, row.unit)}"
+    return format_quantity(value, row.unit)
+
+
+def _value(row: Stated) -> str:
+    """Return the number with the digits that it was printed with."""
+    fact = row.fact
+    ends = [fact.value] if fact.to is None else [fact.value, fact.to]
+    if fact.share:
+        return f"{' to '.join(f'{100 * end:.10g}' for end in ends)} %"
+    return " to ".join(as_printed(end, fact.unit) for end in ends)

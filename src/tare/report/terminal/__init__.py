@@ -1,0 +1,1 @@
+"""Comparisons, histories and advice as tables in the terminal."""

@@ -1,0 +1,1 @@
+"""Batches and their cells: machines are started, measured and removed; results become events."""

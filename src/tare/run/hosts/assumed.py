@@ -1,0 +1,186 @@
+"""A host as a plan sees it: from what is remembered and assumed, without a word to the host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tare.platforms.contract import Verdict
+from tare.platforms.host_hypervisor import hypervisors_of
+from tare.platforms.linux.cpu_places import lacking_cpus
+from tare.run.hosts.booted import AS_IT_IS, booted_here, mark_of, marks
+from tare.run.hosts.lab import (
+    LAB_BOOT_S,
+    lab_boot,
+    lab_cpus,
+    lab_crowding,
+    lab_name,
+    lab_platforms,
+)
+from tare.run.preflight.remembered import RememberedHost, question, recall
+
+if TYPE_CHECKING:
+    from tare.platforms.contract import Platform
+    from tare.run.hosts.contract import PlannedHost
+    from tare.study.model.releases import Release
+    from tare.study.model.study import Study
+    from tare.study.planning.host_cpus import HostCpus
+    from tare.study.reading.hosting import HostSpec, LabSpec
+
+BootOf = Callable[["Platform[Any]", Any, "Release | None"], str]
+NOW_S = 60.0
+"""What was found in the last minute was found now."""
+
+
+@dataclass(frozen=True)
+class AssumedHost:
+    """A host that nothing is asked of; see :class:`tare.run.hosts.contract.PlannedHost`.
+
+    Args:
+        known: What was found on it earlier.
+        assumed: What of the host itself had to be assumed, in a sentence; empty: nothing.
+    """
+
+    name: str
+    platforms: Mapping[str, Platform[Any]]
+    cpus: HostCpus
+    boots: BootOf
+    here: bool = True
+    emulated: bool = False
+    boot_s: float = 0.0
+    hypervisor: str = ""
+    crowding: str = ""
+    known: RememberedHost | None = None
+    assumed: str = ""
+
+    def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
+        """Return how the host has to be booted for a platform's machines."""
+        return self.boots(platform, options, release)
+
+
+def assumed_host(
+    spec: HostSpec, lab: LabSpec, platforms: Mapping[str, Platform[Any]], here: HostCpus
+) -> AssumedHost:
+    """Return what is known of a host without asking it.
+
+    Args:
+        spec: The host.
+        lab: What it is like, where it is the lab.
+        platforms: All platforms by name.
+        here: The CPUs of this computer.
+    """
+    if spec.kind == "lab":
+        name = lab_name(lab)
+        return AssumedHost(
+            name,
+            lab_platforms(platforms, lab),
+            lab_cpus(lab),
+            lab_boot,
+            emulated=True,
+            boot_s=LAB_BOOT_S,
+            crowding=lab_crowding(lab, here),
+            known=recall(name),
+        )
+    if spec.kind == "local":
+        hypervisor = booted_here(hypervisors_of(platforms.values()))
+        known = recall(spec.kind)
+        return AssumedHost(
+            spec.kind, platforms, here, lambda *_: AS_IT_IS, hypervisor=hypervisor, known=known
+        )
+    return _afar(spec, platforms, here)
+
+
+def _afar(spec: HostSpec, platforms: Mapping[str, Platform[Any]], here: HostCpus) -> AssumedHost:
+    # Loaded here: a plan for this computer should not wait for it.
+    from tare.run.hosts.ssh import REBOOT_S, boot_afar, ssh_options
+
+    name = ssh_options(spec).name
+    known = recall(name)
+    hypervisor = known.hypervisor if known else ""
+    return AssumedHost(
+        name,
+        platforms,
+        known.cpus if known else here,
+        lambda platform, options, _: boot_afar(platform, options, spec.boot),
+        here=False,
+        boot_s=REBOOT_S if spec.boot else 0.0,
+        hypervisor=hypervisor,
+        known=known,
+        assumed=""
+        if known
+        else f"{name} was never asked: it is taken to have the {len(here.online)} CPUs of this "
+        "computer, and no hypervisor below its kernel",
+    )
+
+
+@dataclass(frozen=True)
+class Believed:
+    """What a plan goes by for one arm.
+
+    Args:
+        verdict: What the arm can do.
+        source: Where that is from, in words.
+    """
+
+    verdict: Verdict
+    source: str
+
+
+def believed(host: AssumedHost, study: Study, arm: str, network: bool) -> Believed:
+    """Return what was found of an arm earlier, or else what its platform offers at best.
+
+    CPUs that its options name are looked for among those that its host is known to have.
+
+    Args:
+        host: The arm's host.
+        study: The study.
+        arm: The name of the arm.
+        network: Whether the study needs a network.
+    """
+    best = at_best(host, study, arm)
+    # Where a hypervisor runs, or nobody has asked, the CPUs may be others than are known here.
+    if not (host.assumed or host.hypervisor) and (
+        lacks := lacking_cpus(study.arms[arm].options.host_cpus, host.cpus.online)
+    ):
+        unusable = replace(best, usable=False, reason=lacks[0], hint=lacks[1])
+        return Believed(unusable, "known without a check")
+    found = host.known and host.known.arms.get(question(host, study, arm, network))
+    if found:
+        return Believed(found.verdict, f"as checked {when(found.at)}")
+    return Believed(best, "assumed to work, was never checked")
+
+
+def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
+    """Return what an arm can do where its host lacks nothing, as its platform states."""
+    asked = study.arms[arm]
+    platform = host.platforms[asked.platform]
+    stated = platform.stated(asked.options)
+    able = stated.capabilities
+    capabilities = replace(
+        able,
+        max_vcpus=able.max_vcpus or len(host.cpus.machines),
+        network=stated.network.rooted | stated.network.unprivileged,
+    )
+    boot = host.boot_of(platform, asked.options, study.release_of(arm))
+    known = hypervisors_of(host.platforms.values())
+    return Verdict(
+        usable=True,
+        reason="assumed",
+        hint="",
+        emulated=stated.emulated or host.emulated,
+        versions={},
+        capabilities=capabilities,
+        mark=marks(
+            mark_of(platform, asked.options, boot, host.hypervisor, known),
+            host.crowding,
+        ),
+    )
+
+
+def when(at: float) -> str:
+    """Return a time as a reader knows it: ``now``, or the day and the minute."""
+    if abs(time.time() - at) < NOW_S:
+        return "now"
+    return time.strftime("on %Y-%m-%d at %H:%M", time.localtime(at))

@@ -1,0 +1,216 @@
+"""Where a run is carried out: a host that may have to be booted otherwise for each arm.
+
+A platform states in ``host_boot`` what the host must be booted with for its machines:
+
+============== ==================================================================
+``any``        whatever runs
+``none``       a kernel without a hypervisor below it
+``kvm``        a kernel with KVM
+``xen``        Xen
+``xen:credit`` Xen whose scheduler is the older credit scheduler (``sched=credit``)
+``xen:rtds``   Xen whose scheduler is RTDS (``sched=rtds``), which Debian's is built without
+other words    a hypervisor that some platform declares as its host's
+``itself``     nothing: the machine takes the host's place
+============== ==================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tare.hosts.ledger.ledger import LOCAL
+from tare.platforms.host_hypervisor import hypervisors_of
+from tare.run.hosts.booted import AS_IT_IS, booted_here
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tare.errors import HostFroze, MachineFault
+    from tare.hosts import Host
+    from tare.platforms.contract import Context, Platform
+    from tare.run.probes.host_trace import HostTracing
+    from tare.study.model.releases import Release
+    from tare.study.planning.host_cpus import HostCpus
+
+LOCAL_BOOT_S = 60.0
+"""Seconds a machine may take until its agent says hello, on a host that is not emulated."""
+AFAR_BOOT_S = 120.0
+
+
+class PlannedHost(Protocol):
+    """A host as planning needs it, whether anything is asked of it or not."""
+
+    @property
+    def name(self) -> str:
+        """What it is called; equal for equal hosts."""
+        ...
+
+    @property
+    def here(self) -> bool:
+        """Whether it is this computer, or emulated on it."""
+        ...
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the host itself is emulated, and with it all that runs on it."""
+        ...
+
+    @property
+    def platforms(self) -> Mapping[str, Platform[Any]]:
+        """The platforms by name, as they are here."""
+        ...
+
+    @property
+    def boot_s(self) -> float:
+        """Seconds it takes to boot the host otherwise, for the plan's estimate."""
+        ...
+
+    @property
+    def cpus(self) -> HostCpus:
+        """The CPUs on which machines are placed."""
+        ...
+
+    @property
+    def hypervisor(self) -> str:
+        """The hypervisor below the host's kernel as it is booted now; empty: none."""
+        ...
+
+    @property
+    def crowding(self) -> str:
+        """How its CPUs share fewer, as all its arms are marked; empty: they do not."""
+        ...
+
+    def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
+        """Return how the host has to be booted for a platform's machines; equal for equal boots.
+
+        Args:
+            platform: The platform.
+            options: The arm's options.
+            release: The distribution's release that the arm is of; only a lab is made of it.
+        """
+        ...
+
+
+class RunHost(PlannedHost, Protocol):
+    """The host of a run, as the arms need it."""
+
+    machine_s: float
+    """Seconds a machine may take until its agent says hello."""
+    counts_instructions: bool
+    """Whether the host's time is virtual, so that its clock runs otherwise than this computer's."""
+
+    @property
+    def context(self) -> Context:
+        """Where the run's own things are: the host, or this computer where that is emulated."""
+        ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What identifies the host in a report."""
+        ...
+
+    @property
+    def lost(self) -> asyncio.Future[MachineFault]:
+        """Set if the host is lost as a whole, with what became of it."""
+        ...
+
+    async def under(self, boot: str, block: int) -> Context:
+        """Return where platforms work once the host is booted as wanted.
+
+        Args:
+            boot: As :meth:`boot_of` returned it.
+            block: The block that is under way; 0 while arms are checked.
+
+        Raises:
+            InputError: It cannot be booted so.
+            MachineFault: It did not come up, or came up otherwise.
+        """
+        ...
+
+    async def froze(self) -> HostFroze | None:
+        """Find out, after a fault, whether the host itself froze; None: it did not.
+
+        Only an emulated host can be found frozen, and is booted again by :meth:`under` then. A
+        real one says to each that waits for it that it is lost.
+        """
+        ...
+
+    def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
+        """Hold what the host's side of cells is recorded with."""
+        ...
+
+    async def close(self) -> None:
+        """Give the host back."""
+        ...
+
+
+@asynccontextmanager
+async def no_tracing(host: Host, reason: str) -> AsyncIterator[HostTracing]:
+    """Record nothing of the host's side, and say why."""
+    # Loaded here and below: a plan should not wait for what analyses traces.
+    from tare.run.probes.host_trace import HostTracing
+
+    yield HostTracing(host, None, reason)
+
+
+class LocalRunHost:
+    """The computer that Tare runs on, which is never booted otherwise.
+
+    Args:
+        context: Where platforms work.
+        platforms: All platforms by name.
+        facts: What identifies this computer.
+    """
+
+    name = LOCAL
+    here = True
+    emulated = False
+    crowding = ""
+    boot_s = 0.0
+    machine_s = LOCAL_BOOT_S
+    counts_instructions = False
+
+    def __init__(
+        self, context: Context, platforms: Mapping[str, Platform[Any]], facts: Mapping[str, Any]
+    ) -> None:
+        self.context = context
+        self.platforms = platforms
+        self.facts = facts
+        self.hypervisor = booted_here(hypervisors_of(platforms.values()))
+        self._lost: asyncio.Future[MachineFault] | None = None
+
+    @property
+    def cpus(self) -> HostCpus:
+        """The CPUs that this process may use."""
+        return self.context.host.topology()
+
+    @property
+    def lost(self) -> asyncio.Future[MachineFault]:
+        """Never set: what loses this computer ends Tare too."""
+        if self._lost is None:
+            self._lost = asyncio.get_running_loop().create_future()
+        return self._lost
+
+    def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
+        """Return the same for all: a platform's check says what this computer lacks."""
+        return AS_IT_IS
+
+    async def under(self, boot: str, block: int) -> Context:
+        """Return where platforms work."""
+        return self.context
+
+    async def froze(self) -> HostFroze | None:
+        """Return None: it is not emulated."""
+        return None
+
+    def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
+        """Record with the kernel's tracer, where it can be had."""
+        from tare.run.probes.host_trace import host_tracing
+
+        return host_tracing(self.context)
+
+    async def close(self) -> None:
+        """Nothing is to be given back."""

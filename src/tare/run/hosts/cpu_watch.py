@@ -1,0 +1,111 @@
+"""Notice between cells that CPUs of a host went offline or online, or that its cpuset changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from tare.errors import MachineFault
+from tare.events import CpusChanged
+from tare.study.planning.host_cpus import cpu_words
+
+if TYPE_CHECKING:
+    from tare.events import EventLog
+    from tare.hosts import Host
+    from tare.study.planning.placement import Placement
+
+
+class CpuWatch:
+    """Remembers which CPUs of each host could be used when it was last looked at.
+
+    Args:
+        log: Where a change is recorded.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._usable: dict[str, tuple[int, ...]] = {}
+        self._changes: dict[str, list[str]] = {}
+        self._first: dict[str, frozenset[int]] = {}
+
+    async def changed(self, host: Host, named: str, block: int, cell: str = "") -> str:
+        """Look at a host's CPUs, and record a change since the last look.
+
+        Args:
+            host: The host.
+            named: The study's name for it; empty where there is only one.
+            block: The block that is under way.
+            cell: The cell that was measured meanwhile; empty: none.
+
+        Returns:
+            What changed, in words; empty: nothing.
+
+        Raises:
+            MachineFault: The host cannot be reached.
+        """
+        self._usable.setdefault(host.name, host.topology().online)
+        self._first.setdefault(host.name, frozenset(self._usable[host.name]))
+        now = await host.usable_cpus()
+        # Another arm that is up at the same time may have looked meanwhile.
+        before = self._usable[host.name]
+        if now == before:
+            return ""
+        self._usable[host.name] = now
+        event = CpusChanged(
+            host=named,
+            block=block,
+            cell=cell,
+            before=cpu_words(before),
+            after=cpu_words(now),
+            gone=cpu_words(set(before) - set(now)),
+            came=cpu_words(set(now) - set(before)),
+        )
+        self._log.append(event)
+        self._changes.setdefault(host.name, []).append(event.words)
+        # Without a single CPU the host keeps what was found: the machines fail, not the reading.
+        if now:
+            await host.look_again()
+        return event.words
+
+    def count(self, host: Host) -> int:
+        """Return how many changes of a host's CPUs were noticed so far."""
+        return len(self._changes.get(host.name, ()))
+
+    async def unchanged(self, host: Host, named: str, block: int, cell: str, since: int) -> None:
+        """See that a cell was measured on the CPUs that there were when it began.
+
+        Args:
+            host: The host.
+            named: The study's name for it.
+            block: The block that is under way.
+            cell: The cell.
+            since: What :meth:`count` returned when the cell began.
+
+        Raises:
+            MachineFault: They changed; the cell does not count, and is measured again.
+        """
+        await self.changed(host, named, block, cell)
+        if words := "; ".join(self._changes.get(host.name, [])[since:]):
+            raise MachineFault(f"the host's CPUs changed during the cell: {words}", transient=True)
+
+    async def require(self, host: Host, named: str, block: int, cpus: Collection[int]) -> None:
+        """See that CPUs can be used before machines are placed on them.
+
+        Raises:
+            MachineFault: Some cannot any more.
+        """
+        await self.changed(host, named, block)
+        # Above a hypervisor, machines run on CPUs that the host's own kernel does not have.
+        own = set(cpus) & self._first[host.name]
+        if missing := own - set(self._usable[host.name]):
+            raise MachineFault(
+                f"CPU {cpu_words(missing)}, where its machines are to run, cannot be used any more",
+                "bring it online (echo 1 > /sys/devices/system/cpu/cpuN/online) or allow it in the "
+                "control group, and resume; or start a new run, which is placed on other CPUs",
+            )
+
+
+def cpus_of(placement: Placement) -> frozenset[int]:
+    """Return the CPUs of the arm's own host that a placement binds machines to."""
+    own = [each.cpus for each in placement.companions if not each.host]
+    return frozenset().union(placement.subject, *own, *(each.cpus for each in placement.neighbours))

@@ -1,0 +1,214 @@
+"""What became of every planned cell, and which arms are not worth another block."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tare.errors import TareError
+from tare.events import ArmEnded, RunFinished
+
+if TYPE_CHECKING:
+    from tare.events import Fold
+    from tare.events.results import CellResult
+    from tare.study.planning.cells import Batch, Cell
+    from tare.study.planning.plan import Plan
+
+Status = Literal["complete", "stopped", "failed"]
+BLOCKS = 2
+"""In so many blocks every attempted cell of an arm has to fail until it ends."""
+NOTHING_COMPARED = (
+    "nothing is compared: every arm but the baseline is skipped (what to install: tare doctor)"
+)
+_MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
+"""A machine's name: the run's identity, a number, its role."""
+_PASSING = re.compile(r"(?<=\()\d+(?=\))|(?<=\[)\d+(?=\])|(?<=\bpid )\d+|(?<=\[) *\d+\.\d+(?=\])")
+"""What is another at each try: a process's number as programs tell it (``haproxy (1924)``,
+``sshd[1924]``, ``pid 1924``), and the seconds before a kernel's words (``[   16.123591]``)."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of the cells of all blocks that were begun.
+
+    Args:
+        planned: How many there are.
+        counts: How many ended as ``ok``, ``failed`` and ``withheld``, how many were ``skipped``
+            because their arm had ended, and how many are ``left`` because the run ended before.
+        reasons: Why cells do not count, and how many for each reason, the most first.
+        baseline_counts: Whether any cell of the baseline counts.
+    """
+
+    planned: int
+    counts: Mapping[str, int]
+    reasons: Mapping[str, int]
+    baseline_counts: bool
+
+    @property
+    def told(self) -> dict[str, int]:
+        """The numbers for the last event."""
+        return {"planned": self.planned, **self.counts}
+
+
+def account(plan: Plan, fold: Fold) -> Account:
+    """Return what became of the cells that were planned.
+
+    Args:
+        plan: The run's plan.
+        fold: The run's events so far.
+    """
+    done: list[CellResult] = []
+    planned, skipped = 0, 0
+    ended = {each.arm: each.block for each in fold.arms_ended}
+    for block in range(1, fold.block.number + 1):
+        for batch in plan.block(block):
+            for cell in batch.cells:
+                planned += 1
+                if cell.id in fold.finished:
+                    done.append(fold.finished[cell.id].result)
+                elif block > ended.get(cell.arm, block):
+                    skipped += 1
+    return tallied(done, planned, plan.study.baseline, skipped)
+
+
+def tallied(cells: Iterable[CellResult], planned: int, baseline: str, skipped: int = 0) -> Account:
+    """Return what became of cells where only their number was planned.
+
+    Args:
+        cells: Those that ended.
+        planned: How many were planned.
+        baseline: The arm that the others are compared with.
+        skipped: How many were not tried because their arm had ended.
+    """
+    counts = dict.fromkeys(("ok", "failed", "withheld", "skipped", "left"), 0)
+    counts["skipped"] = skipped
+    reasons: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    compared = False
+    for cell in cells:
+        counts[cell.status] += 1
+        compared |= cell.arm == baseline and cell.status == "ok"
+        if cell.status != "ok":
+            reason = _without_names(cell.reason)
+            reasons[first.setdefault(_PASSING.sub("", reason), reason)] += 1
+    counts["left"] = max(planned - sum(counts.values()), 0)
+    return Account(planned, counts, dict(reasons.most_common()), compared)
+
+
+def run_finished(
+    cells: Account, fold: Fold, baseline: str, status: Status, reason: str, wall_s: float
+) -> RunFinished:
+    """Return a run's last event; a run that lacks cells, or its baseline, is not complete.
+
+    Args:
+        cells: What became of its cells.
+        fold: Its events so far.
+        baseline: The arm that the others are compared with.
+        status: How it ended, as far as its blocks go.
+        reason: Why.
+        wall_s: Seconds that it took.
+    """
+    if status == "complete" and cells.counts["left"]:
+        status, reason = "failed", f"{cells.counts['left']} planned cells were never measured"
+    elif status == "complete" and not cells.baseline_counts:
+        status, reason = "failed", f"no cell of the baseline {baseline} counts: nothing is compared"
+    return RunFinished(
+        status=status,
+        reason=reason,
+        cells=cells.told,
+        reasons=dict(cells.reasons),
+        wall_s=wall_s,
+        booting_s=fold.booting_s,
+        measuring_s=fold.measuring_s,
+    )
+
+
+def _without_names(reason: str) -> str:
+    """Return a reason without what differs from machine to machine."""
+    return _MACHINE.sub(r"the \1", reason) or "no reason was told"
+
+
+def failing_arms(plan: Plan, fold: Fold, block: int) -> list[ArmEnded]:
+    """Return the arms that end after a block, because all that they tried failed in two.
+
+    Args:
+        plan: The run's plan.
+        fold: The run's events so far.
+        block: The block that has just ended.
+    """
+    over = {each.arm for each in fold.arms_ended}
+    cells = [done.result for done in fold.finished.values()]
+    return [
+        arm_ended(arm, block, [cell for cell in cells if cell.arm == arm])
+        for arm in plan.arms
+        if arm not in over and always_failed(arm, cells, range(block - BLOCKS + 1, block + 1))
+    ]
+
+
+def always_failed(arm: str, cells: Iterable[CellResult], blocks: Collection[int]) -> bool:
+    """Return whether an arm was tried in each of some blocks, and every attempted cell failed."""
+    tried = [cell for cell in cells if cell.arm == arm and cell.block in blocks]
+    everywhere = {cell.block for cell in tried} == set(blocks)
+    return everywhere and all(cell.status == "failed" for cell in tried)
+
+
+def arm_ended(arm: str, block: int, cells: Collection[CellResult], host: str = "") -> ArmEnded:
+    """Return the end of an arm after a block, with the commonest reason why its cells failed.
+
+    Args:
+        arm: The arm.
+        block: The block after which it ends.
+        cells: All its cells that ended.
+        host: The host on which it ends, where several hosts each measure all arms.
+    """
+    failed = [cell.reason for cell in cells if cell.status == "failed"]
+    ((reason, _),) = Counter(map(_without_names, failed)).most_common(1)
+    return ArmEnded(
+        arm=arm, block=block, tried=len(cells), failed=len(failed), reason=reason, host=host
+    )
+
+
+def require_worth(ended: Iterable[ArmEnded], baseline: str, *, strict: bool) -> None:
+    """See that a run is worth going on after arms ended.
+
+    Raises:
+        TareError: The baseline has ended, so nothing can be compared; or, where that is asked for,
+            any arm has.
+    """
+    for each in ended:
+        on = f" on {each.host}" if each.host else ""
+        said = f"every cell of {each.arm}{on} failed for {BLOCKS} blocks ({each.reason})"
+        if each.arm == baseline:
+            raise TareError(f"{said}, and it is the baseline, so there is nothing to compare with")
+        if strict:
+            raise TareError(f"{said}, and --strict ends the run then")
+
+
+def nothing_compared(
+    arms: Mapping[str, str | None], baseline: str, running: Collection[str]
+) -> bool:
+    """Return whether no arm runs but the baseline and its twins.
+
+    Args:
+        arms: The study's arms, each with the one that it repeats.
+        baseline: The arm that others are compared with.
+        running: The arms that run.
+    """
+    return all(baseline in (name, arms[name]) for name in running)
+
+
+def unfinished(plan: Plan, block: int, finished: Container[str]) -> list[tuple[Batch, list[Cell]]]:
+    """Return the batches of a block in their order, each with its cells that are not finished.
+
+    Args:
+        plan: The run's plan.
+        block: Number of the block, from 1.
+        finished: Identities of the cells that are.
+    """
+    return [
+        (batch, [cell for cell in batch.cells if cell.id not in finished])
+        for batch in plan.block(block)
+    ]

@@ -1,0 +1,102 @@
+"""The runs that were carried out from here, kept so that their history is found by a study's name.
+
+A list in the user's state folder, a line for each end of a run; the newest line of a run counts. It
+only says where runs are: what they found is in their folders, and a folder that is gone is no run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tare.hosts.ledger.ledger import state_dir
+from tare.run.lifecycle.folder import RunFolder
+from tare.run.lifecycle.resume_command import first_event
+
+
+@dataclass(frozen=True)
+class KnownRun:
+    """One run, as it ended.
+
+    Args:
+        run: Its identity.
+        study: The study's name.
+        hosts: The names of its hosts; `local` and `lab` are those of this computer.
+        started_at: Seconds since the epoch.
+        status: How it ended.
+        folder: Where it is.
+    """
+
+    run: str
+    study: str
+    hosts: tuple[str, ...]
+    started_at: float
+    status: str
+    folder: Path
+
+
+_LINE = TypeAdapter(KnownRun)
+
+
+def known_runs_file() -> Path:
+    """Return where the list is kept: ``$XDG_STATE_HOME/tare/runs.jsonl``."""
+    return state_dir() / "runs.jsonl"
+
+
+def keep_run(run: KnownRun) -> None:
+    """Note a run.
+
+    Raises:
+        OSError: The list cannot be written.
+    """
+    # One write to the end of a file: runs that end at once do not write into each other's line.
+    number = os.open(known_runs_file(), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(number, _LINE.dump_json(run) + b"\n")
+    finally:
+        os.close(number)
+
+
+def known_runs(study: str) -> Sequence[KnownRun]:
+    """Return the runs of a study, by when they began; each once, as it ended last.
+
+    Lines that cannot be read are passed over: a run that is not found can be named by its folder.
+
+    Args:
+        study: The study's name.
+    """
+    try:
+        lines = known_runs_file().read_bytes().splitlines()
+    except FileNotFoundError:
+        return ()
+    found: dict[str, KnownRun] = {}
+    for line in lines:
+        try:
+            run = _LINE.validate_json(line)
+        except ValidationError:
+            continue
+        if run.study == study:
+            found[run.run] = run
+    return sorted(found.values(), key=lambda run: run.started_at)
+
+
+def is_there(run: KnownRun) -> bool:
+    """Return whether a run's folder still holds it, and not another one that was written there."""
+    first = first_event(RunFolder(run.folder).events)
+    return first is not None and first.run == run.run
+
+
+def names_of_hosts(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of a run's hosts.
+
+    Args:
+        facts: What identifies its host, or each of several by name.
+    """
+    if facts and all(isinstance(each, Mapping) for each in facts.values()):
+        return tuple(sorted(facts))
+    return (str(facts.get("name") or ("lab" if "lab" in facts else "local")),)

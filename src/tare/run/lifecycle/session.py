@@ -1,0 +1,325 @@
+"""What one command of Tare works with: a host, its ledger, the cache, and who holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import InputError, TareError
+from tare.events import Fold, Record
+from tare.hosts.leaving import Leaving
+from tare.hosts.ledger.cleanup import clean, clean_all
+from tare.hosts.ledger.ledger import Ledger, ledger_path, state_dir
+from tare.hosts.local import LocalHost
+from tare.hosts.lock import host_lock
+from tare.platforms.contract import Context
+from tare.platforms.host_hypervisor import hypervisors_of
+from tare.platforms.linux.preflight import preflight, watch_load
+from tare.registry import installed
+from tare.run.hosts.contract import LocalRunHost, RunHost
+from tare.run.hosts.host_facts import facts_afar, host_facts
+from tare.run.lifecycle.setup import Decide, Decision, RunSetup, StudySource
+from tare.run.lifecycle.undoing import all_undoers
+from tare.run.preflight.cache_wait import GivesWay, giving_way
+from tare.run.preflight.calibrating import calibrate
+from tare.run.preflight.checking import arranged_cpus, arranging_of
+from tare.study.model.study import Study
+
+if TYPE_CHECKING:
+    from tare.events import Calibrated, Check
+    from tare.hosts import Host
+    from tare.hosts.ssh.host import SshHost
+    from tare.hosts.ssh.options import SshOptions
+    from tare.study.reading.hosting import HostSpec, LabSpec
+
+__all__ = [
+    "agent_path",
+    "cache_dir",
+    "host_facts",
+    "inspection_setup",
+    "local_context",
+    "local_setup",
+    "new_run_id",
+    "reach",
+    "run_session",
+    "study_source",
+]
+
+
+def new_run_id() -> str:
+    """Return a short identity, unique enough to name machines on one host by."""
+    return f"{time.strftime('%m%d')}-{secrets.token_hex(3)}"
+
+
+def agent_path() -> Path:
+    """Find the agent that was installed with Tare.
+
+    Raises:
+        InputError: It is not there.
+    """
+    beside = Path(sys.executable).parent / "tare-agent"
+    found = str(beside) if beside.is_file() else shutil.which("tare-agent")
+    if found is None:
+        raise InputError(
+            "Tare's agent, the program that measures in machines, is missing: there is neither "
+            f"{beside} nor a tare-agent on the PATH",
+            "install Tare's package again, which brings it; in Tare's own repository: make setup",
+        )
+    return Path(found)
+
+
+def cache_dir() -> Path:
+    """Return where images and packages are kept: ``$XDG_CACHE_HOME/tare`` or ``~/.cache/tare``."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(base) / "tare"
+
+
+def study_source(path: Path, changes: tuple[str, ...] = ()) -> StudySource:
+    """Return where a study came from, with the SHA-256 of its bytes and what was changed of it."""
+    return StudySource(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), changes)
+
+
+def local_context(ledger: Ledger, say: Callable[[str], None] = lambda _: None) -> Context:
+    """Return the context of platforms on this computer; ``say`` tells the user a sentence."""
+    agent = agent_path()
+    return Context(host=LocalHost(agent), ledger=ledger, cache=cache_dir(), agent=agent, say=say)
+
+
+@contextmanager
+def local_setup() -> Iterator[RunSetup]:
+    """Look at this computer without holding it: for the doctor, which measures nothing."""
+    ledger = Ledger(ledger_path(f"look-{secrets.token_hex(4)}"))
+    try:
+        run_host = LocalRunHost(local_context(ledger), installed().platforms, host_facts())
+        yield _look({"": run_host})
+    finally:
+        ledger.discard()
+
+
+@asynccontextmanager
+async def inspection_setup(study: Study) -> AsyncIterator[RunSetup]:
+    """Look at a study's hosts without holding them: for plans, which measure nothing."""
+    name = f"look-{secrets.token_hex(4)}"
+    async with _run_host_of(study, name, lambda _: None, hold=False) as run_hosts:
+        yield _look(run_hosts)
+
+
+def _look(run_hosts: Mapping[str, RunHost]) -> RunSetup:
+    async def nothing() -> tuple[Check, ...]:
+        return ()
+
+    workloads = installed().workloads
+    return RunSetup(run_hosts=run_hosts, workloads=workloads, decide=_never, preflight=nothing)
+
+
+def _never(study: Study, fold: Fold, blocks_done: int) -> Decision:
+    return Decision(go_on=False, reason="nothing is measured")
+
+
+@asynccontextmanager
+async def run_session(
+    run: str,
+    study: Study,
+    *,
+    output: Path,
+    decide: Decide,
+    subscribers: tuple[Callable[[Record], None], ...],
+    on_progress: Callable[[str, float, Mapping[str, Any]], None],
+    say: Callable[[str], None],
+) -> AsyncIterator[RunSetup]:
+    """Hold a study's hosts for one run, and leave them as they were found.
+
+    Raises:
+        InputError: Another run holds a host, or a host cannot be used.
+        MachineFault: A host cannot be reached.
+    """
+    async with _run_host_of(study, run, say, hold=True) as run_hosts:
+        watches = {name: await watch_load(each.context.host) for name, each in run_hosts.items()}
+
+        async def checks() -> tuple[Check, ...]:
+            found: list[Check] = []
+            for name, run_host in run_hosts.items():
+                context = run_host.context
+                there = await preflight(context.host, output, watches[name], context.builder)
+                found += [_named(check, name) for check in there]
+            return tuple(found)
+
+        async def calibrated() -> tuple[Calibrated, ...]:
+            # An emulated computer's clock and memory are its emulator's.
+            real = {name: each for name, each in run_hosts.items() if not each.emulated}
+            return tuple([await calibrate(each.context, name) for name, each in real.items()])
+
+        yield RunSetup(
+            run_hosts=run_hosts,
+            workloads=installed().workloads,
+            decide=decide,
+            preflight=checks,
+            calibrate=calibrated,
+            say=say,
+            subscribers=subscribers,
+            on_progress=on_progress,
+            probe_kinds=tuple(installed().probes.values()),
+        )
+
+
+def _counts_instructions(study: Study) -> bool:
+    """Return whether nothing that a study has here goes by this computer's time."""
+    here = [spec for spec in study.computers.values() if spec.kind != "ssh"]
+    return study.lab.deterministic and all(spec.kind == "lab" for spec in here)
+
+
+def _named(check: Check, host: str) -> Check:
+    """Return a check with the name of its host, where there are several."""
+    return check.model_copy(update={"name": f"{check.name} on {host}"}) if host else check
+
+
+@asynccontextmanager
+async def _run_host_of(
+    study: Study, run: str, say: Callable[[str], None], *, hold: bool
+) -> AsyncIterator[Mapping[str, RunHost]]:
+    """Reach a study's hosts, clear them of what killed runs left, and keep a ledger of each."""
+    async with AsyncExitStack() as held:
+        holds: list[GivesWay] = []
+        if hold:
+            held.enter_context(giving_way(holds, say))
+        if hold and any(spec.kind != "ssh" for spec in study.computers.values()):
+            holds.append(held.enter_context(host_lock(run, shared=_counts_instructions(study))))
+            await _clear(LocalHost(agent_path()), say)
+        run_hosts: dict[str, RunHost] = {}
+        for name, spec in study.computers.items():
+            ledger = f"{run}-{name}" if name else run
+            if spec.kind == "ssh":
+                opening = _afar(spec, run, ledger, say, holds if hold else None)
+            else:
+                opening = _here(spec, study.lab, ledger, say)
+            run_hosts[name] = run_host = await held.enter_async_context(opening)
+            arranged_cpus(study, name, run_host.cpus)
+            if not run_host.emulated:
+                run_host.context.host.arrange(arranging_of(study, name))
+        yield run_hosts
+
+
+@asynccontextmanager
+async def _here(
+    spec: HostSpec, lab: LabSpec, ledger_name: str, say: Callable[[str], None]
+) -> AsyncIterator[RunHost]:
+    async with AsyncExitStack() as held:
+        ledger = await held.enter_async_context(_ledger(ledger_name, lambda: context.host, say))
+        context = local_context(ledger, say)
+        run_host: RunHost = LocalRunHost(context, installed().platforms, host_facts())
+        if spec.kind == "lab":
+            from tare.run.hosts.lab import LabRunHost
+
+            run_host = LabRunHost(context, installed().platforms, host_facts(), lab, say)
+        held.push_async_callback(run_host.close)
+        yield run_host
+
+
+@asynccontextmanager
+async def _afar(
+    spec: HostSpec,
+    run: str,
+    ledger_name: str,
+    say: Callable[[str], None],
+    holds: list[GivesWay] | None,
+) -> AsyncIterator[RunHost]:
+    # Loaded here: a run on this computer should not wait for it.
+    from tare.hosts.ssh.host import SshHost
+    from tare.hosts.ssh.options import way_of
+    from tare.run.hosts.booted import running
+    from tare.run.hosts.ssh import SshRunHost, remote_lock, ssh_options
+
+    agent, leaving = agent_path(), Leaving()
+    options = ssh_options(spec)
+    async with AsyncExitStack() as held:
+        if holds is not None:
+            own = state_dir() / f"lock-{_slug(options)}"
+            holds.append(held.enter_context(host_lock(run, own)))
+        with leaving.if_cancelled():
+            host = await held.enter_async_context(
+                SshHost(options, agent, tell=say, leaving=leaving)
+            )
+            if holds is not None:
+                await _clear(host, say)
+            made = _ledger(ledger_name, lambda: host, say, afar=(host, way_of(options)))
+            ledger = await held.enter_async_context(made)
+            if holds is not None:
+                lock = remote_lock(host, ledger, run)
+                holds.append(await held.enter_async_context(lock))
+            context = Context(
+                host=host,
+                ledger=ledger,
+                cache=cache_dir(),
+                agent=agent,
+                here=LocalHost(agent),
+                leaving=leaving,
+                say=say,
+            )
+            platforms = installed().platforms
+            yield SshRunHost(
+                host,
+                context,
+                platforms,
+                await facts_afar(host),
+                spec.boot,
+                await running(host, hypervisors_of(platforms.values())),
+                say,
+            )
+
+
+@asynccontextmanager
+async def _ledger(
+    name: str,
+    host: Callable[[], Host],
+    say: Callable[[str], None],
+    afar: tuple[SshHost, Mapping[str, Any]] | None = None,
+) -> AsyncIterator[Ledger]:
+    """Keep a run's ledger of one host, and undo in the end what is still open in it."""
+    path = ledger_path(name)
+    if afar is None:
+        ledger = Ledger(path)
+    else:
+        ledger = Ledger(path, host=afar[0].name, boot=afar[0].boot_id, reach=afar[1])
+    try:
+        yield ledger
+    finally:
+        try:
+            if ledger.open_entries() and afar is not None:
+                # One attempt for all of them: a host that is gone stays so for each.
+                await afar[0].connect()
+            for sentence in await clean(host(), ledger, all_undoers()):
+                say(sentence)
+        except TareError as error:
+            say(f"What is left on {host().name} is listed for `tare clean`: {error}.")
+        ledger.discard()
+
+
+async def _clear(host: Host, say: Callable[[str], None]) -> None:
+    for sentence in await clean_all(host, all_undoers(), tell_of_going=False):
+        say(f"left behind by a killed run: {sentence}")
+
+
+def _slug(options: SshOptions) -> str:
+    return hashlib.sha256(options.name.encode()).hexdigest()[:16]
+
+
+@asynccontextmanager
+async def reach(way: Mapping[str, Any]) -> AsyncIterator[Host]:
+    """Open another host by what a ledger says of the way to it.
+
+    Raises:
+        InputError, MachineFault: As :meth:`tare.hosts.ssh.host.SshHost.connect` says.
+    """
+    from tare.hosts.ssh.host import SshHost
+    from tare.hosts.ssh.options import options_of
+
+    async with SshHost(options_of(way), agent_path()) as host:
+        yield host

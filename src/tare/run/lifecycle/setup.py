@@ -1,0 +1,115 @@
+"""What a run is carried out with, chosen by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tare.events import Calibrated, Check, Fold, Record
+from tare.platforms.contract import Context, Platform
+
+if TYPE_CHECKING:
+    from tare.probes import ProbeKind
+    from tare.run.hosts.assumed import AssumedHost
+    from tare.run.hosts.contract import PlannedHost, RunHost
+    from tare.study.model.study import Study
+    from tare.workloads.contract import Workload
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether another block is wanted, and why."""
+
+    go_on: bool
+    reason: str
+
+
+Decide = Callable[["Study", Fold, int], Decision]
+"""Judges, from the fold of all events and the blocks done, whether another block is wanted."""
+
+
+class Grounds(Protocol):
+    """What a plan is made on: the hosts, asked or not, and the workloads."""
+
+    @property
+    def run_hosts(self) -> Mapping[str, PlannedHost]:
+        """The hosts by name, as the study has them."""
+        ...
+
+    @property
+    def workloads(self) -> Mapping[str, Workload[Any]]:
+        """All known workloads by name."""
+        ...
+
+
+def platform_of(grounds: Grounds, study: Study, arm: str) -> Platform[Any]:
+    """Return an arm's platform, as it is on the arm's host."""
+    return grounds.run_hosts[study.host_of(arm)].platforms[study.arms[arm].platform]
+
+
+@dataclass(frozen=True)
+class Unasked:
+    """The grounds of a plan for which nothing is asked of any host.
+
+    Args:
+        run_hosts: The hosts by name, from what is known of them.
+        workloads: All known workloads by name.
+    """
+
+    run_hosts: Mapping[str, AssumedHost]
+    workloads: Mapping[str, Workload[Any]]
+
+
+async def not_calibrated() -> tuple[Calibrated, ...]:
+    """Measure nothing."""
+    return ()
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """Everything a run is carried out with, chosen by the caller.
+
+    Args:
+        run_hosts: The hosts by name, their platforms, and how they are booted for each arm.
+        workloads: All known workloads by name.
+        decide: Judges after each block, from the fold of all events so far, whether to go on.
+        preflight: Looks at the hosts' condition.
+        calibrate: Measures each host beside what others tell of it.
+        subscribers: Are told every record as it is written.
+        say: Tells the user a sentence before there are events.
+        on_progress: Is told of progress within a cell: cell, share done, further fields.
+        strict: Whether the run ends as soon as an arm does.
+        probe_kinds: The probes that other packages add to each cell.
+    """
+
+    run_hosts: Mapping[str, RunHost]
+    workloads: Mapping[str, Workload[Any]]
+    decide: Decide
+    preflight: Callable[[], Awaitable[tuple[Check, ...]]]
+    calibrate: Callable[[], Awaitable[tuple[Calibrated, ...]]] = not_calibrated
+    say: Callable[[str], None] = lambda _: None
+    subscribers: tuple[Callable[[Record], None], ...] = ()
+    on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None
+    strict: bool = False
+    probe_kinds: tuple[ProbeKind, ...] = ()
+
+    @property
+    def context(self) -> Context:
+        """Where images are built, and where the first host's own things are."""
+        return next(iter(self.run_hosts.values())).context
+
+
+@dataclass(frozen=True)
+class StudySource:
+    """Where a study came from, for the record.
+
+    Args:
+        path: Its file.
+        sha256: Of the file's bytes, in hexadecimal.
+        changes: The options of the command line that made it differ from the file.
+    """
+
+    path: str
+    sha256: str
+    changes: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""What is found out, checked, built and calibrated before the first block."""

@@ -1,0 +1,87 @@
+"""What was found out about each arm, written into the events and restored from them.
+
+A resumed run is planned from the facts that it began with: what has changed since must not change
+the plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from tare.errors import InputError
+from tare.events import PlatformChecked
+from tare.study.planning.plan import ArmFacts
+
+if TYPE_CHECKING:
+    from tare.platforms.contract import Verdict
+
+_FACTS = TypeAdapter(ArmFacts)
+
+
+def recorded(facts: ArmFacts) -> dict[str, Any]:
+    """Return ``facts`` as plain values, sets in order."""
+    return {
+        name: sorted(value) if isinstance(value, frozenset) else value
+        for name, value in _FACTS.dump_python(facts).items()
+    }
+
+
+def require_still_usable(
+    checked: Mapping[str, PlatformChecked], now: Mapping[str, Verdict]
+) -> None:
+    """Check that every arm that a run began with can still run.
+
+    Args:
+        checked: The run's verdicts by arm, as far as it came.
+        now: Today's verdicts on every arm.
+
+    Raises:
+        InputError: An arm was usable when the run began and is not now.
+    """
+    for name, event in checked.items():
+        if event.usable and not now[name].usable:
+            raise InputError(
+                f"arm {name} was usable when the run began and is not now: {now[name].reason}",
+                now[name].hint or "make it usable again, or start a new run",
+            )
+
+
+def restored_facts(
+    checked: Mapping[str, PlatformChecked], now: Mapping[str, ArmFacts]
+) -> dict[str, ArmFacts]:
+    """Return the facts that a run began with.
+
+    Args:
+        checked: The run's verdicts by arm, as far as it came.
+        now: What is found out about every arm today; it stands for arms not yet checked then.
+    """
+    return {
+        name: _restored(checked[name], today) if name in checked else today
+        for name, today in now.items()
+    }
+
+
+def _restored(event: PlatformChecked, now: ArmFacts) -> ArmFacts:
+    return _FACTS.validate_python(event.facts) if event.facts else _of_old(event, now)
+
+
+def _of_old(event: PlatformChecked, now: ArmFacts) -> ArmFacts:
+    """Return the facts of a run whose events hold no whole facts; the rest is as of today."""
+    able = event.capabilities
+    return dataclasses.replace(
+        now,
+        usable=event.usable,
+        reason=event.reason,
+        emulated=event.emulated,
+        max_vcpus=able["max_vcpus"],
+        min_memory=able["min_memory"],
+        pinning=able["pinning"],
+        devices=frozenset(able.get("devices", ())),
+        neighbours=able.get("neighbours", now.neighbours),
+        knobs=frozenset(able.get("knobs", ())),
+        missing_knobs=able.get("missing_knobs", {}),
+    )

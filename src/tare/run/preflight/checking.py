@@ -1,0 +1,559 @@
+"""Ask every arm's platform what it can do here, and plan accordingly."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tare.errors import HostFroze, InputError, MachineFault, NotAvailable, TareError
+from tare.events import ImageReady, PlatformChecked
+from tare.hosts.same_machine import SAME
+from tare.images.bundle.importing import import_installed
+from tare.images.cache import key_of, while_waiting
+from tare.images.kernels import missing_kernels
+from tare.platforms.contract import (
+    NOTHING_AT_ALL,
+    Context,
+    Prepared,
+    Shape,
+    Statement,
+    ToolboxFiles,
+    Verdict,
+)
+from tare.platforms.host_hypervisor import hypervisors_of
+from tare.platforms.linux.network import lacking_switch, offered_network, with_network
+from tare.platforms.vendors.offer import LIVE, keeps_general
+from tare.run.hosts.booted import mark_of, marks
+from tare.run.lifecycle.setup import Grounds, RunSetup, platform_of
+from tare.run.preflight.arm_facts import recorded
+from tare.run.preflight.lacking import lacking, lacking_loads
+from tare.run.preflight.remembered import keep, question
+from tare.run.preflight.toolbox import study_needs, study_toolbox
+from tare.study.model.notes import ITSELF
+from tare.study.model.platform_options import GIVEN
+from tare.study.model.releases import release_words
+from tare.study.model.switching import Switching
+from tare.study.planning.baselines import in_its_own_shape
+from tare.study.planning.cpu_choice import arranged
+from tare.study.planning.guest_kernels import HOST, REALTIME, GuestKernels
+from tare.study.planning.memory_held import held_at_once
+from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan, shape_lacks
+
+if TYPE_CHECKING:
+    from tare.run.hosts.contract import RunHost
+    from tare.study.model.study import Study
+    from tare.study.planning.host_cpus import HostCpus
+
+
+EMULATED_SLOWDOWN = 2.0
+"""How many times longer a fixed amount of work takes in an emulated machine; for the estimate."""
+PATIENCE_S = 1.5
+
+
+def arm_shape(study: Study, arm: str) -> Shape:
+    """Return the size of the arm's machines: its own, or the study's."""
+    shape = study.shape_of(arm)
+    return Shape(vcpus=shape.vcpus, memory=shape.memory, disk=shape.disk)
+
+
+def arm_context(context: Context, named: Study | Plan, arm: str) -> Context:
+    """Return the context with the arm's kernel and release, as the study or the plan has them."""
+    release = named.release_of(arm)
+    return dataclasses.replace(context, kernel=named.kernel_of(arm), release=release)
+
+
+def described(setup: Grounds, study: Study, arm: str) -> str:
+    """Return an arm in a phrase: its platform as options make it, and the release it is of."""
+    platform = platform_of(setup, study, arm)
+    release = study.release_of(arm)
+    words = platform.describe(study.arms[arm].options)
+    return f"{words}, {release_words(release)}" if release else words
+
+
+def boot_of(setup: Grounds, study: Study, arm: str) -> str:
+    """Return how the host has to be booted for an arm."""
+    run_host = setup.run_hosts[study.host_of(arm)]
+    platform = platform_of(setup, study, arm)
+    return run_host.boot_of(platform, study.arms[arm].options, study.release_of(arm))
+
+
+async def check_arms(
+    setup: RunSetup, study: Study, *, remembered: bool = True
+) -> dict[str, Verdict]:
+    """Ask every arm's platform whether it is usable, on the host as it is booted for that arm.
+
+    An arm for which the host cannot be booted is not usable; the reason says why.
+
+    Args:
+        setup: The hosts.
+        study: The study, or its part.
+        remembered: Whether what is found is remembered for plans.
+    """
+    context = setup.context
+    await import_installed(context.builder, context.cache, setup.say)
+    found: dict[str, Verdict] = {}
+    for host in setup.run_hosts:
+        found |= await _check_on(setup, study, host, remembered=remembered)
+    return with_same_machines(study, {name: found[name] for name in study.arms})
+
+
+def with_same_machines(study: Study, found: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Mark each arm that is the machine of the arm that it is compared with; a twin should be it.
+
+    Args:
+        study: The study.
+        found: What was found of each of its arms.
+    """
+    marked = dict(found)
+    for arm, verdict in found.items():
+        base = study.own_baselines.get(arm, study.baseline)
+        twin = study.arms[arm].twin_of == base
+        if arm == base or twin or base not in found or not verdict.machine:
+            continue
+        if verdict.machine == found[base].machine and not verdict.mark.startswith(ITSELF):
+            mark = marks(f"{ITSELF}: it is the machine of {base} ({SAME})", verdict.mark)
+            marked[arm] = dataclasses.replace(verdict, mark=mark)
+    return marked
+
+
+async def _check_on(
+    setup: RunSetup, study: Study, host: str, *, remembered: bool
+) -> dict[str, Verdict]:
+    """Ask for all arms of one host, boot by boot, and remember what is found."""
+    run_host = setup.run_hosts[host]
+    boots: dict[str, list[str]] = {}
+    for name in study.arms:
+        if study.host_of(name) == host:
+            boots.setdefault(boot_of(setup, study, name), []).append(name)
+    found: dict[str, Verdict] = {}
+    for boot, names in boots.items():
+        found |= await _check_booted(setup, study, run_host, boot, names)
+    network = "network" in study_needs(setup, study)
+    answers = {
+        question(run_host, study, name, network): verdict
+        for name, verdict in found.items()
+        if verdict.lasting
+    }
+    if remembered:
+        keep(run_host, answers)
+    return found
+
+
+async def _check_booted(
+    setup: RunSetup, study: Study, run_host: RunHost, boot: str, names: Sequence[str]
+) -> dict[str, Verdict]:
+    """Ask for the arms that need their host booted alike; again where an emulated host froze."""
+    found = await _answers(setup, study, run_host, boot, names)
+    refused = any(not verdict.usable for verdict in found.values())
+    if refused and await run_host.froze() is not None:
+        found = await _answers(setup, study, run_host, boot, names)
+    return {
+        name: dataclasses.replace(
+            verdict,
+            emulated=verdict.emulated or run_host.emulated,
+            mark=marks(
+                verdict.mark,
+                mark_of(
+                    platform_of(setup, study, name),
+                    study.arms[name].options,
+                    boot,
+                    run_host.hypervisor,
+                    hypervisors_of(run_host.platforms.values()),
+                ),
+                run_host.crowding,
+            ),
+        )
+        for name, verdict in found.items()
+    }
+
+
+async def _answers(
+    setup: RunSetup, study: Study, run_host: RunHost, boot: str, names: Sequence[str]
+) -> dict[str, Verdict]:
+    """Boot the host, and ask for some arms; a host that does not come up is each one's reason."""
+    fault: TareError
+    try:
+        context = await run_host.under(boot, 0)
+    except TareError as error:
+        fault = error
+    else:
+        try:
+            return await _check_together(setup, study, names, context)
+        except HostFroze as error:
+            fault = error
+    passing = isinstance(fault, MachineFault)
+    refused = Verdict(False, fault.message, fault.hint, False, {}, NOTHING_AT_ALL, not passing)
+    return dict.fromkeys(names, dataclasses.replace(refused, emulated=run_host.emulated))
+
+
+async def _check_together(
+    setup: RunSetup, study: Study, names: Sequence[str], where: Context
+) -> dict[str, Verdict]:
+    """Ask for some arms at once, twins and equals once."""
+    asked: dict[tuple[object, ...], asyncio.Task[Verdict]] = {}
+    keys: dict[str, tuple[object, ...]] = {}
+    tasks: dict[str, asyncio.Task[Verdict]] = {}
+    for name in names:
+        arm = study.arms[name]
+        memories = held_at_once(study, name)
+        context = dataclasses.replace(arm_context(where, study, name), memories=memories)
+        asking = arm.options.model_dump_json()
+        key: tuple[object, ...]
+        key = (arm.platform, asking, context.kernel, context.release, memories)
+        keys[name] = key
+        if key not in asked:
+            check = platform_of(setup, study, name).check(context, arm.options)
+            asked[key] = asyncio.ensure_future(check)
+        tasks[name] = asked[key]
+    verdicts = {name: await task for name, task in tasks.items()}
+    known: dict[tuple[object, ...], Verdict] = {}
+    packaged: dict[str | None, GuestKernels] = {}
+    for name, key in keys.items():
+        if key not in known:
+            known[key] = await _with_kernels(setup, study, name, where, verdicts[name], packaged)
+        verdicts[name] = known[key]
+    if "network" in study_needs(setup, study):
+        for name in names:
+            options = study.arms[name].options
+            ways = platform_of(setup, study, name).stated(options).network
+            offered, reason = await offered_network(where, ways)
+            able = with_network(verdicts[name].capabilities, offered, reason)
+            verdicts[name] = dataclasses.replace(verdicts[name], capabilities=able)
+            verdicts[name] = await _switched(where, options.wanted_switch, verdicts[name])
+    return verdicts
+
+
+async def _with_kernels(
+    setup: RunSetup,
+    study: Study,
+    arm: str,
+    where: Context,
+    verdict: Verdict,
+    packaged: dict[str | None, GuestKernels],
+) -> Verdict:
+    """Return the verdict with the kernels that an arm's machines can boot, tried where needed.
+
+    Args:
+        setup: The hosts.
+        study: The study.
+        arm: The arm.
+        where: The arm's host, as it is booted for it.
+        verdict: What its check found.
+        packaged: What is known already of each release's packages; what is found is added.
+    """
+    named = study.kernel_of(arm)
+    boots_image = _stated(setup, study, arm).boots_image
+    if not (verdict.usable and boots_image and named in (None, HOST)):
+        return verdict
+    context = dataclasses.replace(
+        arm_context(where, study, arm), needs=study_needs(setup, study), kernel=None
+    )
+    lacks = GuestKernels()
+    if named is None:
+        if context.release not in packaged:
+            found = await missing_kernels(context.builder, context.cache, context.release)
+            packaged[context.release] = found
+        lacks = packaged[context.release]
+        if is_realtime(setup, study) and REALTIME not in lacks.missing:
+            return dataclasses.replace(verdict, kernels=lacks)
+    try:
+        platform = platform_of(setup, study, arm)
+        kernels = await platform.guest_kernels(context, study.arms[arm].options)
+    except TareError as error:
+        kernels = GuestKernels(no_own=error.message, todo=error.hint)
+    kernels = dataclasses.replace(kernels, missing=lacks.missing, remedy=lacks.remedy)
+    verdict = dataclasses.replace(verdict, kernels=kernels)
+    if named == HOST and kernels.no_own:
+        reason = f"`kernel: host` cannot be booted: {kernels.no_own}"
+        return dataclasses.replace(verdict, usable=False, reason=reason, hint=kernels.todo)
+    return verdict
+
+
+async def _switched(where: Context, wanted: Switching, verdict: Verdict) -> Verdict:
+    """Return the verdict, unless the host lacks something of the switch that the arm wants."""
+    if not verdict.usable:
+        return verdict
+    try:
+        lacks = await lacking_switch(where.host, wanted)
+    except TareError as error:
+        return dataclasses.replace(
+            verdict, usable=False, reason=error.message, hint=error.hint, lasting=False
+        )
+    if lacks is None:
+        return verdict
+    return dataclasses.replace(verdict, usable=False, reason=lacks[0], hint=lacks[1])
+
+
+def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
+    """Reduce verdicts to what planning needs."""
+    return {
+        name: ArmFacts(
+            usable=verdict.usable,
+            reason=verdict.reason,
+            max_vcpus=verdict.capabilities.max_vcpus,
+            min_memory=verdict.capabilities.min_memory,
+            pinning=verdict.capabilities.pinning,
+            devices=verdict.capabilities.devices,
+            neighbours=verdict.capabilities.neighbours,
+            emulated=verdict.emulated,
+            knobs=verdict.capabilities.knobs,
+            missing_knobs=verdict.capabilities.missing_knobs,
+            lacks=lacking(
+                setup.workloads, study, name, verdict.capabilities, emulated=verdict.emulated
+            ),
+            loads_lack=lacking_loads(setup.workloads, study, name, verdict.capabilities),
+            boot_s=_boot_s(setup, study, name),
+            slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,
+            boot=boot_of(setup, study, name),
+            boots_image=_stated(setup, study, name).boots_image,
+            plain_kernel=_keeps_general(setup, study, name) and is_realtime(setup, study),
+            no_own_cache=verdict.capabilities.no_own_cache,
+            host_addresses=verdict.capabilities.reaches_out,
+            kernels=verdict.kernels,
+            general_kernel=_keeps_general(setup, study, name),
+        )
+        for name, verdict in verdicts.items()
+    }
+
+
+def _stated(setup: Grounds, study: Study, arm: str) -> Statement:
+    return platform_of(setup, study, arm).stated(study.arms[arm].options)
+
+
+def _keeps_general(setup: Grounds, study: Study, arm: str) -> bool:
+    return study.kernel_of(arm) is None and keeps_general(_stated(setup, study, arm))
+
+
+def _boot_s(setup: Grounds, study: Study, arm: str) -> float:
+    stated = _stated(setup, study, arm)
+    emulated = setup.run_hosts[study.host_of(arm)].emulated
+    return stated.emulated_boot_s if emulated else stated.boot_s
+
+
+def plan_study(setup: Grounds, study: Study, seed: int, facts: Mapping[str, ArmFacts]) -> Plan:
+    """Plan ``study`` for its hosts."""
+    hosts = {
+        name: HostFacts(arranged_cpus(study, name, each.cpus), each.boot_s)
+        for name, each in setup.run_hosts.items()
+    }
+    return make_plan(study, seed, facts, hosts, setup.workloads)
+
+
+def with_possible_baseline(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> Study:
+    """Return a study whose baseline does not have another arm's shape if it cannot run in that.
+
+    Such an arm is skipped with its reason, or compared with a baseline of another shape, which the
+    plan states. It does not end the study.
+
+    Args:
+        setup: The hosts.
+        study: The study.
+        verdicts: What was found of each arm.
+    """
+    name = study.baseline
+    if name not in verdicts or not verdicts[name].usable:
+        return study
+    host = study.host_of(name)
+    cpus = arranged_cpus(study, host, setup.run_hosts[host].cpus)
+    facts = facts_of(setup, study, {name: verdicts[name]})[name]
+    return in_its_own_shape(study) if shape_lacks(study, name, facts, cpus) else study
+
+
+def arranged_cpus(study: Study, host: str, cpus: HostCpus) -> HostCpus:
+    """Return the CPUs of a study's host with those for machines.
+
+    Raises:
+        InputError: What the study asks for of them cannot be had.
+    """
+    return arranged(cpus, study.choice_of(host), study.vcpus_on(host), host)
+
+
+def arranging_of(study: Study, host: str) -> Callable[[HostCpus], HostCpus]:
+    """Return what arranges the CPUs of a host, and leaves those unchanged that lack what is asked.
+
+    A host that was booted otherwise may show its kernel fewer CPUs, as Xen does.
+    """
+
+    def arrange(cpus: HostCpus) -> HostCpus:
+        try:
+            return arranged_cpus(study, host, cpus)
+        except InputError:
+            return cpus
+
+    return arrange
+
+
+def is_realtime(setup: Grounds, study: Study) -> bool:
+    """Return whether any workload of the study wants a real-time kernel."""
+    return any(setup.workloads[spec.workload].realtime for spec in study.workloads.values())
+
+
+class Unprepared(InputError):
+    """What some arms boot cannot be had on this computer.
+
+    Args:
+        arms: Why, by arm.
+    """
+
+    def __init__(self, arms: Mapping[str, NotAvailable]) -> None:
+        name, first = next(iter(arms.items()))
+        super().__init__(f"arm {name}: {first.message}", first.hint)
+        self.arms = arms
+
+
+def left_out(verdicts: Mapping[str, Verdict], error: Unprepared) -> dict[str, Verdict]:
+    """Return the verdicts with the arms that could not be prepared as not usable, with the reason.
+
+    Args:
+        verdicts: What was found of all arms.
+        error: Which of them cannot be prepared.
+    """
+    changed = {
+        name: dataclasses.replace(
+            verdicts[name], usable=False, reason=why.message, hint=why.hint, lasting=False
+        )
+        for name, why in error.arms.items()
+    }
+    return {**verdicts, **changed}
+
+
+async def prepare_arms(setup: RunSetup, study: Study, plan: Plan) -> dict[str, Prepared]:
+    """Build or find what every arm of ``plan`` boots; say so when it takes a while.
+
+    Raises:
+        Unprepared: What some arms boot cannot be had here.
+        InputError: An arm asks for what cannot be built, such as a device without a driver.
+    """
+    note = _BuildNote(setup.say)
+    try:
+        with while_waiting(note.paused):
+            return await _prepare_all(setup, study, plan)
+    finally:
+        note.end()
+
+
+class _BuildNote:
+    """Tells that something is built once that takes a while; not while another process builds.
+
+    Args:
+        say: Is called with a sentence.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._begin()
+
+    def _begin(self) -> None:
+        sentence = "building what the guests boot, which is kept for the next run"
+        self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._say, sentence)
+
+    def end(self) -> None:
+        """Tell nothing any more."""
+        self._timer.cancel()
+
+    @asynccontextmanager
+    async def paused(self, _: Path) -> AsyncIterator[None]:
+        """Tell nothing meanwhile."""
+        self.end()
+        yield
+        self._begin()
+
+
+async def _prepare_all(setup: RunSetup, study: Study, plan: Plan) -> dict[str, Prepared]:
+    # Machines that boot a live image have the toolbox in that; a peer of theirs has not.
+    need = {
+        name
+        for name in plan.arms
+        if not _brings_toolbox(setup, study, name)
+        or study.arms[name].options.wanted_network == GIVEN
+    }
+    toolbox = await study_toolbox(setup, study) if need else None
+    prepared: dict[str, Prepared] = {}
+    lacking: dict[str, NotAvailable] = {}
+    for name in plan.arms:
+        try:
+            given = toolbox if name in need else None
+            prepared[name] = await _prepare(setup, plan, name, given)
+        except NotAvailable as error:
+            lacking[name] = error
+    if lacking:
+        raise Unprepared(lacking)
+    return prepared
+
+
+def _brings_toolbox(setup: RunSetup, study: Study, arm: str) -> bool:
+    stated = platform_of(setup, study, arm).stated(study.arms[arm].options)
+    return stated.capabilities.toolbox == {LIVE}
+
+
+async def _prepare(setup: RunSetup, plan: Plan, arm: str, toolbox: ToolboxFiles | None) -> Prepared:
+    study = plan.study
+    where = setup.run_hosts[study.host_of(arm)].context
+    context = dataclasses.replace(where, needs=study_needs(setup, study))
+    try:
+        prepared = await platform_of(setup, study, arm).prepare(
+            arm_context(context, plan, arm),
+            study.arms[arm].options,
+            arm_shape(study, arm),
+            is_realtime(setup, study),
+        )
+    except NotAvailable:
+        raise
+    except InputError as error:
+        raise InputError(f"arm {arm}: {error.message}", error.hint) from error
+    if toolbox is None:
+        return prepared
+    if _brings_toolbox(setup, study, arm):
+        return dataclasses.replace(prepared, toolbox=toolbox)
+    both = key_of({"boots": prepared.digest, "toolbox": toolbox.digest})
+    return dataclasses.replace(prepared, toolbox=toolbox, digest=both)
+
+
+def image_events(prepared: Mapping[str, Prepared]) -> list[ImageReady]:
+    """Return one event for what each arm boots."""
+    return [
+        ImageReady(
+            arm=name,
+            kernel=image.kernel,
+            digest=image.digest,
+            cached=image.cached,
+            took_s=image.took_s,
+        )
+        for name, image in prepared.items()
+    ]
+
+
+def checked_events(
+    setup: RunSetup,
+    study: Study,
+    verdicts: Mapping[str, Verdict],
+    facts: Mapping[str, ArmFacts],
+) -> list[PlatformChecked]:
+    """Return one event for each arm's verdict, with what planning makes of it."""
+    return [
+        PlatformChecked(
+            arm=name,
+            platform=arm.platform,
+            options=arm.options.model_dump(mode="json"),
+            usable=verdicts[name].usable,
+            reason=verdicts[name].reason,
+            hint=verdicts[name].hint,
+            emulated=verdicts[name].emulated,
+            versions=dict(verdicts[name].versions),
+            capabilities={
+                key: sorted(value) if isinstance(value, frozenset) else value
+                for key, value in dataclasses.asdict(verdicts[name].capabilities).items()
+            },
+            description=described(setup, study, name),
+            facts=recorded(facts[name]),
+            mark=verdicts[name].mark,
+            shown=dict(verdicts[name].shown),
+            uncontrolled=verdicts[name].uncontrolled,
+            lasting=verdicts[name].lasting,
+        )
+        for name, arm in study.arms.items()
+    ]

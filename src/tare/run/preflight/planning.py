@@ -1,0 +1,366 @@
+"""Show what a study would do, from what is remembered and assumed of its hosts, or found out."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from tare.events.metric import Kind
+from tare.hosts.local import LocalHost
+from tare.registry import installed
+from tare.run.hosts.assumed import AssumedHost, Believed, assumed_host, believed
+from tare.run.lifecycle.account import NOTHING_COMPARED, nothing_compared
+from tare.run.lifecycle.session import agent_path, inspection_setup
+from tare.run.lifecycle.setup import Grounds, Unasked
+from tare.run.preflight.checking import (
+    arranged_cpus,
+    check_arms,
+    described,
+    facts_of,
+    plan_study,
+    with_possible_baseline,
+)
+from tare.run.preflight.host_access import lines_for_plan, require_allowed
+from tare.run.preflight.room import assumed_memory, found_memory, require_room
+from tare.run.preflight.toolbox import require_additions, study_needs
+from tare.run.sessions.looking import boots_by_itself, look
+from tare.run.sessions.words import session_lines
+from tare.skips import LeftOut, lines_of
+from tare.study.model.sessions import part_of
+from tare.study.planning.cells import Batch, Cell, cell_label, work_words
+from tare.study.planning.cpu_choice import numbers_in
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.plan import Plan, Skip
+from tare.units import format_duration
+
+if TYPE_CHECKING:
+    from tare.run.lifecycle.setup import StudySource
+    from tare.study.model.study import Study
+
+BLOCKS_SHOWN = 3
+FOUND_OUT = "checked now"
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a study would do, and how sure that is.
+
+    Args:
+        plan: What would run.
+        believed: What the plan goes by for each arm, and where that is from.
+        descriptions: Each arm in a phrase.
+        assumed: What of the hosts themselves had to be assumed, in sentences.
+        handed: What the study's own text hands to its hosts, in sentences.
+        probed: Whether the arms were checked for it.
+    """
+
+    plan: Plan
+    believed: Mapping[str, Believed]
+    descriptions: Mapping[str, str]
+    assumed: tuple[str, ...] = ()
+    handed: tuple[str, ...] = ()
+    probed: bool = False
+
+
+async def plan_here(
+    study: Study,
+    source: StudySource,
+    seed: int | None,
+    *,
+    probe: bool = False,
+    host_access: bool = False,
+) -> Outlook:
+    """Plan a study.
+
+    Nothing is started for it and no host is reached, unless ``probe`` says that every arm be
+    checked as at the beginning of a run.
+
+    Args:
+        study: What to plan.
+        source: Where it came from.
+        seed: Overrides the study's own; a fresh one is drawn where neither is given.
+        probe: Whether to check for real.
+        host_access: Whether the command line allows what the study asks of its hosts.
+
+    Raises:
+        InputError: The baseline cannot run there, or machines want more than a host has; with
+            ``probe`` also: a host cannot be used, or the study asks for more than is allowed.
+        MachineFault: A host cannot be reached, with ``probe``.
+    """
+    if probe:
+        require_allowed(study, Path(source.path), allowed=host_access)
+        if study.sessions is not None:
+            return await _probed_in_sessions(study, source, seed)
+        async with inspection_setup(study) as setup:
+            await require_additions(setup, setup.context.builder, study, Path(source.path))
+            verdicts = await check_arms(setup, study)
+            checked = {name: Believed(verdict, FOUND_OUT) for name, verdict in verdicts.items()}
+            outlook = _outlook(setup, study, source, seed, checked)
+            planned = outlook.plan.study
+            found = found_memory(planned, setup)
+            await require_room(planned, outlook.plan, setup, found, setup.context.builder)
+            return replace(outlook, probed=True)
+    return await _unasked(study, source, seed, {})
+
+
+async def _unasked(
+    study: Study, source: StudySource, seed: int | None, checked: Mapping[str, Believed]
+) -> Outlook:
+    """Plan a study by what is remembered and assumed; but for arms that were checked."""
+    # Which CPUs this computer has is read from files; nothing is started by that.
+    here = LocalHost(agent_path())
+    parts = installed()
+    cpus = here.topology()
+    hosts = {
+        name: _with_cpus(assumed_host(spec, study.lab, parts.platforms, cpus), study, name)
+        for name, spec in study.computers.items()
+    }
+    grounds = Unasked(hosts, parts.workloads)
+    await require_additions(grounds, None, study, Path(source.path))
+    network = "network" in study_needs(grounds, study)
+    remembered = {
+        name: checked.get(name) or believed(hosts[study.host_of(name)], study, name, network)
+        for name in study.arms
+    }
+    assumed = tuple(host.assumed for host in hosts.values() if host.assumed)
+    outlook = _outlook(grounds, study, source, seed, remembered)
+    planned = outlook.plan.study
+    await require_room(planned, outlook.plan, grounds, assumed_memory(planned), here)
+    return replace(outlook, assumed=assumed)
+
+
+def _with_cpus(host: AssumedHost, study: Study, name: str) -> AssumedHost:
+    """Return a host with the CPUs that the study chooses, as far as its CPUs are known."""
+    if not host.assumed:
+        return replace(host, cpus=arranged_cpus(study, name, host.cpus))
+    named = numbers_in(study.choice_of(name))
+    return replace(host, cpus=HostCpus(online=named)) if named else host
+
+
+async def _probed_in_sessions(study: Study, source: StudySource, seed: int | None) -> Outlook:
+    """Plan a study in sessions; of its computer only what is up can be checked."""
+    assert study.sessions is not None
+    checked: dict[str, Believed] = {}
+    for boot in study.sessions.boots:
+        part = part_of(study, boot)
+        if (await look(study, boot)).up:
+            async with inspection_setup(part) as setup:
+                verdicts = await check_arms(setup, part)
+            checked |= {name: Believed(verdict, FOUND_OUT) for name, verdict in verdicts.items()}
+    outlook = await _unasked(study, source, seed, checked)
+    return replace(outlook, probed=checked.keys() == study.arms.keys())
+
+
+def _outlook(
+    grounds: Grounds,
+    study: Study,
+    source: StudySource,
+    seed: int | None,
+    found: Mapping[str, Believed],
+) -> Outlook:
+    chosen = seed if seed is not None else study.seed
+    verdicts = {name: each.verdict for name, each in found.items()}
+    study = with_possible_baseline(grounds, study, verdicts)
+    plan = plan_study(
+        grounds,
+        study,
+        secrets.randbits(32) if chosen is None else chosen,
+        facts_of(grounds, study, verdicts),
+    )
+    descriptions = {name: described(grounds, study, name) for name in study.arms}
+    return Outlook(plan, found, descriptions, handed=lines_for_plan(study, Path(source.path)))
+
+
+def show_plan(outlook: Outlook, console: Console) -> None:
+    """Print arms, skips, the order of the first blocks, cells and the time estimate."""
+    plan = outlook.plan
+    study = plan.study
+    console.print(Text(study.title, "bold"))
+    for warning in study.warnings:
+        console.print(Text(f"  ! {warning}", "yellow"))
+    for sentence in outlook.assumed:
+        console.print(Text(f"  ! {sentence}", "yellow"))
+    for sentence in outlook.handed:
+        console.print(Text(f"  ! {sentence}", "yellow"))
+    for note in plan.notes:
+        console.print(Text(f"  {note}"))
+    for name in plan.arms:
+        said = outlook.believed[name]
+        place = f" on {study.host_of(name)}" if study.hosts else ""
+        console.print(Text(f"  {name}: {outlook.descriptions[name]}{place} ({said.source})"))
+        if said.verdict.mark:
+            console.print(Text(f"    ! {marked(study, name, said.verdict.mark)}", "yellow"))
+    for line in _skips(outlook):
+        console.print(line)
+    twins = {name: arm.twin_of for name, arm in study.arms.items()}
+    left_out = {skip.arm for skip in plan.skipped} - set(plan.arms)
+    if left_out and nothing_compared(twins, study.baseline, plan.arms):
+        console.print(Text(f"  ! {NOTHING_COMPARED}", "yellow"))
+    _show_cells(plan, console)
+    if not outlook.probed:
+        console.print(
+            Text("nothing was started for this plan; with --probe every arm is checked", "dim")
+        )
+
+
+def plan_json(outlook: Outlook) -> dict[str, Any]:
+    """Return a plan as plain values; keys are only ever added, or `version` is raised.
+
+    Durations are in seconds.
+    """
+    plan, study = outlook.plan, outlook.plan.study
+    shown = range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1)
+    return {
+        "version": 1,
+        "study": study.study,
+        "title": study.title,
+        "seed": plan.seed,
+        "baseline": study.baseline,
+        "probed": outlook.probed,
+        "blocks": {"least": study.blocks.least, "most": study.blocks.most},
+        "seconds": {"block": plan.block_s, "least": plan.least_s, "most": plan.most_s},
+        "warnings": list(study.warnings),
+        "assumed": list(outlook.assumed),
+        "notes": list(plan.notes),
+        "arms": [
+            {
+                "arm": name,
+                "platform": study.arms[name].platform,
+                "description": outlook.descriptions[name],
+                "host": study.host_of(name),
+                "emulated": outlook.believed[name].verdict.emulated,
+                "mark": outlook.believed[name].verdict.mark,
+                "source": outlook.believed[name].source,
+            }
+            for name in plan.arms
+        ],
+        "skipped": [
+            {
+                "arm": part.arm,
+                "scenario": part.scenario,
+                "workload": part.workload,
+                "reason": part.reason,
+                "hint": part.hint,
+            }
+            for part in (_part(outlook, skip) for skip in plan.skipped)
+        ],
+        "cells": [
+            {
+                "arm": cell.arm,
+                "scenario": cell.scenario,
+                "workload": cell.workload,
+                "kind": cell.kind,
+                "parameters": dict(cell.parameters),
+                "repeat": cell.repeat,
+                "seconds": cell.expected_s,
+            }
+            for batch in plan.batches
+            for cell in batch.cells
+        ],
+        "order": [
+            [{"arm": batch.arm, "scenario": batch.scenario} for batch in plan.block(number)]
+            for number in shown
+        ],
+    }
+
+
+def _skips(outlook: Outlook) -> Iterator[Text]:
+    """Yield what is skipped and why; what is skipped for the same reason shares a line."""
+    for line in lines_of(_part(outlook, skip) for skip in outlook.plan.skipped):
+        yield Text(f"  – {line.what} skipped: {line.reason}", "yellow")
+        if line.hint:
+            yield Text(f"    {line.hint}")
+
+
+def _part(outlook: Outlook, skip: Skip) -> LeftOut:
+    believed = outlook.believed.get(skip.arm)
+    # What an arm that can be used is left out for stands in the study.
+    unusable = None if believed is None or believed.verdict.usable else believed
+    running = skip.arm in outlook.plan.arms
+    source = "" if unusable is None or running else f" ({unusable.source})"
+    hint = "" if unusable is None else unusable.verdict.hint
+    return LeftOut(skip.arm, skip.scenario, skip.workload, f"{skip.reason}{source}", hint)
+
+
+def headlines_of(plan: Plan) -> Mapping[Kind, int]:
+    """Return what one arm's verdicts are tested over: of the arm with most headlines, by kind."""
+    kinds = installed().workloads
+    counts: dict[str, Counter[Kind]] = {}
+    for batch in plan.batches:
+        for cell in batch.cells:
+            if cell.repeat == 1:
+                kind = kinds[cell.kind]
+                parameters = kind.parameters.model_validate(dict(cell.parameters))
+                found = [m.kind for m in kind.metrics_for(parameters) if m.headline]
+                counts.setdefault(batch.arm, Counter()).update(found)
+    return max(counts.values(), key=Counter.total, default=Counter())
+
+
+def marked(study: Study, arm: str, mark: str) -> str:
+    """Say in a sentence where an arm runs instead of where it should."""
+    what = f"the baseline {arm}" if arm == study.baseline else arm
+    ratios = ", and all ratios are to that" if arm == study.baseline else ""
+    return f"{what} runs {mark}{ratios}"
+
+
+def _show_cells(plan: Plan, console: Console) -> None:
+    study = plan.study
+    for arms, batch in _alike(plan):
+        console.print(Text(f"{batch.scenario} on {', '.join(arms)}:", "bold"))
+        names = _names(batch.cells)
+        for cell in batch.cells:
+            console.print(Text(f"  {names[cell.id]}: {format_duration(cell.expected_s)}"))
+    if study.sessions is not None:
+        for line in session_lines(study, plan, partial(boots_by_itself, study)):
+            console.print(Text(line, "bold" if line.startswith("swap") else "dim"), soft_wrap=True)
+    else:
+        for number in range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1):
+            console.print(Text(f"block {number}: {_order(plan.block(number))}", "dim"))
+    blocks = _range(str(study.blocks.least), str(study.blocks.most))
+    whole = _range(format_duration(plan.least_s), format_duration(plan.most_s))
+    cells = sum(len(batch.cells) for batch in plan.batches)
+    # In sessions the whole takes the swaps, too, and has been said.
+    in_all = f", {whole} in all" if study.sessions is None else ""
+    console.print(
+        f"{blocks} blocks of {cells} cells; about {format_duration(plan.block_s)} each{in_all}; "
+        f"seed {plan.seed}"
+    )
+
+
+def _names(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return what to call each cell; those that would be called alike have a number each."""
+    names = {c.id: work_words(c.workload, c.parameters, c.repeat) for c in cells}
+    often, seen = Counter(names.values()), Counter[str]()
+    for cell, name in names.items():
+        if often[name] > 1:
+            seen[name] += 1
+            names[cell] = f"{name} no. {seen[name]}"
+    return names
+
+
+def _order(batches: Iterable[Batch]) -> str:
+    """Say in which order a block's machines are booted, a scenario's together where they are."""
+    runs = groupby(batches, lambda batch: batch.scenario)
+    return "; ".join(f"{name} on {', '.join(each.arm for each in run)}" for name, run in runs)
+
+
+def _range(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
+
+
+def _alike(plan: Plan) -> list[tuple[list[str], Batch]]:
+    """Group the batches that measure the same cells, in order."""
+    groups: dict[tuple[str, ...], tuple[list[str], Batch]] = {}
+    for batch in plan.batches:
+        cells = (batch.scenario, *(cell_label(cell.id) for cell in batch.cells))
+        groups.setdefault(cells, ([], batch))[0].append(batch.arm)
+    return list(groups.values())

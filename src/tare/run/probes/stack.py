@@ -1,0 +1,187 @@
+"""The stack of probes that observe one cell: all begin and end together, or are abandoned."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import TareError
+from tare.probes import Probe
+from tare.run.cells.alive import ANSWER_S, REMOVED_S
+
+if TYPE_CHECKING:
+    from tare.agent.client import Outcome
+    from tare.agent.series import Series
+    from tare.probes import ProbedCell, ProbeKind
+
+FACT = "probes"
+"""Where a cell's record holds the facts of probes of other packages, by the kind's name."""
+PATIENCE_S = 20.0
+"""Seconds that a probe of another package may take for each moment."""
+
+
+class ProbeStack:
+    """The probes of one cell, in the order in which they begin.
+
+    Args:
+        probes: They open and begin in this order, and end and close in the reverse order.
+    """
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self._probes = probes
+        self._opened: list[Probe] = []
+
+    async def open(self) -> None:
+        """Open all; one that fails is abandoned too."""
+        for probe in self._probes:
+            self._opened.append(probe)
+            await probe.open()
+
+    async def begin(self) -> None:
+        """Begin all: the machines wait for their common start."""
+        for probe in self._probes:
+            await probe.begin()
+
+    async def end(self, outcome: Outcome) -> None:
+        """End all: the subject's work has ended."""
+        for probe in reversed(self._probes):
+            await probe.end(outcome)
+
+    async def close(self) -> None:
+        """Close all: no machine works any more."""
+        for probe in reversed(self._probes):
+            await probe.close()
+
+    async def abandon(self, limit_s: float) -> None:
+        """Abandon those that were opened, in reverse order, whatever each of them raises.
+
+        Args:
+            limit_s: Seconds that a machine may take to answer.
+        """
+        async with AsyncExitStack() as abandoning:
+            for probe in self._opened:
+                abandoning.push_async_callback(_abandon, probe, limit_s)
+        self._opened.clear()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts of all."""
+        found: dict[str, Any] = {}
+        for probe in self._probes:
+            for name, fact in probe.facts.items():
+                # Probes of other packages share one key.
+                found[name] = {**found[name], **fact} if name == FACT and name in found else fact
+        return found
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why the cell's values must be withheld."""
+        return [probe.doubt for probe in self._probes if probe.doubt]
+
+    @property
+    def series(self) -> list[tuple[str, Series]]:
+        """The series of all, each with a machine's role, of the last begun first."""
+        return [each for probe in reversed(self._probes) for each in probe.series]
+
+
+async def _abandon(probe: Probe, limit_s: float) -> None:
+    # The cell's own fault says more than that what observed it could not be stopped.
+    with suppress(TareError, OSError):
+        await probe.abandon(limit_s)
+
+
+@asynccontextmanager
+async def probing(probes: Sequence[Probe]) -> AsyncIterator[ProbeStack]:
+    """Hold the probes of one cell, opened; an exception or a cancellation abandons them.
+
+    Raises:
+        TareError: One cannot be opened.
+    """
+    stack = ProbeStack(probes)
+    try:
+        await stack.open()
+        yield stack
+    except BaseException as error:
+        # A cell that is cancelled is the last one of its machines.
+        await stack.abandon(REMOVED_S if isinstance(error, asyncio.CancelledError) else ANSWER_S)
+        raise
+
+
+def added_probes(kinds: Iterable[ProbeKind], cell: ProbedCell) -> list[Probe]:
+    """Return the probes that other packages add to a cell; a fault of one costs only its facts."""
+    made = [AddedProbe(kind, cell) for kind in kinds]
+    return [probe for probe in made if probe.wanted]
+
+
+class AddedProbe(Probe):
+    """A probe of another package, whose faults never fail a cell: its facts say what is missing.
+
+    Args:
+        kind: What it is made by.
+        cell: What it observes.
+    """
+
+    def __init__(self, kind: ProbeKind, cell: ProbedCell) -> None:
+        self._name = kind.name
+        self._probe: Probe | None = None
+        self._missing = ""
+        try:
+            self._probe = kind.probe(cell)
+        except Exception as error:  # code of others must not end a run
+            self._lose(error)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it observes the cell, or is to say why it cannot."""
+        return self._probe is not None or bool(self._missing)
+
+    async def open(self) -> None:
+        """Let it prepare."""
+        await self._do(lambda probe: probe.open())
+
+    async def begin(self) -> None:
+        """Let it begin."""
+        await self._do(lambda probe: probe.begin())
+
+    async def end(self, outcome: Outcome) -> None:
+        """Let it end."""
+        await self._do(lambda probe: probe.end(outcome))
+
+    async def close(self) -> None:
+        """Let it close, and take over what it found."""
+        await self._do(self._close)
+
+    async def abandon(self, limit_s: float) -> None:
+        """Let it give back what it took."""
+        await self._do(lambda probe: probe.abandon(limit_s), limit_s)
+
+    async def _close(self, probe: Probe) -> None:
+        await probe.close()
+        facts = json.loads(json.dumps(dict(probe.facts), allow_nan=False))
+        series = tuple((str(role), each) for role, each in probe.series)
+        if any(len({len(column) for column in each.columns.values()}) > 1 for _, each in series):
+            raise ValueError("the columns of a series differ in length")
+        doubt = f"{self._name}: {probe.doubt}" if probe.doubt else ""
+        self.facts, self.doubt, self.series = {FACT: {self._name: facts}}, doubt, series
+
+    async def _do(
+        self, moment: Callable[[Probe], Awaitable[None]], limit_s: float | None = None
+    ) -> None:
+        probe = self._probe
+        if probe is None:
+            return
+        try:
+            async with asyncio.timeout(PATIENCE_S if limit_s is None else limit_s):
+                await moment(probe)
+        except Exception as error:  # code of others must not end a run
+            self._lose(error)
+            with suppress(Exception):
+                async with asyncio.timeout(REMOVED_S):
+                    await probe.abandon(REMOVED_S)
+
+    def _lose(self, error: Exception) -> None:
+        self._probe, self._missing = None, str(error) or type(error).__name__
+        self.facts = {FACT: {self._name: {"missing": self._missing}}}

@@ -1,0 +1,308 @@
+"""Carry a study out in sessions: what is up is measured, and what is not is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tare.events import (
+    BlockFinished,
+    Decided,
+    Event,
+    EventLog,
+    Fold,
+    Record,
+    RunFinished,
+    RunResumed,
+    SessionFinished,
+    Waiting,
+)
+from tare.run.lifecycle.account import run_finished
+from tare.run.lifecycle.appending import appending
+from tare.run.lifecycle.session import run_session
+from tare.run.lifecycle.setup import Decide, Decision
+from tare.run.lifecycle.versions import run_versions
+from tare.run.sessions.accounting import account_of_sessions
+from tare.run.sessions.boots import told_as_before
+from tare.run.sessions.looking import Look, boots_by_itself, look
+from tare.run.sessions.one_session import Ended, Given, measure
+from tare.run.sessions.words import agenda_of, described, deviation, swap
+from tare.study.model.sessions import part_of
+from tare.units import format_duration
+
+if TYPE_CHECKING:
+    from tare.events.session_progress import SessionResult
+    from tare.run.lifecycle.folder import RunFolder
+    from tare.study.model.study import Study
+    from tare.study.planning.session_plan import Session
+
+POLL_S = 5.0
+"""Seconds between two looks at what is up, while it is waited for."""
+
+
+@dataclass
+class RunInSessions:
+    """One process's part in carrying a study out in sessions.
+
+    Args:
+        study: The study.
+        run: The run's identity.
+        seed: Determines the order of everything.
+        folder: The run's folder.
+        fold: Its events so far; takes those that follow.
+        begin: The first event of this run; None: it is gone on with.
+        decide: Judges after whole rounds whether to go on.
+        subscribers: Are told every record as it is written.
+        on_progress: Is told of progress within a cell.
+        say: Tells the user a sentence.
+        strict: Whether the run ends as soon as an arm does.
+        accept: Whether to go on though something has changed.
+        wait: Whether to wait for what is not up, and not to end.
+    """
+
+    study: Study
+    run: str
+    seed: int
+    folder: RunFolder
+    fold: Fold
+    begin: Event | None
+    decide: Decide
+    subscribers: tuple[Callable[[Record], None], ...]
+    on_progress: Callable[[str, float, Mapping[str, Any]], None]
+    say: Callable[[str], None]
+    strict: bool = False
+    accept: bool = False
+    wait: bool = False
+    _log: EventLog | None = None
+    _held: ExitStack = field(default_factory=ExitStack)
+    _last: Session | None = None
+    """The session that this process has measured last."""
+
+    async def carry_out(self) -> RunFinished | Waiting | None:
+        """Measure session after session.
+
+        Returns:
+            The last event; what is waited for, where the run can be gone on with once it is up; or
+            None when the run was interrupted.
+        """
+        with self._held:
+            if self.begin is not None:
+                self._append(self.begin)
+            while True:
+                if (ended := self._over()) is not None:
+                    return ended
+                found = await self._next()
+                if isinstance(found, Waiting):
+                    return found
+                session, seen = found
+                done = await self._measured(session, seen)
+                if isinstance(done, RunFinished):
+                    return done
+                if done == "interrupted":
+                    return None
+                # Who swapped it meanwhile has booted it anew, whatever it is now.
+                self._last = session if done == "done" else None
+
+    # The stream
+
+    def _open(self, changed: tuple[str, ...]) -> EventLog:
+        """Return the stream; a process that goes on with a run says so first, and what changed."""
+        if self._log is None or changed:
+            self._append(
+                RunResumed(
+                    run=self.run,
+                    versions=run_versions(),
+                    doubts=self.fold.doubts if self._log is None else (),
+                    changed=changed,
+                )
+            )
+        assert self._log is not None
+        return self._log
+
+    def _append(self, event: Event) -> None:
+        if self._log is None:
+            self._log = self._held.enter_context(appending(self.folder))
+            for subscriber in (self.fold.take, *self.subscribers):
+                self._log.subscribe(subscriber)
+        self._log.append(event)
+
+    # What comes next
+
+    def _over(self) -> RunFinished | None:
+        """Tell what has come to its end, and decide; return the last event if that was all."""
+        self._close_sessions()
+        agenda = agenda_of(self.study)
+        rounds = agenda.rounds_done(self.fold.sessions.done)
+        if rounds == 0 or not agenda.decided_at(rounds):
+            return None
+        block = agenda.blocks_of(rounds)[-1]
+        decided = self.fold.decided
+        if decided is None or decided.block < block:
+            judged = self._judged(block, last=rounds == agenda.most)
+            decided = Decided(block=block, go_on=judged.go_on, reason=judged.reason)
+            self._open(())
+            self._append(decided)
+        if decided.go_on:
+            return None
+        self._open(())
+        cells = account_of_sessions(self.fold, self.study)
+        finished = run_finished(
+            cells, self.fold, self.study.baseline, "complete", decided.reason, self.fold.wall_s
+        )
+        self._append(finished)
+        return finished
+
+    def _judged(self, block: int, *, last: bool) -> Decision:
+        budget = self.study.blocks.budget
+        if last:
+            return Decision(False, f"{block} blocks are done, the most asked for")
+        if budget is not None and self.fold.wall_s >= budget:
+            return Decision(False, f"the budget of {format_duration(budget)} is spent")
+        return self.decide(self.study, self.fold, block)
+
+    def _close_sessions(self) -> None:
+        """Tell the end of what was measured to the end by a process that did not get to say so."""
+        begun = self.fold.sessions.begun
+        whole = [each for each in begun.values() if not each.done and self._measured_whole(each)]
+        for each in whole:
+            self._open(())
+            self._append(SessionFinished(session=each.number))
+        done = self.fold.sessions.done
+        rounds: dict[int, list[int]] = {}
+        for session in agenda_of(self.study).sessions:
+            rounds.setdefault(session.round, []).append(session.number)
+        for round_, numbers in rounds.items():
+            if not done.issuperset(numbers):
+                continue
+            for block in agenda_of(self.study).blocks_of(round_):
+                if block not in self.fold.block.finished:
+                    self._open(())
+                    self._append(BlockFinished(block=block))
+
+    def _measured_whole(self, each: SessionResult) -> bool:
+        """Return whether all cells of a session have ended, but for those of arms that had."""
+        ended = {arm.arm: arm.block for arm in self.fold.arms_ended}
+        cells = [cell.result for cell in self.fold.finished.values()]
+        return all(
+            sum(cell.arm == arm and cell.block == block for cell in cells) >= wanted
+            for arm, wanted in each.cells.items()
+            for block in each.blocks
+            if block <= ended.get(arm, block)
+        )
+
+    async def _next(self) -> tuple[Session, Look] | Waiting:
+        """Return the session to be measured now; or, if nothing is up, what is waited for."""
+        left = agenda_of(self.study).left(self.fold.sessions.done)
+        was_away, told = False, False
+        while True:
+            whys = {}
+            for session in self._candidates(left):
+                seen = self._as_told_before(await look(self.study, session.boot))
+                if seen.up and self._booted_anew(session, seen, was_away=was_away):
+                    return session, seen
+                whys[session.boot] = seen.why
+                was_away |= not seen.up and self._is_again(session)
+            waiting = self._waiting(left[0])
+            if not told:
+                told = True
+                self._tell_waiting(waiting, whys)
+            if not self.wait:
+                return waiting
+            await asyncio.sleep(POLL_S)
+
+    def _candidates(self, left: tuple[Session, ...]) -> list[Session]:
+        """Return what may be measured: after a session the next one alone, else whatever is up."""
+        if self._last is not None:
+            return [left[0]]
+        return [next(each for each in left if each.boot == boot) for boot in _boots(left)]
+
+    def _is_again(self, session: Session) -> bool:
+        """Return whether a session is of the boot of the one before, and so needs a fresh one."""
+        return self._last is not None and self._last.boot == session.boot
+
+    def _booted_anew(self, session: Session, seen: Look, *, was_away: bool) -> bool:
+        if not self._is_again(session) or was_away or boots_by_itself(self.study, session.boot):
+            return True
+        before = self._before(session.boot)
+        return bool(seen.booted and before and seen.booted != before)
+
+    def _as_told_before(self, seen: Look) -> Look:
+        """Return what was seen, with a boot that earlier sessions were of in the same words."""
+        goes = [go.booted for each in self.fold.sessions.begun.values() for go in each.goes]
+        return Look(seen.up, seen.why, told_as_before(seen.booted.split(), goes))
+
+    def _before(self, boot: str) -> str:
+        """Return what told the last session's boot from others; empty where it did not show."""
+        goes = [each.goes[-1] for each in self.fold.sessions.begun.values() if each.boot == boot]
+        return max(goes, key=lambda go: go.began).booted if goes else ""
+
+    def _waiting(self, session: Session) -> Waiting:
+        assert self.study.sessions is not None
+        by_itself = partial(boots_by_itself, self.study)
+        words = swap(self.study.sessions, agenda_of(self.study), session, by_itself)
+        return Waiting(session=session.number, boot=session.boot, swap=words)
+
+    def _tell_waiting(self, waiting: Waiting, whys: Mapping[str, str]) -> None:
+        if self._log is not None:
+            self._append(waiting)
+        for boot, why in whys.items():
+            if why:
+                self.say(f"{boot} is not up: {why}")
+        if self.wait:
+            self.say(f"{waiting.swap}; it is waited for")
+
+    # One session
+
+    async def _measured(self, session: Session, seen: Look) -> RunFinished | Ended:
+        agenda = agenda_of(self.study)
+        planned = agenda.left(self.fold.sessions.done)[0]
+        self._tell_session(session, planned, seen)
+        part = part_of(self.study, session.boot)
+        given = Given(
+            study=self.study,
+            path=self.folder.study,
+            agenda=agenda,
+            seed=self.seed,
+            run=self.run,
+            folder=self.folder,
+            fold=self.fold,
+            accept=self.accept,
+            open=self._open,
+        )
+        async with run_session(
+            self.run,
+            part,
+            output=self.folder.path,
+            decide=self.decide,
+            subscribers=(),
+            on_progress=self.on_progress,
+            say=self.say,
+        ) as setup:
+            strictly = replace(setup, strict=self.strict)
+            return await measure(given, strictly, session, planned, seen.booted)
+
+    def _tell_session(self, session: Session, planned: Session, seen: Look) -> None:
+        total = len(agenda_of(self.study).sessions)
+        self.say(f"session {session.number} of {total}: {described(session)}")
+        if words := deviation(session, planned):
+            self.say(words)
+        others = [
+            each.number
+            for each in self.fold.sessions.begun.values()
+            if each.number != session.number
+            and seen.booted
+            and seen.booted in {go.booted for go in each.goes}
+        ]
+        if others:
+            self.say(
+                f"{session.boot} was not booted since session {others[-1]}: what is compared "
+                "within the two counts as one"
+            )
+
+
+def _boots(left: tuple[Session, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.boot for each in left))

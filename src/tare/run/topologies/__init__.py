@@ -1,0 +1,1 @@
+"""How the machines of a cell work together: alone, in pairs, through a proxy, as a cluster."""

@@ -1,0 +1,161 @@
+"""The cluster of one batch: up before its first cell, and stopped after the last."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tare.errors import InputError, MachineFault, TareError
+from tare.events import ClusterReady, ClusterStopped
+from tare.outputs import put
+from tare.platforms.contract import SUBJECT
+from tare.run.cells.alive import while_alive
+from tare.run.topologies.cluster.cluster import EMULATED, RunningCluster, layout_for
+from tare.run.topologies.cluster.contract import LOGS_S
+from tare.run.topologies.cluster.member import Member
+from tare.run.topologies.cluster.outside import CLIENT, LOOPBACK, OutsideCluster, require_name
+from tare.run.topologies.kinds import Clustered
+from tare.workloads.mapreduce.outside import read_outside
+
+if TYPE_CHECKING:
+    from tare.platforms.contract import Context, Machine, MachineSpec
+    from tare.run.cells.cell_context import CellContext
+    from tare.run.cells.roles import Roles
+    from tare.run.topologies.cluster.contract import HadoopCluster
+    from tare.run.topologies.peers import Connection
+    from tare.study.model.scenario import Cluster
+    from tare.study.planning.cells import Batch
+
+LEAVING_S = 1.5
+"""Seconds that logs, and then the end of the daemons, may take where the run is to stop now."""
+
+
+@asynccontextmanager
+async def clustered(
+    roles: Roles,
+    specs: Mapping[str, MachineSpec],
+    connection: Connection | None,
+    batch: Batch,
+    context: CellContext,
+    home: Context,
+    *,
+    emulated: bool,
+    lost: Sequence[asyncio.Future[MachineFault]] = (),
+) -> AsyncIterator[Roles]:
+    """Make a cluster of a batch's machines where its scenario asks for one, and stop it.
+
+    Args:
+        roles: The machines, which are ready.
+        specs: What each was to be, by role.
+        connection: How they are connected.
+        batch: Says what cluster they are to be.
+        context: Where it is told of.
+        home: The subject's host.
+        emulated: Whether the machines are so slow that all may take longer.
+        lost: Each set if a host is lost as a whole, or the network between hosts.
+
+    Yields:
+        The roles, with the cluster.
+
+    Raises:
+        MachineFault: It does not come up.
+    """
+    wanted = batch.placement.cluster
+    if wanted is None or (connection is None and wanted.external is None):
+        yield roles
+        return
+    machines = {SUBJECT: roles.subject, **roles.companions}
+    slower = EMULATED if emulated else 1.0
+    if connection is None:
+        cluster = await _outside(roles, home, wanted, slower)
+    else:
+        cluster = _inside(machines, specs, connection, wanted, slower)
+    reason, leaving = "", False
+    try:
+        try:
+            await while_alive(tuple(machines.values()), cluster.bring_up(), *lost)
+        except MachineFault as fault:
+            reason = str(fault)
+            raise
+        context.log.append(
+            ClusterReady(
+                machine=roles.subject.name,
+                block=batch.block,
+                arm=batch.arm,
+                scenario=batch.scenario,
+                took_s=cluster.took_s,
+                facts=cluster.facts(),
+            )
+        )
+        formed = Clustered(roles.subject, roles.companions, cluster)
+        yield replace(roles, topologies=(*roles.topologies, formed))
+    except asyncio.CancelledError:
+        leaving = True
+        raise
+    finally:
+        logs = await _keep(cluster, context, LEAVING_S if leaving else cluster.patience(LOGS_S))
+        ended = cluster.lost.result() if cluster.lost.done() else ""
+        with suppress(TimeoutError):
+            # What is not stopped by then goes with its machine, or stands in the ledger.
+            async with asyncio.timeout(LEAVING_S if leaving else None):
+                await cluster.stop()
+        context.log.append(
+            ClusterStopped(
+                machine=roles.subject.name,
+                expected=not (reason or ended),
+                reason=reason or ended,
+                logs=logs,
+            )
+        )
+
+
+def _inside(
+    machines: Mapping[str, Machine],
+    specs: Mapping[str, MachineSpec],
+    connection: Connection,
+    wanted: Cluster,
+    slower: float,
+) -> HadoopCluster:
+    """Return a cluster of Tare's own machines, which is not up yet."""
+    if len({id(machine.agent) for machine in machines.values()}) < len(machines):
+        raise MachineFault("a cluster needs machines of its own, and here all are one")
+    addresses = {
+        role: connection.whole.links[machine.name].address for role, machine in machines.items()
+    }
+    slave = specs[wanted.roles[-1] if wanted.roles else SUBJECT].shape
+    layout = layout_for(wanted, addresses, slave.memory, slave.vcpus, slower)
+    roles = (SUBJECT, *wanted.roles)
+    members = {
+        name: Member(name, machines[role], address)
+        for role, (name, address) in zip(roles, layout.addresses.items(), strict=True)
+    }
+    return RunningCluster(members, layout)
+
+
+async def _outside(roles: Roles, home: Context, wanted: Cluster, slower: float) -> HadoopCluster:
+    """Return a cluster that exists already, which nobody has asked anything yet."""
+    try:
+        about = await asyncio.to_thread(read_outside, Path(str(wanted.external)))
+        user = require_name(getpass.getuser())
+    except InputError as error:
+        raise MachineFault(error.message, error.hint) from error
+    client = Member(CLIENT, roles.subject, LOOPBACK)
+    return OutsideCluster(client, about, home, user, 1, slower)
+
+
+async def _keep(cluster: HadoopCluster, context: CellContext, within_s: float) -> tuple[str, ...]:
+    """Write notes, and logs that can be had in time, into the run's folder; return where in it."""
+    kept: list[str] = []
+    folder = context.folder.machines / cluster.master.machine.name
+    with suppress(TareError, OSError):
+        for name, text in {**await cluster.logs(within_s), **cluster.notes}.items():
+            if text:
+                folder.mkdir(parents=True, exist_ok=True)
+                put(folder / name, text.encode(errors="replace"))
+                kept.append(context.folder.relative(folder / name))
+    return tuple(kept)

@@ -1,0 +1,227 @@
+"""How a cell's work runs on the machines of its batch: one class for each topology.
+
+A workload names its topology (``Workload.topology``). The machines of a batch may form several: a
+subject with a peer runs workloads of one machine as well as those of two.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from tare.errors import WorkloadFault
+from tare.run.topologies.cluster.jobs import ClusterJob
+from tare.workloads import MachineFacts, fitted
+from tare.workloads.contract import Work
+from tare.workloads.mapreduce.job import Job, moved
+from tare.workloads.network.ends import ORIGIN, PEER, Ends, ProxiedEnds
+
+if TYPE_CHECKING:
+    from tare.agent.barrier import Barrier
+    from tare.agent.client import Outcome, ProgressCallback
+    from tare.platforms.contract import Machine
+    from tare.run.cells.turns import Turns
+    from tare.run.topologies.cluster.contract import HadoopCluster
+    from tare.run.topologies.peers import Peer
+    from tare.run.topologies.proxied_cell import ProxiedMachines
+    from tare.workloads.contract import Parameters, TopologyName, Workload
+
+W = TypeVar("W", bound=Work)
+
+
+@dataclass(frozen=True)
+class CellWork:
+    """The work of one cell.
+
+    Args:
+        workload: What is measured.
+        parameters: Its parameters, with which it ends by itself.
+        facts: What the host knows of the machines.
+        barrier: Where all machines of the cell wait for their common start.
+        deadline_s: Seconds after which the work has failed.
+        on_progress: Receives the progress.
+        turns: Its turns, where an arm that is up at the same time takes the others.
+    """
+
+    workload: Workload[Any]
+    parameters: Parameters
+    facts: MachineFacts
+    barrier: Barrier
+    deadline_s: float
+    on_progress: ProgressCallback
+    turns: Turns
+
+    def described(self, kind: type[W]) -> W:
+        """Return what the workload says that the machines do.
+
+        Args:
+            kind: How the topology takes it.
+
+        Raises:
+            WorkloadFault: The workload describes something else.
+        """
+        work = self.workload.work(self.parameters)
+        if not isinstance(work, kind):
+            topology = self.workload.topology
+            raise WorkloadFault(
+                f"{self.workload.name} has the topology {topology}, whose work is of the type "
+                f"{kind.__name__}, and not {type(work).__name__}"
+            )
+        return work
+
+
+class Topology(ABC):
+    """Machines of a batch that work together in one way."""
+
+    name: ClassVar[TopologyName]
+    """As workloads name it."""
+    takes_turns: ClassVar[bool] = False
+    """Whether the work comes in parts, and takes a turn for each part by itself."""
+    uses_own_disk: ClassVar[bool] = True
+    """Whether work that needs a disk works on the subject's own, whose use the host counts."""
+
+    def __init__(self, subject: Machine) -> None:
+        self.subject = subject
+
+    @property
+    def carriers(self) -> tuple[Machine, ...]:
+        """The machines that carry the work, whose cost on their hosts is the cell's."""
+        return (self.subject,)
+
+    @property
+    def outside(self) -> Mapping[str, Machine]:
+        """The machines that it adds to those of the scenario, by role."""
+        return {}
+
+    def parameters(self, workload: Workload[Any], parameters: Parameters) -> Parameters:
+        """Return a workload's parameters as they are on these machines."""
+        return parameters
+
+    @abstractmethod
+    async def run(self, work: CellWork) -> Outcome:
+        """Run a cell's work from the common start to its end.
+
+        Raises:
+            MachineFault: A machine is lost.
+            WorkloadFault: The work failed.
+        """
+
+
+class Single(Topology):
+    """The subject alone."""
+
+    name = "single"
+
+    async def run(self, work: CellWork) -> Outcome:
+        """Let the subject's agent do it all."""
+        return await self.subject.agent.run(
+            work.workload.agent_name,
+            fitted(work.workload, work.workload.request(work.parameters), work.facts),
+            cpus=self.subject.inner_cpus,
+            barrier=work.barrier,
+            deadline_s=work.deadline_s,
+            on_progress=work.on_progress,
+        )
+
+
+class Pair(Topology):
+    """The subject and a peer: one serves, the other asks."""
+
+    name = "pair"
+
+    def __init__(self, subject: Machine, peer: Peer) -> None:
+        super().__init__(subject)
+        self._peer = peer
+
+    @property
+    def outside(self) -> Mapping[str, Machine]:
+        """The peer."""
+        return {PEER: self._peer.machine}
+
+    async def run(self, work: CellWork) -> Outcome:
+        """Let one end serve and the other ask."""
+        ends = work.described(Ends)
+        return await self._peer.carry_out(
+            ends,
+            self.subject,
+            barrier=work.barrier,
+            deadline_s=work.deadline_s,
+            on_progress=work.on_progress,
+        )
+
+
+class Proxied(Topology):
+    """The subject between a client and an origin."""
+
+    name = "proxied"
+    takes_turns = True
+
+    def __init__(self, machines: ProxiedMachines) -> None:
+        super().__init__(machines.subject)
+        self._machines = machines
+
+    @property
+    def outside(self) -> Mapping[str, Machine]:
+        """The origin; the client is the peer."""
+        return {ORIGIN: self._machines.origin}
+
+    async def run(self, work: CellWork) -> Outcome:
+        """Let both servers serve and the client put on one load after another."""
+        ends = work.described(ProxiedEnds)
+        return await self._machines.carry_out(
+            ends,
+            barrier=work.barrier,
+            deadline_s=work.deadline_s,
+            on_progress=work.on_progress,
+            turns=work.turns,
+        )
+
+
+class Clustered(Topology):
+    """The subject and its companions as one cluster of Hadoop, which is up.
+
+    Args:
+        subject: The machine that the job's client runs on.
+        companions: The other machines of the cluster by role.
+        cluster: It.
+    """
+
+    name = "cluster"
+    uses_own_disk = False
+
+    def __init__(
+        self, subject: Machine, companions: Mapping[str, Machine], cluster: HadoopCluster
+    ) -> None:
+        super().__init__(subject)
+        self._companions = companions
+        self._cluster = cluster
+
+    @property
+    def carriers(self) -> tuple[Machine, ...]:
+        """All machines of the cluster; none of one that existed before."""
+        return () if self._cluster.outside else (self.subject, *self._companions.values())
+
+    def parameters(self, workload: Workload[Any], parameters: Parameters) -> Parameters:
+        """Return the parameters of a job on so many slaves."""
+        scaled: Parameters = workload.on_slaves(parameters, len(self._cluster.layout.slaves))
+        return scaled
+
+    async def run(self, work: CellWork) -> Outcome:
+        """Run all steps of the job."""
+        job = moved(work.described(Job), self._cluster.folder)
+        running = ClusterJob(self._cluster, job, work.deadline_s)
+        return await running.carry_out(barrier=work.barrier, on_progress=work.on_progress)
+
+
+class Missing(Topology):
+    """A topology that the machines of a batch do not form."""
+
+    def __init__(self, subject: Machine, name: TopologyName) -> None:
+        super().__init__(subject)
+        self._needed = "cluster" if name == "cluster" else "peer"
+
+    async def run(self, work: CellWork) -> Outcome:
+        """Raise WorkloadFault: what is needed is not there."""
+        raise WorkloadFault(f"{work.workload.name} needs a {self._needed}, and there is none")

@@ -1,0 +1,236 @@
+"""Carry a study out, or go on with it, before the eyes of a user."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from tare.errors import InputError
+from tare.events import Fold, RunFinished, RunStarted, Waiting, read_fold
+from tare.outputs import put_for_user
+from tare.run.catalog import build_catalog
+from tare.run.lifecycle.executor import execute, resume
+from tare.run.lifecycle.folder import RunFolder, create_folder, open_folder
+from tare.run.lifecycle.only_writer import only_writer
+from tare.run.lifecycle.resume_command import ANY_CLUSTER, is_shared, resuming
+from tare.run.lifecycle.session import new_run_id, run_session
+from tare.run.lifecycle.setup import Decide, StudySource
+from tare.run.lifecycle.versions import run_versions
+from tare.run.preflight.host_access import require_allowed
+from tare.run.preflight.toolbox import require_additions
+from tare.run.sessions.carrying import RunInSessions
+from tare.run.ui.progress import ProgressView, Tally
+from tare.study.model.study import Study
+from tare.study.reading.load import restore_study
+
+
+async def carry_out(
+    study: Study,
+    source: StudySource,
+    out: Path,
+    seed: int | None,
+    decide: Decide,
+    console: Console,
+    *,
+    strict: bool = False,
+    wait: bool = False,
+    host_access: bool = False,
+) -> RunFinished | Waiting | None:
+    """Carry a study out into the new folder ``out``.
+
+    Args:
+        study: What to measure.
+        source: Where it came from.
+        out: A folder that holds nothing yet.
+        seed: Overrides the study's own seed; a fresh one is drawn where neither is given.
+        decide: Judges after each block whether to go on.
+        console: Where progress is shown.
+        strict: Whether the run ends as soon as an arm does.
+        wait: Of a study in sessions, whether to wait for what is not up.
+        host_access: Whether the command line allows what a study asks of its hosts.
+
+    Returns:
+        The last event, or None when the run was interrupted and can be resumed; of a study in
+        sessions also what is waited for.
+
+    Raises:
+        InputError: The folder or the host cannot be used; nothing was started.
+    """
+    require_allowed(study, Path(source.path), allowed=host_access)
+    _require_sessions(study, wait=wait)
+    run = new_run_id()
+    fold = Fold()
+    view = _view(study, fold, console)
+    if study.sessions is not None:
+        folder, chosen = create_folder(out), _seed_of(study, seed)
+        _keep_study(source, folder)
+        sessions = RunInSessions(
+            study, run, chosen, folder, fold, _begin(study, source, run, chosen), decide,
+            (view.take,), view.progress, _speaker(console), strict=strict, wait=wait,
+        )  # fmt: skip
+        with only_writer(folder.path), view:
+            return await _or_nothing(sessions)
+    async with run_session(
+        run,
+        study,
+        output=out,
+        decide=decide,
+        subscribers=(view.take,),
+        on_progress=view.progress,
+        say=_speaker(console),
+    ) as setup:
+        await require_additions(setup, setup.context.builder, study, Path(source.path))
+        folder = create_folder(out)
+        chosen = _seed_of(study, seed)
+        with only_writer(folder.path), view:
+            try:
+                _keep_study(source, folder)
+                return await execute(
+                    replace(setup, strict=strict), study, source, folder, run, chosen, fold
+                )
+            except InputError:
+                if not folder.events.exists():
+                    shutil.rmtree(folder.path)
+                raise
+
+
+async def go_on(
+    directory: Path,
+    decide: Decide,
+    console: Console,
+    *,
+    strict: bool = False,
+    accept: bool = False,
+    wait: bool = False,
+    host_access: bool = False,
+) -> RunFinished | Waiting | None:
+    """Go on with the run in ``directory`` at its first unfinished cell.
+
+    Args:
+        directory: The run's folder.
+        decide: Judges after each block whether to go on.
+        console: Where progress is shown.
+        strict: Whether the run ends as soon as an arm does.
+        accept: Whether to go on though the host or a version has changed since.
+        wait: Of a study in sessions, whether to wait for what is not up.
+        host_access: Whether the command line allows what a study asks of its hosts.
+
+    Returns:
+        The last event, or None when the run was interrupted again; of a study in sessions also
+        what is waited for.
+
+    Raises:
+        InputError: There is no run, it is complete, another process writes to it, or it cannot
+            be gone on with here.
+    """
+    folder = open_folder(directory)
+    with only_writer(folder.path):
+        fold, started = _unfinished(directory, folder)
+        study = restore_study(started.study, build_catalog())
+        require_allowed(study, folder.study, allowed=host_access)
+        _require_sessions(study, wait=wait)
+        view = _view(study, fold, console)
+        if study.sessions is not None:
+            sessions = RunInSessions(
+                study, started.run, started.seed, folder, fold, None, decide, (view.take,),
+                view.progress, _speaker(console), strict=strict, accept=accept, wait=wait,
+            )  # fmt: skip
+            with view:
+                return await sessions.carry_out()
+        async with run_session(
+            started.run,
+            study,
+            output=folder.path,
+            decide=decide,
+            subscribers=(view.take,),
+            on_progress=view.progress,
+            say=_speaker(console),
+        ) as setup:
+            with view:
+                strictly = replace(setup, strict=strict)
+                return await resume(strictly, study, started, fold, folder, accept=accept)
+
+
+def _unfinished(directory: Path, folder: RunFolder) -> tuple[Fold, RunStarted]:
+    """Return what a run's events add up to, and the first, where this computer can resume it."""
+    fold = read_fold(folder.events)
+    if fold.started is None:
+        raise InputError(
+            f"{folder.events} does not tell how the run was begun, so nothing can go on with it",
+            "begin a new one in another folder: tare run STUDY --out FOLDER",
+        )
+    if fold.ended is not None and fold.ended.status == "complete":
+        raise InputError(
+            f"the run in {directory} is complete", f"see its report: tare report {directory}"
+        )
+    if is_shared(fold.started):
+        raise InputError(
+            f"hosts of a cluster share the run in {directory}: this computer alone cannot go on "
+            "with it",
+            f"run: {resuming(directory, fold.started)}, where {ANY_CLUSTER} is that of their "
+            "scheduler, such as tcp://10.0.0.1:8786",
+        )
+    return fold, fold.started
+
+
+def _begin(study: Study, source: StudySource, run: str, seed: int) -> RunStarted:
+    """Return the first event of a run in sessions: its hosts are told session by session."""
+    return RunStarted(
+        run=run,
+        study=study.model_dump(mode="json"),
+        study_path=source.path,
+        study_sha256=source.sha256,
+        seed=seed,
+        host={},
+        versions=run_versions(),
+        changes=source.changes,
+    )
+
+
+async def _or_nothing(sessions: RunInSessions) -> RunFinished | Waiting | None:
+    """Carry a study out in sessions; leave no folder where nothing of it could be begun."""
+    try:
+        return await sessions.carry_out()
+    except InputError:
+        course = sessions.fold.sessions
+        if not course.begun and course.waiting is None:
+            shutil.rmtree(sessions.folder.path)
+        raise
+
+
+def _require_sessions(study: Study, *, wait: bool) -> None:
+    """See that whoever asks to wait has something to wait for.
+
+    Raises:
+        InputError: The study has no sessions.
+    """
+    if wait and study.sessions is None:
+        raise InputError(
+            "--wait is of use where a study has `sessions`, and this one has none",
+            "leave --wait out",
+        )
+
+
+def _seed_of(study: Study, asked: int | None) -> int:
+    chosen = study.seed if asked is None else asked
+    return secrets.randbits(32) if chosen is None else chosen
+
+
+def _keep_study(source: StudySource, folder: RunFolder) -> None:
+    """Keep the study's file as it was written beside the events."""
+    written = Path(source.path).read_bytes()
+    put_for_user(folder.study, written, "or choose another folder with --out")
+
+
+def _speaker(console: Console) -> Callable[[str], None]:
+    return lambda sentence: console.print(Text(sentence, "yellow"))
+
+
+def _view(study: Study, fold: Fold, console: Console) -> ProgressView:
+    return ProgressView(console, Tally(fold, study.blocks.most))

@@ -1,0 +1,110 @@
+"""Choose the kernel that guests boot where the study names none: one for all that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tare.study.model.notes import GENERAL_KERNEL, HOST_KERNEL
+
+HOST = "host"
+"""What a study writes for the kernel that the arm's host runs."""
+REALTIME = "rt"
+GENERAL = "generic"
+
+
+@dataclass(frozen=True)
+class GuestKernels:
+    """The kernels that an arm's machines can boot where the study names none.
+
+    Args:
+        own: The version of the host's own kernel, where it booted as a guest; empty: it did not.
+        no_own: Why it does not boot; empty: it was not tried.
+        todo: What to do about that, or empty.
+        missing: Which of ``rt`` and ``generic`` cannot be had, each with the reason.
+        remedy: What to do about what is missing, or empty.
+    """
+
+    own: str = ""
+    no_own: str = ""
+    todo: str = ""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """The kernel of all machines for which the study names none.
+
+    Args:
+        name: As a study would write it; None: each platform's default.
+        note: What a reader of the plan and of the report should know, or empty.
+        skipped: The arms that cannot boot it, each with the reason.
+    """
+
+    name: str | None = None
+    note: str = ""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+def choose_kernel(
+    arms: Mapping[str, GuestKernels], *, realtime: bool, general: bool
+) -> KernelChoice:
+    """Choose the kernel for the arms whose machines boot an image and name no kernel.
+
+    The host's own kernel comes first, since the bare machine runs that as well. Two cases are
+    excepted: real-time workloads get a real-time kernel where there is one; and where an arm boots
+    a general kernel in any case (the live image, Xen), the others boot that too.
+
+    Args:
+        arms: What each of these arms can boot.
+        realtime: Whether a workload of the study is real-time.
+        general: Whether one of the arms boots the distribution's general kernel in any case.
+    """
+    if not arms:
+        return KernelChoice()
+    missing = {name: why for each in arms.values() for name, why in each.missing.items()}
+    if realtime and not general and REALTIME not in missing:
+        return KernelChoice()
+    own = {each.own for each in arms.values()}
+    refusals = [each.no_own for each in arms.values() if each.no_own]
+    if len(own) == 1 and "" not in own and not general:
+        return KernelChoice(HOST, _host_note(own, realtime, missing))
+    if GENERAL not in missing:
+        return KernelChoice(
+            GENERAL if realtime and not general else None, _general_note(own, refusals, general)
+        )
+    if not own - {""}:
+        return KernelChoice(
+            GENERAL, skipped={arm: _nothing(each, missing) for arm, each in arms.items()}
+        )
+    return KernelChoice(
+        HOST,
+        _host_note(own - {""}, realtime, missing),
+        {arm: _nothing(each, missing) for arm, each in arms.items() if not each.own},
+    )
+
+
+def _host_note(own: set[str], realtime: bool, missing: Mapping[str, str]) -> str:
+    note = f"{HOST_KERNEL}, Linux {', '.join(sorted(own))}, which was tried"
+    if not realtime or REALTIME not in missing:
+        return note
+    return f"{note}; no real-time kernel: {missing[REALTIME]}"
+
+
+def _general_note(own: set[str], refusals: list[str], general: bool) -> str:
+    # Why arms of Xen and the live image keep all to one kernel, the plan says elsewhere.
+    if general:
+        return ""
+    if refusals:
+        return f"{GENERAL_KERNEL}: {refusals[0]}"
+    if len(own) > 1:
+        return f"{GENERAL_KERNEL}: the hosts run different ones ({', '.join(sorted(own))})"
+    return ""
+
+
+def _nothing(each: GuestKernels, missing: Mapping[str, str]) -> str:
+    own = f"{each.no_own} ({each.todo})" if each.todo else each.no_own
+    reasons = dict.fromkeys(filter(None, (own, missing.get(GENERAL, ""))))
+    remedy = f" ({each.remedy})" if each.remedy else ""
+    return f"there is no kernel for its machines: {'; '.join(reasons)}{remedy}"

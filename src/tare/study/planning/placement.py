@@ -1,0 +1,336 @@
+"""Where the subject and its neighbours run: pure decisions over the host's CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import TareError
+from tare.study.planning.host_cpus import HostCpus
+
+if TYPE_CHECKING:
+    from tare.study.model.scenario import Cluster, Companion, Neighbours, Scenario, Where
+
+
+class Unplaceable(TareError):
+    """A scenario that this host or platform cannot arrange; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class NeighbourPlacement:
+    """One neighbour: what it runs, and the host CPUs of its vCPUs (none: anywhere).
+
+    ``memory`` is its own in bytes; None: as much as the subject has.
+    """
+
+    load: str
+    parameters: Mapping[str, Any]
+    cpus: tuple[int, ...]
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class CompanionPlacement:
+    """A further machine that the subject's workload works with, by its role.
+
+    ``cpus`` are the host CPUs of its vCPUs (none: anywhere); ``vcpus`` and ``memory`` (bytes) are
+    its own; None: as the arm's shape has. ``host`` names another host than the arm's; empty: that.
+    """
+
+    role: str
+    cpus: tuple[int, ...] = ()
+    vcpus: int | None = None
+    memory: int | None = None
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where each role of a scenario runs.
+
+    Args:
+        subject: Host CPUs of the subject's vCPUs; empty means anywhere.
+        neighbours: One entry per machine.
+        companions: The same for the machines that the workload works with.
+        notes: How the scenario was adapted to this host, one sentence each.
+        cluster: The cluster that subject and companions are, where they are one.
+        link: The speed of the link to what is outside, in bits per second; None: no limit.
+        within: The host CPUs for machines that are not pinned; empty: all.
+    """
+
+    subject: tuple[int, ...] = ()
+    neighbours: tuple[NeighbourPlacement, ...] = ()
+    companions: tuple[CompanionPlacement, ...] = ()
+    notes: tuple[str, ...] = ()
+    cluster: Cluster | None = None
+    link: float | None = None
+    within: tuple[int, ...] = ()
+
+    @property
+    def subject_memory(self) -> int | None:
+        """The subject's own main memory, in bytes; None: as the arm's shape has."""
+        if self.cluster is None or not self.cluster.begins_with_subject:
+            return None
+        return self.cluster.memory
+
+
+def place(
+    scenario: Scenario,
+    cpus: HostCpus,
+    vcpus: int,
+    can_pin: bool,
+    host: str = "",
+    memory: int = 0,
+) -> Placement:
+    """Choose host CPUs for the roles of a scenario.
+
+    A pinned subject gets isolated CPUs first, then the last ones: one per core, and on a NUMA node
+    that has enough of them and of memory, where there is one. The first CPU, where a kernel does
+    most of its housekeeping, is used last.
+
+    Args:
+        scenario: What is wanted.
+        cpus: The CPUs of the host that carries the arm.
+        vcpus: How many vCPUs the subject has.
+        can_pin: Whether the platform binds vCPUs to CPUs.
+        host: The name of the arm's host, for machines that are to run on another one.
+        memory: How much memory the subject has, in bytes.
+
+    Raises:
+        Unplaceable: It cannot be arranged; the message says what is lacking.
+    """
+    notes: list[str] = []
+    subject = _subject(scenario, cpus, vcpus, can_pin, notes, memory)
+    neighbours: list[NeighbourPlacement] = []
+    for wanted in scenario.neighbours:
+        count = _count(wanted, cpus, vcpus, notes)
+        pool = _pool(wanted.cpus, cpus, subject, can_pin)
+        if wanted.cpus != "any" and wanted.cpus != "same" and count > len(pool):
+            notes.append(f"{count} {wanted.load} neighbours share {_cpus(len(pool))}")
+        neighbours += [
+            NeighbourPlacement(
+                wanted.load, dict(wanted.parameters), _rotated(pool, number), wanted.memory
+            )
+            for number in range(count)
+        ]
+    companions = tuple(
+        _companion(role, each, host, cpus, subject, can_pin)
+        for role, each in scenario.machines.items()
+    )
+    companions += _slaves(scenario, host, cpus, subject, vcpus, can_pin, notes)
+    told = tuple(notes)
+    return Placement(
+        subject,
+        tuple(neighbours),
+        companions,
+        told,
+        scenario.cluster,
+        scenario.link,
+        cpus.within,
+    )
+
+
+def _slaves(
+    scenario: Scenario,
+    home: str,
+    cpus: HostCpus,
+    subject: tuple[int, ...],
+    vcpus: int,
+    can_pin: bool,
+    notes: list[str],
+) -> tuple[CompanionPlacement, ...]:
+    """Return where a cluster's machines run beside the subject, which is its master."""
+    cluster = scenario.cluster
+    if cluster is None:
+        return ()
+    hosts = cluster.hosts or (home,)
+    found: list[CompanionPlacement] = []
+    pool = _pool("other", cpus, subject, can_pin) if cluster.cpus == "own" else ()
+    each = cluster.vcpus or vcpus
+    first = cluster.slaves - len(cluster.roles)
+    for number, role in enumerate(cluster.roles):
+        host = hosts[(first + number) % len(hosts)]
+        chosen: tuple[int, ...] = ()
+        if pool and host == home:
+            place = number // len(hosts) * each
+            chosen = _rotated(pool, place)[: min(each, len(pool))]
+        where = "" if host == home else host
+        found.append(CompanionPlacement(role, chosen, cluster.vcpus, cluster.memory, where))
+    here = sum(not slave.host for slave in found)
+    if pool and here * each > len(pool):
+        notes.append(f"{here} slaves with {each} vCPUs each share {_cpus(len(pool))}")
+    if far := ", ".join(dict.fromkeys(slave.host for slave in found if slave.host)):
+        if pool:
+            notes.append(f"slaves on {far} are bound to no CPUs: those are the arm's own host's")
+        notes.append(f"of hosts the arm's own alone is sampled every second, and not {far}")
+    return tuple(found)
+
+
+def _companion(
+    role: str,
+    wanted: Companion,
+    home: str,
+    cpus: HostCpus,
+    subject: tuple[int, ...],
+    can_pin: bool,
+) -> CompanionPlacement:
+    if wanted.on in (None, home):
+        pool = _pool(wanted.cpus, cpus, subject, can_pin)
+        return CompanionPlacement(role, pool, wanted.vcpus, wanted.memory)
+    if wanted.cpus != "any":
+        raise Unplaceable(
+            f"the machine {role} is on another host, {wanted.on}, which has no CPUs that are "
+            f"{wanted.cpus} to the subject's: write `cpus: any`"
+        )
+    return CompanionPlacement(role, (), wanted.vcpus, wanted.memory, wanted.on or "")
+
+
+def _subject(
+    scenario: Scenario, cpus: HostCpus, vcpus: int, can_pin: bool, notes: list[str], memory: int
+) -> tuple[int, ...]:
+    if scenario.subject.cpus == "any":
+        return ()
+    if not can_pin:
+        raise Unplaceable("needs vCPUs bound to host CPUs, which this platform cannot do here")
+    if vcpus > len(cpus.machines):
+        raise Unplaceable(
+            f"needs {_cpus(vcpus)} to bind {vcpus} vCPUs to; {_has(cpus, len(cpus.machines))}"
+        )
+    chosen = _choose(cpus, vcpus, memory)
+    taken = set(chosen)
+    if cpus.online[0] in taken and len(cpus.online) == vcpus:
+        notes.append(
+            f"the subject takes {'the only CPU' if vcpus == 1 else f'all {vcpus} CPUs'} of this "
+            "host, and shares with everything else that runs on it"
+        )
+    elif cpus.online[0] in taken:
+        notes.append(
+            f"the subject takes CPU {cpus.online[0]} too, where the host's kernel does most of its "
+            "own work: no other CPU is left for it"
+        )
+    if any(cpus.core(cpu) & taken - {cpu} for cpu in chosen):
+        notes.append("some of the subject's vCPUs share a core: the host has too few cores")
+    if cpus.isolated and (plain := sum(cpu not in cpus.isolated for cpu in chosen)):
+        which = "none" if plain == vcpus else f"{vcpus - plain} of {vcpus}"
+        notes.append(f"{which} of the subject's CPUs is isolated: too few isolated CPUs are free")
+    if len(spread := sorted({cpus.node(cpu) for cpu in chosen})) > 1:
+        words = ", ".join(map(str, spread))
+        notes.append(f"the subject's CPUs are on NUMA nodes {words}: no node has enough cores")
+    elif memory and (size := cpus.memory.get(spread[0])) is not None and size < memory:
+        notes.append(f"NUMA node {spread[0]} of the subject's CPUs has too little memory for it")
+    return chosen
+
+
+def _has(cpus: HostCpus, count: int) -> str:
+    """Say how many CPUs there are for machines."""
+    if not cpus.measured:
+        return f"this host has {count}"
+    return f"of this host's {len(cpus.online)} CPUs {count} are for machines"
+
+
+def chosen_cpus(cpus: HostCpus, count: int) -> tuple[int, ...]:
+    """Return as many CPUs as that, or all there are: the best to measure on, ascending."""
+    return _choose(cpus, min(count, len(cpus.machines)), 0)
+
+
+def _choose(cpus: HostCpus, count: int, memory: int) -> tuple[int, ...]:
+    """Return the best CPUs to measure on, ascending; see :func:`place` for what is best."""
+    first, home = cpus.online[0], _home(cpus, count, memory)
+    ranked = sorted(
+        (cpu for cpu in cpus.machines if cpu != first),
+        key=lambda cpu: (
+            cpu not in cpus.isolated,
+            cpus.node(cpu) != home,
+            cpu in cpus.first_core,
+            -cpu,
+        ),
+    )
+    chosen: list[int] = []
+    cores: set[frozenset[int]] = set()
+    shared: list[int] = []
+    for cpu in ranked:
+        if (core := cpus.core(cpu)) in cores:
+            shared.append(cpu)
+        else:
+            cores.add(core)
+            chosen.append(cpu)
+    last = [first] if first in cpus.machines else []
+    return tuple(sorted((*chosen, *shared, *last)[:count]))
+
+
+def _home(cpus: HostCpus, count: int, memory: int) -> int:
+    """Return the NUMA node that suits a machine best; of nodes that suit alike, the last one."""
+    by_node: dict[int, list[int]] = {}
+    for cpu in cpus.machines:
+        by_node.setdefault(cpus.node(cpu), []).append(cpu)
+
+    def merit(node: int) -> tuple[bool, ...]:
+        own = [cpu for cpu in by_node[node] if cpu != cpus.online[0]]
+        isolated = {cpus.core(cpu) for cpu in own if cpu in cpus.isolated}
+        cores = {cpus.core(cpu) for cpu in own}
+        holds = not cpus.memory or cpus.memory.get(node, -1) >= memory
+        roomy = len(isolated) >= count, len(cores - {cpus.first_core}) >= count
+        return (*roomy[:1], holds, roomy[1], len(cores) >= count, len(own) >= count, bool(isolated))
+
+    return max(by_node, key=lambda node: (*merit(node), node))
+
+
+def _count(wanted: Neighbours, cpus: HostCpus, vcpus: int, notes: list[str]) -> int:
+    if isinstance(wanted.count, int):
+        return wanted.count
+    # What is not bound shares the CPUs that the host's scheduler hands out.
+    pool = len(cpus.roaming if wanted.cpus == "any" else cpus.machines)
+    count = max(1, pool - vcpus)
+    whole = pool == len(cpus.online)
+    notes.append(
+        f"{count} {wanted.load} neighbour{'s' if count > 1 else ''} to fill "
+        f"{'a host of ' if whole else ''}{_cpus(pool)}{'' if whole else ' for machines'} "
+        f"beside {vcpus} vCPU{'s' if vcpus > 1 else ''} of the subject"
+    )
+    return count
+
+
+def _pool(where: Where, cpus: HostCpus, subject: tuple[int, ...], can_pin: bool) -> tuple[int, ...]:
+    """Return the CPUs other machines may be bound to, the best first; empty means anywhere."""
+    if where == "any":
+        return ()
+    if not can_pin:
+        raise Unplaceable(
+            "needs other machines bound to host CPUs, which this platform cannot do here"
+        )
+    if where == "same":
+        return subject
+    own = set(subject)
+    others = [cpu for cpu in cpus.machines if cpu not in own]
+    shared = frozenset[int]().union(*map(cpus.core, subject))
+    nodes = {cpus.node(cpu) for cpu in subject}
+    if where == "sibling":
+        pool = [cpu for cpu in others if cpu in shared]
+        lacking = "a second hardware thread on the subject's core; this host offers none"
+    elif where == "other-node":
+        pool = [cpu for cpu in others if cpus.node(cpu) not in nodes]
+        lacking = "a second NUMA node; this host offers one"
+    else:
+        # Another core is the purer "other"; its own sibling and the first CPU come last.
+        first = cpus.online[0]
+        pool = sorted(others, key=lambda cpu: (cpu in shared, cpu == first, -cpu))
+        lacking = f"a CPU beside the subject's; {_has_cpus(cpus)}"
+    if not pool:
+        raise Unplaceable(f"needs {lacking}")
+    return tuple(pool)
+
+
+def _has_cpus(cpus: HostCpus) -> str:
+    if not cpus.measured:
+        return f"this host has {_cpus(len(cpus.online))}"
+    return f"machines have {_cpus(len(cpus.measured))} of this host"
+
+
+def _rotated(pool: Sequence[int], by: int) -> tuple[int, ...]:
+    by = by % len(pool) if pool else 0
+    return (*pool[by:], *pool[:by])
+
+
+def _cpus(count: int) -> str:
+    return f"{count} CPU" if count == 1 else f"{count} CPUs"

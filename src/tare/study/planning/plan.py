@@ -1,0 +1,471 @@
+"""Plan a study for one host: blocks of batches of cells, in an order drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel
+
+from tare.errors import InputError
+from tare.study.model.kinds import Kind, few_vcpus, noting_ends, wrong_machines
+from tare.study.model.knobs import lacking_knobs, starved_host
+from tare.study.model.notes import one_kernel_note, other_shape_note
+from tare.study.model.releases import Release
+from tare.study.model.scenario import Scenario
+from tare.study.model.study import Study, WorkloadSpec
+from tare.study.planning.cells import Batch, Cell, cell_id
+from tare.study.planning.cpu_choice import described
+from tare.study.planning.duets import exchanged, expected_s, in_one_order, paired
+from tare.study.planning.guest_kernels import GuestKernels, KernelChoice, choose_kernel
+from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.memory_held import cached_beyond, little_memory
+from tare.study.planning.order import in_order
+from tare.study.planning.placement import Unplaceable, place
+from tare.study.planning.releasing import release_notes, unfit_release
+from tare.study.planning.turns import by_turns
+from tare.units import format_size
+
+CLUSTER_S = 20.0
+"""Seconds from machines that are ready to a cluster that is, and from its stop to its end."""
+
+PLAIN_KERNEL = "generic"
+
+
+@dataclass(frozen=True)
+class ArmFacts:
+    """What was found out about one arm on this host.
+
+    Args:
+        usable: Whether its machines can be started.
+        reason: Why not.
+        max_vcpus: The most vCPUs a machine may have.
+        min_memory: The least memory of a machine, in bytes.
+        pinning: Whether vCPUs can be bound to CPUs.
+        devices: Device models on offer; empty where there is no choice.
+        neighbours: Whether machines can run beside the subject.
+        emulated: Whether results show behaviour only.
+        boot_s: Seconds a machine takes to start and stop, for the estimate.
+        slowdown: How many times longer than natively the same work takes, for the estimate.
+        lacks: Key of a workload in the study to the reason why it cannot run on this arm.
+        loads_lack: Scenario to the reason why its neighbours' loads cannot run on this arm.
+        knobs: The scheduler knobs that machines have here.
+        missing_knobs: Knob to the reason why machines lack it.
+        boot: What the host must be booted with; batches of one boot come one after another.
+        boots_image: Whether its machines boot the kernel that an arm may name.
+        plain_kernel: Whether the study wants a real-time kernel here, on which its machines do
+            not run dependably, or which is not in the live image that they boot.
+        no_own_cache: Why its machines cache files beyond their shape's memory; empty: they do not.
+        host_addresses: Whether its machines are on the host's own network, with its ports.
+        kernels: What its machines can boot where the study names no kernel.
+        general_kernel: Whether they boot the distribution's general kernel there in any case.
+    """
+
+    usable: bool
+    reason: str = ""
+    max_vcpus: int = 1
+    min_memory: int = 0
+    pinning: bool = False
+    devices: frozenset[str] = frozenset()
+    neighbours: bool = True
+    emulated: bool = False
+    boot_s: float = 0.0
+    slowdown: float = 1.0
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    loads_lack: Mapping[str, str] = field(default_factory=dict)
+    knobs: frozenset[str] = frozenset()
+    missing_knobs: Mapping[str, str] = field(default_factory=dict)
+    boot: str = ""
+    boots_image: bool = True
+    plain_kernel: bool = False
+    no_own_cache: str = ""
+    host_addresses: bool = False
+    kernels: GuestKernels = field(default_factory=GuestKernels)
+    general_kernel: bool = False
+
+
+@dataclass(frozen=True)
+class Skip:
+    """An arm, or one scenario or workload of it, that will not run, with the reason."""
+
+    arm: str
+    scenario: str | None
+    workload: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What was found out about one host.
+
+    Args:
+        cpus: Its CPUs.
+        boot_s: Seconds it takes to be booted otherwise, for the estimate.
+    """
+
+    cpus: HostCpus
+    boot_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run, block by block.
+
+    Args:
+        study: What was planned.
+        seed: Determines the order of everything.
+        batches: The batches of every block in the study's order, as of block 1.
+        skipped: What will not run, and why.
+        hosts: What was found out about each host, by name.
+        plain: The arms that run, and would not (dependably) on the real-time kernel that the study
+            wants.
+        live: Those of ``plain`` that boot the live image.
+        beyond: Which arms cache more of files than their memory holds, and why; a sentence each.
+        chosen: The kernel of machines for which the study names none.
+    """
+
+    study: Study
+    seed: int
+    batches: tuple[Batch, ...]
+    skipped: tuple[Skip, ...]
+    hosts: Mapping[str, HostFacts]
+    plain: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
+    chosen: KernelChoice = field(default_factory=KernelChoice)
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The arms that run, in the study's order."""
+        return tuple(dict.fromkeys(batch.arm for batch in self.batches))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Renamed keys, arms that cannot be distinguished, adapted scenarios: a sentence each."""
+        adapted = (
+            f"{batch.scenario}{f' on {batch.host}' if batch.host else ''}: {note}"
+            for batch in self.batches
+            for note in batch.placement.notes
+        )
+        releases = release_notes(self.study, self.arms)
+        apart = self._apart if self.study.sessions is None else ()
+        kernel = (self.chosen.note,) if self.chosen.note else ()
+        first = (*self.study.notices, *self._other_shapes, *apart, *self._one_kernel, *kernel)
+        return tuple(dict.fromkeys((*first, *releases, *self.beyond, *self._cpus, *adapted)))
+
+    def kernel_of(self, arm: str) -> str | None:
+        """Return the kernel an arm boots: one for all that are compared; None: the default."""
+        plain = PLAIN_KERNEL if self.plain and self.chosen.name is None else None
+        return self.study.kernel_of(arm) or plain or self.chosen.name
+
+    def release_of(self, arm: str) -> Release | None:
+        """Return the release that an arm is of: its own, or its lab's."""
+        return self.study.release_of(arm)
+
+    @property
+    def _one_kernel(self) -> tuple[str, ...]:
+        fragile = [arm for arm in self.plain if arm not in self.live]
+        return (one_kernel_note(fragile, self.live),) if self.plain else ()
+
+    @property
+    def _cpus(self) -> tuple[str, ...]:
+        """Which CPUs of each host machines get, one sentence each; none where they get all."""
+        used = dict.fromkeys(batch.host for batch in self.batches)
+        return tuple(
+            f"CPUs of {name or 'the host'}: {sentence}"
+            for name in used
+            for sentence in described(self.hosts[name].cpus)
+        )
+
+    @property
+    def _apart(self) -> tuple[str, ...]:
+        """What is compared over two hosts, one sentence for each host without a baseline."""
+        study, run = self.study, self.arms
+        home, own = study.host_of(study.baseline), study.own_baselines
+        alone: dict[str, list[str]] = {}
+        for arm in run:
+            if (host := study.host_of(arm)) != home and own.get(arm) not in run:
+                alone.setdefault(host, []).append(arm)
+        return tuple(
+            f"{', '.join(arms)} on {host}: arm and host cannot be told apart, because the baseline "
+            f"cannot run there; the ratios are to {study.baseline} on {home}"
+            for host, arms in alone.items()
+        )
+
+    @property
+    def _other_shapes(self) -> tuple[str, ...]:
+        """Which arms are compared with a baseline of another shape, as there is none of theirs."""
+        study, run = self.study, self.arms
+        found = []
+        for arm in run:
+            own = study.own_baselines.get(arm, study.baseline)
+            base = own if own in run else study.baseline
+            if base in study.arms and study.shape_of(arm) != study.shape_of(base):
+                shapes = {name: study.shape_of(name).model_dump() for name in (arm, base)}
+                found.append(other_shape_note(arm, shapes[arm], base, shapes[base]))
+        return tuple(found)
+
+    @property
+    def block_s(self) -> float:
+        """Estimated seconds of one block."""
+        booting = sum(self.hosts[host].boot_s * len(boots) for host, boots in self.boots.items())
+        alone_s = sum(batch.expected_s for batch in self.batches)
+        working = booting + (expected_s(self.batches) if self.study.blocks.duet else alone_s)
+        return max(working, self.study.blocks.every or 0.0)
+
+    @property
+    def boots(self) -> Mapping[str, tuple[str, ...]]:
+        """What each host is booted with in each block, in the study's order."""
+        found: dict[str, dict[str, None]] = {}
+        for batch in self.batches:
+            found.setdefault(batch.host, {})[batch.boot] = None
+        return {host: tuple(boots) for host, boots in found.items()}
+
+    @property
+    def least_s(self) -> float:
+        """Estimated seconds until the study may stop."""
+        return self.block_s * self.study.blocks.least
+
+    @property
+    def most_s(self) -> float:
+        """Estimated seconds if all blocks run; the budget limits it once ``least`` are done."""
+        whole = self.block_s * self.study.blocks.most
+        budget = self.study.blocks.budget
+        return whole if budget is None else min(whole, max(self.least_s, budget + self.block_s))
+
+    def block(self, number: int) -> tuple[Batch, ...]:
+        """Return the batches of a block in balanced order, each with its cells in random order.
+
+        The order depends on the seed and ``number`` only, not on the process or on what ran
+        before, so that a resumed run goes on in the same order. Of the batches on one host, those
+        that need it booted alike come one after another; the order of these boots is random too.
+
+        Args:
+            number: From 1.
+        """
+        # A string seeds Random through SHA-512, which no process-wide hash seed touches.
+        order = random.Random(f"{self.seed}/{number}")
+        batches = in_order(self.batches, self.boots, number, self.seed)
+        found = tuple(batch.in_block(number, order) for batch in batches)
+        alike = in_one_order(found) if self.study.blocks.paired else found
+        return exchanged(alike) if self.study.blocks.duet else alike
+
+
+def make_plan(
+    study: Study,
+    seed: int,
+    facts: Mapping[str, ArmFacts],
+    hosts: Mapping[str, HostFacts],
+    kinds: Mapping[str, Kind],
+) -> Plan:
+    """Plan a study for its hosts; what cannot run is skipped with its reason.
+
+    Args:
+        study: What to measure.
+        seed: Determines the order of everything.
+        facts: What was found out about each arm.
+        hosts: What was found out about each host, by name.
+        kinds: The workloads by name.
+
+    Raises:
+        InputError: The baseline cannot run here at all, so nothing could be compared.
+    """
+    batches: list[Batch] = []
+    skipped = [Skip(arm, None, None, reason) for arm, reason in study.left_out.items()]
+    chosen = _kernel_choice(study, facts, kinds)
+    for arm in study.arms:
+        cpus = hosts[study.host_of(arm)].cpus
+        reason = _arm_lacks(study, arm, facts[arm], cpus)
+        if reason := reason or chosen.skipped.get(arm, ""):
+            skipped.append(Skip(arm, None, None, reason))
+            continue
+        skipped += [
+            Skip(arm, None, label, facts[arm].lacks[label])
+            for label in study.workloads
+            if label in facts[arm].lacks
+        ]
+        skipped += _skipped_workloads(study, arm, kinds, cpus)
+        for scenario in study.scenarios:
+            planned = _batch(study, arm, scenario, facts[arm], cpus, kinds)
+            if isinstance(planned, Skip):
+                skipped.append(planned)
+            elif planned.cells:
+                batches.append(planned)
+    if study.blocks.duet:
+        batches, alone = paired(batches, hosts[study.host_of(study.baseline)].cpus, kinds)
+        skipped += [Skip(*each) for each in alone]
+    if study.blocks.turns:
+        ported = frozenset(arm for arm, each in facts.items() if each.host_addresses)
+        batches, alone = by_turns(batches, kinds, ported)
+        skipped += [Skip(*each) for each in alone]
+    if study.baseline in study.arms and not any(batch.arm == study.baseline for batch in batches):
+        reasons = "; ".join(skip.reason for skip in skipped if skip.arm == study.baseline)
+        raise InputError(
+            f"the baseline {study.baseline!r} cannot run here: {reasons or 'it has no cells'}",
+            "change what it needs, or choose another arm as baseline: --set baseline=ARM",
+        )
+    run = dict.fromkeys(batch.arm for batch in batches)
+    choosing = any(facts[arm].boots_image for arm in run)
+    plain = tuple(arm for arm in run if choosing and facts[arm].plain_kernel)
+    live = tuple(arm for arm in plain if not facts[arm].boots_image)
+    beyond = cached_beyond(study, batches, {arm: facts[arm].no_own_cache for arm in run}, kinds)
+    return Plan(study, seed, tuple(batches), tuple(skipped), hosts, plain, live, beyond, chosen)
+
+
+def _kernel_choice(
+    study: Study, facts: Mapping[str, ArmFacts], kinds: Mapping[str, Kind]
+) -> KernelChoice:
+    unnamed = {
+        arm: facts[arm] for arm in study.arms if facts[arm].usable and not study.kernel_of(arm)
+    }
+    return choose_kernel(
+        {arm: each.kernels for arm, each in unnamed.items() if each.boots_image},
+        realtime=any(kinds[spec.workload].realtime for spec in study.workloads.values()),
+        general=any(each.general_kernel for each in unnamed.values()),
+    )
+
+
+def _vcpus(study: Study, arm: str, scenario: str, cpus: HostCpus) -> int:
+    """Return how many vCPUs a subject has: only pinned ones can use isolated CPUs."""
+    pinned = study.scenarios[scenario].subject.cpus == "pinned"
+    return study.vcpus_of(arm, scenario, len(cpus.machines if pinned else cpus.roaming))
+
+
+def _arm_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
+    """Return why an arm cannot run here at all, or nothing."""
+    if not facts.usable:
+        return facts.reason or "it cannot be used here"
+    if reason := shape_lacks(study, arm, facts, cpus):
+        return reason
+    if study.arms[arm].kernel and not facts.boots_image:
+        return "names a kernel, but its machines run one that is there already; remove `kernel`"
+    if reason := unfit_release(study, arm, boots_image=facts.boots_image):
+        return reason
+    devices = study.arms[arm].options.wanted_devices
+    if facts.devices and devices and devices not in facts.devices:
+        return f"wants {devices} devices; this platform offers {', '.join(sorted(facts.devices))}"
+    return lacking_knobs(study.arms[arm].options, facts.knobs, facts.missing_knobs)
+
+
+def shape_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
+    """Return why an arm's machines cannot have their shape here; empty if they can.
+
+    Args:
+        study: The study.
+        arm: The arm's name.
+        facts: What was found out about it.
+        cpus: The CPUs of its host.
+    """
+    vcpus = min(_vcpus(study, arm, name, cpus) for name in study.scenarios)
+    if vcpus > facts.max_vcpus:
+        return _too_many(vcpus, facts)
+    shape = study.shape_of(arm)
+    if shape.memory < facts.min_memory:
+        return (
+            f"wants {format_size(shape.memory)} of memory; "
+            f"this platform needs at least {format_size(facts.min_memory)}"
+        )
+    return ""
+
+
+def _too_many(vcpus: int, facts: ArmFacts) -> str:
+    return f"wants {vcpus} vCPUs; this platform allows at most {facts.max_vcpus} here"
+
+
+def _batch(
+    study: Study,
+    arm: str,
+    name: str,
+    facts: ArmFacts,
+    cpus: HostCpus,
+    kinds: Mapping[str, Kind],
+) -> Batch | Skip:
+    scenario = study.scenarios[name]
+    if (scenario.neighbours or scenario.roles) and not facts.neighbours:
+        return Skip(arm, name, None, "needs other machines, which this platform cannot run")
+    if reason := facts.loads_lack.get(name) or little_memory(scenario, facts.min_memory):
+        return Skip(arm, name, None, reason)
+    vcpus = _vcpus(study, arm, name, cpus)
+    if vcpus > facts.max_vcpus:
+        return Skip(arm, name, None, _too_many(vcpus, facts))
+    try:
+        memory = study.shape_of(arm).memory
+        placement = place(scenario, cpus, vcpus, facts.pinning, study.host_of(arm), memory)
+    except Unplaceable as lacking:
+        return Skip(arm, name, None, str(lacking))
+    options, others = study.arms[arm].options, study.shape_of(arm).vcpus
+    if reason := starved_host(options, placement, vcpus, cpus, others):
+        return Skip(arm, name, None, reason)
+    cells = tuple(
+        cell
+        for label, spec in study.workloads.items()
+        if label not in facts.lacks
+        and (spec.scenarios is None or name in spec.scenarios)
+        and not wrong_machines(scenario, kinds[spec.workload])
+        for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload], scenario)
+        if not few_vcpus(spec, cell.parameters, kinds[spec.workload], vcpus)
+    )
+    boots = 1 + len(placement.neighbours) + len(placement.companions)
+    return Batch(
+        1,
+        arm,
+        name,
+        cells,
+        noting_ends(placement, scenario, name, cells, kinds, cpus, others),
+        facts.boot_s * boots + (CLUSTER_S * facts.slowdown if scenario.cluster else 0.0),
+        study.records_host(arm, name),
+        facts.boot,
+        vcpus,
+        study.host_of(arm),
+    )
+
+
+def _skipped_workloads(
+    study: Study, arm: str, kinds: Mapping[str, Kind], cpus: HostCpus
+) -> list[Skip]:
+    """Return what the machines of a scenario are not made for: in number, or in vCPUs."""
+    found: list[Skip] = []
+    for name, scenario in study.scenarios.items():
+        vcpus = _vcpus(study, arm, name, cpus)
+        for label, spec in study.workloads.items():
+            if spec.scenarios is not None and name not in spec.scenarios:
+                continue
+            kind = kinds[spec.workload]
+            if reason := wrong_machines(scenario, kind):
+                found.append(Skip(arm, name, label, f"{spec.workload} {reason}"))
+                continue
+            few = [few_vcpus(spec, point, kind, vcpus) for point in spec.points]
+            found += [Skip(arm, name, label, reason) for reason in dict.fromkeys(few) if reason]
+    return found
+
+
+def _cells(
+    arm: str,
+    scenario: str,
+    label: str,
+    spec: WorkloadSpec,
+    facts: ArmFacts,
+    kind: Kind,
+    made: Scenario,
+) -> Iterator[Cell]:
+    for point in spec.points:
+        parameters: BaseModel = kind.parameters.model_validate(point)
+        if made.cluster is not None:
+            parameters = kind.on_slaves(parameters, made.cluster.slaves)
+        clocked_s = kind.clocked_s(parameters)
+        worked_s = kind.expected_s(parameters) - clocked_s
+        expected_s = clocked_s + worked_s * facts.slowdown
+        for repeat in range(1, spec.repeats + 1):
+            yield Cell(
+                id=cell_id(1, arm, scenario, label, point, repeat),
+                block=1,
+                arm=arm,
+                scenario=scenario,
+                workload=label,
+                kind=spec.workload,
+                parameters=point,
+                repeat=repeat,
+                deadline_s=spec.deadline,
+                expected_s=expected_s,
+            )

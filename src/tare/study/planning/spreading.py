@@ -1,0 +1,68 @@
+"""A study that many hosts share: how its blocks are spread over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tare.study.reading.hosting import Part
+
+WAYS = ("replicate", "split")
+
+
+def _or_word(schema: dict[str, Any]) -> None:
+    """Say in a schema that the way alone is what a file says."""
+    for key in ("properties", "required", "additionalProperties", "type"):
+        schema.pop(key, None)
+    schema["enum"] = list(WAYS)
+
+
+class Spread(Part):
+    """How the hosts of a cluster share a study."""
+
+    model_config = Part.model_config | {"json_schema_extra": _or_word}
+
+    how: Literal["replicate", "split"] = Field(
+        description="`replicate`: each host measures all blocks; `split`: equal hosts share them."
+    )
+    hosts: list[str] = Field(
+        default_factory=list,
+        description="The hosts that share it; all that the cluster has, where none is named.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            if data not in WAYS:
+                raise ValueError(f"must be `replicate` or `split`, not {data!r}")
+            return {"how": data}
+        return data
+
+
+class Spreadable(Part):
+    """What a study says of the hosts that share it."""
+
+    spread: Spread | None = Field(
+        None,
+        description="How the hosts of a cluster share the study: `replicate`, where each measures "
+        "all blocks, or `split`, where equal hosts share them; `hosts` then lists their names.",
+    )
+
+
+def with_spread_hosts(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a study's plain data with the hosts that share it where the model has them.
+
+    Where a study is spread, ``hosts`` names workers' hosts, on each of which every arm runs.
+
+    Args:
+        data: The study as written.
+    """
+    how, hosts = data.get("spread"), data.get("hosts")
+    if not isinstance(how, str) or not hosts:
+        return data
+    rest = {key: value for key, value in data.items() if key != "hosts"}
+    names = list(hosts) if isinstance(hosts, list | Mapping) else hosts
+    return {**rest, "spread": {"how": how, "hosts": names}}

@@ -1,0 +1,118 @@
+"""Two arms that are up at once, on the same CPUs, and work by turns.
+
+What disturbs a computer for longer than a turn then disturbs both arms, and cancels out of their
+ratio, as in a duet; but neither has the other at work beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tare.study.planning.duets import ARMS, Left, duet_faults, faults_of_two, in_both, needed_by
+
+if TYPE_CHECKING:
+    from tare.study.model.kinds import Kind
+    from tare.study.model.scenario import Scenario
+    from tare.study.model.study import Arm
+    from tare.study.planning.blocks import Blocks
+    from tare.study.planning.cells import Batch
+    from tare.study.reading.yamltext import Path
+
+WHY = "by turns is measured what both arms can run"
+SERVED = (
+    "both arms have this host’s own addresses, and two servers cannot have one port at once: leave "
+    "`turns` out"
+)
+NOTE = "by turns: both arms are up at once, on the same CPUs, and one of them is at work"
+
+
+def faults_at_once(
+    blocks: Blocks, arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
+) -> Iterator[tuple[Path, str]]:
+    """Yield why two arms cannot be up at once in the way that a study asks for, if it does.
+
+    Args:
+        blocks: What the study says of its blocks.
+        arms: Its arms by name; None for those that are wrong themselves.
+        scenarios: The same of its scenarios; empty where it names none.
+    """
+    if blocks.duet:
+        yield from duet_faults(arms, scenarios)
+    if blocks.turns:
+        yield from turn_faults(arms, scenarios)
+
+
+def turn_faults(
+    arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
+) -> Iterator[tuple[Path, str]]:
+    """Yield why a study cannot be measured by turns: where that stands, and what to do.
+
+    Args:
+        arms: Its arms by name; None for those that are wrong themselves.
+        scenarios: The same of its scenarios; empty where it names none.
+    """
+    yield from faults_of_two("turns", "turns are", arms, scenarios)
+    for name, scenario in scenarios.items():
+        if scenario is not None and (scenario.neighbours or scenario.roles):
+            yield (
+                ("scenarios", name),
+                "the other machines of both arms would be up at once: leave them out, or `turns`",
+            )
+
+
+def by_turns(
+    batches: Sequence[Batch], kinds: Mapping[str, Kind], ported: Set[str]
+) -> tuple[list[Batch], list[Left]]:
+    """Return the batches of arms that work by turns; what has no partner is left out.
+
+    Args:
+        batches: One of each arm and scenario, placed for itself.
+        kinds: The workloads by name.
+        ported: The arms whose machines have the host's own addresses, and so its ports.
+
+    Returns:
+        The batches that run, and what does not.
+    """
+    kept: list[Batch] = []
+    left: list[Left] = []
+    for scenario in dict.fromkeys(batch.scenario for batch in batches):
+        two = [batch for batch in batches if batch.scenario == scenario]
+        if why := _apart(two):
+            left += [(batch.arm, scenario, None, why) for batch in two]
+            continue
+        both, lone = in_both(two, WHY)
+        left += lone
+        if all(batch.arm in ported for batch in both):
+            both, served = _without_servers(both, kinds)
+            left += served
+        for batch in both:
+            notes = (*batch.placement.notes, NOTE)
+            kept.append(replace(batch, placement=replace(batch.placement, notes=notes)))
+    return kept, left
+
+
+def _without_servers(
+    two: Sequence[Batch], kinds: Mapping[str, Kind]
+) -> tuple[list[Batch], list[Left]]:
+    """Leave out what serves on a network: machines of both arms have the same ports."""
+    kept: list[Batch] = []
+    left: list[Left] = []
+    for batch in two:
+        apart = [cell for cell in batch.cells if "network" not in needed_by(kinds[cell.kind], cell)]
+        serving = dict.fromkeys(cell.workload for cell in batch.cells if cell not in apart)
+        left += [(batch.arm, batch.scenario, workload, SERVED) for workload in serving]
+        if apart:
+            kept.append(replace(batch, cells=tuple(apart)))
+    return kept, left
+
+
+def _apart(two: Sequence[Batch]) -> str:
+    """Return why two arms cannot be up at once; empty if they can."""
+    if len(two) != ARMS:
+        return f"there is nothing that could take turns with {two[0].arm} here"
+    first, second = two
+    if first.boot != second.boot:
+        return "the host has to be booted otherwise for each arm, so they cannot take turns"
+    return ""

@@ -1,0 +1,123 @@
+"""Arms on hypervisors of the user's own: how each is reached stands in the user's hosts file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tare.study.reading.checking import Findings, KeyStyle, checked, known_keys, shown
+from tare.study.reading.hosts_file import HYPERVISORS, KnownHosts
+
+if TYPE_CHECKING:
+    from tare.study.model.platform_options import PlatformOptions
+    from tare.study.model.study import Catalog
+
+YOURS = "yours"
+
+
+def name_hypervisors(
+    data: Mapping[str, Any], known: KnownHosts, catalog: Catalog, findings: Findings
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a study's plain data with the options of hypervisors that the user has named.
+
+    What an arm says itself goes before what stands there.
+
+    Args:
+        data: The study as written, with changes.
+        known: The user's hosts file.
+        catalog: The platforms that there are.
+        findings: Takes the problems.
+
+    Returns:
+        The data without the arms whose hypervisor is not named; and these, each with the reason.
+    """
+    arms = data.get("arms")
+    if not isinstance(arms, Mapping):
+        return dict(data), {}
+    kept: dict[str, Any] = {}
+    left: dict[str, str] = {}
+    wrong: set[str] = set()
+    for name, arm in arms.items():
+        if not isinstance(arm, Mapping) or arm.get(YOURS) is not True:
+            kept[name] = arm
+            continue
+        platform = arm.get("platform")
+        if not isinstance(platform, str) or platform not in catalog.platforms:
+            kept[name] = {key: value for key, value in arm.items() if key != YOURS}
+        elif platform in known.hypervisors:
+            own = _options(platform, known, catalog, name, findings)
+            if own is None:
+                wrong.add(name)
+                continue
+            said = {key: value for key, value in arm.items() if key != YOURS}
+            kept[name] = {**own, **said}
+        else:
+            left[name] = platform
+            for other in known.hypervisors:
+                if other not in catalog.platforms:
+                    where = f"{known.path}: {HYPERVISORS}.{other}"
+                    words = catalog.without("platform", other)
+                    findings.add(("arms", name, YOURS), f"{where}: {words}")
+    for name, arm in list(kept.items()):
+        of = arm.get("twin-of") if isinstance(arm, Mapping) else None
+        if not isinstance(of, str):
+            continue
+        if of in left:
+            left[name] = left[of]
+        # Of what is wrong in the hosts file no more is told than that.
+        if of in left or of in wrong:
+            del kept[name]
+    baseline = data.get("baseline")
+    if isinstance(baseline, str) and baseline in left:
+        findings.add(("baseline",), _reason([left[baseline]], catalog))
+    reason = _reason(left.values(), catalog)
+    return {**data, "arms": kept}, dict.fromkeys(left, reason)
+
+
+def _reason(left: Iterable[str], catalog: Catalog) -> str:
+    products = dict.fromkeys(catalog.products.get(platform, platform) for platform in left)
+    return (
+        f"no {', '.join(products)} is named under `{HYPERVISORS}` in the hosts file "
+        "(docs/owning.md)"
+    )
+
+
+def _options(
+    platform: str, known: KnownHosts, catalog: Catalog, arm: str, findings: Findings
+) -> dict[str, Any] | None:
+    """Return the options that the hosts file has for a platform; None where one is wrong."""
+    options, wrong = options_named(platform, known, catalog.platforms[platform])
+    for words in wrong:
+        findings.add(("arms", arm, YOURS), words)
+    return options
+
+
+def options_named(
+    platform: str, known: KnownHosts, model: type[PlatformOptions]
+) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """Return the options that the hosts file has for a platform, checked by its own keys.
+
+    Args:
+        platform: Its name.
+        known: The hosts file.
+        model: The platform's options.
+
+    Returns:
+        The options as they are written, none where the file does not name the platform. None where
+        one of them is wrong; and these faults, each with the file and the key.
+    """
+    said = known.hypervisors.get(platform, {})
+    where = f"{known.path}: {HYPERVISORS}.{platform}"
+    if not isinstance(said, Mapping):
+        words = f"{where}: must be keys with values, like {{address: NAME}}, not {shown(said)}"
+        return None, (words,)
+    own, style = Findings(), KeyStyle(kebab=True)
+    known_there = known_keys([model], said, (), style, own, instead=model.instead)
+    checked(model, known_there, (), style, own)
+    # What is missing there, each arm may say itself, and is asked of the arm.
+    told = [each for each in own.found if not each[1].startswith("is missing")]
+    if told:
+        keys = ("".join(f".{part}" for part in path) for path, _ in told)
+        wrong = (f"{where}{key}: {message}" for key, (_, message) in zip(keys, told, strict=True))
+        return None, tuple(wrong)
+    return dict(said), ()

@@ -1,0 +1,56 @@
+"""The studies that come with Tare: found by name, wherever Tare is installed."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.study.reading.yamltext import parse
+
+FOLDER = Path(__file__).parents[2] / "studies"
+"""Where they are, with the files that some of them name beside them."""
+
+
+def shipped_studies() -> dict[str, Path]:
+    """Return the files of the studies that come with Tare, by name and in order of names."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def title_of(study: Path) -> str:
+    """Return what a study says that it asks; empty where it says nothing.
+
+    Args:
+        study: A study's file.
+    """
+    title = parse(study.read_bytes(), str(study)).data.get("title", "")
+    return title if isinstance(title, str) else ""
+
+
+def find_study(given: Path) -> Path:
+    """Return the file of a study.
+
+    Args:
+        given: A path, or the bare name of a study that comes with Tare. A file of that name in the
+            working folder goes first.
+
+    Raises:
+        InputError: It is neither; says which there are. Paths are looked at by who reads them.
+    """
+    known = shipped_studies()
+    if given.suffix or len(given.parts) != 1:
+        return given
+    # No name is longer than what a file system takes.
+    there = len(given.name) < 256 and given.exists()
+    if there and not given.is_dir():
+        return given
+    if given.name in known:
+        return known[given.name]
+    if there:
+        return given
+    close = difflib.get_close_matches(given.name, known, n=1, cutoff=0.6)
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise InputError(
+        f"{given}: no study of this name comes with Tare, and there is no such file",
+        f"{meant}name a YAML file, or one of: {', '.join(known)}",
+    )
