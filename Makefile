@@ -31,7 +31,7 @@ acceptance:  ## what takes longer than test, some hours; PARTS="labs debian-13" 
 	@scripts/setup test
 	@.venv/bin/python tests/acceptance.py $(PARTS)
 
-lint:  ## types, style, layers, formats
+lint:  ## types, style, layers, formats, words
 	@scripts/setup quick
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
@@ -40,6 +40,7 @@ lint:  ## types, style, layers, formats
 	.venv/bin/python scripts/declared_hooks.py
 	.venv/bin/python scripts/agent_cycles.py
 	.venv/bin/python scripts/import_cycles.py
+	.venv/bin/python scripts/prose.py
 	cargo fmt --manifest-path agent/Cargo.toml --check
 	cargo clippy --locked --quiet --manifest-path agent/Cargo.toml --all-targets -- -D warnings
 
