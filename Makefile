@@ -52,9 +52,9 @@ fuzz:  ## every parser of outside bytes, for longer
 
 FAULTS := 200
 
-torture:  ## random faults over short runs, and the table of docs/testing.md; FAULTS=N for fewer
+torture:  ## random faults over short runs, and the table of docs/explanation/testing.md; FAULTS=N for fewer
 	@scripts/setup test
-	PYTHONPATH=tests .venv/bin/python -m torture --faults $(FAULTS) --write docs/testing.md
+	PYTHONPATH=tests .venv/bin/python -m torture --faults $(FAULTS) --write docs/explanation/testing.md
 
 AGENT := 0
 
@@ -66,20 +66,20 @@ bench:  ## the figures of benchmarks/, each against its peer in the same run
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks
 
-simulations:  ## verdicts on studies of known truth: the tables of docs/statistics.md
+simulations:  ## verdicts on studies of known truth: the tables of docs/explanation/statistics.md
 	@scripts/setup bench
-	.venv/bin/python -m benchmarks.verdict_simulations --tables docs/statistics.md
-	.venv/bin/python -m benchmarks.stopping_simulations --tables docs/statistics.md
+	.venv/bin/python -m benchmarks.verdict_simulations --tables docs/explanation/statistics.md
+	.venv/bin/python -m benchmarks.stopping_simulations --tables docs/explanation/statistics.md
 
 REGRESSIONS := regressions
 
-regressions:  ## build Xens with and without a slow path, measure each in labs: docs/regressions.md
+regressions:  ## build Xens with and without a slow path, measure each in labs: docs/how-to/regressions.md
 	@scripts/setup bench
 	.venv/bin/python -m scripts.path_regressions --work $(REGRESSIONS)
 
 LAB_BOOTS := lab-boots
 
-lab-boots:  ## boot KVM guests in labs under contention, for each way of emulating them: docs/lab.md
+lab-boots:  ## boot KVM guests in labs under contention, for each way of emulating them: docs/explanation/lab.md
 	@scripts/setup bench
 	.venv/bin/python -m scripts.lab_boots --work $(LAB_BOOTS) --qemu 10=$$(scripts/newer-qemu)/qemu-system-x86_64
 
@@ -88,7 +88,7 @@ docs:  ## generate the study's reference, the tables of platforms and sources, t
 	.venv/bin/python -m tare.cli.manual
 	.venv/bin/python -m tare.references.listing
 
-architecture:  ## draw docs/architecture.md and its picture from the code
+architecture:  ## draw docs/explanation/architecture.md and its picture from the code
 	.venv/bin/python scripts/architecture.py
 
 wheel:  ## build the package for package indexes, in dist/

@@ -1,1 +1,1 @@
-"""Benchmarks of Tare, each against its peer in the same run; see docs/benchmarks.md."""
+"""Benchmarks of Tare, each against its peer in the same run; see `tare help benchmarks`."""

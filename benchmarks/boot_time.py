@@ -1,6 +1,6 @@
 """From `tare run` to the first sample in a guest, against plain QEMU and against virtme-ng.
 
-See docs/benchmarks.md for the method.
+See `tare help benchmarks` for the method.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each kernel is repeated natively on one CPU. Then kernels, sysbench's and stress-ng's methods run
 with one thread and with one for each CPU, by turns. All run under SCHED_FIFO, so that hardly
-anything else on the computer takes their CPUs away. docs/benchmarks.md explains the order.
+anything else on the computer takes their CPUs away. `tare help benchmarks` explains the order.
 """
 
 from __future__ import annotations

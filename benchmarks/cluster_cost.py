@@ -1,6 +1,6 @@
 """What a cluster of Hadoop costs beside its jobs: its start, Tare's share, monitoring, memory.
 
-See docs/benchmarks.md for the method.
+See `tare help benchmarks` for the method.
 """
 
 from __future__ import annotations

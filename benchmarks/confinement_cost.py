@@ -1,6 +1,6 @@
 """What QEMU's own user and filter of system calls cost: guests with and without, by turns.
 
-See docs/benchmarks.md for the method.
+See `tare help benchmarks` for the method.
 """
 
 from __future__ import annotations

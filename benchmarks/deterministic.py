@@ -35,7 +35,7 @@ from tare.run.lifecycle.session import local_context
 
 RUNS = 5
 MOST_SPREAD = 0.0
-"""Of times and rates, over all boots: docs/lab.md says what was done so that nothing varies."""
+"""Of times and rates, over all boots: `tare help lab` says what was done so that nothing varies."""
 
 READY_S = 180.0
 WORK_S = 600.0
@@ -126,7 +126,7 @@ async def in_lab(arm: str, run: int) -> dict[str, float]:
 
 
 async def once_more(boot: Boot, run: int) -> dict[str, float]:
-    """Return what a boot found; a second one's where the first fell silent (docs/lab.md)."""
+    """Return what a boot found; a second one's where the first fell silent (`tare help lab`)."""
     try:
         return await boot(run)
     except MachineFault as fault:
@@ -175,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
     for label, boot in kinds.items():
         runs = [asyncio.run(once_more(boot, run)) for run in range(asked.runs)]
         found = judged(label, runs)
-        # What a lab's guests do is told, and not judged: see docs/lab.md.
+        # What a lab's guests do is told, and not judged: see `tare help lab`.
         goals += found[0] if label == "direct" else []
         facts += found[1]
         samples |= {f"{label}: {name}": [run[name] for run in runs] for name in runs[0]}

@@ -1,6 +1,6 @@
 """Found against injected: a hog of known period and length, and a quota, on a subject's CPU.
 
-See docs/spikes.md for the method.
+See `tare help spikes` for the method.
 """
 
 from __future__ import annotations

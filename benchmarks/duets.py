@@ -1,6 +1,6 @@
 """A real A/A, one arm after the other and in duets: what duets gain or cost on this computer.
 
-The bare machine against itself, in runs of either kind by turns. See docs/benchmarks.md.
+The bare machine against itself, in runs of either kind by turns. See `tare help benchmarks`.
 """
 
 from __future__ import annotations

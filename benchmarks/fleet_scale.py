@@ -3,7 +3,7 @@
 The hosts are simulated: each says what a host says of cells that take no time, so that what is left
 is the controller, the scheduler and the messages between them. A few workers of Dask's stand for
 all hosts; with ``--each`` every host has a worker of its own, as real ones have, and its cells take
-a while, so that it is waited for. See docs/fleet.md.
+a while, so that it is waited for. See `tare help fleet`.
 """
 
 from __future__ import annotations

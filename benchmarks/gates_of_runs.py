@@ -2,7 +2,7 @@
 
 A container beside the bare machine, in blocks of short cells; run after run, in turn as it is and
 with a tenth of its CPU time taken away by a quota. Each is held against the plain run before it.
-See docs/benchmarks.md for the method.
+See `tare help benchmarks` for the method.
 """
 
 from __future__ import annotations

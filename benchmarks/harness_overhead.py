@@ -1,6 +1,6 @@
 """The share of a run's wall time that is neither booting nor measuring, and where it goes.
 
-See docs/benchmarks.md for the method.
+See `tare help benchmarks` for the method.
 """
 
 from __future__ import annotations

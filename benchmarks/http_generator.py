@@ -1,6 +1,6 @@
 """Tare's HTTP load generator against wrk, ab, oha and h2load, and its times when a server stalls.
 
-See docs/benchmarks.md for the method.
+See `tare help benchmarks` for the method.
 """
 
 from __future__ import annotations

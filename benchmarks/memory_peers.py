@@ -1,7 +1,7 @@
 """Memory bandwidth beside STREAM's method, and beside stress-ng's and sysbench's.
 
 Judged are the triad, against the same loop in C, and all four loops together, which is the one
-figure that stress-ng tells. docs/benchmarks.md explains what differs.
+figure that stress-ng tells. `tare help benchmarks` explains what differs.
 """
 
 from __future__ import annotations

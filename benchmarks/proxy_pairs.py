@@ -2,7 +2,7 @@
 
 The cells are those of the study load-balancer-short, on one platform twice, but that both arms work
 by turns, in rounds of short loads, and that the common rate is one for machines that nothing
-emulates. Tare's own verdict is what counts. See docs/benchmarks.md for the method.
+emulates. Tare's own verdict is what counts. See `tare help benchmarks` for the method.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many blocks it takes to decide a difference, by each way to stop, and how often it is right.
 
 Two arms, one metric, normal logs. A study decides where the interval of the ratio leaves 1. By
-``make simulations``; the table stands in docs/statistics.md.
+``make simulations``; the table stands in `tare help statistics`.
 """
 
 from __future__ import annotations

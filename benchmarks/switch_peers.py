@@ -3,7 +3,7 @@
 None of them measures the same: `switch` yields, the others wake each other up through a pipe, a
 lock, a queue or a signal. What they have in common is one switch between two tasks on one CPU
 under SCHED_FIFO, so they must be of one order, and the differences must be those of the system
-calls in between. docs/benchmarks.md explains each.
+calls in between. `tare help benchmarks` explains each.
 
 Needs root (SCHED_FIFO, and real-time throttling off while it runs). Peers that are not installed
 are left out, and named.

@@ -1,6 +1,6 @@
 """What recording the host's side costs the subject: the same arm with and without, in one study.
 
-See docs/spikes.md for the method.
+See `tare help spikes` for the method.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Verdicts tried on studies of known truth: how often they are right, before and after.
 
 *Before* is the rule of ``_former_verdicts``; *after* is what reports use. ``--tables FILE`` writes
-the tables into a document between its marks; ``make simulations`` does so for docs/statistics.md.
+the tables into a document between its marks; ``make simulations`` does so for
+`tare help statistics`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The wakeup workload, beside cyclictest: on the bare machine and in a guest of QEMU.
 
 Both sleep to the same absolute times under SCHED_FIFO, in the same machine right after one another
-and in an order that is drawn anew in each block. See docs/benchmarks.md for the method.
+and in an order that is drawn anew in each block. See `tare help benchmarks` for the method.
 """
 
 from __future__ import annotations

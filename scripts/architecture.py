@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Draw from the code what docs/architecture.md shows of it: run by ``make architecture``.
+"""Draw what ``tare help architecture`` shows of the code; ``make architecture`` runs it.
 
 Between its marks ``<!-- NAME -->`` and ``<!-- end -->`` the page holds what this writes: the duty
 of each folder, the import graph of the rooms, and what the examples cost in lines. The graph is
-also drawn as docs/architecture.svg.
+also drawn as docs/explanation/architecture.svg.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import grimp
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tare"
-PAGE = ROOT / "docs" / "architecture.md"
-PICTURE = ROOT / "docs" / "architecture.svg"
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
+PICTURE = ROOT / "docs" / "explanation" / "architecture.svg"
 EXAMPLES = (
     "examples/tare-bubblewrap",
     "examples/tare-redis",

@@ -20,7 +20,9 @@ from tare.study.reading.load import parse_study
 from tare.testing.conformance import PlatformCases
 
 ROOT = Path(__file__).parents[1]
-EXTENDING, ARCHITECTURE = ROOT / "docs" / "extending.md", ROOT / "docs" / "architecture.md"
+DOCS = ROOT / "docs"
+EXTENDING = DOCS / "how-to" / "extending.md"
+ARCHITECTURE = DOCS / "explanation" / "architecture.md"
 FENCED = re.compile(r"^```yaml[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -77,7 +79,7 @@ def test_what_the_pages_name_is_there(page: Path) -> None:
 
 STUDIES = [
     pytest.param(text, id=f"{page.stem}-{number}")
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
     if page != EXTENDING  # Its study names what is made there.
     for number, text in enumerate(FENCED.findall(page.read_text(encoding="utf-8")), 1)
     if re.search(r"^study: ", text, re.MULTILINE)
@@ -95,7 +97,9 @@ def test_pages_show_studies() -> None:
     assert len(STUDIES) >= 8
 
 
-@pytest.mark.parametrize(("name", "where"), [("my-vm", "owning"), ("disk-aio", "disk")])
+@pytest.mark.parametrize(
+    ("name", "where"), [("my-vm", "how-to/owning"), ("disk-aio", "explanation/disk")]
+)
 def test_a_study_that_a_page_shows_is_shown_as_it_is(name: str, where: str) -> None:
     page = (ROOT / "docs" / f"{where}.md").read_text(encoding="utf-8")
     study = (ROOT / "studies" / f"{name}.yaml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""docs/owning.md leads to a first report with every hypervisor: rights, a whole study, commands."""
+"""The page about your own VM leads to a first report: rights, a whole study, commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tare.study.reading.hosts_file import KnownHosts
 from tare.study.reading.load import parse_study
 from tare.workloads import WORKLOADS
 
-PAGE = (Path(__file__).parents[1] / "docs" / "owning.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "how-to" / "owning.md").read_text(encoding="utf-8")
 SECTIONS = {
     "libvirt": "Guests of Tare's own on a libvirt host",
     "qemu": "QEMU and KVM of your own",

@@ -43,7 +43,7 @@ fn no_dependency_asks_for_a_newer_rust() {
 
 #[test]
 fn the_setup_page_states_the_least_rust() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/setup.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/how-to/setup.md");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains(&format!("Rust {OURS} or newer")), "{OURS}");
 }

@@ -22,7 +22,7 @@ from scripts.mutants.changes import Change, changes_of
 from scripts.mutants.covering import Covering, TestsFailed, run_tests
 
 ROOT = Path(__file__).resolve().parents[2]
-EXPLAINED = Path("docs/testing.md")
+EXPLAINED = Path("docs/explanation/testing.md")
 LEAST = 0.9
 """The share that must be noticed, of the issue that asked for this."""
 PATIENCE = 5.0

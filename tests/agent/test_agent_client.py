@@ -372,7 +372,7 @@ async def test_the_answer_to_a_start_signal_is_not_acknowledged_at_once() -> Non
     await client.run("w", {}, barrier=Barrier(1), deadline_s=5)
     await asyncio.sleep(0)
     assert [request["op"] for request in agent.requests] == ["run", "go", "ack"]
-    # Nobody begins with it, so it may wait for a moment of its own clock (docs/lab.md).
+    # Nobody begins with it, so it may wait for a moment of its own clock (`tare help lab`).
     assert "together" not in agent.asked("go")[0]
     # What is acknowledged then is the signal's answer too.
     assert agent.asked("ack")[0]["seq"] == 2

@@ -46,7 +46,7 @@ def nanoseconds(values: np.ndarray) -> np.ndarray:
 def test_quantiles_of_one_boot_are_covered_though_neighbours_are_alike(
     lag: float, least: float
 ) -> None:
-    """By more studies 91 to 97 % (docs/statistics.md); here with three errors' slack."""
+    """By more studies 91 to 97 % (`tare help statistics`); here with three errors' slack."""
     rng = np.random.default_rng(1)
     inside, shown, naive = 0, 0, 0
     for _ in range(100):

@@ -39,7 +39,7 @@ AT_MOST = {
 }
 """By what share guests' values differ at most, however their labs ran.
 
-Of labs one by one docs/lab.md has ranges of a few parts in 10⁹, 0.07 % and 0.02 %. One question
+Of labs one by one `tare help lab` has ranges of a few parts in 10⁹, 0.07 % and 0.02 %. One question
 that is asked of a lab in mid-cell takes 0.2 % of numeric-sort from a guest of KVM, and so shows."""
 
 

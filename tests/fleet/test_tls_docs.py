@@ -1,4 +1,4 @@
-"""Certificates made as docs/fleet.md says are good, also by the strict rules of Python 3.13."""
+"""Certificates made as `tare help fleet` says are good, also by the strict rules of Python 3.13."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tare.fleet.certificates import require_usable
 
-DOCS = Path(__file__).parents[2] / "docs" / "fleet.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "fleet.md"
 
 
 def context(place: Path, name: str, purpose: ssl.Purpose) -> ssl.SSLContext:

@@ -1,7 +1,8 @@
 """What tests in labs share: a test that failed because its lab's emulation did is run once more.
 
-Emulated hosts freeze now and then (docs/lab.md). That is no fault of what a test is about, so it is
-run again in a new lab. It fails if the emulation fails twice, as a run's batch does.
+Emulated hosts freeze now and then (`tare help lab`). That is not a fault of what a test is
+about, so it is run again in a new lab. It fails if the emulation fails
+twice, as a run's batch does.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ async def booted(
     try:
         machine, proof = await begun()
     except MachineFault as fault:
-        # As a run does: one guest in some 25 falls at its boot there (docs/lab.md).
+        # As a run does: one guest in some 25 falls at its boot there (`tare help lab`).
         if not fault.transient:
             raise
         machine, proof = await begun()

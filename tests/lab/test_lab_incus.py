@@ -42,7 +42,7 @@ pytestmark = [
 POOL, BRIDGE, ADDRESS = "test", "taretest0", "10.213.7.1"
 LEASES = "10.213.7.10,10.213.7.99"
 # The lab's emulator ends where a guest of KVM's writes CR8 while an interrupt waits for it, as
-# UEFI's firmware does (docs/lab.md). With the APIC in QEMU, KVM takes such writes for itself.
+# UEFI's firmware does (`tare help lab`). With the APIC in QEMU, KVM takes such writes for itself.
 IN_USER_SPACE = {
     "raw.qemu": "-cpu host,kvm-asyncpf-int=off",
     "raw.qemu.conf": '[machine]\nkernel_irqchip = "off"\n',

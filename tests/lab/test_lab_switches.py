@@ -94,7 +94,7 @@ async def booted(
     try:
         machine, hello = await begun()
     except MachineFault as fault:
-        # As a run does: one guest in some 25 falls at its boot there (docs/lab.md).
+        # As a run does: one guest in some 25 falls at its boot there (`tare help lab`).
         if not fault.transient:
             raise
         machine, hello = await begun()

@@ -27,7 +27,7 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 
 
 def test_the_committed_page_is_current() -> None:
-    committed = (ROOT / "docs" / PAGE).read_text(encoding="utf-8")
+    committed = (ROOT / "docs" / "reference" / PAGE).read_text(encoding="utf-8")
     assert committed == render(installed().platforms), "run `make docs`"
 
 
@@ -35,7 +35,7 @@ def test_the_page_has_every_platform_and_variant() -> None:
     page = render(installed().platforms)
     assert {variant.platform.name for variant in EVERY} == set(installed().platforms)
     assert len(EVERY) == sum(len(each.variants) for each in installed().platforms.values())
-    reference = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    reference = (ROOT / "docs" / "reference" / "study.md").read_text(encoding="utf-8")
     for variant in EVERY:
         assert f"| {variant.name} |" in page
         # The anchor that the page links to.

@@ -22,7 +22,7 @@ from tare.platforms.vsphere.rights import (
 )
 
 pytest.importorskip("pyVmomi", reason="pip install 'hypertare[vsphere]'")
-PAGE = (Path(__file__).parents[2] / "docs" / "owning.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "owning.md").read_text(encoding="utf-8")
 
 
 def asked_of(granted: set[str]) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ UP_S = 3000
 """Most of it is copying images into the labs and starting Java in their guests."""
 STOP_S, NOW_S = 600, 120
 """Until a run has stopped that was asked once, and twice."""
-# With two CPUs a lab's kernel or its guest of KVM falls while Hadoop starts (docs/lab.md).
+# With two CPUs a lab's kernel or its guest of KVM falls while Hadoop starts (`tare help lab`).
 STUDY = """
 study: labs
 baseline: {baseline}

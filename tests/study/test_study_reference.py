@@ -54,7 +54,7 @@ def test_the_command_prints_the_schema(
 
 
 def test_the_committed_reference_is_current() -> None:
-    committed = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    committed = (ROOT / "docs" / "reference" / "study.md").read_text(encoding="utf-8")
     assert committed == generated()["study.md"], "run `make docs`"
 
 

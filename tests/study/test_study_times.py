@@ -72,7 +72,7 @@ def test_no_other_document_promises_the_time_of_a_study() -> None:
     runs = re.compile(rf"^tare run (?:studies/)?({'|'.join(NAMES)})(?:\.yaml)?\b")
     lines = [
         f"{document.name}: {line}"
-        for document in sorted((ROOT / "docs").glob("*.md"))
+        for document in sorted((ROOT / "docs").glob("**/*.md"))
         for line in document.read_text(encoding="utf-8").splitlines()
         if runs.search(line)
     ]

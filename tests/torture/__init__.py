@@ -1,1 +1,1 @@
-"""Random faults over short runs: `make torture` makes the table of docs/testing.md."""
+"""Random faults over short runs: `make torture` makes the table of `tare help testing`."""

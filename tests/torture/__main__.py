@@ -1,4 +1,4 @@
-"""Disturb short runs at random; print, and write into docs/testing.md, what became of them.
+"""Disturb short runs at random; print, and write into `tare help testing`, what became of them.
 
 usage: python -m torture [--faults N] [--seed S] [--only FAULT] [--at-once N] [--write PAGE]
 """

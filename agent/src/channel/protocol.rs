@@ -1,4 +1,4 @@
-//! The messages inside the frames; `docs/protocol.md` describes them.
+//! The messages inside the frames; `tare help protocol` describes them.
 
 use serde::Deserialize;
 use serde_json::{json, Map, Value};

@@ -228,29 +228,29 @@ _ABOUT_COLUMNS = """\
 *Pinning* binds each vCPU to a CPU of the host. *Neighbours* are machines beside the subject.
 *Devices* are the models of network, disk and channel; a platform without them shares the host's.
 *Behaviour only* marks what software emulates: results show what happens, not how fast hardware
-would be. That holds for everything in the [lab](lab.md), whatever this table says, because there
-the processor itself is emulated. *Confirmed on* says where the driver is known to run: on real
-hardware (cloud instances among it), in the lab, against a simulator of the product that refuses
-what the product refuses, or nowhere yet; *self-reported* counts [what owners
+would be. That holds for everything in the [lab](../explanation/lab.md), whatever this table says,
+because there the processor itself is emulated. *Confirmed on* says where the driver
+is known to run: on real hardware (cloud instances among it), in the lab, against a simulator of
+the product that refuses what the product refuses, or nowhere yet; *self-reported* counts [what owners
 sent](#self-reported). A host that is reached over SSH runs whatever it would run by itself: images
-are built here and brought to it (see [hosts.md](hosts.md)).
+are built here and brought to it (see [hosts.md](../how-to/hosts.md)).
 """
 
 _ABOUT_CERTIFICATES = """\
 ## Self-reported
 
 Owners of hypervisors tried Tare on hosts of their own with `tare certify` and sent what it wrote:
-[owning.md](owning.md#certify-your-host). Each file agrees with itself, and nobody but its
+[owning.md](../how-to/owning.md#certify-your-host). Each file agrees with itself, and nobody but its
 sender knows more. *Cases* are those of the conformance suite, *cells* those of the study beside it.
 """
 
 _NOT_DRIVEN = """\
 ## Not driven yet
 
-- Windows guests, Firecracker and Cloud Hypervisor: see [owning.md](owning.md).
+- Windows guests, Firecracker and Cloud Hypervisor: see [owning.md](../how-to/owning.md).
 """
 
 _ABOUT_KNOBS = """\
-What each knob does is in [scheduling.md](scheduling.md), how it is written in
+What each knob does is in [scheduling.md](../explanation/scheduling.md), how it is written in
 [study.md](study.md#scheduling).
 """

@@ -1,4 +1,4 @@
-"""Write docs/sources.md: each source's tables and figures, and which study fills them."""
+"""Write docs/reference/sources.md: each source's tables and figures, and which study fills them."""
 
 from __future__ import annotations
 
@@ -102,4 +102,4 @@ def _here(exhibit: Exhibit, table: PublishedTable | None) -> str:
 
 
 if __name__ == "__main__":
-    put(Path("docs/sources.md"), listing())
+    put(Path("docs/reference/sources.md"), listing())

@@ -32,7 +32,7 @@ def platform_tables() -> str:
 
 
 def generated() -> dict[str, str]:
-    """Return the generated files of ``docs/`` by name."""
+    """Return the generated files of ``docs/reference/`` by name."""
     return {"study.md": study_reference(), tables.PAGE: platform_tables()}
 
 
@@ -44,4 +44,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs"))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/reference"))

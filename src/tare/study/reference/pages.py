@@ -258,7 +258,7 @@ Beside these stand the three parts below: `arms` and `workloads`, which every st
 
 _SESSIONS = """\
 Where arms need one computer booted differently: from other disks, or from the live image and from
-its hypervisor in turns. [owning.md](owning.md#one-computer-booted-in-turns) walks through it.
+its hypervisor in turns. [This guide](../how-to/owning.md#one-computer-booted-in-turns) shows how.
 
 ```yaml
 sessions:
