@@ -46,6 +46,7 @@ from tare.platforms.statement import (
 )
 from tare.study.model.platform_options import PlatformOptions
 from tare.study.planning.guest_kernels import GuestKernels
+from tare.study.planning.host_cpus import Carrier
 
 if TYPE_CHECKING:
     from tare.hosts import Host
@@ -63,6 +64,7 @@ __all__ = [
     "TRIAL",
     "Below",
     "Capabilities",
+    "Carrier",
     "Context",
     "CpuAccounting",
     "GuestKernels",

@@ -136,6 +136,8 @@ class MachineSpec:
         keeps_memory: Whether it has to be kept to its shape's memory, page cache included, however
             its platform would have it.
         within: The host CPUs that it may use where ``cpus`` is empty; empty: all.
+        carried: Whether ``cpus`` are those of another computer than the host, whose hypervisor
+            runs the machine.
     """
 
     name: str
@@ -151,6 +153,7 @@ class MachineSpec:
     uses_disk: bool = False
     keeps_memory: bool = False
     within: tuple[int, ...] = ()
+    carried: bool = False
 
 
 class Machine(ABC):

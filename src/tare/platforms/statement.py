@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tare.study.planning.guest_kernels import GuestKernels
+from tare.study.planning.host_cpus import Carrier
 
 ANY_BOOT = "any"
 """A platform that does not care what the host was booted with."""
@@ -224,6 +225,8 @@ class Verdict:
         machine: What tells a machine that exists from all others until it is booted again; empty
             for machines that are made for a run, and where it is not known.
         kernels: Which kernels its machines can boot where the study names none.
+        carrier: The computer that runs its machines, as its hypervisor's API reports it: plans
+            place them on its CPUs, and size them by its memory. None: the host of the study.
     """
 
     usable: bool
@@ -240,3 +243,4 @@ class Verdict:
     rights: tuple[str, ...] = ()
     machine: str = ""
     kernels: GuestKernels = field(default_factory=GuestKernels)
+    carrier: Carrier | None = None

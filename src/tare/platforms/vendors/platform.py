@@ -33,9 +33,12 @@ from tare.platforms.vendors.machine import VendorMachine, VirtualMachine
 from tare.platforms.vendors.options import ANY, VendorOptions
 from tare.platforms.vendors.own_disk import Bus, OwnDisk, own_disk, scratch_configuration
 from tare.platforms.vendors.session import Session, of_machine, opened
+from tare.study.planning.host_cpus import Carrier
 
 HOST_DOWN = "start it, and have it take machines; or name another"
 SEE = "see that {address} is up and reached from here, and that `address` and `port` are right"
+RUNS_ON = "runs on"
+"""The key of :attr:`Verdict.shown` with the computer that runs machines."""
 V = TypeVar("V", bound=VendorOptions)
 S = TypeVar("S", bound=Session[Any])
 
@@ -50,6 +53,7 @@ class ServerFindings:
         capabilities: What machines there can have.
         shown: What the server shows of itself, name to words.
         rights: What the account may do there, see :class:`~tare.platforms.contract.Verdict`.
+        carrier: The computer that runs machines; None: its API does not report it.
     """
 
     reason: str
@@ -57,6 +61,7 @@ class ServerFindings:
     capabilities: Capabilities
     shown: Mapping[str, str] = field(default_factory=dict)
     rights: tuple[str, ...] = ()
+    carrier: Carrier | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,11 @@ class VmRequest(Generic[V]):
 def as_words(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return a server's facts as a verdict shows them."""
     return {name: str(value) for name, value in facts.items()}
+
+
+def shown_of(carrier: Carrier | None) -> dict[str, str]:
+    """Return what a verdict shows of the computer that runs machines; nothing if unknown."""
+    return {} if carrier is None else {RUNS_ON: f"{carrier.name}: {carrier.words}"}
 
 
 class VendorPlatform(Platform[V], Generic[V, S]):
@@ -221,8 +231,9 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             emulated,
             seen.versions,
             seen.capabilities,
-            shown=seen.shown,
+            shown={**seen.shown, **shown_of(seen.carrier)},
             rights=seen.rights,
+            carrier=seen.carrier,
         )
 
     async def presence(self, context: Context, options: V) -> Presence:

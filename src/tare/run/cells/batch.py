@@ -268,7 +268,7 @@ class BatchRunner:
         ):
             return []
         placed = place.batch.placement
-        watching = [host_sampler(place.home.context, placed.subject)]
+        watching = [host_sampler(place.home.context, placed.subject_on_host)]
         for name, site in place.abroad.items():
             apart = [cpu for each in placed.companions if each.host == name for cpu in each.cpus]
             watching.append(host_sampler(site.context, apart, name))

@@ -94,6 +94,7 @@ def spec_at(
         site.prepared.toolbox,
         uses_disk=uses_disk,
         within=() if cpus or site is not place.home else place.batch.placement.within,
+        carried=bool(place.batch.placement.carrier),
     )
     if place.connection is None:
         return spec

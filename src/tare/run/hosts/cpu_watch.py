@@ -107,5 +107,7 @@ class CpuWatch:
 
 def cpus_of(placement: Placement) -> frozenset[int]:
     """Return the CPUs of the arm's own host that a placement binds machines to."""
+    if placement.carrier:
+        return frozenset()
     own = [each.cpus for each in placement.companions if not each.host]
     return frozenset().union(placement.subject, *own, *(each.cpus for each in placement.neighbours))

@@ -24,10 +24,12 @@ _FACTS = TypeAdapter(ArmFacts)
 
 def recorded(facts: ArmFacts) -> dict[str, Any]:
     """Return ``facts`` as plain values, sets in order."""
-    return {
+    plain = {
         name: sorted(value) if isinstance(value, frozenset) else value
         for name, value in _FACTS.dump_python(facts).items()
     }
+    # The numbers of CPUs are keys here, which JSON has as strings.
+    return {**plain, "carrier": _FACTS.dump_python(facts, mode="json")["carrier"]}
 
 
 def require_still_usable(

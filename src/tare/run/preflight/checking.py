@@ -17,6 +17,7 @@ from tare.images.cache import key_of, while_waiting
 from tare.images.kernels import missing_kernels
 from tare.platforms.contract import (
     NOTHING_AT_ALL,
+    Carrier,
     Context,
     Prepared,
     Shape,
@@ -315,9 +316,17 @@ def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> d
             host_addresses=verdict.capabilities.reaches_out,
             kernels=verdict.kernels,
             general_kernel=_keeps_general(setup, study, name),
+            carrier=_arranged_carrier(study, name, verdict.carrier),
         )
         for name, verdict in verdicts.items()
     }
+
+
+def _arranged_carrier(study: Study, arm: str, carrier: Carrier | None) -> Carrier | None:
+    """Return what runs an arm's machines, with the CPUs that the study chooses for its host."""
+    if carrier is None or not carrier.is_host:
+        return carrier
+    return dataclasses.replace(carrier, cpus=arranged_cpus(study, study.host_of(arm), carrier.cpus))
 
 
 def _stated(setup: Grounds, study: Study, arm: str) -> Statement:
@@ -358,8 +367,8 @@ def with_possible_baseline(setup: Grounds, study: Study, verdicts: Mapping[str, 
     if name not in verdicts or not verdicts[name].usable:
         return study
     host = study.host_of(name)
-    cpus = arranged_cpus(study, host, setup.run_hosts[host].cpus)
     facts = facts_of(setup, study, {name: verdicts[name]})[name]
+    cpus = facts.cpus_of(arranged_cpus(study, host, setup.run_hosts[host].cpus))
     return in_its_own_shape(study) if shape_lacks(study, name, facts, cpus) else study
 
 

@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
 BLOCKS_SHOWN = 3
 FOUND_OUT = "checked now"
+UNASKED = (
+    "the hypervisor of {arms} was never asked: its computer is assumed to have the CPUs of the "
+    "arm's host; `tare plan --probe` asks it"
+)
 
 
 @dataclass(frozen=True)
@@ -132,10 +136,30 @@ async def _unasked(
         for name in study.arms
     }
     assumed = tuple(host.assumed for host in hosts.values() if host.assumed)
+    unasked = [
+        name
+        for name in study.arms
+        if remembered[name].verdict.usable and _carrier_is_unknown(hosts, study, name, remembered)
+    ]
+    if unasked:
+        assumed += (UNASKED.format(arms=", ".join(unasked)),)
     outlook = _outlook(grounds, study, source, seed, remembered)
     planned = outlook.plan.study
     await require_room(planned, outlook.plan, grounds, assumed_memory(planned), here)
     return replace(outlook, assumed=assumed)
+
+
+def _carrier_is_unknown(
+    hosts: Mapping[str, AssumedHost],
+    study: Study,
+    arm: str,
+    remembered: Mapping[str, Believed],
+) -> bool:
+    """Return whether an arm's machines run on another computer, whose CPUs are not known."""
+    asked = study.arms[arm]
+    stated = hosts[study.host_of(arm)].platforms[asked.platform].stated(asked.options)
+    creates = stated.elsewhere and not stated.only_measures and not stated.is_host
+    return creates and remembered[arm].verdict.carrier is None
 
 
 def _with_cpus(host: AssumedHost, study: Study, name: str) -> AssumedHost:

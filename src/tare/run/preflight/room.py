@@ -18,6 +18,7 @@ from tare.units import format_size
 
 if TYPE_CHECKING:
     from tare.hosts import Host
+    from tare.platforms.contract import Carrier
     from tare.run.lifecycle.setup import Grounds, RunSetup
     from tare.study.model.study import Study
     from tare.study.planning.cells import Batch
@@ -66,7 +67,9 @@ async def require_room(
     for batch in plan.batches:
         beside = [other for other in plan.batches if other.scenario == batch.scenario]
         at_once = beside if study.blocks.paired else [batch]
-        if _boots_image(study, grounds, batch.arm):
+        if batch.arm in plan.carriers:
+            _require_memory_at(study, at_once, plan.carriers, plan.carriers[batch.arm])
+        elif _boots_image(study, grounds, batch.arm):
             _require_memory(study, at_once, memory)
         _require_disks(study, at_once)
     for arm in plan.arms:
@@ -111,6 +114,30 @@ def _require_memory(study: Study, batches: Sequence[Batch], memory: Mapping[str,
             + (", or fewer machines into the scenario" if several else "")
             + ("; or take a larger lab: --set lab=large" if larger else ""),
         )
+
+
+def _require_memory_at(
+    study: Study, batches: Sequence[Batch], carriers: Mapping[str, Carrier], carrier: Carrier
+) -> None:
+    """Check that the computer that a hypervisor reports has memory for machines up at once."""
+    sizes = [
+        size
+        for batch in batches
+        if (found := carriers.get(batch.arm)) is not None and found.name == carrier.name
+        for size in machines_of(study, batch).get(batch.host, ())
+    ]
+    has = carrier.memory if carrier.free is None else carrier.free
+    if not has or sum(sizes) <= has:
+        return
+    several = f" in {len(sizes)} machines at once" if len(sizes) > 1 else ""
+    free = "" if carrier.free is None else f", of which {format_size(carrier.free)} are free"
+    raise InputError(
+        f"arm {batches[0].arm}, scenario {batches[0].scenario}: {format_size(sum(sizes))} of "
+        f"memory are wanted{several}, and {carrier.name} has {format_size(carrier.memory)}{free}",
+        "write less `memory` in its shape"
+        + (", or fewer machines into the scenario" if several else "")
+        + ("" if carrier.free is None else "; or stop other machines there"),
+    )
 
 
 def _require_disks(study: Study, batches: Sequence[Batch]) -> None:

@@ -300,8 +300,9 @@ async def started_origin(
 def outside_cpus(context: Context, like: MachineSpec) -> tuple[int, ...]:
     """Return the CPUs that a machine was not given, or all where there are no others."""
     cpus = context.host.topology()
-    free = tuple(cpu for cpu in cpus.machines if cpu not in like.cpus)
-    return free or cpus.apart_from(like.cpus) or cpus.online
+    own = () if like.carried else like.cpus
+    free = tuple(cpu for cpu in cpus.machines if cpu not in own)
+    return free or cpus.apart_from(own) or cpus.online
 
 
 def shared_out(

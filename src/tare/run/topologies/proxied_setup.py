@@ -59,7 +59,7 @@ async def set_up_proxied(
             mtu = peer.network.links[origin.name].mtu
             straight = await direct_path(context.host, peer.network, origin.name, mtu)
     placement = place.batch.placement
-    cpus = {"subject": placement.subject, **own}
+    cpus = {"subject": placement.subject_on_host, **own}
     names = {PEER: "client", ORIGIN: "origin"}
     cpus |= {names[each.role]: each.cpus for each in placement.companions if each.role in names}
     elsewhere = frozenset(

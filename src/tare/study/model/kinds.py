@@ -128,7 +128,7 @@ def _crowded(
     cpus: HostCpus,
 ) -> tuple[str, ...]:
     """Say where the subject leaves no CPU at all to the ends of a workload."""
-    if not set(cpus.online) <= set(placement.subject):
+    if placement.carrier or not set(cpus.online) <= set(placement.subject):
         return ()
     ends = {
         cell.kind: kinds[cell.kind].roles - scenario.roles

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from tare.units import format_size
+
 
 @dataclass(frozen=True)
 class CoreKind:
@@ -43,6 +45,8 @@ class HostCpus:
         measured: The CPUs that machines are placed on, ascending; empty: all. They are of one
             design.
         housekeeping: CPUs that the user keeps for everything else; empty: all may serve.
+        cores: How many cores there are, where the host reports only their number, and not which
+            CPUs share one; 0: ``siblings`` shows it.
     """
 
     online: tuple[int, ...]
@@ -56,6 +60,7 @@ class HostCpus:
     refused: Mapping[int, str] = field(default_factory=dict)
     measured: tuple[int, ...] = ()
     housekeeping: tuple[int, ...] = ()
+    cores: int = 0
 
     @property
     def machines(self) -> tuple[int, ...]:
@@ -109,6 +114,66 @@ class HostCpus:
     @cached_property
     def _designs(self) -> dict[int, int]:
         return {cpu: kind.design for kind in self.kinds for cpu in kind.cpus}
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """The computer whose hypervisor runs an arm's machines, as the hypervisor's API reports it.
+
+    Args:
+        name: Its name.
+        cpus: Its CPUs, with the API's own numbers.
+        memory: Its main memory, in bytes; 0: not reported.
+        free: How much memory new machines can get, in bytes; None: not reported.
+        sockets: How many sockets its CPUs are in; 0: not reported.
+        is_host: Whether it is the study's own host, so that the study's choice of CPUs applies.
+    """
+
+    name: str
+    cpus: HostCpus
+    memory: int = 0
+    free: int | None = None
+    sockets: int = 0
+    is_host: bool = False
+
+    @property
+    def words(self) -> str:
+        """Its CPUs and memory in a phrase, such as ``8 CPUs on 4 cores in 1 socket, 64 GiB``."""
+        cpus = self.cpus
+        parts = _counted(len(cpus.online), "CPU")
+        if cores := self.cores:
+            parts += f" on {_counted(cores, 'core')}"
+        if self.sockets:
+            parts += f" in {_counted(self.sockets, 'socket')}"
+        if nodes := len(set(cpus.nodes.values())):
+            parts += f", {_counted(nodes, 'NUMA node')}"
+        if self.memory:
+            parts += f", {format_size(self.memory)} of memory"
+        if self.free is not None:
+            parts += f" ({format_size(self.free)} free)"
+        return parts
+
+    @property
+    def cores(self) -> int:
+        """How many cores its CPUs are on; 0: not reported."""
+        if self.cpus.cores or not self.cpus.siblings:
+            return self.cpus.cores
+        return len({self.cpus.core(cpu) for cpu in self.cpus.online})
+
+
+def numbered(cpus: int, *, cores: int = 0, memory: Mapping[int, int] | None = None) -> HostCpus:
+    """Return the CPUs of a host that reports only how many it has.
+
+    Args:
+        cpus: How many; they are numbered from 0.
+        cores: How many cores they are on; 0: not reported.
+        memory: For each NUMA node, its memory in bytes.
+    """
+    return HostCpus(tuple(range(cpus)), cores=cores, memory=memory or {})
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def cpu_words(cpus: Collection[int]) -> str:

@@ -57,6 +57,8 @@ class Placement:
         cluster: The cluster that subject and companions are, where they are one.
         link: The speed of the link to what is outside, in bits per second; None: no limit.
         within: The host CPUs for machines that are not pinned; empty: all.
+        carrier: The name of the other computer that runs the machines, which CPU numbers refer to;
+            empty: the arm's host.
     """
 
     subject: tuple[int, ...] = ()
@@ -66,6 +68,12 @@ class Placement:
     cluster: Cluster | None = None
     link: float | None = None
     within: tuple[int, ...] = ()
+    carrier: str = ""
+
+    @property
+    def subject_on_host(self) -> tuple[int, ...]:
+        """The subject's CPUs where they are the arm's host's own; empty: they are not, or any."""
+        return () if self.carrier else self.subject
 
     @property
     def subject_memory(self) -> int | None:
@@ -307,7 +315,11 @@ def _pool(where: Where, cpus: HostCpus, subject: tuple[int, ...], can_pin: bool)
     nodes = {cpus.node(cpu) for cpu in subject}
     if where == "sibling":
         pool = [cpu for cpu in others if cpu in shared]
-        lacking = "a second hardware thread on the subject's core; this host offers none"
+        lacking = "a second hardware thread on the subject's core; " + (
+            "which CPUs of this host share a core is not reported"
+            if cpus.cores and cpus.cores < len(cpus.online)
+            else "this host offers none"
+        )
     elif where == "other-node":
         pool = [cpu for cpu in others if cpus.node(cpu) not in nodes]
         lacking = "a second NUMA node; this host offers one"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel
 
@@ -19,7 +19,7 @@ from tare.study.planning.cells import Batch, Cell, cell_id
 from tare.study.planning.cpu_choice import described
 from tare.study.planning.duets import exchanged, expected_s, in_one_order, paired
 from tare.study.planning.guest_kernels import GuestKernels, KernelChoice, choose_kernel
-from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.host_cpus import Carrier, HostCpus
 from tare.study.planning.memory_held import cached_beyond, little_memory
 from tare.study.planning.order import in_order
 from tare.study.planning.placement import Unplaceable, place
@@ -60,6 +60,8 @@ class ArmFacts:
         host_addresses: Whether its machines are on the host's own network, with its ports.
         kernels: What its machines can boot where the study names no kernel.
         general_kernel: Whether they boot the distribution's general kernel there in any case.
+        carrier: The computer that runs its machines, where its hypervisor reports one; None: the
+            arm's host.
     """
 
     usable: bool
@@ -83,6 +85,15 @@ class ArmFacts:
     host_addresses: bool = False
     kernels: GuestKernels = field(default_factory=GuestKernels)
     general_kernel: bool = False
+    carrier: Carrier | None = None
+
+    def cpus_of(self, host: HostCpus) -> HostCpus:
+        """Return the CPUs that its machines run on.
+
+        Args:
+            host: The CPUs of the arm's host.
+        """
+        return host if self.carrier is None else self.carrier.cpus
 
 
 @dataclass(frozen=True)
@@ -123,6 +134,8 @@ class Plan:
         live: Those of ``plain`` that boot the live image.
         beyond: Which arms cache more of files than their memory holds, and why; a sentence each.
         chosen: The kernel of machines for which the study names none.
+        carriers: The computers that run machines for the arms of a host, by arm, as far as
+            hypervisors reported them.
     """
 
     study: Study
@@ -134,6 +147,7 @@ class Plan:
     live: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
     chosen: KernelChoice = field(default_factory=KernelChoice)
+    carriers: Mapping[str, Carrier] = field(default_factory=dict)
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -171,11 +185,27 @@ class Plan:
     @property
     def _cpus(self) -> tuple[str, ...]:
         """Which CPUs of each host machines get, one sentence each; none where they get all."""
-        used = dict.fromkeys(batch.host for batch in self.batches)
-        return tuple(
-            f"CPUs of {name or 'the host'}: {sentence}"
-            for name in used
-            for sentence in described(self.hosts[name].cpus)
+        own = [batch.host for batch in self.batches if batch.arm not in self.carriers]
+        carried: list[tuple[Carrier, list[str]]] = []
+        for arm in self.arms:
+            if (carrier := self.carriers.get(arm)) is None:
+                continue
+            arms = next((arms for each, arms in carried if each == carrier), None)
+            if arms is None:
+                carried.append((carrier, [arm]))
+            else:
+                arms.append(arm)
+        return (
+            *(
+                f"CPUs of {name or 'the host'}: {sentence}"
+                for name in dict.fromkeys(own)
+                for sentence in described(self.hosts[name].cpus)
+            ),
+            *(
+                f"CPUs of {carrier.name}, which runs {', '.join(arms)}: {sentence}"
+                for carrier, arms in carried
+                for sentence in (carrier.words, *described(carrier.cpus))
+            ),
         )
 
     @property
@@ -275,7 +305,7 @@ def make_plan(
     skipped = [Skip(arm, None, None, reason) for arm, reason in study.left_out.items()]
     chosen = _kernel_choice(study, facts, kinds)
     for arm in study.arms:
-        cpus = hosts[study.host_of(arm)].cpus
+        cpus = facts[arm].cpus_of(hosts[study.host_of(arm)].cpus)
         reason = _arm_lacks(study, arm, facts[arm], cpus)
         if reason := reason or chosen.skipped.get(arm, ""):
             skipped.append(Skip(arm, None, None, reason))
@@ -293,7 +323,8 @@ def make_plan(
             elif planned.cells:
                 batches.append(planned)
     if study.blocks.duet:
-        batches, alone = paired(batches, hosts[study.host_of(study.baseline)].cpus, kinds)
+        home = hosts[study.host_of(study.baseline)].cpus
+        batches, alone = paired(batches, facts[study.baseline].cpus_of(home), kinds)
         skipped += [Skip(*each) for each in alone]
     if study.blocks.turns:
         ported = frozenset(arm for arm, each in facts.items() if each.host_addresses)
@@ -310,7 +341,19 @@ def make_plan(
     plain = tuple(arm for arm in run if choosing and facts[arm].plain_kernel)
     live = tuple(arm for arm in plain if not facts[arm].boots_image)
     beyond = cached_beyond(study, batches, {arm: facts[arm].no_own_cache for arm in run}, kinds)
-    return Plan(study, seed, tuple(batches), tuple(skipped), hosts, plain, live, beyond, chosen)
+    carriers = {arm: found for arm in run if (found := facts[arm].carrier) is not None}
+    return Plan(
+        study,
+        seed,
+        tuple(batches),
+        tuple(skipped),
+        hosts,
+        plain,
+        live,
+        beyond,
+        chosen,
+        carriers,
+    )
 
 
 def _kernel_choice(
@@ -392,6 +435,8 @@ def _batch(
     try:
         memory = study.shape_of(arm).memory
         placement = place(scenario, cpus, vcpus, facts.pinning, study.host_of(arm), memory)
+        if facts.carrier is not None and not facts.carrier.is_host:
+            placement = replace(placement, carrier=facts.carrier.name)
     except Unplaceable as lacking:
         return Skip(arm, name, None, str(lacking))
     options, others = study.arms[arm].options, study.shape_of(arm).vcpus
