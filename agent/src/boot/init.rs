@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 const MODULES: &str = "/etc/tare/modules";
 /// How long the channel's device may take to appear.
 const CHANNEL_WAIT: Duration = Duration::from_secs(5);
+/// How long the host may take to connect over vsock: it connects as soon as it has started the machine.
+const HOST_WAIT: Duration = Duration::from_secs(60);
+/// The kernel command line names a port of vsock as `vsock:PORT`.
+const VSOCK: &str = "vsock:";
 /// How long an announcement is waited for: short, for devices that appear without one.
 const EVENT_WAIT: Duration = Duration::from_millis(50);
 /// The port that is looked for when the kernel command line names none.
@@ -299,6 +303,9 @@ fn raise_loopback() {
 
 /// Open the device that leads to the host, waiting for the kernel to announce it.
 fn open_channel(wanted: &str, events: Option<OwnedFd>) -> Result<File, String> {
+    if let Some(port) = wanted.strip_prefix(VSOCK) {
+        return accept_host(port);
+    }
     let since = Instant::now();
     loop {
         if let Some(path) = find_channel(wanted) {
@@ -337,6 +344,24 @@ fn open_channel(wanted: &str, events: Option<OwnedFd>) -> Result<File, String> {
     }
 }
 
+/// Wait for the host's connection over vsock.
+fn accept_host(port: &str) -> Result<File, String> {
+    let number = port
+        .parse()
+        .map_err(|_| format!("'{port}' is not a port of vsock"))?;
+    let failed = |error| format!("the host cannot connect to port {port} of vsock: {error}");
+    let listener = sys::listen_vsock(number).map_err(failed)?;
+    if !sys::wait_readable(&listener, Some(HOST_WAIT)).map_err(failed)? {
+        let seconds = HOST_WAIT.as_secs();
+        return Err(format!(
+            "the host did not connect to port {port} of vsock within {seconds} s"
+        ));
+    }
+    let connection = sys::accept(&listener).map_err(failed)?;
+    sys::set_blocking(&connection, false).map_err(failed)?;
+    Ok(connection.into())
+}
+
 fn find_channel(wanted: &str) -> Option<PathBuf> {
     if wanted.starts_with('/') {
         let path = PathBuf::from(wanted);
@@ -365,6 +390,12 @@ mod tests {
         assert_eq!(cmdline.get("tare.channel"), Some("tare.agent"));
         assert_eq!(cmdline.get("tare"), None);
         assert_eq!(cmdline.off(), Off::Reboot);
+    }
+
+    #[test]
+    fn a_vsock_channel_needs_a_port() {
+        let refused = open_channel("vsock:first", None).unwrap_err();
+        assert_eq!(refused, "'first' is not a port of vsock");
     }
 
     #[test]

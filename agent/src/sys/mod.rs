@@ -1,5 +1,5 @@
 //! System calls behind safe functions: by rustix, and if that has no call
-//! (`library`, `interfaces`, `datagrams`, `counters`, and parts of `threads` and `processes`) by the C library.
+//! (`library`, `interfaces`, `datagrams`, `counters`, `vsock`, and parts of `threads` and `processes`) by the C library.
 
 mod counters;
 pub mod datagrams;
@@ -11,6 +11,7 @@ mod machine;
 mod processes;
 pub mod sockets;
 mod threads;
+mod vsock;
 
 pub use counters::{Counter, CYCLES, HARDWARE, SOFTWARE, THIS_THREAD};
 pub use descriptors::{
@@ -33,3 +34,4 @@ pub use threads::{
     affinity, block_signals, current_cpu, involuntary_switches, scheduling_of, set_affinity,
     set_fifo, set_scheduling, thread_id, yield_now, Attributes, MOST_CPUS,
 };
+pub use vsock::{accept, listen_vsock};
