@@ -14,7 +14,7 @@ from tare.events import UnreadableStream, read_fold
 from tare.events.chain import Chain, Seal, parted, read_seal
 from tare.images.packages import described
 from tare.plaintext import plain
-from tare.platforms.qemu.console import Console
+from tare.platforms.linux.console import Console
 from tare.platforms.qemu.offer import _understood
 
 pytestmark = pytest.mark.fuzz

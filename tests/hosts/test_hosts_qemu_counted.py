@@ -11,9 +11,9 @@ import pytest
 
 from tare.errors import MachineFault
 from tare.hosts import Host
+from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.counted import let_go
 from tare.platforms.qemu.qmp import Monitor
-from tare.platforms.qemu.sockets import reached
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tare.hosts import LocalHost
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.linux.backed_disk import backed_disk, lacking_backing
 from tare.platforms.linux.disk import OwnDisk
+from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu import features, halt_polling, kvm_trial, microvm
 from tare.platforms.qemu.command import command
 from tare.platforms.qemu.disk import prove_disk, require_bus
@@ -31,7 +32,6 @@ from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.qemu.proofs import Asked
 from tare.platforms.qemu.qmp import Monitor
-from tare.platforms.qemu.sockets import reached
 
 
 def disk_of(argv: list[str]) -> tuple[str, str]:

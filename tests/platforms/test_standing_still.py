@@ -17,8 +17,8 @@ import pytest
 
 from tare.hosts import LocalHost
 from tare.platforms.linux.process_machine import any_stopped, freezers
+from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.qmp import Monitor
-from tare.platforms.qemu.sockets import reached
 from tare.platforms.xen import toolstack
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.output import domains

@@ -14,9 +14,9 @@ from tare.errors import HostFroze, MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess, start_owned
 from tare.lab.command import Places
 from tare.lab.seed import FAILED, READY
-from tare.platforms.qemu.console import Console
+from tare.platforms.linux.console import Console
+from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.qmp import Monitor
-from tare.platforms.qemu.sockets import reached
 
 _GONE_S = 2.0
 _QUIT_S = 3.0

@@ -23,15 +23,15 @@ from tare.platforms.libvirt.domain import Files, expected_disk, reported_disk, r
 from tare.platforms.libvirt.looks import Looks, befallen, swapped
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.linux.backed_disk import BACKINGS, forget_backed
+from tare.platforms.linux.console import Console
 from tare.platforms.linux.disk import OwnDisk
+from tare.platforms.linux.process_cost import vcpu_cost
 from tare.platforms.linux.process_machine import any_stopped
+from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.carrier import Carrier, find_carrier
-from tare.platforms.qemu.console import Console
-from tare.platforms.qemu.cost import qemu_cost
 from tare.platforms.qemu.disk import require_bus
 from tare.platforms.qemu.features import wanted
 from tare.platforms.qemu.memory import prove_memory
-from tare.platforms.qemu.sockets import reached
 from tare.platforms.qemu.threads import prove_placement
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class LibvirtMachine(Machine):
         return await threads_of(self._host, [self._carrier.pid])
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what its QEMU cost the host; see :func:`tare.platforms.qemu.cost.qemu_cost`.
+        """Return what its QEMU cost the host; see :mod:`tare.platforms.linux.process_cost`.
 
         Raises:
             MachineFault: It has ended.
@@ -282,7 +282,7 @@ class LibvirtMachine(Machine):
         if self._carrier is None:
             return {}
         try:
-            return await qemu_cost(self._host, self._carrier.pid, self._carrier.vcpus)
+            return await vcpu_cost(self._host, self._carrier.pid, self._carrier.vcpus)
         except (OSError, IndexError) as error:
             raise MachineFault(
                 f"{self.name} has ended", console_tail=self.console_tail()

@@ -8,8 +8,8 @@ from pathlib import Path
 from tare.errors import MachineFault
 from tare.hosts import Host
 from tare.platforms import counted_time as counting
+from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.qmp import Monitor
-from tare.platforms.qemu.sockets import reached
 
 
 async def let_go(

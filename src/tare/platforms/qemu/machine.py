@@ -19,14 +19,15 @@ from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Context, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.backed_disk import backed_disk, forget_backed
+from tare.platforms.linux.console import Console
 from tare.platforms.linux.disk import OwnDisk
 from tare.platforms.linux.oom import kills_so_far, taken_for_memory
+from tare.platforms.linux.process_cost import vcpu_cost
 from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.linux.scheduling import Scheduled
+from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.command import Places, without_name
 from tare.platforms.qemu.confined import Confinement, prove_confined
-from tare.platforms.qemu.console import Console
-from tare.platforms.qemu.cost import qemu_cost
 from tare.platforms.qemu.counted import let_go
 from tare.platforms.qemu.disk import moved, require_bus
 from tare.platforms.qemu.enlightenments import contradiction
@@ -34,7 +35,6 @@ from tare.platforms.qemu.halt_polling import hold_polling
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.proofs import Asked
 from tare.platforms.qemu.qmp import Monitor
-from tare.platforms.qemu.sockets import reached
 from tare.platforms.qemu.threads import emulator_cpus
 
 if TYPE_CHECKING:
@@ -140,13 +140,13 @@ class QemuMachine(Machine):
         """Return what QEMU cost the host so far.
 
         Returns:
-            As :func:`tare.platforms.qemu.cost.qemu_cost` says.
+            As :func:`tare.platforms.linux.process_cost.vcpu_cost` says.
 
         Raises:
             MachineFault: It has ended.
         """
         try:
-            return await qemu_cost(self._host, self._process.pid, self._threads)
+            return await vcpu_cost(self._host, self._process.pid, self._threads)
         except (OSError, IndexError) as error:
             raise MachineFault(
                 f"{self.name} has ended", console_tail=self.console_tail()

@@ -11,8 +11,8 @@ from qemu.qmp import EventListener, QMPClient, QMPError
 from qemu.qmp.protocol import Runstate
 
 from tare.errors import MachineFault
+from tare.platforms.linux.sockets import Streams
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _ANSWER_S = 60.0
 """Where QEMU itself runs on emulated CPUs that are all busy, an answer may take more than 10 s. One
 that has ended is noticed at once, by the end of its stream."""

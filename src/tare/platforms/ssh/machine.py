@@ -16,9 +16,9 @@ from tare.hosts.begun import begun
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
 from tare.platforms.existing_network import Joining
+from tare.platforms.linux.process_cost import vcpu_cost
 from tare.platforms.linux.process_machine import ProcessMachine, any_stopped
 from tare.platforms.qemu.carrier import Carrier
-from tare.platforms.qemu.cost import qemu_cost
 
 
 class SshMachine(Machine):
@@ -107,7 +107,7 @@ class SshMachine(Machine):
         if self._carrier is None:
             return {}
         with contextlib.suppress(OSError, IndexError, TareError):
-            return await qemu_cost(self._host, self._carrier.pid, self._carrier.vcpus)
+            return await vcpu_cost(self._host, self._carrier.pid, self._carrier.vcpus)
         return {}
 
     async def forget_disk(self) -> Mapping[str, Any]:

@@ -19,9 +19,9 @@ from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.begun import begun
 from tare.platforms.contract import Below, Context, HypervisorVcpus, Machine, MachineSpec, created
 from tare.platforms.guest_hello import first_hello, last_line
+from tare.platforms.linux.console import Console
 from tare.platforms.linux.disk import forget_file
 from tare.platforms.linux.process_machine import owned_directory
-from tare.platforms.qemu.console import Console
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.cpu_accounting import cpu_accounting, cpus_of, device_threads, dom0s_cpus

@@ -1,4 +1,4 @@
-"""The sockets of a QEMU that was just started."""
+"""Connecting to a hypervisor that was just started."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from tare.errors import MachineFault
 from tare.hosts import LocalHost
-from tare.platforms.qemu import sockets
+from tare.platforms.linux import sockets
 
 
-async def test_a_qemu_that_never_listens_is_told_in_words(
+async def test_a_socket_that_nothing_listens_at_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "_CONNECT_S", 0.05)
@@ -21,7 +21,7 @@ async def test_a_qemu_that_never_listens_is_told_in_words(
         await sockets.reached(LocalHost(), tmp_path / "qmp.sock", died)
 
 
-async def test_of_a_qemu_that_ended_its_end_is_told(tmp_path: Path) -> None:
+async def test_the_end_of_the_program_is_reported(tmp_path: Path) -> None:
     died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
     died.set_result(MachineFault("it ended"))
     with pytest.raises(MachineFault, match="it ended"):

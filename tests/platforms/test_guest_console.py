@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.platforms.qemu.console import LINES, Console
+from tare.platforms.linux.console import LINES, Console
 
 PANIC = (
     b"[    1.1] \x1b[31mKernel panic - not syncing: No working init found.\x1b[0m\r\n"
