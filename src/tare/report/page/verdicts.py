@@ -16,7 +16,7 @@ from tare.analysis.model import (
     PlatformResult,
 )
 from tare.analysis.topics.kernels import different_kernels
-from tare.analysis.words import arms_ended, not_alike
+from tare.analysis.words import arms_ended, margins, not_alike
 from tare.references.lacking import why_it_did_not_run
 from tare.report.figures.palette import Look
 from tare.report.figures.svg import legible
@@ -74,7 +74,7 @@ def lead(comparison: Comparison) -> str:
         if verdict.arm != comparison.baseline:
             groups[_class(verdict)].append(verdict)
     base = short(comparison.against, NAME)
-    within = f"within ± {percent(comparison.margin)}"
+    within = _within(comparison, groups["equivalent"])
     open_cost = _left_open(comparison, groups["open"])
     each, so_many = _so_many(comparison)
     parts = {
@@ -118,7 +118,14 @@ def _elsewhere(comparison: Comparison, groups: Mapping[str, Sequence[ArmVerdict]
     if any(verdict.inconclusive for verdict in found):
         blocks = counted(comparison.blocks, "block")
         return f"; not all other work is decided by {blocks}{_left_open(comparison, found)}"
-    return f"; other work costs the same, within ± {percent(comparison.margin)}"
+    return f"; other work costs the same, {_within(comparison, found)}"
+
+
+def _within(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
+    """Return the margins that the equivalent headline effects of some arms lie within."""
+    arms = {verdict.arm for verdict in verdicts}
+    effects = [e for e in comparison.headlines if e.arm in arms and e.verdict == "equivalent"]
+    return margins(effects, comparison.margin, lambda effect: _where(comparison, effect))
 
 
 def _class(verdict: ArmVerdict) -> str:
@@ -263,7 +270,7 @@ def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
             which = _which(comparison, found, total) if len(found) > 2 else ""
             parts.append(f"{word} in {_count(len(found), total)}{which}{ends}")
     if verdict.equivalent:
-        within = f"within ± {percent(comparison.margin)}"
+        within = _within(comparison, [verdict])
         which = _which(comparison, [e for e in effects if e.verdict == "equivalent"], total)
         parts.append(f"equivalent ({within}) in {_count(verdict.equivalent, total)}{which}")
     if verdict.inconclusive:
