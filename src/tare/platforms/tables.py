@@ -231,8 +231,8 @@ _ABOUT_COLUMNS = """\
 would be. That holds for everything in the [lab](../explanation/lab.md), whatever this table says,
 because there the processor itself is emulated. *Confirmed on* says where the driver
 is known to run: on real hardware (cloud instances among it), in the lab, against a simulator of
-the product that refuses what the product refuses, or nowhere yet; *self-reported* counts [what owners
-sent](#self-reported). A host that is reached over SSH runs whatever it would run by itself: images
+the product that refuses what the product refuses, or nowhere yet; *self-reported* counts
+[what owners sent](#self-reported). A host that is reached over SSH runs whatever it would run by itself: images
 are built here and brought to it (see [hosts.md](../how-to/hosts.md)).
 """
 
