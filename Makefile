@@ -1,4 +1,4 @@
-.PHONY: setup quick test acceptance lint fuzz torture bench simulations mutants regressions lab-boots docs architecture wheel release lock \
+.PHONY: setup quick test acceptance lint fuzz torture bench bench-short simulations mutants regressions lab-boots docs architecture wheel release lock \
 	sbom audit clean help
 
 # What many processes import is compiled once, also where the environment says otherwise.
@@ -41,6 +41,7 @@ lint:  ## types, style, layers, formats, words
 	.venv/bin/python scripts/agent_cycles.py
 	.venv/bin/python scripts/import_cycles.py
 	.venv/bin/python scripts/prose.py
+	.venv/bin/python -m benchmarks --check
 	cargo fmt --manifest-path agent/Cargo.toml --check
 	cargo clippy --locked --quiet --manifest-path agent/Cargo.toml --all-targets -- -D warnings
 
@@ -66,6 +67,10 @@ bench:  ## the figures of benchmarks/, each against its peer in the same run
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks
 
+bench-short:  ## the figures that every change may move, in pairs, at most 15 minutes
+	@scripts/setup bench
+	.venv/bin/python -m benchmarks --short
+
 simulations:  ## verdicts on studies of known truth: the tables of docs/explanation/statistics.md
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks.verdict_simulations --tables docs/explanation/statistics.md
@@ -87,6 +92,7 @@ docs:  ## generate the study's reference, the tables of platforms and sources, t
 	.venv/bin/python -m tare.run.reference
 	.venv/bin/python -m tare.cli.manual
 	.venv/bin/python -m tare.references.listing
+	.venv/bin/python -m benchmarks --page
 
 architecture:  ## draw docs/explanation/architecture.md and its picture from the code
 	.venv/bin/python scripts/architecture.py

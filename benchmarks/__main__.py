@@ -7,11 +7,21 @@ import importlib
 import pkgutil
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import _results
+from benchmarks import _published
 
 PACKAGE = Path(__file__).parent
+SHORT: dict[str, tuple[str, ...]] = {
+    "boot_time": ("--only", "cloud"),
+    "tick_loop": ("--seconds", "1"),
+    "harness_overhead": ("--blocks", "2"),
+    "analysis_speed": ("--times", "3"),
+    "http_generator": ("--rounds", "6", "--seconds", "1", "--endurance", "0"),
+    "command_start": (),
+}
+"""The benchmarks of ``make bench-short`` with their options: at most 15 minutes on two CPUs."""
 
 
 def names() -> list[str]:
@@ -20,12 +30,12 @@ def names() -> list[str]:
     return sorted(name for name in found if not name.startswith("_"))
 
 
-def run(name: str) -> int:
-    """Run one benchmark; return its exit status, 1 when it broke."""
-    print(f"== {name}", flush=True)
+def run(name: str, options: Sequence[str] = ()) -> int:
+    """Run one benchmark with options of its own; return its exit status, 1 when it broke."""
+    print(f"== {name}", *options, flush=True)
     try:
         main = importlib.import_module(f"benchmarks.{name}").main
-        return int(main([]))
+        return int(main(list(options)))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except Exception:
@@ -46,16 +56,36 @@ def main(argv: list[str] | None = None) -> int:
         "is missed. For a benchmark's own options: python -m benchmarks.NAME --help",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"out of: {', '.join(known)}")
+    parser.add_argument("--short", action="store_true", help=f"the short run: {', '.join(SHORT)}")
     parser.add_argument(
-        "--markdown", action="store_true", help="measure nothing; show the kept results as a table"
+        "--publish",
+        action="store_true",
+        help="measure nothing; put the kept results of NAME... into benchmarks/published and docs",
+    )
+    parser.add_argument(
+        "--page", action="store_true", help="measure nothing; fill the table of docs again"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="measure nothing; fail where docs present a stale result as current",
     )
     wanted = parser.parse_args(argv)
-    if wanted.markdown:
-        print(_results.markdown())
-        return 0
     if unknown := [name for name in wanted.names if name not in known]:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
-    statuses = {name: run(name) for name in wanted.names or known}
+    if wanted.check:
+        faults = _published.check()
+        print(*faults, sep="\n", end="\n" if faults else "")
+        return int(bool(faults))
+    if wanted.publish or wanted.page:
+        for name in wanted.names if wanted.publish else ():
+            print(_published.publish(name))
+        page = _published.PAGE
+        page.write_text(_published.fill(page.read_text(encoding="utf-8")), encoding="utf-8")
+        print(page)
+        return 0
+    options = SHORT if wanted.short else {}
+    statuses = {name: run(name, options.get(name, ())) for name in wanted.names or options or known}
     print()
     for name, status in statuses.items():
         print(f"{'ok    ' if status == 0 else 'MISSED'} {name}")

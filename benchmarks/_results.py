@@ -1,4 +1,4 @@
-"""Goals with what was found: said in the terminal, kept as JSON, shown as Markdown."""
+"""Goals with the figures that were found: printed in the terminal, and kept as JSON."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks._source import source_digest, sources_of
 from tare.run.lifecycle.session import host_facts
 from tare.run.lifecycle.versions import tare_version
 
@@ -76,8 +77,8 @@ def number(value: float) -> str:
     return f"{value:.{max(0, 3 - whole)}f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
-def said(goal: Goal) -> tuple[str, str, str]:
-    """Return a goal's limit, finding and outcome in words."""
+def in_words(goal: Goal) -> tuple[str, str, str]:
+    """Return a goal's limit, the figure found and the outcome in words."""
     found = "not measured" if goal.found is None else f"{number(goal.found)} {goal.unit}".strip()
     wanted = f"{goal.sense} {number(goal.limit)} {goal.unit}".strip()
     return wanted, found, "met" if goal.met else "MISSED"
@@ -106,6 +107,8 @@ def _first_line(argv: list[str]) -> str:
 def finish(result: Result, machine: Mapping[str, Any], folder: Path = RESULTS) -> int:
     """Print a result, keep it as ``NAME.json``, and return the exit status: 1 for a missed goal.
 
+    The file also holds the digest of the source that the figures depend on.
+
     Args:
         result: What was found.
         machine: The facts from :func:`machine_facts`, taken before measuring.
@@ -113,7 +116,7 @@ def finish(result: Result, machine: Mapping[str, Any], folder: Path = RESULTS) -
     """
     print(f"\n{result.benchmark}")
     for goal in result.goals:
-        wanted, found, outcome = said(goal)
+        wanted, found, outcome = in_words(goal)
         print(f"  {outcome:6}  {goal.name}, against {goal.peer}: goal {wanted}, found {found}")
         if goal.detail:
             print(f"          {goal.detail}")
@@ -122,42 +125,15 @@ def finish(result: Result, machine: Mapping[str, Any], folder: Path = RESULTS) -
     for note in result.notes:
         print(f"  note: {note}")
     folder.mkdir(exist_ok=True)
-    kept = {"time": time.time(), "machine": dict(machine), **asdict(result)}
+    kept = {
+        "time": time.time(),
+        "machine": dict(machine),
+        "source": source_digest(sources_of(result.benchmark)),
+        **asdict(result),
+    }
     for goal, row in zip(result.goals, kept["goals"], strict=True):
         row["met"] = goal.met
     path = folder / f"{result.benchmark}.json"
     path.write_text(json.dumps(kept, indent=1) + "\n")
     print(f"  kept in {path}")
     return 0 if all(goal.met for goal in result.goals) else 1
-
-
-def markdown(folder: Path = RESULTS) -> str:
-    """Return a Markdown table of all results kept in ``folder``."""
-    lines = [
-        "| benchmark | figure | peer | goal | found | |",
-        "|---|---|---|---|---|---|",
-    ]
-    machines: dict[str, None] = {}
-    for path in sorted(folder.glob("*.json")):
-        kept = json.loads(path.read_text())
-        machines.setdefault(_machine_sentence(kept), None)
-        for row in kept.get("goals", ()):
-            row = {key: value for key, value in row.items() if key != "met"}
-            goal = Goal(**row)
-            lines.append(
-                f"| {kept['benchmark']} | {goal.name} | {goal.peer} | "
-                + " | ".join(said(goal))
-                + " |"
-            )
-    return "\n".join([*lines, "", *machines])
-
-
-def _machine_sentence(kept: Mapping[str, Any]) -> str:
-    machine = kept.get("machine", {})
-    day = time.strftime("%Y-%m-%d", time.gmtime(kept.get("time", 0)))
-    memory = machine.get("memory_bytes", 0) / 2**30
-    return (
-        f"{machine.get('cpu_model', 'unknown CPU')}, {machine.get('cpus', '?')} CPUs, "
-        f"{memory:.0f} GiB, {machine.get('os', '')}, Linux {machine.get('kernel', '')}, "
-        f"{machine.get('qemu', '')}; {day}, commit {machine.get('commit', '')}."
-    )

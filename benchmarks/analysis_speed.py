@@ -64,6 +64,8 @@ for path in sorted(Path(sys.argv[1]).glob("series/*raw.parquet")):
 # that is small, and not this process, which has written a thousand million samples.
 STARTER = """
 import json, os, sys, time
+
+SOURCES = ("src/tare/analysis", "src/tare/report", "src/tare/events", "src/tare/cli")
 began = time.perf_counter()
 nowhere = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
 child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=nowhere)

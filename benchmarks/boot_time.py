@@ -19,6 +19,15 @@ from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import CarriedOut, Unmeasured, carry_out
 
+SOURCES = (
+    "src/tare/run",
+    "src/tare/platforms",
+    "src/tare/images",
+    "src/tare/hosts",
+    "src/tare/study",
+    "agent/src",
+)
+
 SLOWER_THAN_QEMU_S = 0.7
 RATIO_TO_VIRTME = 1.0
 STAGES = ("run_started", "machine_starting", "machine_ready", "cell_started", "observation")

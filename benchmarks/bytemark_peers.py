@@ -25,6 +25,8 @@ from benchmarks._runs import Unmeasured
 from benchmarks.tick_loop import no_throttling
 from tare.workloads.cpu.bytemark import KERNELS
 
+SOURCES = ("agent/src", "agent/Cargo.toml")
+
 MOST_VARIATION = 0.02
 """The coefficient of variation that kernels are to keep to."""
 MOST_APART = 0.1

@@ -19,6 +19,15 @@ from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import CarriedOut, Unmeasured, carry_out, reasons
 from tare.events import Record
 
+SOURCES = (
+    "src/tare/run",
+    "src/tare/platforms",
+    "src/tare/images",
+    "src/tare/hosts",
+    "src/tare/study",
+    "agent/src",
+)
+
 STUDY = Path(__file__).parent.parent / "studies" / "quick.yaml"
 SHARE = 0.015
 LEAST_SHOWN_S = 0.05

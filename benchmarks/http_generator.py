@@ -31,6 +31,8 @@ from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
 from tare.units import format_size
 
+SOURCES = ("agent/src", "agent/Cargo.toml")
+
 CONNECTIONS = 32
 RATE, WHOLE_S, BEFORE_S, PAUSE_S = 200.0, 4.0, 1.5, 1.0
 TOLERANCE_S = 0.05

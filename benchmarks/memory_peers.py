@@ -23,6 +23,8 @@ from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
 
+SOURCES = ("agent/src", "agent/Cargo.toml")
+
 LOOPS = Path(__file__).with_name("stream_loops.c")
 MOST_APART = 0.05
 ARRAYS_MOVED: Mapping[str, int] = {"copy": 2, "scale": 2, "add": 3, "triad": 3}

@@ -18,6 +18,8 @@ from tare.study.model.scenario import Scenario
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.planning.placement import place
 
+SOURCES = ("src/tare/study/planning",)
+
 CORES = 896
 NODES = 8
 VCPUS = 512

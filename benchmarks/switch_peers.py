@@ -30,6 +30,8 @@ from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
 from benchmarks.tick_loop import no_throttling
 
+SOURCES = ("agent/src", "agent/Cargo.toml")
+
 PRIORITY = 90
 MOST_APART = 5.0
 """One order of magnitude, half of it to either side."""

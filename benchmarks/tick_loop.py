@@ -31,6 +31,8 @@ from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
 
+SOURCES = ("agent/src", "agent/Cargo.toml")
+
 THROTTLING = Path("/proc/sys/kernel/sched_rt_runtime_us")
 OSLAT_WARM_UP_S = 1.8
 AGENT_WARM_UP_S = 0.8

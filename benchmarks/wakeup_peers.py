@@ -18,6 +18,8 @@ from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured, carry_out
 from tare.events import Record
 
+SOURCES = ("agent/src", "agent/Cargo.toml")
+
 MEDIAN_WITHIN = 0.05
 MEDIAN_WITHIN_S = 1e-6
 TAIL_WITHIN = 0.20
