@@ -29,7 +29,12 @@ WORDS = Path(__file__).with_name("prose.toml")
 ALLOWED = Path(__file__).with_name("prose_allowed.toml")
 OWN = {"scripts/prose.py", "scripts/prose.toml", "tests/scripts/test_prose.py"}
 """Files that have to name the words."""
-GENERATED = re.compile(r"\.(1|lock|json|svg|sha256)$|^locks/|^tests/(corpora|fixtures)/")
+GENERATED = re.compile(
+    r"\.(1|lock|json|svg|sha256)$|^locks/|^tests/(corpora|fixtures)/"
+    r"|^docs/reference/(study|platforms|sources|commands)\.md$"
+)
+"""What is written from the code, whose texts are checked there, and what others wrote."""
+MOST_SHOWN = 20
 _CODE = re.compile(r"^( *)(```+|~~~+).*?(^ *\2 *$|\Z)|(`+)(?!`).*?(?<!`)\4(?!`)", re.M | re.S)
 _MARKUP = re.compile(
     r"<!--.*?-->|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|<(script|style)\b.*?</\1>|</?[a-z][^<>]*>", re.S
@@ -349,7 +354,10 @@ def main(words: Sequence[str] | None = None) -> int:
         write_allowed(lowered(counts, allowed), ALLOWED)
     grown = too_many(counts, allowed)
     for name in grown:
-        print(*(each for each in found if folder_of(each.path) == name), sep="\n")
+        there = [each for each in found if folder_of(each.path) == name]
+        print(*there[:MOST_SHOWN], sep="\n")
+        if len(there) > MOST_SHOWN:
+            print(f"... and {len(there) - MOST_SHOWN} more: scripts/prose.py {name}")
         print(f"{name}: {counts[name]} findings, {allowed.get(name, 0)} allowed")
     print(f"prose: {len(found)} words to avoid, {sum(allowed.values())} allowed")
     return 1 if grown else 0

@@ -98,7 +98,7 @@ def test_pages_show_studies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), [("my-vm", "how-to/owning"), ("disk-aio", "explanation/disk")]
+    ("name", "where"), [("my-vm", "tutorials/my-vm"), ("disk-aio", "explanation/disk")]
 )
 def test_a_study_that_a_page_shows_is_shown_as_it_is(name: str, where: str) -> None:
     page = (ROOT / "docs" / f"{where}.md").read_text(encoding="utf-8")
@@ -149,3 +149,37 @@ def test_every_page_that_a_file_names_is_in_the_repository() -> None:
         ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert set(found.split()) - {Path(name).name for name in listed.split()} - FOREIGN == set()
+
+
+PAGES = [
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "ls-files", "*.md", ":!CHANGELOG.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    if (ROOT / name).is_file()
+]
+LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub and the site give to a page's headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target, anchor in LINK.findall(text):
+        if re.match(r"\w+:", target):
+            continue
+        leads = page.parent / target if target else page
+        assert leads.exists(), target
+        if anchor:
+            assert anchor in anchors_of(leads), f"{target}#{anchor}"

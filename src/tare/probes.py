@@ -1,7 +1,7 @@
 """What a probe declares: it observes a cell from outside while the cell's workload is measured.
 
 Tare's own probes are in `tare.run`. A package of its own adds one by an entry point of the group
-``tare.probes`` that names a :class:`ProbeKind`; docs/architecture.md shows an example.
+``tare.probes`` that names a :class:`ProbeKind`; `tare help architecture` shows an example.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which platforms, workloads and probes there are: Tare's own, and those of other packages.
 
 Every part is found by an entry point of the groups ``tare.platforms``, ``tare.workloads`` and
-``tare.probes``, so that another package adds one as Tare adds its own; docs/extending.md shows how.
+``tare.probes``, so that another package adds one as Tare adds its own (`tare help extending`).
 An entry point names a subclass of the contract, an instance of one, or a list of these.
 """
 

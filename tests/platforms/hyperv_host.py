@@ -131,7 +131,7 @@ class Host:
         self.unplug: Callable[[Any], None] = lambda _: None
         self.may_hyperv = self.may_write = self.may_wmi = self.may_log = True
         self.full = False
-        # Everyone, and the groups of `tare help owning` ("Well-known SIDs", learn.microsoft.com).
+        # Everyone, and the groups of `tare help hyper-v` ("Well-known SIDs", learn.microsoft.com).
         self.groups = ["S-1-1-0", "S-1-5-32-578", "S-1-5-32-580"]
         self.booted = datetime.fromtimestamp(1_800_000_000, timezone(timedelta(hours=2)))
         self.moved = ""

@@ -45,7 +45,7 @@ def asked(way: dict[str, Any], method: str, path: str, body: Any = None) -> Any:
 
 
 def image_of(disk: Path, folder: Path) -> bytes:
-    """Return the image of a VM as a server imports it, see `tare help owning`."""
+    """Return the image of a VM as a server imports it, see `tare help incus`."""
     made = folder / "rootfs.img"
     subprocess.run(["qemu-img", "convert", "-O", "qcow2", str(disk), str(made)], check=True)
     out, metadata = io.BytesIO(), b"architecture: x86_64\ncreation_date: 1\n"

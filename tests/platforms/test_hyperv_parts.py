@@ -258,7 +258,7 @@ async def test_an_account_without_rights_is_told(server: HypervServer, context: 
     server.host.may_hyperv = False
     verdict = await Hyperv().check(context, options_of(server))
     assert not verdict.usable and "do not have the required permission" in verdict.reason
-    assert "docs/owning.md" in verdict.hint
+    assert "`tare help hyper-v`" in verdict.hint
     server.host.may_hyperv, server.host.switches = True, []
     verdict = await Hyperv().check(context, options_of(server))
     assert "shows this account 0 virtual switches" in verdict.reason

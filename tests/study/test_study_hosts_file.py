@@ -54,7 +54,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("a: {ssh: a, boot: {xn: {entry: X}}}\n", "a.boot.xn: unknown key; did you mean 'xen'?"),
         ("a: {ssh: a, password-env: A, password-file: b}\n", "not both"),
         ("a: {ssh: a}\na: {ssh: b}\n", "h.yaml:2:1: a: written twice, first in line 1"),
-        ("", "the file is empty; see docs/hosts.md for an example"),
+        ("", "the file is empty; see `tare help hosts` for an example"),
         ("- a\n", "a hosts file is a mapping: lines like `xen1: {ssh: xen1.example}`"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Frames on a noisy byte stream, and their order; ``docs/protocol.md`` describes them.
+"""Frames on a noisy byte stream, and their order; ``tare help protocol`` describes them.
 
 The same code as the agent's ``frame.rs``, in Python. Written from the description alone, so that
 each checks the other.

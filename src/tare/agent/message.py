@@ -2,7 +2,7 @@
 
 A machine is hostile until shown otherwise. Its messages are therefore limited in rate, depth,
 length and count; their numbers are finite and small enough to calculate with, their text is
-Unicode, and each field has the type that ``docs/protocol.md`` states. A violation costs the
+Unicode, and each field has the type that ``tare help protocol`` states. A violation costs the
 machine, and with it a cell.
 """
 

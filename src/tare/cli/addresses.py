@@ -104,6 +104,6 @@ def tell_if_open(address: str) -> None:
         return
     print(
         f"tare: whoever reaches {address} can run programs here, and is asked for nothing; "
-        "tls:// lets in those with a certificate alone (docs/fleet.md)",
+        "tls:// lets in those with a certificate alone (`tare help fleet`)",
         file=sys.stderr,
     )

@@ -124,7 +124,7 @@ def security_of(
         return None
     for name, path in given.items():
         if path is None:
-            raise InputError(f"{address} needs {name}", "see docs/fleet.md for how to make them")
+            raise InputError(f"{address} needs {name}", "`tare help fleet` shows how to make them")
     from tare.fleet.certificates import require_usable
 
     assert ca is not None and cert is not None and key is not None
@@ -203,7 +203,7 @@ def scheduler(
 ) -> None:
     """Serve a scheduler of Dask's, which runs of many hosts meet at, until Ctrl-C.
 
-    Whoever can connect to it can run programs on every worker: see docs/security.md.
+    Whoever can connect to it can run programs on every worker: see `tare help security`.
     For example: tare scheduler tcp://127.0.0.1:8786
     """
     _require_dask()

@@ -31,6 +31,7 @@ from tare.cli.ending import (
     says_how_to_go_on,
     write_report,
 )
+from tare.cli.help import help_about
 from tare.cli.history import history
 from tare.cli.image import image_app
 from tare.cli.lab import lab_app
@@ -386,6 +387,7 @@ def export(
 
 app.command()(compare)
 app.command()(history)
+app.command("help")(help_about)
 
 
 listing.add_to(app)

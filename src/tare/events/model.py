@@ -1,6 +1,6 @@
 """The event types: everything that can happen in a run, in the order it may happen.
 
-The state machine over them is described in ``docs/events.md``.
+The state machine over them is described in ``tare help events``.
 """
 
 from __future__ import annotations

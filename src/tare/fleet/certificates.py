@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tare.errors import InputError
 
-MAKING = "see docs/fleet.md for how to make them"
+MAKING = "see `tare help fleet` for how to make them"
 
 
 def require_usable(ca: Path, cert: Path, key: Path) -> None:

@@ -7,8 +7,8 @@ something asks the CPU to leave its loop before the next #VMEXIT and no interrup
 (``cpu_handle_interrupt`` in accel/tcg/cpu-exec.c), the loop takes the index for an exception that
 is still to be delivered. The vector then arrives a second time, whatever IF and GIF say: in the
 guest, or behind #VMEXIT in the hypervisor while it still has the guest's registers. Versions 7.2,
-10.0 and 11.1 have the fault. docs/lab.md has the counts with and without it, and describes another
-fault that remains.
+10.0 and 11.1 have the fault. `tare help lab` has the counts with and without it, and
+describes another fault that remains.
 
 Nothing reads the stored index before the next event but a log line. So the copy has a NOP in place
 of that one store. The instruction is found by those around it. A QEMU that does not match in

@@ -1,7 +1,7 @@
 """The QEMU that emulates a lab, and the faults of QEMU that the lab works around.
 
-docs/lab.md describes the faults. In labs with Xen, each is worked around up to the first version
-that was tried without the workaround and was sound: a newer version alone proves nothing.
+`tare help lab` describes the faults. In labs with Xen, each is worked around up to the first
+version that was tried without the workaround and was sound: a newer version alone proves nothing.
 """
 
 from __future__ import annotations

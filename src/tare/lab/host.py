@@ -36,7 +36,7 @@ from tare.programs import QEMU
 BOOT_S = 240.0
 """Seconds after which a lab host that is not ready is given up: some ten times what it takes."""
 FIRST_BOOT_S = 90.0
-"""The same for the first of its two boots: now and then one hangs (docs/lab.md)."""
+"""The same for the first of its two boots: now and then one hangs (`tare help lab`)."""
 
 _DISK_LEAST = 2 * GIB
 _CLOSE_S = 8.0

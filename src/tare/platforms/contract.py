@@ -2,7 +2,7 @@
 
 A platform is one way to run a machine on a host. It states what it is and can; what it does not
 state is skipped with the reason. One file or folder per platform subclasses :class:`Platform`, in
-Tare or in a package of its own; docs/extending.md walks through one.
+Tare or in a package of its own; `tare help extending` walks through one.
 """
 
 from __future__ import annotations

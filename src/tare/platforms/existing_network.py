@@ -38,8 +38,8 @@ class GivenOptions(PlatformOptions):
     network_way: Literal["given"] | None = Field(
         default=None,
         description="`given`: workloads with a network go over the one that the machine has "
-        "already, between it and the arm's host (docs/network.md). Tare makes and isolates nothing "
-        "there. Without it they are skipped.",
+        "already, between it and the arm's host (`tare help network`). Tare makes and isolates "
+        "nothing there. Without it they are skipped.",
     )
 
     @property

@@ -34,7 +34,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class NetworkWays:
-    """How a platform's machines can be connected to a network, see docs/network.md.
+    """How a platform's machines can be connected to a network, see `tare help network`.
 
     Args:
         rooted: The ways that are there where Tare is root on the host.
@@ -104,7 +104,7 @@ NOTHING_AT_ALL = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbou
 class Statement:
     """What a platform with some options offers where the host lacks nothing.
 
-    ``docs/platforms.md`` is made of these, and every check begins with them.
+    ``tare help platforms`` is made of these, and every check begins with them.
 
     Args:
         capabilities: What it can do at best.

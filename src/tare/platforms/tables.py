@@ -232,22 +232,22 @@ would be. That holds for everything in the [lab](../explanation/lab.md), whateve
 because there the processor itself is emulated. *Confirmed on* says where the driver
 is known to run: on real hardware (cloud instances among it), in the lab, against a simulator of
 the product that refuses what the product refuses, or nowhere yet; *self-reported* counts
-[what owners sent](#self-reported). A host that is reached over SSH runs whatever it would run by itself: images
-are built here and brought to it (see [hosts.md](../how-to/hosts.md)).
+[what owners sent](#self-reported). A host that is reached over SSH runs whatever it would run by
+itself: images are built here and brought to it (see [hosts.md](../how-to/hosts.md)).
 """
 
 _ABOUT_CERTIFICATES = """\
 ## Self-reported
 
 Owners of hypervisors tried Tare on hosts of their own with `tare certify` and sent what it wrote:
-[owning.md](../how-to/owning.md#certify-your-host). Each file agrees with itself, and nobody but its
+[certify.md](../how-to/certify.md). Each file agrees with itself, and nobody but its
 sender knows more. *Cases* are those of the conformance suite, *cells* those of the study beside it.
 """
 
 _NOT_DRIVEN = """\
 ## Not driven yet
 
-- Windows guests, Firecracker and Cloud Hypervisor: see [owning.md](../how-to/owning.md).
+- Windows guests, Firecracker and Cloud Hypervisor: see [cloud.md](../how-to/cloud.md).
 """
 
 _ABOUT_KNOBS = """\

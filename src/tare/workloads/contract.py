@@ -1,7 +1,7 @@
 """What a workload declares: its parameters, its metrics, and how a result becomes values.
 
 One file per workload subclasses :class:`Workload`, in Tare or in a package of its own;
-docs/extending.md walks through one.
+`tare help extending` walks through one.
 """
 
 from __future__ import annotations

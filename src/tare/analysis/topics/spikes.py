@@ -2,7 +2,8 @@
 
 A gap is one sample of the tick loop that took longer than it should. Samples follow one another
 without a gap in between, so whatever held the thread up lies within exactly one sample: that is
-what both the alignment of the clocks and the matching rest upon. Rules and limits: docs/spikes.md.
+what both the alignment of the clocks and the matching rest upon.
+Rules and limits: `tare help spikes`.
 """
 
 from __future__ import annotations

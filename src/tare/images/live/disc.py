@@ -33,7 +33,7 @@ WORDS = (
     *("console=tty0", "console=ttyS0,115200", "quiet", "panic=-1"),
     *("noirqdebug", "no_timer_check", "cryptomgr.notests"),
 )
-"""The kernel's command line; docs/images.md says why."""
+"""The kernel's command line; `tare help images` says why."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tare.platforms.vendors.session import AccountSession, Expired, Missing, Ref
 
 REQUEST_S, POLL_S = 30, 4
 WORK_S = 900.0
-RIGHTS = "docs/owning.md lists the rights that it needs"
+RIGHTS = "`tare help hyper-v` lists the rights that it needs"
 # WinRM's faults ([MS-WSMV], wsmerror.h).
 NO_SHELL, NOTHING_YET, DENIED = 0x8033805B, 0x80338029, 5
 # How PowerShell's error ids begin, in every language of the host.

@@ -154,7 +154,7 @@ def failed(code: int, words: object) -> MachineFault:
     if code == NOT_FOUND:
         return Missing(told)
     if code == FORBIDDEN:
-        return Refused(f"refused: {told}", "docs/owning.md says what rights it takes")
+        return Refused(f"refused: {told}", "`tare help incus` says what rights it takes")
     if code == CONFLICT or any(word in told.casefold() for word in _BUSY):
         return Refused(told)
     return MachineFault(told)

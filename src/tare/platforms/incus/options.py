@@ -200,7 +200,7 @@ class IncusOptions(VendorOptions, ScheduledOptions):
                 (
                     "credentials",
                     "is missing; add a file (mode 600, PEM) with the certificate that the server "
-                    "trusts, and its key (docs/owning.md)",
+                    "trusts, and its key (`tare help incus`)",
                 )
             )
         return found

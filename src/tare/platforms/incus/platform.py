@@ -226,7 +226,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         return Presence()
 
     def writes(self, options: IncusOptions) -> tuple[Write, ...]:
-        """Return what instances make at the server; docs/owning.md has the rights for it."""
+        """Return what instances make at the server; `tare help incus` has the rights for it."""
         inside = "images (the agent's own)" if options.is_container else "storage-pools/…/volumes"
         return (
             FOLDER,
@@ -383,7 +383,7 @@ def _stated_vm(options: IncusOptions) -> Statement:
         untested=""
         if tcg
         else "Under KVM a VM of LXD 5.0.2 of Debian 12 was measured in the lab only, with its APIC "
-        "in QEMU, as the lab's emulator ends otherwise (docs/lab.md). Incus 6.0.4 of Debian 13 "
+        "in QEMU, as the lab's emulator ends otherwise (`tare help lab`). Incus 6.0.4 of Debian 13 "
         "made one there, and gave its start up: context deadline exceeded. Outside the lab it "
         "started them, emulated.",
         emulated=tcg,

@@ -208,7 +208,7 @@ class Server:
                 raise InputError(f"{wanted} at {self.name} is the image of a container, not a VM's")
         raise InputError(
             f"{self.name} has no image {wanted}",
-            "make one of the live image (docs/owning.md), or correct `image`",
+            "make one of the live image (`tare help incus`), or correct `image`",
         )
 
     async def make_project(self, name: str, owner: str, config: Mapping[str, str]) -> None:

@@ -320,7 +320,7 @@ class LibvirtMachine(Machine):
         return self._looks.figures(begun, ended)
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
+        """Make the host forget what it caches of the machine's disk; see ``tare help disk``."""
         return {} if self._disk is None else await forget_backed(self._host, self._disk)
 
     def console_tail(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ from tare.platforms.vendors.session import Refused
 MIN_MEMORY = 256 << 20
 NOT_ROOT = (
     "no pinning: Proxmox lets only root@pam, by password, set `affinity`, and no token "
-    "(docs/owning.md)"
+    "(`tare help proxmox`)"
 )
 NO_STORAGE = "name a storage for it by `disks`"
 MISSING_KNOBS = {
@@ -102,7 +102,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
             kernel="the live image's",
             channel=CHANNEL,
             needs=(
-                "Proxmox VE 8 or newer, with an account whose rights docs/owning.md lists",
+                "Proxmox VE 8 or newer, with an account whose rights `tare help proxmox` lists",
                 "proxmoxer (pip install 'hypertare[proxmox]')",
                 "a live image in one of its storages",
             ),
@@ -148,7 +148,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         return Presence(since=await node.booted())
 
     def writes(self, options: ProxmoxOptions) -> tuple[Write, ...]:
-        """Return what VMs create at the node; docs/owning.md lists the rights for it."""
+        """Return what VMs create at the node; `tare help proxmox` lists the rights for it."""
         kept = f"storage {options.storage}"
         return (
             FOLDER,
@@ -200,7 +200,8 @@ async def _require_rights(session: ProxmoxSession, options: ProxmoxOptions, node
     if lacking := missing(wanted, found):
         raise InputError(
             f"the account lacks rights at {session.name}: {', '.join(lacking)}",
-            "give it the role of docs/owning.md; a token with separated privileges needs its own",
+            "give it the role of `tare help proxmox`; a token with separated privileges needs "
+            "its own",
         )
 
 

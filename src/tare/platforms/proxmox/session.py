@@ -134,7 +134,8 @@ class ProxmoxSession(AccountSession[Any]):
             return Expired(f"{self.name}: {words}")
         if status == FORBIDDEN:
             return Refused(
-                f"{self.name} refuses: {words}", "docs/owning.md lists the rights that it needs"
+                f"{self.name} refuses: {words}",
+                "`tare help proxmox` lists the rights that it needs",
             )
         if any(word in words for word in _MISSING):
             return Missing(f"{self.name}: {words}")

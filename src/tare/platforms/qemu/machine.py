@@ -208,7 +208,7 @@ class QemuMachine(Machine):
         return None if self._disk is None else self._disk.file
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
+        """Make the host forget what it caches of the machine's disk; see ``tare help disk``."""
         return {} if self._disk is None else await forget_backed(self._host, self._disk)
 
     async def stopped(self) -> bool:
@@ -328,7 +328,7 @@ class QemuMachine(Machine):
                 transient=True,
             )
             return
-        # Where the guest fell before it spoke, another boot may well succeed (docs/lab.md); and
+        # Where the guest fell before it spoke, another boot may well succeed (`tare help lab`); and
         # somebody's signal says nothing of the next QEMU. One that refuses its options will again.
         self._fail(await self._why(code), transient=code <= 0 and not self._answered)
 

@@ -62,7 +62,7 @@ MAX_VCPUS = 255
 """What 8-bit APIC identifiers allow; more would need an emulated IOMMU."""
 
 MIN_MEMORY = 96 << 20
-"""The least with which the real-time image boots to the agent's hello; docs/images.md."""
+"""The least with which the real-time image boots to the agent's hello; `tare help images`."""
 
 _PROBE_SHAPE = Shape(vcpus=1, memory=256 << 20)
 _CREATED = "/dev/kvm opens and creates a virtual machine"

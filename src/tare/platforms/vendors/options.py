@@ -82,7 +82,7 @@ class VendorOptions(GivenOptions):
         **dict.fromkeys(
             ("user", "username", "password", "token", "secret"),
             "it has no place in a study: set the environment's variables, or name a file of mode "
-            "600 by `credentials` (docs/owning.md)",
+            "600 by `credentials` (`tare help my-hypervisor`)",
         ),
         **dict.fromkeys(
             ("insecure", "verify", "verify-ssl", "verify-certs", "tls"),
@@ -193,7 +193,9 @@ def image_faults(image: str | None, like: str) -> tuple[tuple[str, str], ...]:
     """
     if image is not None:
         return ()
-    return (("image", f"is missing; add what VMs boot, such as {like} (docs/owning.md)"),)
+    return (
+        ("image", f"is missing; add what VMs boot, such as {like} (`tare help my-hypervisor`)"),
+    )
 
 
 def absolute(path: str | None) -> str | None:

@@ -74,7 +74,7 @@ def _one(found: Sequence[Any], name: str | None, what: str, key: str) -> Any:
         # Without the right, the API answers with an empty list, not with a fault.
         raise InputError(
             f"the account sees no {what}: there is none, or it lacks the right to see it",
-            "give it System.View and System.Read there; docs/owning.md lists what it needs",
+            "give it System.View and System.Read there; `tare help vsphere` lists what it needs",
         )
     names = sorted(each.name for each in found)
     if name is None:

@@ -85,7 +85,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             kernel="that of what it boots (`boot`)",
             channel=CHANNEL,
             needs=(
-                "an ESXi host or a vCenter with an account (docs/owning.md)",
+                "an ESXi host or a vCenter with an account (`tare help vsphere`)",
                 "VMware's Python library (pip install 'hypertare[vsphere]')",
                 "an image on a datastore whose Linux starts `tare-agent dial`",
             ),

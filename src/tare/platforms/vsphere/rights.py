@@ -91,7 +91,7 @@ def rights_of(
     if lacking:
         raise InputError(
             f"the account lacks rights at {session.name}: {', '.join(lacking)}",
-            "give it the role of docs/owning.md there",
+            "give it the role of `tare help vsphere` there",
         )
     return tuple(f"{', '.join(each.has) or 'nothing'} on {kind}" for kind, each in held.items())
 

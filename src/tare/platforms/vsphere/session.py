@@ -86,7 +86,7 @@ class VsphereSession(AccountSession[Any]):
         if isinstance(error, vim.NoPermission):
             return Refused(
                 f"{self.name}: the account lacks {error.privilegeId or 'a right'}",
-                "docs/owning.md lists what it needs",
+                "`tare help vsphere` lists what it needs",
             )
         if isinstance(error, vmodl.fault.ManagedObjectNotFound):
             return Missing(f"{self.name}: there is no such object (any more)")

@@ -185,7 +185,7 @@ class XenMachine(Machine):
         return self.id in known and known[self.id].paused
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
+        """Make the host forget what it caches of the machine's disk; see ``tare help disk``."""
         file = self._disks.file
         return {} if file is None else await forget_file(self._host, file)
 
@@ -316,7 +316,7 @@ class XenMachine(Machine):
         except (MachineFault, OSError, ValueError) as lost:
             self._fail(f"the host lost sight of it: {lost}")
             return
-        # Where the guest fell before it spoke, another boot may well succeed (docs/lab.md).
+        # Where the guest fell before it spoke, another boot may well succeed (`tare help lab`).
         fell_at_boot = self._built.done() and not self._answered
         self._fail(await self._why(code), transient=fell_at_boot)
 

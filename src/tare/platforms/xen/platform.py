@@ -360,7 +360,7 @@ async def _look(host: Host, options: XenOptions) -> _Found:
             return found
         runs = f"Xen's {pool.name} runs the scheduler {pool.scheduler}"
         return replace(found, problem=f"{runs}, which has no {lacking}")
-    built = " (Debian's Xen is built without it: docs/xen.md)" if wanted == SCHEDULER else ""
+    built = " (Debian's Xen is built without it: `tare help xen`)" if wanted == SCHEDULER else ""
     return replace(
         found,
         problem=f"Xen's {pool.name} runs the scheduler {pool.scheduler}, not {wanted}",

@@ -152,7 +152,7 @@ def why_not_comparable(before: Comparison, after: Comparison) -> tuple[str, str]
                 f"the run {run} has no arm that is compared with {base}, and runs are compared by "
                 f"what their arms cost against {base}, never by values of different days",
                 "name a run with another arm beside it; two hosts are compared within one run, "
-                "whose study lists them under `hosts:` (docs/hosts.md)",
+                "whose study lists them under `hosts:` (`tare help hosts`)",
             )
     if not set(arms[0]) & set(arms[1]):
         first, second = (joined([legible(arm) for arm in own]) for own in arms)

@@ -17,7 +17,7 @@ from tare.report.sections.results import effects_table
 from tare.units import format_quantity
 
 SHOWN_BY = 20
-"""With so many blocks a correlation of 0.8 is nearly always seen (docs/statistics.md)."""
+"""With so many blocks a correlation of 0.8 is nearly always seen (`tare help statistics`)."""
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,7 @@ class BatchRunner:
                 self.fail(cells[1:], fault)
                 return []
             return cells
-        # Emulation itself kills a guest now and then (docs/lab.md).
+        # Emulation itself kills a guest now and then (`tare help lab`).
         passing = self.run_host.emulated or (isinstance(fault, MachineFault) and fault.transient)
         return cells[0 if passing and tries.may_again(cells[0]) else 1 :]
 

@@ -221,7 +221,7 @@ class LabRunHost:
         if booted not in BOOTED:
             raise InputError(
                 f"needs a host booted with {booted}, and a lab is booted with KVM or Xen",
-                "run it on a host over SSH that is booted so, see docs/hosts.md",
+                "run it on a host over SSH that is booted so, see `tare help hosts`",
             )
         options = LabOptions(
             hypervisor=cast(Literal["kvm", "xen", "none"], kind),

@@ -207,7 +207,7 @@ class SshRunHost:
         if word and word not in self._hypervisors:
             raise InputError(
                 f"needs a host booted with {word}, and no platform says how that is recognised",
-                "its platform states it under `host_hypervisors`, see docs/extending.md",
+                "its platform states it under `host_hypervisors`, see `tare help extending`",
             )
         entry = self._menu.entry_of(boot) if self._menu else None
         if entry is None:

@@ -82,7 +82,7 @@ def asked(
     if not platform.writes(options):
         raise InputError(
             f"{name} cannot be certified: it does not state what it makes and changes on a host",
-            "whoever wrote it lets it say so, by `writes` (docs/extending.md)",
+            "whoever wrote it lets it say so, by `writes` (`tare help extending`)",
         )
     if not host_access and (asking := platform.host_access(options)):
         told = "; ".join(f"{each.option}: `{each.value}` {each.effect}" for each in asking)

@@ -2,7 +2,7 @@
 
 Counter, memory and disk are measured by the very code that measures cells, and held against figures
 of others' making: the kernel's own rate of the counter and its account of the disk, CPython's
-reading of the clock, NumPy's loop over memory. See ``docs/measuring.md``.
+reading of the clock, NumPy's loop over memory. See ``tare help measuring``.
 """
 
 from __future__ import annotations

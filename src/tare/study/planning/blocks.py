@@ -15,8 +15,8 @@ LEAST_BLOCKS = 8
 """As many as reach p < 0.01 (2/2^8 = 0.0078), where nothing else is asked."""
 SMOKE_RUN = "a smoke run of 1 block: it shows whether everything works, and gives no verdict"
 FEWEST_BLOCKS_FOR_POSITION = 10
-"""With 8 blocks the degree of freedom that it costs takes power 0.82 to 0.63 (docs/statistics.md);
-with 10 blocks it leaves 0.91."""
+"""With 8 blocks the degree of freedom that it costs takes power 0.82 to 0.63 (`tare help
+statistics`); with 10 blocks it leaves 0.91."""
 
 
 class Blocks(Part):

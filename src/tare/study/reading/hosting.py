@@ -155,7 +155,7 @@ class Login(Part):
         min_length=1,
         description="A file of OpenSSH's form (ssh_config(5)) in which the name is looked up, and "
         "those of `jump`: else `~/.ssh/config`, where it is there; `none`: nothing is looked up. "
-        "What is said here goes before it (docs/hosts.md).",
+        "What is said here goes before it (`tare help hosts`).",
     )
     jump: Annotated[str, AfterValidator(jump_text)] | None = Field(
         None,

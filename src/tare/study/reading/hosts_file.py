@@ -14,7 +14,7 @@ from tare.study.reading.checking import Findings, KeyStyle, checked, known_keys
 from tare.study.reading.hosting import ALWAYS, HostSpec
 from tare.study.reading.yamltext import Problem, Sort, StudyError, parse
 
-SORT = Sort("a hosts file", "lines like `xen1: {ssh: xen1.example}`", "docs/hosts.md")
+SORT = Sort("a hosts file", "lines like `xen1: {ssh: xen1.example}`", "`tare help hosts`")
 HINT = "`tare study host` describes every key of a host"
 HYPERVISORS = "hypervisors"
 """The key of that file which names no host."""

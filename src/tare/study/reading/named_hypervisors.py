@@ -78,7 +78,7 @@ def _reason(left: Iterable[str], catalog: Catalog) -> str:
     products = dict.fromkeys(catalog.products.get(platform, platform) for platform in left)
     return (
         f"no {', '.join(products)} is named under `{HYPERVISORS}` in the hosts file "
-        "(docs/owning.md)"
+        "(`tare help my-hypervisor`)"
     )
 
 

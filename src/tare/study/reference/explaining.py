@@ -1,7 +1,7 @@
 """Find one key's part of the reference, for ``tare study KEY`` and for messages that name a key.
 
 The reference is the Markdown that :mod:`tare.study.reference.pages` generates. An installed Tare,
-which has no ``docs/``, prints what ``docs/study.md`` contains.
+which has no ``docs/``, prints what ``tare help study`` contains.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ Beside these stand the three parts below: `arms` and `workloads`, which every st
 
 _SESSIONS = """\
 Where arms need one computer booted differently: from other disks, or from the live image and from
-its hypervisor in turns. [This guide](../how-to/owning.md#one-computer-booted-in-turns) shows how.
+its hypervisor in turns. [boot-in-turns.md](../how-to/boot-in-turns.md) shows how.
 
 ```yaml
 sessions:
@@ -272,8 +272,8 @@ sessions:
 _HOST = """\
 ```yaml
 host: local                      # this computer; so it is when left out
-host: lab                        # an emulated computer with KVM and Xen: docs/lab.md
-host: xen1                       # a name from ~/.config/tare/hosts.yaml: docs/hosts.md
+host: lab                        # an emulated computer with KVM and Xen: `tare help lab`
+host: xen1                       # a name from ~/.config/tare/hosts.yaml: `tare help hosts`
 host: {ssh: xen1.example, user: root, known-hosts: keys/known_hosts}
 ```
 
@@ -295,7 +295,7 @@ The baseline, and its twin where it has one, are run on each host that has arms,
 to the baseline on the same host. An arm that is the baseline in all but `on` is that host's
 baseline. Where the baseline cannot run, plan and report say that arm and host cannot be told apart.
 
-No secret stands in a study: it says where one is found. docs/hosts.md tells what a host over
+No secret stands in a study: it says where one is found. `tare help hosts` tells what a host over
 SSH must have, and what happens when it is lost.
 """
 

@@ -2,7 +2,7 @@
 
 Hive runs in the client of the job, with the store of its tables (Derby) inside it, on the master's
 own disk. Nothing is left to Hive's defaults that a result depends on, or it is said in
-docs/mapreduce.md. Source: Hive's page "Configuration Properties", version 4.
+`tare help mapreduce`. Source: Hive's page "Configuration Properties", version 4.
 """
 
 from __future__ import annotations

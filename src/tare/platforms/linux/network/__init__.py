@@ -3,7 +3,7 @@
 A bridge without any way out connects the machines of a host with a peer, which has a network
 namespace of its own, so that whatever runs on the host itself (the bare arm) reaches it through
 the kernel's network stack too, and not over the loopback. Where the machines are on several hosts,
-each host has a bridge, and the bridges are joined. See docs/network.md.
+each host has a bridge, and the bridges are joined. See `tare help network`.
 """
 
 from tare.platforms.linux.network.host_network import Network, in_namespace
