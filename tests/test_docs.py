@@ -183,3 +183,20 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         assert leads.exists(), target
         if anchor:
             assert anchor in anchors_of(leads), f"{target}#{anchor}"
+
+
+def test_the_index_lists_every_page() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    listed = {str(DOCS / target) for target, _ in LINK.findall(index)}
+    assert listed == {str(page) for page in DOCS.glob("*/*.md")}
+
+
+def test_the_readme_is_a_page_and_a_half() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 110
+    assert len(re.sub(r"\]\([^)]*\)", "]", readme).split()) <= 900
+    for section in ("Two commands", "Five questions", "How certain the results are"):
+        assert f"\n## {section}\n" in readme
+    questions = readme.partition("## Five questions")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^\| .*\? \| `tare .*` \| \[", questions, re.MULTILINE)) == 5
+    assert "no figure of KVM or Xen on real hardware has been confirmed" in readme

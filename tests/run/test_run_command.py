@@ -132,6 +132,7 @@ def test_what_is_wrong_is_one_error_with_its_line(home: Path, command: str, what
     assert not (home / "out").exists()
 
 
-def test_the_readme_shows_the_study_that_is_shipped() -> None:
+def test_the_tutorial_shows_the_study_that_is_shipped() -> None:
     study = (ROOT / "studies/my-program.yaml").read_text()
-    assert f"```yaml\n{study}```\n" in (ROOT / "README.md").read_text()
+    tutorial = ROOT / "docs" / "tutorials" / "my-program.md"
+    assert f"```yaml\n{study}```\n" in tutorial.read_text()

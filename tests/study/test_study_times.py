@@ -1,4 +1,4 @@
-"""How long studies take is told in one place, and a plan's estimate agrees with it."""
+"""The times of studies are listed in one place, and a plan's estimate agrees with them."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ SECONDS = {"min": 60.0, "h": 3600.0}
 FACTOR = 2.0
 """What a plan may be wrong by: it does not know the computer."""
 ROUNDED = 0.1
-TOLD = re.compile(
+ROW = re.compile(
     r"^\| `(?P<name>[\w-]+)` \|.*\| (?P<count>\d+) (?P<unit>min|h) for "
     r"(?P<blocks>\d+) blocks(?P<planned>, as planned)? \|$",
     re.MULTILINE,
 )
-TIME = re.compile(r"\b(min|minutes?|hours?)\b")
+UNIT_OF_TIME = re.compile(r"\b(min|minutes?|hours?)\b")
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the README tells of a study: seconds for so many blocks, measured or only planned."""
+class Time:
+    """The time that the page of studies lists: seconds for so many blocks, measured or planned."""
 
     seconds: float
     blocks: int
     planned: bool
 
 
-def told() -> dict[str, Told]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def listed() -> dict[str, Time]:
+    text = (ROOT / "docs" / "reference" / "studies.md").read_text(encoding="utf-8")
     return {
-        found["name"]: Told(
+        found["name"]: Time(
             int(found["count"]) * SECONDS[found["unit"]],
             int(found["blocks"]),
             found["planned"] is not None,
         )
-        for found in TOLD.finditer(text)
+        for found in ROW.finditer(text)
     }
 
 
-def test_the_readme_tells_of_every_study_how_long_it_takes() -> None:
-    assert sorted(told()) == sorted(NAMES)
+def test_the_page_of_studies_lists_the_time_of_each() -> None:
+    assert sorted(listed()) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_plans_estimate_agrees_with_what_is_told(name: str) -> None:
-    each = told()[name]
+def test_a_plans_estimate_agrees_with_the_listed_time(name: str) -> None:
+    each = listed()[name]
     planned_s = shipped_plan(name).block_s * each.blocks
     if each.planned:
         assert planned_s == pytest.approx(each.seconds, rel=ROUNDED)
@@ -63,9 +63,9 @@ def test_the_load_balancers_short_form_takes_less_than_ten_minutes_on_two_cpus()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_studys_own_header_tells_no_time(name: str) -> None:
+def test_a_studys_own_header_has_no_time(name: str) -> None:
     header = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8").partition("\nstudy:")[0]
-    assert not TIME.search(header)
+    assert not UNIT_OF_TIME.search(header)
 
 
 def test_no_other_document_promises_the_time_of_a_study() -> None:
