@@ -100,11 +100,16 @@ def test_what_is_0_in_every_boot_of_both_runs_is_equal_only_by_a_floor() -> None
     """As within a run: of 0 no share is a margin, and nothing bounds what was never seen."""
     none = [0.0] * 8
     assert verdict(lost(none), lost(none, run="r2")) == "inconclusive"
+    # Of 8 boots without any, 31 % may have some: 32 boots leave less than a tenth open.
+    assert verdict(lost(none, floor=5.0), lost(none, run="r2")) == "inconclusive"
+    assert verdict(lost(4 * none, floor=5.0), lost(none, run="r2")) == "inconclusive"
+    none *= 4
     assert verdict(lost(none, floor=5.0), lost(none, run="r2")) == "equivalent"
-    few = [0.0, 0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0]
+    few = 4 * [0.0, 0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0]
     assert verdict(lost(none, floor=5.0), lost(few, run="r2")) == "equivalent"
     many = [value * 100 for value in few]
-    assert verdict(lost(none, floor=5.0), lost(many, run="r2")) == "inconclusive"
+    assert verdict(lost(none, floor=5.0), lost(many[:8], run="r2")) == "inconclusive"
+    assert verdict(lost(none, floor=5.0), lost(many, run="r2")) == "worse"
 
 
 def test_floors_of_the_study_are_a_changes_too() -> None:

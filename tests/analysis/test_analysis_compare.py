@@ -216,7 +216,7 @@ def test_another_baseline_can_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_values_of_zero_are_compared_by_difference(tmp_path: Path) -> None:
-    events = events_of(SimulatedRun([SimulatedMetric("stolen", truth(1.0))]))
+    events = events_of(SimulatedRun([SimulatedMetric("stolen", truth(1.0))], blocks=32))
     changed = [
         event.model_copy(update={"value": 0.0 if "/bare" in event.cell else event.value})
         if isinstance(event, Observed)
@@ -231,7 +231,7 @@ def test_values_of_zero_are_compared_by_difference(tmp_path: Path) -> None:
     assert effect.verdict == "worse"
     assert "difference" in effect.sentence
     assert "not-positive" in {flag.kind for flag in effect.flags}
-    # Nothing seen in 8 boots is no proof that nothing is there, without a floor that says so.
+    # Nothing seen in 32 boots is no proof that nothing is there, without a floor that says so.
     assert found.aa[0].verdict == "inconclusive"
     floors = replace(Settings.of(found.runs), floors={"stolen": 0.1})
     assert compare_runs(found.runs, floors).aa[0].verdict == "equivalent"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import load_run
 from tare.analysis.data.settings import Settings
 from tare.analysis.effects.compare import compare
 from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.estimates import rare_events
+from tare.analysis.effects.results import Interval
+from tare.analysis.effects.verdict import Evidence, judge, sentence
+from tare.analysis.statistics.logratio import mean_interval
+from tare.events.metric import Metric
 from tare.report.figures.palette import looks
 from tare.report.page.verdicts import arm_lines, lead
 
@@ -39,8 +46,57 @@ def test_the_lead_states_the_margin_that_each_effect_was_judged_by(
     comparison = compared(tmp_path / "r", *metrics, floors={"lat": 200e-9})
     assert {effect.verdict for effect in comparison.headlines} == {"equivalent"}
     (line,) = arm_lines(comparison, looks(["bare", "kvm"], "bare"))
-    for sentence in (lead(comparison), line.sentence):
-        assert "± 20 % in " in sentence
-        assert ("within ± 2 %" in sentence) is more
+    for text in (lead(comparison), line.sentence):
+        assert "± 20 % in " in text
+        assert ("within ± 2 %" in text) is more
     without = compared(tmp_path / "plain", *metrics[1:], *metrics[1:]) if more else None
     assert without is None or "within ± 2 % in all" in lead(without)
+
+
+FLOOR = 5.0
+LOST = Metric("lost", "1", "lower", kind="tail", headline=True)
+
+
+def evidence_of(lost: Sequence[float]) -> Evidence:
+    """What a verdict rests on where the baseline loses nothing, and an arm so many a boot."""
+    found = mean_interval(lost, 0.95)
+    return Evidence(
+        metric=LOST,
+        scale="difference",
+        estimate=float(found.mean),
+        interval=Interval(float(found.low), float(found.high), "student-t", 0.95),
+        blocks=len(lost),
+        p=None,
+        adjusted_p=None,
+        margin=FLOOR,
+        tests=1,
+        share_beyond=some(rare_events(lost, FLOOR, 0.05)).high,
+    )
+
+
+@pytest.mark.parametrize("blocks", [8, 20, 30, 60])
+def test_losses_that_are_rare_are_not_equivalent_until_enough_boots_had_none(blocks: int) -> None:
+    """One boot in ten loses twice the floor: of 8 boots, 43 % of runs see none of it."""
+    rng = np.random.default_rng(blocks)
+    studies = 400
+    rare = 2 * FLOOR * (rng.random((studies, blocks)) < 0.1)
+    wrong = sum(judge(evidence_of(row.tolist())) == "equivalent" for row in rare)
+    assert wrong <= 0.05 * studies + 3 * np.sqrt(0.0475 * studies)
+    # What loses nothing is equivalent once so many boots show it.
+    assert judge(evidence_of([0.0] * blocks)) == ("equivalent" if blocks >= 29 else "inconclusive")
+
+
+def test_an_equivalent_count_states_how_many_boots_may_differ() -> None:
+    words = {
+        blocks: sentence(
+            evidence_of([0.0] * blocks),
+            judge(evidence_of([0.0] * blocks)),
+            0.0,
+            what="net lost",
+            arm="kvm",
+            baseline="bare",
+        )
+        for blocks in (8, 40)
+    }
+    assert "at most 31 % of blocks are beyond that, which is too many: 29 blocks" in words[8]
+    assert "at most 7.2 % of blocks are beyond that." in words[40]

@@ -19,7 +19,14 @@ from tare.analysis.effects.block_positions import taken_together as place_togeth
 from tare.analysis.effects.cached import cached_notes, shown_names
 from tare.analysis.effects.comparison import ArmVerdict, Comparison, Correction
 from tare.analysis.effects.duets import overlaps
-from tare.analysis.effects.estimates import Estimate, Pair, clock_step, estimate_all, pair_up
+from tare.analysis.effects.estimates import (
+    Estimate,
+    Pair,
+    clock_step,
+    estimate_all,
+    pair_up,
+    rare_events,
+)
 from tare.analysis.effects.families import Tested, tested
 from tare.analysis.effects.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.effects.flags import Known, doubts, flags_of, robust_flags
@@ -288,6 +295,10 @@ class Comparing:
         values = [block.value for block in block_effects]
         flags = flags_of(pair, arms, self.known, order)
         interval, surest, wider = widened(pair, estimate, order)
+        margin = settings.margin_of(pair.key, pair.scale, abs(summary.centre))
+        rare = None
+        if pair.scale == "difference":
+            rare = rare_events(pair.differences, margin, settings.level)
         evidence = Evidence(
             metric=pair.measured.metric,
             scale=pair.scale,
@@ -296,7 +307,7 @@ class Comparing:
             blocks=len(pair.blocks),
             p=test.p,
             adjusted_p=test.adjusted,
-            margin=settings.margin_of(pair.key, pair.scale, abs(summary.centre)),
+            margin=margin,
             tests=test.tests,
             level=settings.level,
             baseline_value=summary.mean if pair.seldom else summary.centre,
@@ -306,6 +317,7 @@ class Comparing:
             grid=pair.hidden,
             surest=surest,
             each=pair.each,
+            share_beyond=rare.high if rare is not None else None,
             flattered=survivorship_bias(pair, arms, self.known.lost, settings.confidence),
         )
         verdict = judge(evidence)

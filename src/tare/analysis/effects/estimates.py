@@ -31,6 +31,7 @@ from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.statistics.position import at_equal_positions
 from tare.analysis.statistics.resolution import NANOSECOND, grid_step, log_widening
 from tare.analysis.statistics.robust import hodges_lehmann
+from tare.analysis.statistics.shares import Share, exact_share
 from tare.analysis.statistics.tails import boot_level_interval, median_interval
 
 SELDOM = 0.25
@@ -193,6 +194,25 @@ def pair_up(
         key, arm, baseline, measured, scale, shared, tuple(differences), later_by,
         _step(measured, (over, under)),
     )  # fmt: skip
+
+
+def rare_events(differences: Sequence[float], margin: float, error: float) -> Share | None:
+    """Return the share of blocks whose difference is beyond the margin; None without rare events.
+
+    Rare are differences without any spread, and those that are 0 in many blocks: an interval of
+    their mean knows nothing of events that did not happen yet.
+
+    Args:
+        differences: Of each block, in the metric's unit.
+        margin: The practical margin, in that unit.
+        error: How often the true share may be greater than the upper end (one-sided).
+    """
+    blocks = len(differences)
+    zeros = sum(difference == 0 for difference in differences)
+    if len(set(differences)) > 1 and zeros < SELDOM * blocks:
+        return None
+    beyond = sum(abs(difference) > margin for difference in differences)
+    return exact_share(beyond, blocks, 1 - 2 * error)
 
 
 def _later_by(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from tare.analysis.effects.noise import beyond
 from tare.analysis.effects.results import (
@@ -26,11 +27,16 @@ from tare.analysis.effects.results import (
 )
 from tare.analysis.statistics.detectable import blocks_for
 from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.shares import exact_share
 from tare.events.metric import Metric
 from tare.units import format_number, format_percent, format_quantity
 
 LEVEL = 0.05
 """How often an arm without any difference may be called worse or better in any headline metric."""
+
+MOST_BEYOND = 0.1
+"""Rare events are equivalent only when at most this share of blocks may be beyond the margin. From
+29 blocks without any event the bound is below it (rule of three)."""
 
 MOST_BLOCKS_TOLD = 1000
 """More blocks than these are no advice; less noise is."""
@@ -50,6 +56,8 @@ class Evidence(OfMetric):
         surest: Where blocks hang together, the interval over all of the arm's metrics, which has to
             leave "even" out too; None where they do not.
         each: What of ``blocks`` each is.
+        share_beyond: For rare events, an upper bound of the share of blocks beyond the margin; None
+            for all else.
     """
 
     metric: Metric
@@ -69,6 +77,7 @@ class Evidence(OfMetric):
     grid: float = 0.0
     surest: Interval | None = None
     each: Each = "block"
+    share_beyond: float | None = None
 
 
 def judge(evidence: Evidence) -> VerdictWord:
@@ -77,7 +86,8 @@ def judge(evidence: Evidence) -> VerdictWord:
     - ``preliminary``: no test over so few blocks could be declared, whatever the values.
     - ``equivalent``: the whole interval lies within the margin, and nothing speaks against it.
       On a difference scale the margin is one in the metric's unit, of the baseline's value or of
-      the study's floor; where both are 0 nothing is equivalent.
+      the study's floor; where both are 0 nothing is equivalent. Rare events are equivalent only
+      where at most `MOST_BEYOND` of all blocks may be beyond the margin.
     - ``worse``, ``better`` (``differs`` where no direction is better): adjusted p below the level,
       the interval beside "even", and the estimate beyond the margin. Not where cells that failed
       in one arm alone, and may have been its slow ones, could make it so. A p takes blocks for
@@ -87,7 +97,7 @@ def judge(evidence: Evidence) -> VerdictWord:
     """
     if evidence.blocks < least_blocks(evidence.level):
         return "preliminary"
-    if _within(evidence) and not evidence.doubt:
+    if _within(evidence) and not evidence.doubt and not _rare_events_open(evidence):
         return "equivalent"
     declared = evidence.adjusted_p is not None and evidence.adjusted_p < evidence.level
     if declared and not maybe_even(evidence) and _beyond_margin(evidence):
@@ -104,6 +114,10 @@ def _within(evidence: Evidence) -> bool:
     return not any(
         beyond(end, evidence.margin, ratio=ratio) for end in (interval.low, interval.high)
     )
+
+
+def _rare_events_open(evidence: Evidence) -> bool:
+    return evidence.share_beyond is not None and evidence.share_beyond > MOST_BEYOND
 
 
 def _beyond_margin(evidence: Evidence) -> bool:
@@ -155,7 +169,7 @@ def sentence(
         case "equivalent":
             return (
                 f"{what}: {arm} is equivalent to {baseline}; {size} {interval}, "
-                f"all within ± {_margin(evidence)}."
+                f"all within ± {_margin(evidence)}{_rare(evidence)}."
             )
         case "preliminary":
             return (
@@ -185,6 +199,12 @@ def _why(evidence: Evidence) -> str:
     """Return what keeps it from being decided."""
     if _within(evidence) and evidence.doubt:
         return f". It is within ± {_margin(evidence)}, but {evidence.doubt}"
+    if _within(evidence) and _rare_events_open(evidence):
+        wanted = next(n for n in count(1) if exact_share(0, n, 1 - 2 * LEVEL).high <= MOST_BEYOND)
+        return (
+            f". It is within ± {_margin(evidence)}{_rare(evidence)}, which is too many: {wanted} "
+            f"{evidence.each}s without any such {evidence.each} would show that it is equivalent"
+        )
     looks = _direction(evidence)
     if looks in evidence.flattered and not maybe_even(evidence):
         return f". What is left looks {looks}, but {evidence.flattered[looks]}"
@@ -193,6 +213,13 @@ def _why(evidence: Evidence) -> str:
     # What the interval excludes it excludes only where nothing speaks against it.
     but = f". But {evidence.doubt}" if evidence.doubt else ""
     return f"{_resolved(evidence)}{but}"
+
+
+def _rare(evidence: Evidence) -> str:
+    """Return how many blocks may be beyond the margin, for events that are rare."""
+    if evidence.share_beyond is None:
+        return ""
+    return f", and at most {percent(evidence.share_beyond)} of {evidence.each}s are beyond that"
 
 
 def _resolved(evidence: Evidence) -> str:

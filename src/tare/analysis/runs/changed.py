@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 
 from tare.analysis.data.settings import Settings
 from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.estimates import rare_events
 from tare.analysis.effects.results import Scale, VerdictWord
-from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.effects.verdict import LEVEL, MOST_BEYOND, percent
 from tare.analysis.runs.run_changes import SPOILS, Change, changes
 from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.shares import exact_share
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,28 @@ def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, s
                 for flag in effect.flags
                 if flag.kind in SPOILS
             ),
-            "",
+            _rare_events(change, margin),
         )
         return ("inconclusive" if reason else "equivalent"), reason
     return "inconclusive", ""
+
+
+def _rare_events(change: Change, margin: float) -> str:
+    """Return that too many blocks of either run may be beyond the margin; empty for all else.
+
+    An interval of a mean knows nothing of events that are rare, as verdicts within a run know.
+    """
+    if change.ratio:
+        return ""
+    for when, effect in (("before", change.before), ("after", change.after)):
+        values = [block.value for block in effect.block_effects]
+        if rare_events(values, margin, LEVEL) is None:
+            continue
+        found = rare_events([value - change.before.estimate for value in values], margin, LEVEL)
+        share = found or exact_share(0, len(values), 1 - 2 * LEVEL)
+        if share.high > MOST_BEYOND:
+            return (
+                f"in the run {when} {share.count} of {share.total} blocks are beyond the margin, "
+                f"and up to {percent(share.high)} of all may be"
+            )
+    return ""
