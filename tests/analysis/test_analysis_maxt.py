@@ -201,10 +201,6 @@ def test_what_is_detectable_is_detected_with_the_power_asked() -> None:
     assert detectable.power(least, spread, 8, 30, 0.05) == pytest.approx(0.8, abs=1e-3)
     assert math.expm1(least) == pytest.approx(0.10, abs=0.01)
     assert math.isinf(detectable.detectable(spread, 5, 1, 0.05))
-    needed = detectable.blocks_for(0.10, 0.02, 8)
-    t = np.array([float(stats.t.ppf(0.975, df)) for df in (7, needed - 1, needed - 2)])
-    widths = 0.10 * math.sqrt(8) / t[0] * t[1:] / np.sqrt([needed, needed - 1])
-    assert widths[0] <= 0.02 < widths[1]
 
 
 def test_values_on_a_clocks_grid_are_known_to_its_step_only() -> None:

@@ -82,7 +82,9 @@ def test_an_inconclusive_sentence_says_what_is_left_open() -> None:
         adjusted_p=0.06, metric=LOWER._replace(better="neither")
     )
     assert "no cost is excluded" in said(None, interval=None)
-    assert "cannot resolve 2 %: about" in said(adjusted_p=0.06)
+    resolved = said(adjusted_p=0.06)
+    assert "cannot resolve 2 %: about" in resolved
+    assert "blocks would in 80 % of studies of equal arms, or less noise" in resolved
     wide = Interval(0.1, 9.0, "student-t", 0.95)
     assert "its noise must become less first" in said(interval=wide)
     assert "but 1 boot in 12 is slow" in said(margin=0.3, doubt="1 boot in 12 is slow")

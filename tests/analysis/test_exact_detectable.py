@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from scipy import integrate
 from scipy.special import gammaln, nctdtr, ndtr
 from scipy.stats import t
 
 from tare.analysis.statistics.anytime import t_that_tells
-from tare.analysis.statistics.detectable import blocks_for, detectable, power
-from tare.analysis.statistics.logratio import t_quantile
+from tare.analysis.statistics.detectable import blocks_for_equality, detectable, power
+from tare.analysis.statistics.logratio import mean_interval, t_quantile
 
 
 def noncentral(critical: float, shift: float, degrees: int) -> float:
@@ -113,39 +114,30 @@ def test_certainty_is_had_from_some_difference_on() -> None:
     assert power(least * (1 - 1e-6), 0.7, 20, 3, 0.05) < 1
 
 
-def least_blocks(half_width: float, wanted: float, blocks: int) -> int:
-    """Counted up from what there were: t's quantile of each number, of 1001 for more."""
-    spread = half_width * math.sqrt(blocks) / float(t.ppf(0.975, blocks - 1))
-    needed = blocks
-    while float(t.ppf(0.975, min(needed - 1, 1000))) * spread / math.sqrt(needed) > wanted:
-        needed += 1
-    return needed
-
-
-@pytest.mark.parametrize(("half_width", "blocks"), [(0.4, 2), (0.11, 6), (0.06, 8), (0.051, 20)])
-def test_blocks_are_asked_for_until_the_interval_is_narrow_enough(
-    half_width: float, blocks: int
+@pytest.mark.parametrize(("blocks", "spread"), [(6, 0.03), (8, 0.02), (8, 0.03), (20, 0.05)])
+def test_so_many_blocks_show_equal_arms_equivalent_with_the_chance_that_is_stated(
+    blocks: int, spread: float
 ) -> None:
-    for wanted in (0.05, 0.03, 0.1):
-        expected = least_blocks(half_width, wanted, blocks) if half_width > wanted else blocks
-        assert blocks_for(half_width, wanted, blocks) == expected
+    """As many as make the half-width the margin showed it in one study of five."""
+    rng = np.random.default_rng(blocks)
+    studies, margin, shown = 600, math.log1p(0.02), 0
+    for pilot in spread * rng.standard_normal((studies, blocks)):
+        half = t_quantile(0.95, blocks - 1) * pilot.std(ddof=1) / math.sqrt(blocks)
+        wanted = blocks_for_equality(half, margin, blocks)
+        study = spread * rng.standard_normal(max(wanted, 6))
+        found = mean_interval(study, 0.95)
+        shown += -margin <= found.low and found.high <= margin
+    assert 0.8 - 0.05 <= shown / studies <= 0.8 + 0.06
 
 
-def test_of_many_blocks_the_quantile_hardly_changes_and_is_no_longer_looked_up() -> None:
-    spread = math.sqrt(4) / float(t.ppf(0.975, 3))
-    expected = (float(t.ppf(0.975, 1000)) * spread / 0.001) ** 2
-    assert blocks_for(1.0, 0.001, 4) == math.ceil(expected)
-    assert (float(t.ppf(0.975, 1001)) * spread / 0.001) ** 2 < expected - 2
-    # Nobody has these, and they are not counted one by one.
-    assert blocks_for(1.0, 1e-5, 4) == pytest.approx(expected * 1e4, abs=1)
-
-
-def test_a_half_width_that_is_just_the_wanted_one_is_narrow_enough() -> None:
-    for blocks in range(2, 40):
-        for half_width in (0.05, 0.1, 0.3):
-            assert blocks_for(half_width, half_width, blocks) == blocks
-    assert blocks_for(0.1, 0.01, 1) == 1
-    spread = 0.4 * math.sqrt(2) / t_quantile(0.95, 1)
-    wanted = t_quantile(0.95, 29) * spread / math.sqrt(30)
-    assert blocks_for(0.4, wanted, 2) == 30
-    assert blocks_for(0.4, wanted * (1 - 1e-9), 2) == 31
+def test_blocks_that_show_equality_follow_the_margin_and_the_half_width() -> None:
+    # Well known a spread: 10.5 · (σ ÷ margin)², by normal quantiles of 97.5 and 90 %.
+    spread = 0.05 * math.sqrt(400) / t_quantile(0.95, 399)
+    wanted = blocks_for_equality(0.05, 0.05, 400)
+    assert wanted == pytest.approx(((1.96 + 1.2816) * spread / 0.05) ** 2, rel=0.05)
+    assert blocks_for_equality(0.05, 0.025, 400) == pytest.approx(4 * wanted, rel=0.05)
+    # Of few blocks the spread itself is not well known.
+    of_six = 0.05 * math.sqrt(6) / t_quantile(0.95, 5)
+    assert blocks_for_equality(0.05, 0.05, 6) > 1.3 * ((1.96 + 1.2816) * of_six / 0.05) ** 2
+    assert blocks_for_equality(0.05, 0.05, 8, 0.9) > blocks_for_equality(0.05, 0.05, 8)
+    assert blocks_for_equality(0.05, 0.05, 8) == blocks_for_equality(0.1, 0.1, 8)

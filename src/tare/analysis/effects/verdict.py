@@ -25,7 +25,7 @@ from tare.analysis.effects.results import (
     as_cost,
     cost_ends,
 )
-from tare.analysis.statistics.detectable import blocks_for
+from tare.analysis.statistics.detectable import POWER, blocks_for_equality
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.events.metric import Metric
@@ -236,9 +236,12 @@ def _resolved(evidence: Evidence) -> str:
         hidden = percent(math.expm1(evidence.grid))
         many = f"however many {evidence.each}s"
         return f"{text}: the clock's steps hide {hidden}, {many}: measure longer work"
-    needed = blocks_for(half - evidence.grid, wanted - evidence.grid, evidence.blocks)
+    needed = blocks_for_equality(half - evidence.grid, wanted - evidence.grid, evidence.blocks)
     if needed <= MOST_BLOCKS_TOLD:
-        return f"{text}: about {needed} {evidence.each}s would, or less noise"
+        return (
+            f"{text}: about {needed} {evidence.each}s would in {100 * POWER:.0f} % of studies of "
+            "equal arms, or less noise"
+        )
     return f"{text}: its noise must become less first"
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tare.analysis.statistics.anytime import t_that_tells
 from tare.analysis.statistics.distributions import noncentral_t_cdf, student_quantile
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import least_p
 
+Floats = NDArray[np.float64]
+
 POWER = 0.8
+ASSURANCE_DRAWS = 4000
 _SHOWN = 0.95
 _MANY = 1000
 
@@ -89,19 +96,46 @@ def detectable(
     return high
 
 
-def blocks_for(half_width: float, wanted: float, blocks: int) -> int:
-    """Return about how many blocks bring a half-width down to the wanted one.
+@lru_cache(maxsize=4096)
+def _assured(width: float, blocks: int, assurance: float) -> int:
+    """Return the blocks that show equality, for a half-width in units of the margin."""
+    rng = np.random.default_rng(4)
+    normal = np.abs(rng.standard_normal(ASSURANCE_DRAWS))
+    spread = width * math.sqrt(blocks) / t_quantile(_SHOWN, blocks - 1)
+    # The spread was found with few blocks: it may be as great as they leave open.
+    spreads = spread * np.sqrt((blocks - 1) / rng.chisquare(blocks - 1, ASSURANCE_DRAWS))
+
+    def chance(wanted: int) -> float:
+        own = np.random.default_rng(5)
+        found = np.sqrt(own.chisquare(wanted - 1, ASSURANCE_DRAWS) / (wanted - 1))
+        t = t_quantile(_SHOWN, min(wanted - 1, _MANY))
+        reach = spreads * (normal + t * found) / math.sqrt(wanted)
+        return float((reach <= 1).mean())
+
+    low, high = 1, 2
+    while chance(high) < assurance:
+        low, high = high, 2 * high
+    while high - low > max(1, high // 100):
+        middle = (low + high) // 2
+        low, high = (low, middle) if chance(middle) >= assurance else (middle, high)
+    return high
+
+
+def blocks_for_equality(
+    half_width: float, margin: float, blocks: int, assurance: float = POWER
+) -> int:
+    """Return how many blocks show two equal arms to be equivalent, with the wanted chance.
+
+    The interval of so many blocks must lie within the margin as a whole. That it is as wide as the
+    margin is not enough: then its centre would have to be 0. Found by simulation, over the spreads
+    that so few blocks leave open.
 
     Args:
         half_width: Found with ``blocks``, on the log scale.
-        wanted: Asked, on the same scale, above 0.
-        blocks: How many there were.
+        margin: The margin, on the same scale, above 0.
+        blocks: How many there were, 2 or more.
+        assurance: The wanted chance.
     """
-    if half_width <= wanted or blocks < 2:
-        return blocks
-    spread = half_width * math.sqrt(blocks) / t_quantile(_SHOWN, blocks - 1)
-    # Normal quantiles ask for too few; each further block brings it nearer.
-    needed = max(blocks, int((t_quantile(_SHOWN, _MANY) * spread / wanted) ** 2))
-    while t_quantile(_SHOWN, min(needed - 1, _MANY)) * spread / math.sqrt(needed) > wanted:
-        needed += 1
-    return needed
+    # So rounded, all effects of a run share some simulations; one part in fifty is no matter.
+    width = math.exp(round(math.log(half_width / margin), 2))
+    return _assured(width, blocks, assurance)
