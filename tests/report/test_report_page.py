@@ -111,7 +111,7 @@ def test_figures_follow_the_theme(quick: Quick) -> None:
 def test_the_first_screen_has_the_verdict_and_the_figure(quick: Quick) -> None:
     _, page, comparison = quick
     words = page.words
-    assert 0 <= words.find("than bare, up to") < words.index("Cost against")
+    assert 0 <= words.find("than bare, most in ") < words.index("Cost against")
     assert "costs the same as bare, within ± 2 %" in words
     for verdict in comparison.arm_verdicts:
         assert verdict.arm in words

@@ -10,7 +10,8 @@ from typing import get_args
 
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.comparison import ArmVerdict
-from tare.analysis.effects.results import Effect, Key, VerdictWord, as_cost
+from tare.analysis.effects.families import simultaneous
+from tare.analysis.effects.results import Effect, Key, VerdictWord, as_cost, cost_ends
 from tare.analysis.effects.verdict import percent, significant
 from tare.analysis.runs.session_notes import session_notes
 from tare.analysis.statistics.maxt import least_blocks
@@ -60,7 +61,9 @@ def arm_verdict(
     for word in ("worse", "better"):
         if of[word]:
             which = _which(of[word], effects) if len(of[word]) > 1 else ""
-            parts.append(f"{word} in {_count(of[word], effects)}{which}{_extreme(of[word])}")
+            parts.append(
+                f"{word} in {_count(of[word], effects)}{which}{_extreme(of[word], len(effects))}"
+            )
     for word, found, rest in (
         ("equivalent", of["equivalent"], ""),
         ("inconclusive", open_ones, _left_open(open_ones)),
@@ -180,18 +183,27 @@ def _which(some: Sequence[Effect], every: Sequence[Effect]) -> str:
     return f" ({'; '.join([*named, *([f'{more} more'] if more > 0 else [])])})"
 
 
-def _extreme(effects: Sequence[Effect]) -> str:
-    """Name the farthest of several effects."""
+def _extreme(effects: Sequence[Effect], tests: int) -> str:
+    """Name the farthest of several effects, with the interval that holds for all tests at once.
+
+    Its estimate alone is no bound: the greatest of many estimates is more than its own truth.
+    """
     with_cost = [(abs(e.overhead), e) for e in effects if e.overhead is not None]
     if not with_cost:
         return ""
     _, most = max(with_cost, key=lambda pair: pair[0])
+    if len(effects) > 1:
+        ends = simultaneous(most, tests)
+        if ends is None:
+            return f" (most in {described(most.key)})"
+        low, high = cost_ends(*ends, most.better)
+        between = f"{significant(low)} to {significant(high)}"
+        return f" (most in {described(most.key)}: {between} times the cost)"
     cost = most.overhead or 0.0
     size = f"{percent(abs(cost))} {'more' if cost > 0 else 'less'} cost"
     if cost >= 9:
         size = f"{significant(1 + cost)} times the cost"
-    lead = "at most " if len(effects) > 1 else ""
-    return f" ({lead}{size}: {described(most.key)})"
+    return f" ({size}: {described(most.key)})"
 
 
 def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""Which tests belong together, and their p-values: one family of each arm's headline metrics."""
+"""The families of tests, their p-values, and intervals over a family.
+
+Each arm's headline metrics are one family.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,13 @@ import numpy as np
 
 from tare.analysis.data.grouping import BlockId
 from tare.analysis.effects.estimates import Pair
+from tare.analysis.effects.results import Effect
+from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.bootstrap import seed_from
 from tare.analysis.statistics.exchange import exchanged_p
+from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import Adjusted, family_p, least_blocks, signed_ranks
+from tare.analysis.statistics.tails import median_interval
 
 
 class Tested(NamedTuple):
@@ -110,3 +117,40 @@ def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, leas
 
 def _known(p: float) -> float | None:
     return None if np.isnan(p) else float(p)
+
+
+def simultaneous(effect: Effect, tests: int) -> tuple[float, float] | None:
+    """Return the ends of an effect's interval that holds for so many effects at once (Bonferroni).
+
+    The greatest of several estimates is more than its own truth on average, so its own interval
+    covers that too seldom. The intervals of all of them together cover it.
+
+    Args:
+        effect: The effect that is picked out of them, with an interval.
+        tests: How many there are.
+
+    Returns:
+        None where an order-statistic interval would take more blocks.
+    """
+    interval = effect.interval
+    if interval is None or interval.low <= 0 < effect.null or math.isinf(interval.high):
+        return None
+    error = (1 - interval.confidence) / max(1, tests)
+    inner = math.log if effect.scale == "ratio" else float
+    outer = math.exp if effect.scale == "ratio" else float
+    centre, low, high = map(inner, (effect.estimate, interval.low, interval.high))
+    if interval.method == "order-statistic":
+        values = [inner(block.value) for block in effect.block_effects]
+        found = median_interval(values, 1 - error)
+        own = median_interval(values, interval.confidence)
+        if found is None or own is None:
+            return None
+        # By as much as the interval is wider already, for a clock's steps or dependent blocks.
+        moved = (found[0] - own[0], found[1] - own[1])
+        return outer(low + effect.widened * moved[0]), outer(high + effect.widened * moved[1])
+    degrees = effect.blocks - 1
+    if interval.method == "stein":
+        # Its degrees are those of the first blocks, 6 or more.
+        degrees = min(degrees, least_blocks(LEVEL) - 1)
+    factor = t_quantile(1 - error, degrees) / t_quantile(interval.confidence, degrees)
+    return outer(centre + factor * (low - centre)), outer(centre + factor * (high - centre))

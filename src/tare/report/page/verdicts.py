@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.families import simultaneous
+from tare.analysis.effects.results import cost_ends
 from tare.analysis.model import (
     DECLARED,
     ArmVerdict,
@@ -30,6 +32,7 @@ from tare.report.page.words import (
     marked,
     percent,
     ratio,
+    ratio_interval,
     short,
 )
 from tare.units import format_quantity
@@ -188,7 +191,14 @@ def _range(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
     if worst is None:
         return f", by {_apart(comparison, worse[0])}" if worse else ""
     who = f"{short(worst.arm, NAME)}, " if len(arms) > 1 else ""
-    return f", up to {ratio(cost(worst) or math.nan)} ({who}{_where(comparison, worst)})"
+    where = f"{who}{_where(comparison, worst)}"
+    if len(worse) == 1:
+        return f", by {ratio(cost(worst) or math.nan)} ({where})"
+    # The greatest of many estimates is no bound: its interval has to hold for all of them at once.
+    ends = simultaneous(worst, sum(e.arm in arms for e in comparison.headlines))
+    if ends is None:
+        return f", most in {where}"
+    return f", most in {where}: {ratio_interval(cost_ends(*ends, worst.better))}×"
 
 
 def _apart(comparison: Comparison, effect: Effect) -> str:
