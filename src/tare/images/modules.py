@@ -20,6 +20,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     # What the channel needs comes first, so that the agent can speak early.
     "virtio": ("virtio_pci", "virtio_console", "virtio_net", "virtio_blk"),
     "virtio-mmio": ("virtio_mmio", "virtio_console", "virtio_net", "virtio_blk"),
+    "vsock": ("vmw_vsock_virtio_transport",),
     "virtio-scsi": ("virtio_scsi", "sd_mod"),
     "nvme": ("nvme",),
     "e1000": ("e1000",),

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tare.errors import MachineFault
 from tare.plaintext import plain_line
@@ -24,7 +24,6 @@ from tare.platforms.qemu.drive import escaped
 
 if TYPE_CHECKING:
     from tare.hosts import Host
-    from tare.platforms.qemu.options import QemuOptions
 
 KVM = Path("/dev/kvm")
 TUN = Path("/dev/net/tun")
@@ -61,6 +60,20 @@ _OPEN = 'for number in $1; do shift; eval "exec $number<\\"\\$1\\""; done; shift
 _STATUS = re.compile(r"^(Uid|NoNewPrivs|Seccomp):\s+(\d+)", re.MULTILINE)
 
 
+class Confinable(Protocol):
+    """Options of a platform whose hypervisor can be confined."""
+
+    @property
+    def confined(self) -> bool:
+        """Whether it is to be."""
+        ...
+
+    @property
+    def locks_memory(self) -> bool:
+        """Whether it may lock all of its memory."""
+        ...
+
+
 @dataclass(frozen=True)
 class Confinement:
     """How one QEMU is started.
@@ -71,6 +84,7 @@ class Confinement:
         groups: The groups that it needs for devices.
         reason: Why it has no user of its own; empty where it has one, or none was asked for.
         mlock: Whether it may lock all of its memory.
+        capabilities: The rights of root that it keeps, as setpriv(1) names them.
     """
 
     sandbox: bool = False
@@ -78,6 +92,7 @@ class Confinement:
     groups: tuple[int, ...] = ()
     reason: str = ""
     mlock: bool = False
+    capabilities: tuple[str, ...] = ()
 
     def around(self, argv: Sequence[str], files: Sequence[Path]) -> list[str]:
         """Return the command that starts QEMU so.
@@ -88,16 +103,26 @@ class Confinement:
         """
         if self.uid is None:
             return list(argv)
-        numbers = range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))
-        passed = {escaped(file): f"/dev/fd/{n}" for n, file in zip(numbers, files, strict=True)}
+        passed = {escaped(file): str(seen) for file, seen in self.seen(files).items()}
         words = [_passed(word, passed) for word in argv]
         locking = _LOCKING if self.mlock else ()
+        numbers = range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))
         opened = [" ".join(map(str, numbers)), *map(str, files)]
         return ["sh", "-c", _OPEN, "sh", *opened, *locking, *self._setpriv(), *words]
+
+    def seen(self, files: Sequence[Path]) -> Mapping[Path, Path]:
+        """Return how the process names the files that :meth:`around` opens for it."""
+        if self.uid is None:
+            return {file: file for file in files}
+        numbers = range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))
+        return {file: Path(f"/dev/fd/{n}") for n, file in zip(numbers, files, strict=True)}
 
     def _setpriv(self) -> list[str]:
         groups = _groups(self.groups)
         own = [f"--reuid={self.uid}", f"--regid={self.uid}", groups]
+        if self.capabilities:
+            kept = ",".join(f"+{name}" for name in self.capabilities)
+            own += [f"--inh-caps={kept}", f"--ambient-caps={kept}"]
         # The kernel forgets with the user that QEMU is to die with Tare; setpriv(1) reminds it.
         return ["setpriv", *own, "--no-new-privs", "--pdeathsig=keep"]
 
@@ -107,9 +132,14 @@ class Confinement:
         return {**user, "sandbox": self.sandbox}
 
 
+def unused_uid() -> int:
+    """Return the number of a user that no other process has."""
+    return _FIRST_UID + secrets.randbelow(_UIDS)
+
+
 async def confinement(
     host: Host,
-    options: QemuOptions,
+    options: Confinable,
     *,
     own: Sequence[Path],
     files: Sequence[Path],
@@ -128,7 +158,7 @@ async def confinement(
     """
     if not options.confined:
         return Confinement()
-    uid = _FIRST_UID + secrets.randbelow(_UIDS)
+    uid = unused_uid()
     groups = await groups_of(host, devices)
     paths = [*own, *devices]
     locking = " ".join(_LOCKING) if options.locks_memory else ""
@@ -144,17 +174,19 @@ async def confinement(
     return Confinement(True, reason=reason)
 
 
-async def confined_as(host: Host, options: QemuOptions, program: str = PROGRAM) -> str:
-    """Return with whose rights QEMU would run on a host, and why, in words.
+async def confined_as(
+    host: Host, options: Confinable, devices: Sequence[Path], program: str = PROGRAM
+) -> str:
+    """Return with whose rights a hypervisor would run on a host, and why, in words.
 
     What a machine's own files allow is found out when it starts.
 
     Args:
         host: Where it would run.
         options: The machine's options.
-        program: The QEMU that would be run.
+        devices: Devices that it would open itself.
+        program: The program that would be run.
     """
-    devices = [KVM] if options.accelerator == "kvm" else []
     found = await confinement(host, options, own=[], files=[], devices=devices, program=program)
     if found.uid is not None:
         return f"a user of its own (from {_FIRST_UID} up), {_FILTERED}: no guest is trusted"

@@ -183,7 +183,8 @@ class Qemu(Platform[QemuOptions]):
             if problem := await lacking_here(context.host, options, offer, context.memories):
                 return verdict(False, *problem)
             knobs, missing = await linux_knobs(context)
-            runs_as = await confined_as(context.host, options, offer.program)
+            devices = [KVM] if options.accelerator == "kvm" else []
+            runs_as = await confined_as(context.host, options, devices, offer.program)
         except (InputError, MachineFault) as error:
             return refused(error, error.message)
         kernel = _kernel(context, True)

@@ -1,0 +1,202 @@
+"""Cloud Hypervisor, as a user of its own and with its filter of system calls.
+
+Sources: Cloud Hypervisor's docs/api.md, docs/vsock.md, docs/seccomp.md, and the description of its
+API (vmm/src/api/openapi/cloud-hypervisor.yaml).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from pydantic import Field
+
+from tare.errors import MachineFault
+from tare.hosts.programs import find_program
+from tare.platforms.contract import Context, HostAccess, Statement, Variant
+from tare.platforms.linux.scheduling import LinuxOptions
+from tare.platforms.microvm.api import VmmApi
+from tare.platforms.microvm.machine import Launch
+from tare.platforms.microvm.platform import CID, KVM, Files, Guest, MicroVm
+from tare.platforms.network import Link
+from tare.platforms.qemu.confined import TUN, Confinement, confined_as, confinement
+from tare.programs import Program
+
+CLOUD_HYPERVISOR = Program(
+    ("cloud-hypervisor",), "virtual machines (platform cloud-hypervisor)", {}
+)
+_API = "/api/v1"
+
+
+class CloudHypervisorOptions(LinuxOptions):
+    """Options of the platform ``cloud-hypervisor``."""
+
+    disk_direct: bool = Field(
+        default=False,
+        description="Open the machine's disk past the host's page cache (O_DIRECT).",
+    )
+    confined: bool = Field(
+        default=True,
+        description="Run Cloud Hypervisor as a user of its own and with its filter of system calls "
+        "(`--seccomp true`).",
+    )
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models: it has virtio devices alone."""
+        return "paravirtual"
+
+    @property
+    def locks_memory(self) -> bool:
+        """Whether it locks the guest's memory: no."""
+        return False
+
+
+class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
+    """Cloud Hypervisor: guests on KVM with virtio devices, driven over its REST API."""
+
+    name = "cloud-hypervisor"
+    product = "Cloud Hypervisor"
+    options = CloudHypervisorOptions
+    variants = (Variant(),)
+    programs = (CLOUD_HYPERVISOR,)
+    get = "a release from https://github.com/cloud-hypervisor/cloud-hypervisor/releases"
+    max_vcpus = 254
+    vcpu_threads = re.compile(r"vcpu(\d+)")
+    ends = ()
+
+    def describe(self, options: CloudHypervisorOptions) -> str:
+        """Return a phrase such as ``Cloud Hypervisor, paravirtual devices``."""
+        parts = ["Cloud Hypervisor, paravirtual devices"]
+        if options.disk_direct:
+            parts.append("disk past the host's page cache")
+        if not options.confined:
+            parts.append("not confined")
+        return ", ".join((*parts, *options.scheduling_words))
+
+    def stated(self, options: CloudHypervisorOptions) -> Statement:
+        """Return what guests offer; nothing is tried for it."""
+        return self.common_statement(
+            options,
+            needs_root=False,
+            notes=(
+                "With a network interface it keeps the right to configure networks "
+                "(CAP_NET_ADMIN), without which it does not open a tap.",
+                "The host's packets pass through Cloud Hypervisor: it has no vhost-net.",
+            ),
+        )
+
+    def host_access(self, options: CloudHypervisorOptions) -> tuple[HostAccess, ...]:
+        """Return that Cloud Hypervisor is not to be confined."""
+        if options.confined:
+            return ()
+        effect = "runs Cloud Hypervisor as Tare's own user and with all system calls"
+        return (HostAccess("confined", "false", effect),)
+
+    def devices(self, options: CloudHypervisorOptions) -> frozenset[str]:
+        """Return the drivers of virtio on PCI, and of vsock."""
+        return frozenset({"virtio", "vsock"})
+
+    def programs_for(self, options: CloudHypervisorOptions) -> tuple[Program, ...]:
+        """Return Cloud Hypervisor's own."""
+        return self.programs
+
+    async def runs_as(self, context: Context, options: CloudHypervisorOptions) -> str:
+        """Return with whose rights it runs."""
+        program = await find_program(context.host, CLOUD_HYPERVISOR)
+        named = program or self.programs[0].names[0]
+        return await confined_as(context.host, options, [KVM], named)
+
+    async def user_for(
+        self, context: Context, options: CloudHypervisorOptions, files: Files, network: bool
+    ) -> Confinement:
+        """Choose a user, and give it the folder and the disk."""
+        disk = () if files.disk is None else (files.disk, files.disk.parent)
+        found = await confinement(
+            context.host,
+            options,
+            own=[*dict.fromkeys((files.folder, *disk))],
+            files=files.read,
+            devices=[KVM, *([TUN] * network)],
+            program=await find_program(context.host, CLOUD_HYPERVISOR) or "cloud-hypervisor",
+        )
+        if network and found.uid is not None:
+            return replace(found, capabilities=("net_admin",))
+        return found
+
+    async def launch(
+        self,
+        context: Context,
+        options: CloudHypervisorOptions,
+        files: Files,
+        user: Confinement,
+        link: Link | None,
+    ) -> Launch:
+        """Return the command line: all about the machine itself is said over the API."""
+        program = await find_program(context.host, CLOUD_HYPERVISOR)
+        if program is None:
+            raise MachineFault("Cloud Hypervisor is no longer installed", self.get)
+        api = files.folder / "api.sock"
+        argv = [
+            *(program, "--api-socket", f"path={api}"),
+            *("--seccomp", "true" if options.confined else "false"),
+        ]
+        around = ["nsenter", f"--net=/run/netns/{link.within}"] if link and link.within else []
+        return Launch(
+            self.product,
+            [*around, *user.around(argv, files.read)],
+            files.folder / "cloud-hypervisor.log",
+            api,
+            files.folder / "vsock.sock",
+            self.vcpu_threads,
+        )
+
+    async def boot(
+        self,
+        api: VmmApi,
+        options: CloudHypervisorOptions,
+        guest: Guest,
+        files: Files,
+        user: Confinement,
+    ) -> None:
+        """Create the machine and boot it."""
+        await api.put(f"{_API}/vm.create", configuration(options, guest, files, user))
+        await api.put(f"{_API}/vm.boot")
+
+
+def configuration(
+    options: CloudHypervisorOptions, guest: Guest, files: Files, user: Confinement
+) -> dict[str, Any]:
+    """Return the body of ``vm.create``."""
+    spec, seen = guest.spec, user.seen(files.read)
+    cpus: dict[str, Any] = {"boot_vcpus": spec.shape.vcpus, "max_vcpus": spec.shape.vcpus}
+    if spec.cpus:
+        cpus["affinity"] = [
+            {"vcpu": number, "host_cpus": [spec.cpus[number % len(spec.cpus)]]}
+            for number in range(spec.shape.vcpus)
+        ]
+    disks: list[dict[str, Any]] = []
+    if files.disk is not None:
+        disk = {"path": str(files.disk), "direct": options.disk_direct, "image_type": "Raw"}
+        disks.append(disk)
+    if files.toolbox is not None:
+        toolbox = {"path": str(seen[files.toolbox]), "readonly": True, "image_type": "Raw"}
+        disks.append(toolbox)
+    wanted: dict[str, Any] = {
+        "cpus": cpus,
+        "memory": {"size": spec.shape.memory},
+        "payload": {
+            "kernel": str(seen[files.kernel]),
+            "initramfs": str(seen[files.initramfs]),
+            "cmdline": guest.arguments,
+        },
+        "serial": {"mode": "Tty"},
+        "console": {"mode": "Off"},
+        "vsock": {"cid": CID, "socket": str(files.folder / "vsock.sock")},
+    }
+    if disks:
+        wanted["disks"] = disks
+    if guest.link is not None:
+        wanted["net"] = [{"tap": guest.link.interface, "mac": guest.link.mac}]
+    return wanted

@@ -1,0 +1,243 @@
+"""Firecracker, in the jail that its makers recommend.
+
+Sources: Firecracker's docs/jailer.md, docs/vsock.md, docs/prod-host-setup.md, and the description
+of its API (src/firecracker/swagger/firecracker.yaml).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.programs import find_program
+from tare.platforms.contract import Context, HostAccess, Statement, Variant
+from tare.platforms.linux.rights import as_tare, uid_of
+from tare.platforms.linux.scheduling import LinuxOptions
+from tare.platforms.microvm.api import VmmApi
+from tare.platforms.microvm.machine import Launch
+from tare.platforms.microvm.platform import CID, Files, Guest, MicroVm
+from tare.platforms.network import Link
+from tare.platforms.qemu.confined import Confinement, unused_uid
+from tare.programs import Program
+
+FIRECRACKER = Program(("firecracker",), "virtual machines (platform firecracker)", {})
+JAILER = Program(("jailer",), "confining Firecracker", {})
+_ID = "vm"
+"""Each jail has a folder of its own, so that the name in it need not differ."""
+_JAIL_S = 120.0
+# Files that others may read are linked: their owner stays. What cannot be linked is copied.
+_FILL = """
+root=$1 uid=$2
+shift 2
+mkdir -p "$root" || exit 1
+while [ $# -gt 1 ]; do
+    if [ "$1" = disk ]; then
+        ln "$2" "$root/$1" && chown "$uid:$uid" "$root/$1" || exit 1
+    elif [ -z "$(find "$2" -perm -004)" ] || ! ln "$2" "$root/$1" 2>/dev/null; then
+        cp --reflink=auto "$2" "$root/$1" && chmod 444 "$root/$1" || exit 1
+    fi
+    shift 2
+done
+"""
+
+
+class FirecrackerOptions(LinuxOptions):
+    """Options of the platform ``firecracker``."""
+
+    transport: Literal["mmio", "pci"] = Field(
+        default="mmio",
+        description="How the guest finds its virtio devices: `mmio`, Firecracker's own default, or "
+        "`pci` (`--enable-pci`, from version 1.13 on).",
+    )
+    disk_cache: Literal["writeback", "unsafe"] = Field(
+        default="writeback",
+        description="Whether the host's disk is flushed when the guest flushes its disk "
+        "(`writeback`), or never (`unsafe`, Firecracker's own default).",
+    )
+    jailed: bool = Field(
+        default=True,
+        description="Run Firecracker by its jailer: as a user of its own, in a root directory of "
+        "its own, as its makers recommend.",
+    )
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models: it has virtio devices alone."""
+        return "paravirtual"
+
+
+class Firecracker(MicroVm[FirecrackerOptions]):
+    """Firecracker: microVMs on KVM, each in a jail, driven over its REST API."""
+
+    name = "firecracker"
+    product = "Firecracker"
+    options = FirecrackerOptions
+    variants = (Variant(),)
+    programs = (FIRECRACKER, JAILER)
+    get = "a release from https://github.com/firecracker-microvm/firecracker/releases"
+    max_vcpus = 32
+    vcpu_threads = re.compile(r"fc_vcpu (\d+)")
+    # Its ACPI cannot switch a guest off; a restart by the keyboard controller ends it.
+    ends = ("reboot=k", "tare.off=reboot", "i8042.noaux", "i8042.nomux", "i8042.dumbkbd")
+
+    def describe(self, options: FirecrackerOptions) -> str:
+        """Return a phrase such as ``Firecracker, virtio by mmio``."""
+        parts = [f"Firecracker, virtio by {options.transport}"]
+        if options.disk_cache != "writeback":
+            parts.append(f"disk {options.disk_cache}")
+        if not options.jailed:
+            parts.append("without its jailer")
+        return ", ".join((*parts, *options.scheduling_words))
+
+    def stated(self, options: FirecrackerOptions) -> Statement:
+        """Return what guests offer; nothing is tried for it."""
+        return self.common_statement(
+            options,
+            needs_root=options.jailed,
+            notes=(
+                "It has at most 32 vCPUs a guest.",
+                "Its vCPUs may use any of the CPUs that they are pinned to until it has booted: "
+                "then each is bound to its own.",
+                "The host's packets pass through Firecracker: it has no vhost.",
+            ),
+        )
+
+    def host_access(self, options: FirecrackerOptions) -> tuple[HostAccess, ...]:
+        """Return that Firecracker is not to be jailed."""
+        if options.jailed:
+            return ()
+        effect = "runs Firecracker as Tare's own user, in the host's own root directory"
+        return (HostAccess("jailed", "false", effect),)
+
+    def devices(self, options: FirecrackerOptions) -> frozenset[str]:
+        """Return the drivers of virtio and of vsock."""
+        return frozenset({"virtio" if options.transport == "pci" else "virtio-mmio", "vsock"})
+
+    def programs_for(self, options: FirecrackerOptions) -> tuple[Program, ...]:
+        """Return Firecracker, and its jailer where that is used."""
+        return self.programs if options.jailed else self.programs[:1]
+
+    async def runs_as(self, context: Context, options: FirecrackerOptions) -> str:
+        """Return with whose rights it runs; raises InputError where the jailer has not its own."""
+        if not options.jailed:
+            why = "the arm says `jailed: false`"
+            return f"{await as_tare(context.host, why)}; Firecracker filters its system calls"
+        if await uid_of(context.host):
+            raise InputError("Firecracker's jailer needs root", "run as root")
+        return "a user of its own in a jail; Firecracker filters its system calls"
+
+    async def user_for(
+        self, context: Context, options: FirecrackerOptions, files: Files, network: bool
+    ) -> Confinement:
+        """Choose a user that nobody else has; the jail is filled by :meth:`launch`."""
+        if not options.jailed:
+            return Confinement(reason="the arm says `jailed: false`")
+        return Confinement(sandbox=True, uid=unused_uid())
+
+    async def launch(
+        self,
+        context: Context,
+        options: FirecrackerOptions,
+        files: Files,
+        user: Confinement,
+        link: Link | None,
+    ) -> Launch:
+        """Fill the jail, and return the jailer's command line."""
+        program = await find_program(context.host, FIRECRACKER)
+        jailer = await find_program(context.host, JAILER)
+        if program is None or (options.jailed and jailer is None):
+            raise MachineFault("Firecracker is no longer installed", self.get)
+        root = files.folder
+        flags = [
+            "--api-sock",
+            "/api.sock",
+            "--level",
+            "Warning",
+            *(["--enable-pci"] * (options.transport == "pci")),
+        ]
+        if options.jailed:
+            root = files.folder / Path(program).name / _ID / "root"
+            names = {"kernel": files.kernel, "initramfs": files.initramfs}
+            names |= {"disk": files.disk} if files.disk else {}
+            names |= {"toolbox": files.toolbox} if files.toolbox else {}
+            pairs = [word for name, file in names.items() for word in (name, str(file))]
+            filled = await context.host.run(
+                ["sh", "-c", _FILL, "sh", str(root), str(user.uid), *pairs], timeout_s=_JAIL_S
+            )
+            if not filled.ok:
+                raise MachineFault(f"Firecracker's jail cannot be filled: {filled.words()}")
+            assert jailer is not None
+            argv = [
+                *(jailer, "--id", _ID, "--exec-file", program),
+                *("--uid", str(user.uid), "--gid", str(user.uid)),
+                *("--chroot-base-dir", str(files.folder)),
+                *(["--netns", f"/run/netns/{link.within}"] if link and link.within else []),
+                *("--", *flags),
+            ]
+        else:
+            flags[1] = str(root / "api.sock")
+            around = ["nsenter", f"--net=/run/netns/{link.within}"] if link and link.within else []
+            argv = [*around, program, *flags]
+        return Launch(
+            self.product,
+            argv,
+            files.folder / "firecracker.log",
+            root / "api.sock",
+            root / "vsock.sock",
+            self.vcpu_threads,
+        )
+
+    async def boot(
+        self,
+        api: VmmApi,
+        options: FirecrackerOptions,
+        guest: Guest,
+        files: Files,
+        user: Confinement,
+    ) -> None:
+        """Configure the machine and start it."""
+
+        def seen(name: str, file: Path) -> str:
+            return f"/{name}" if options.jailed else str(file)
+
+        shape = guest.spec.shape
+        await api.put(
+            "/machine-config",
+            {"vcpu_count": shape.vcpus, "mem_size_mib": -(-shape.memory // (1 << 20))},
+        )
+        await api.put(
+            "/boot-source",
+            {
+                "kernel_image_path": seen("kernel", files.kernel),
+                "initrd_path": seen("initramfs", files.initramfs),
+                "boot_args": guest.arguments,
+            },
+        )
+        if files.disk is not None:
+            cache = options.disk_cache.capitalize()
+            await api.put(
+                "/drives/disk", _drive("disk", seen("disk", files.disk), cache_type=cache)
+            )
+        if files.toolbox is not None:
+            path = seen("toolbox", files.toolbox)
+            await api.put("/drives/toolbox", _drive("toolbox", path, is_read_only=True))
+        if guest.link is not None:
+            card = {"host_dev_name": guest.link.interface, "guest_mac": guest.link.mac}
+            await api.put("/network-interfaces/net", {"iface_id": "net", **card})
+        socket = "/vsock.sock" if options.jailed else str(files.folder / "vsock.sock")
+        await api.put("/vsock", {"guest_cid": CID, "uds_path": socket})
+        await api.put("/actions", {"action_type": "InstanceStart"})
+
+
+def _drive(name: str, path: str, **more: Any) -> dict[str, Any]:
+    return {
+        "drive_id": name,
+        "path_on_host": path,
+        "is_root_device": False,
+        "is_read_only": False,
+        **more,
+    }

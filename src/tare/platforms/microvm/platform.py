@@ -1,0 +1,387 @@
+"""What Firecracker and Cloud Hypervisor have in common as platforms."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from tare.errors import InputError, MachineFault, TareError, heard
+from tare.hosts import Host
+from tare.hosts.programs import find_program, how_to_install
+from tare.images.guest_image import GuestImage
+from tare.images.host_kernel import HOST
+from tare.images.kernels import is_file_name
+from tare.images.ship import at_host
+from tare.platforms.contract import (
+    KVM_BOOT,
+    TRIAL,
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    NetworkWays,
+    Platform,
+    Prepared,
+    Shape,
+    Statement,
+    Verdict,
+    Write,
+)
+from tare.platforms.counted_time import LINUX as COUNTED
+from tare.platforms.linux.backed_disk import backed_disk
+from tare.platforms.linux.booting import image_for, prepared_by
+from tare.platforms.linux.disk import LABEL
+from tare.platforms.linux.process_machine import owned_directory, temporary_folder
+from tare.platforms.linux.scheduling import LINUX_KNOBS, LinuxOptions, Scheduled, linux_knobs
+from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTINGS
+from tare.platforms.microvm.api import VmmApi
+from tare.platforms.microvm.machine import PORT, Launch, MicroVmMachine
+from tare.platforms.network import Link
+from tare.platforms.qemu import kvm_memory
+from tare.platforms.qemu import kvm_trial as trial
+from tare.platforms.qemu.confined import Confinement
+from tare.programs import TASKSET, Program
+
+KVM = Path("/dev/kvm")
+CID = 3
+"""The guest's address on its vsock: the first that is free, vsock(7). Each guest has its own."""
+MIN_MEMORY = 96 << 20
+_ASK_S = 60.0
+_TRIAL_SHAPE = Shape(vcpus=1, memory=256 << 20)
+_LONGEST_SOCKET = 107
+"""The kernel's limit without the final NUL, unix(7)."""
+_LONGEST_NAME = len("/firecracker/vm/root/vsock.sock")
+
+O = TypeVar("O", bound=LinuxOptions)  # noqa: E741 - the options
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one guest on its host.
+
+    Args:
+        folder: A folder of the machine's own, for sockets; its path is short enough for them.
+        kernel: The kernel.
+        initramfs: The initial file system with the agent.
+        disk: The disk of the machine's own; None: it has none.
+        toolbox: The disk with the applications; None: it has none.
+    """
+
+    folder: Path
+    kernel: Path
+    initramfs: Path
+    disk: Path | None = None
+    toolbox: Path | None = None
+
+    @property
+    def read(self) -> tuple[Path, ...]:
+        """Those that the hypervisor only reads."""
+        return (self.kernel, self.initramfs, *((self.toolbox,) if self.toolbox else ()))
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What one guest is to be.
+
+    Args:
+        spec: The machine.
+        arguments: The kernel's command line.
+        link: What its network interface is connected to; None: it has none.
+    """
+
+    spec: MachineSpec
+    arguments: str
+    link: Link | None
+
+
+class MicroVm(Platform[O]):
+    """A hypervisor with one process for each guest and a REST API on a UNIX socket."""
+
+    programs: ClassVar[tuple[Program, ...]]
+    """The hypervisor's program, and those that it is started by."""
+    get: ClassVar[str]
+    """Where to get them."""
+    max_vcpus: ClassVar[int]
+    vcpu_threads: ClassVar[re.Pattern[str]]
+    """Matches the names of the vCPUs' threads; the group is the number."""
+    ends: ClassVar[tuple[str, ...]]
+    """What the guest's kernel is told about its end."""
+
+    @abstractmethod
+    def devices(self, options: O) -> frozenset[str]:
+        """Return what the guest's devices need of the image."""
+
+    @abstractmethod
+    def programs_for(self, options: O) -> tuple[Program, ...]:
+        """Return the programs that an arm needs."""
+
+    @abstractmethod
+    async def runs_as(self, context: Context, options: O) -> str:
+        """Return with whose rights the hypervisor would run on a host, in words.
+
+        Raises:
+            InputError: It cannot be run as the options ask.
+        """
+
+    @abstractmethod
+    async def user_for(
+        self, context: Context, options: O, files: Files, network: bool
+    ) -> Confinement:
+        """Choose the user of one hypervisor, and give it the files that it writes.
+
+        Args:
+            context: Where it will run.
+            options: The arm's options.
+            files: The guest's files.
+            network: Whether the guest has a network interface.
+        """
+
+    @abstractmethod
+    async def launch(
+        self, context: Context, options: O, files: Files, user: Confinement, link: Link | None
+    ) -> Launch:
+        """Return how the hypervisor is started, after its surroundings were prepared."""
+
+    @abstractmethod
+    async def boot(
+        self, api: VmmApi, options: O, guest: Guest, files: Files, user: Confinement
+    ) -> None:
+        """Configure the machine over the API, and boot it."""
+
+    def common_statement(
+        self, options: O, *, needs_root: bool, notes: tuple[str, ...]
+    ) -> Statement:
+        """Return what guests of either hypervisor offer."""
+        return Statement(
+            capabilities=Capabilities(
+                pinning=True,
+                max_vcpus=self.max_vcpus,
+                min_memory=MIN_MEMORY,
+                devices=frozenset({"paravirtual"}),
+                knobs=LINUX_KNOBS,
+                disk=frozenset({"virtio-blk"}),
+                toolbox=frozenset({"disk"}),
+                notes=notes,
+            ),
+            kernel="the guest image's",
+            channel="vsock, over the hypervisor's UNIX socket",
+            needs=(
+                *(f"{program.names[0]} ({self.get})" for program in self.programs_for(options)),
+                *(("root",) if needs_root else ()),
+                "taskset (package util-linux)",
+                "a /dev/kvm under which a guest boots",
+            ),
+            host_boot=KVM_BOOT,
+            boots_image=True,
+            network=NetworkWays(rooted=frozenset({"tap"}), device="/dev/net/tun"),
+            boot_s=1.5,
+            emulated_boot_s=15.0,
+        )
+
+    def writes(self, options: O) -> tuple[Write, ...]:
+        """Return what the guests make on their host."""
+        started = replace(PROCESS, call=f"{self.programs[0].names[0]}, as a user of its own")
+        return (FOLDER, started, GROUPS, SETTINGS, *NETWORK)
+
+    async def check(self, context: Context, options: O) -> Verdict:
+        """Find out whether guests can be started; one is booted for it once."""
+        versions: dict[str, str] = {}
+        knobs: frozenset[str] = frozenset()
+        missing: dict[str, str] = {}
+        depth: trial.Depth = "virtual"
+        runs_as = ""
+
+        def verdict(usable: bool, reason: str, hint: str = "", *, lasting: bool = True) -> Verdict:
+            best = self.stated(options).capabilities
+            can = replace(best, knobs=knobs, missing_knobs=missing)
+            emulated = depth == "emulated"
+            return Verdict(usable, reason, hint, emulated, versions, can, lasting, runs_as=runs_as)
+
+        host = context.host
+        try:
+            for program in self.programs_for(options):
+                if (path := await find_program(host, program)) is None:
+                    return verdict(False, f"{program.names[0]} is not installed", self._advice())
+                told = await host.run([path, "--version"], timeout_s=_ASK_S)
+                if not told.ok:
+                    hint = heard(self._advice(), program.names[0], told.words())
+                    return verdict(False, f"{program.names[0]} does not run", hint)
+                versions[program.names[0]] = version_in(told.stdout.decode(errors="replace"))
+            if not (await host.run(["taskset", "--version"], timeout_s=_ASK_S)).ok:
+                return verdict(False, "taskset does not run", await how_to_install(host, TASKSET))
+            runs_as = await self.runs_as(context, options)
+            if (
+                context.kernel
+                and is_file_name(context.kernel)
+                and not Path(context.kernel).is_file()
+            ):
+                reason = f"there is no kernel file {context.kernel}"
+                return verdict(False, reason, "name an existing vmlinuz")
+            knobs, missing = await linux_knobs(context)
+            depth = await trial.depth_of(host, context.host_agent)
+            answer = await self._boots(context, options, versions, depth)
+        except (InputError, MachineFault) as error:
+            return verdict(False, error.message, error.hint, lasting=isinstance(error, InputError))
+        if not answer.usable and not await host.exists(KVM):
+            no_device = await trial.kvm_device(host)
+            return verdict(False, no_device.reason, no_device.hint)
+        return verdict(answer.usable, answer.reason, answer.hint, lasting=answer.sure)
+
+    def _advice(self) -> str:
+        return f"{self.get}; put the programs into /usr/local/bin"
+
+    async def prepare(self, context: Context, options: O, shape: Shape, realtime: bool) -> Prepared:
+        """Build or find the image.
+
+        Raises:
+            InputError: There is no such kernel, or it lacks what the devices need.
+            MachineFault: The host does not take the image.
+        """
+        kernel = context.kernel or ("rt" if realtime else "generic")
+        image = await image_for(context, kernel, self.devices(options), shape)
+        # Machines that start at the same moment should not have to wait for it.
+        await _at_host(context.host, image)
+        return prepared_by(image, image=image, notes=image.notes)
+
+    async def start(
+        self, context: Context, options: O, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start a guest; its vCPUs run on their CPUs from their first instruction.
+
+        Raises:
+            MachineFault: The hypervisor ended or refused a request, with its own words.
+        """
+        host, ledger = context.host, context.ledger
+        image = await _at_host(host, prepared.extra["image"])
+        scheduled = Scheduled(context, spec.name, options.scheduling_of(spec.role))
+        machine = MicroVmMachine(context, spec, scheduled)
+        try:
+            held = machine.held
+            folder = await held.enter_async_context(owned_directory(host, ledger, spec.workdir))
+            machine.disk = await held.enter_async_context(backed_disk(context, spec, "raw", None))
+            if machine.disk is not None:
+                # On the file system of the disk, so that it can be linked into the folder.
+                folder = machine.disk.file.parent
+            if len(str(folder)) + _LONGEST_NAME > _LONGEST_SOCKET:
+                short = temporary_folder(host) / f"tare-{secrets.token_hex(6)}"
+                folder = await held.enter_async_context(owned_directory(host, ledger, short))
+            files = Files(
+                folder,
+                image.boot_kernel,
+                image.initramfs,
+                None if machine.disk is None else machine.disk.file,
+                None if spec.toolbox is None else await at_host(host, spec.toolbox.image),
+            )
+            user = await self.user_for(context, options, files, spec.network is not None)
+            link = None
+            if spec.network is not None:
+                link = await spec.network.tap(spec.name, 1, user.uid)
+            launch = await self.launch(context, options, files, user, link)
+            guest = Guest(spec, " ".join(self._arguments(context, files, link)), link)
+            await machine.run(launch, lambda api: self.boot(api, options, guest, files, user))
+            machine.applied = {**machine.applied, "runs_as": user.record()}
+            if machine.disk is not None:
+                machine.applied = {**machine.applied, "disk": self._disk_record(machine)}
+            if link is not None:
+                machine.applied = {**machine.applied, "nic": {"model": "virtio", "vhost": False}}
+        except BaseException:
+            await machine.stop()
+            raise
+        return machine
+
+    def _disk_record(self, machine: MicroVmMachine) -> dict[str, Any]:
+        assert machine.disk is not None
+        return {
+            "attached": "virtio-blk over a raw file of the host",
+            "bus": "virtio-blk",
+            "file_system": "ext4",
+            "bytes": machine.disk.size,
+            "reserved": machine.disk.reserved,
+        }
+
+    def _arguments(self, context: Context, files: Files, link: Link | None) -> Sequence[str]:
+        """Return the kernel's command line; see :func:`tare.platforms.qemu.command.command`."""
+        return (
+            *("console=ttyS0", "quiet", "panic=-1", "noirqdebug", "no_timer_check"),
+            *("cryptomgr.notests", *self.ends, f"tare.channel=vsock:{PORT}"),
+            *(COUNTED if context.counted else ()),
+            *((f"tare.scratch={LABEL}",) if files.disk else ()),
+            *((f"tare.net={link.word}",) if link else ()),
+        )
+
+    async def _boots(
+        self, context: Context, options: O, versions: dict[str, str], depth: trial.Depth
+    ) -> trial.Answer:
+        """Boot a guest, or recall the result; where no kernel is named, any that boots will do."""
+        own = () if depth == "emulated" or context.release is not None else (HOST,)
+        answer = trial.Answer(False, "no guest could be booted to try KVM")
+        for kernel in (context.kernel,) if context.kernel else (*own, "rt", "generic"):
+            tried = replace(context, kernel=kernel, needs=frozenset())
+            try:
+                prepared = await self.prepare(tried, options, _TRIAL_SHAPE, realtime=True)
+            except InputError as error:
+                reason = f"no guest could be booted to try KVM: {error.message}"
+                answer = trial.Answer(False, reason, error.hint)
+                continue
+
+            async def boot(tried: Context = tried, prepared: Prepared = prepared) -> trial.Answer:
+                for deadline_s in trial.BOOT_DEADLINES_S[depth]:
+                    found = await self._boot_once(tried, options, prepared, deadline_s)
+                    if found.usable:
+                        break
+                return found
+
+            facts = {**versions, "image": prepared.digest, "options": options.model_dump_json()}
+            answer = await kvm_memory.known_or_booted(
+                context.cache, context.host, depth, facts, boot
+            )
+            if answer.usable or kernel != HOST:
+                return answer
+        return answer
+
+    async def _boot_once(
+        self, context: Context, options: O, prepared: Prepared, deadline_s: float
+    ) -> trial.Answer:
+        name = f"tare-probe-{secrets.token_hex(4)}"
+        folder = temporary_folder(context.host) / name
+        spec = MachineSpec(name, _TRIAL_SHAPE, (), folder, False, TRIAL)
+        product = self.product
+        try:
+            machine = await self.start(context, options, prepared, spec)
+        except MachineFault as fault:
+            return _failed(product, fault, name)
+        try:
+            await machine.ready(deadline_s)
+        except MachineFault as fault:
+            return _failed(product, fault, name)
+        finally:
+            await machine.stop()
+        return trial.Answer(True, f"a guest booted in {product}")
+
+
+def _failed(product: str, fault: TareError, name: str) -> trial.Answer:
+    words = fault.message.removeprefix(f"{name}: ")
+    todo = fault.hint or trial.WITHOUT_KVM.split(";")[0]
+    return trial.Answer(
+        False, f"a guest did not boot in {product}", todo, words=words, speaker="Tare"
+    )
+
+
+async def _at_host(host: Host, image: GuestImage) -> GuestImage:
+    """Return the image with the files that the hypervisor reads where the host has them."""
+    return replace(
+        image,
+        boot_kernel=await at_host(host, image.boot_kernel),
+        initramfs=await at_host(host, image.initramfs),
+    )
+
+
+def version_in(text: str) -> str:
+    """Return the version that a program prints: ``Firecracker v1.12.0`` as ``1.12.0``."""
+    found = re.search(r"\bv?(\d+\.\d+(?:\.\d+)*\S*)", text)
+    return found[1] if found else text.strip().partition("\n")[0]
