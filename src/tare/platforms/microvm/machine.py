@@ -36,6 +36,9 @@ PORT = 1024
 _GONE_S = 2.0
 _PANIC_S = 1.0
 _ERROR_LINES = 3
+_STATUS = re.compile(r"^(Uid|Seccomp):\s+(\d+)", re.MULTILINE)
+_FILTERED = 2
+"""The mode of seccomp(2) with filters."""
 # A thread that ended meanwhile is no fault.
 _TASKSET = 'cpus=$1; shift; for t; do taskset -pc "$cpus" "$t" || [ ! -e "/proc/$t" ] || exit; done'
 
@@ -163,6 +166,22 @@ class MicroVmMachine(Machine):
                 f"where {self._spec.shape.vcpus} were asked for"
             )
         return tuple(found[number] for number in sorted(found))
+
+    async def prove_user(self, uid: int | None) -> Mapping[str, Any]:
+        """Read in ``/proc/PID/status``, proc(5), whose rights the hypervisor has.
+
+        Returns:
+            Its user, and whether its main thread filters system calls.
+
+        Raises:
+            MachineFault: It is not the user that was asked for.
+        """
+        status = (await self._host.read(f"/proc/{self.pid}/status")).decode(errors="replace")
+        found = {key: int(value) for key, value in _STATUS.findall(status)}
+        if uid is not None and found.get("Uid") != uid:
+            product = self._launch.product
+            raise MachineFault(f"{self.name}: {product} is not user {uid}, but {found.get('Uid')}")
+        return {"uid": uid, "seccomp": found.get("Seccomp") == _FILTERED}
 
     async def _place(self, cpus: Sequence[int], within: Sequence[int]) -> None:
         """Pin each vCPU, let the other threads use all CPUs, and verify the pins."""

@@ -284,7 +284,8 @@ class MicroVm(Platform[O]):
             launch = await self.launch(context, options, files, user, link)
             guest = Guest(spec, " ".join(self._arguments(context, files, link)), link)
             await machine.run(launch, lambda api: self.boot(api, options, guest, files, user))
-            machine.applied = {**machine.applied, "runs_as": user.record()}
+            proven = await machine.prove_user(user.uid)
+            machine.applied = {**machine.applied, "runs_as": {**user.record(), **proven}}
             if machine.disk is not None:
                 machine.applied = {**machine.applied, "disk": self._disk_record(machine)}
             if link is not None:
