@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 TARE := .venv/bin/tare
 PYTEST := .venv/bin/python -m pytest
 
-help:  ## say what there is
+help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup:  ## programs that are missing, .venv, the agent; NO_INSTALL=1 only lists what is missing
@@ -107,7 +107,7 @@ release: setup  ## build the wheel, the bundle for hosts without apt, and the wh
 lock:  ## renew locks/: the versions and hashes that set-up and CI install
 	@scripts/lock --upgrade
 
-sbom:  ## list all that the package and the agent are made of, in dist/
+sbom:  ## list every dependency of the package and the agent, in dist/
 	@scripts/setup quick
 	@.venv/bin/python scripts/sbom.py
 

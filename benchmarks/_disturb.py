@@ -96,12 +96,12 @@ class Injection:
 
     @classmethod
     def stop(cls, begin_ns: int, end_ns: int) -> Injection:
-        """Return a stop by a quota, whose length the kernel's account tells exactly."""
+        """Return a stop by a quota, whose exact length the kernel accounts."""
         return cls(begin_ns, end_ns, end_ns - begin_ns, end_ns - begin_ns)
 
     @classmethod
     def run(cls, begin_ns: int, end_ns: int, charged_ns: int) -> Injection:
-        """Return a run of a hog, which two clocks tell of that do not know each other.
+        """Return a run of a hog, as two independent clocks measured it.
 
         Its own stamps leave out the switches to it and back. What the kernel charged it holds them,
         and what the kernel does at a wake-up; but less than the stamps, where the hypervisor below

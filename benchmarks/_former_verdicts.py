@@ -37,7 +37,7 @@ def benjamini_hochberg(p: Floats) -> Floats:
 
 
 def verdicts(differences: Floats, control: Floats | None, margin: float) -> NDArray[np.str_]:
-    """Return the former verdicts of metrics of which less is better.
+    """Return the former verdicts of metrics where less is better.
 
     Args:
         differences: Log-ratios of arms to the baseline, shape ``(arms, metrics, blocks)``.

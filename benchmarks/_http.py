@@ -75,7 +75,7 @@ def _await_port(port: int, lives: Callable[[], bool], errors: Path) -> None:
 
 
 def kept_to(cpu: int | None, argv: list[str]) -> list[str]:
-    """Return a command that is carried out on one CPU; None: on any."""
+    """Return a command that runs on one CPU; None: on any."""
     # Under SCHED_FIFO where that is allowed: what else runs here is not what is compared.
     first = ["chrt", "-f", "50"] if os.geteuid() == 0 else []
     return argv if cpu is None else [*first, "taskset", "-c", str(cpu), *argv]

@@ -72,7 +72,7 @@ class Generator:
     measure: Measure
 
     def reach(self, target: Target, connections: int, seconds: float, cpu: int | None) -> Reached:
-        """Carry it out once; raises Unmeasured."""
+        """Run it once; raises Unmeasured."""
         before, soft = _children_s(), _softirq_s(cpu)
         per_s, made = self.measure(target, connections, seconds, cpu)
         cpu_s = _children_s() - before
@@ -94,7 +94,7 @@ def _softirq_s(cpu: int | None) -> float | None:
 
 
 def agent_load(params: dict[str, Any], cpu: int | None = None) -> dict[str, Any]:
-    """Have the agent carry out ``http-load``; return its result."""
+    """Have the agent run ``http-load``; return its result."""
     argv = [str(agent_path()), "run", "http-load", json.dumps(params)]
     limit_s = params["seconds"] + SLACK_S
     value: dict[str, Any] = json.loads(_output(kept_to(cpu, argv), limit_s))["value"]
@@ -129,8 +129,8 @@ def tare() -> Generator:
             raise Unmeasured(f"tare: {value['failed']} requests failed: {value['errors']}")
         return float(value["connections_per_s"]), float(value["completed"])
 
-    said = _output([str(agent_path()), "version"], SLACK_S)
-    return Generator("tare", said.strip(), measure)
+    version = _output([str(agent_path()), "version"], SLACK_S)
+    return Generator("tare", version.strip(), measure)
 
 
 def peers() -> tuple[list[Generator], list[str]]:
@@ -182,8 +182,8 @@ def _oha() -> Generator:
     ) -> tuple[float, float]:
         argv = [program, "--no-tui", "--output-format", "json", "--disable-keepalive"]
         argv += ["-c", str(connections), "-z", f"{seconds:.0f}s", target.url]
-        said = json.loads(_output(kept_to(cpu, argv), seconds + SLACK_S))
-        rate = float(said["rps"]["mean"])
+        report = json.loads(_output(kept_to(cpu, argv), seconds + SLACK_S))
+        rate = float(report["rps"]["mean"])
         return rate, rate * seconds
 
     return Generator("oha", _first_line([program, "--version"]), measure)
@@ -209,20 +209,20 @@ def _h2load() -> Generator:
 
 
 def closed_loop_p99_s(port: int, seconds: float) -> float:
-    """Return what ab tells as the 99th percentile of a server's times, in seconds.
+    """Return what ab reports as the 99th percentile of a server's times, in seconds.
 
     ab asks again when it is answered, so one pause of the server is one slow request to it,
     however many should have been made meanwhile.
 
     Raises:
-        Unmeasured: ab is not here, or tells none.
+        Unmeasured: ab is not installed, or reports none.
     """
     program = _program("ab", "apt-get install --no-remove apache2-utils")
     argv = [program, "-q", "-c1", f"-t{seconds:.0f}", "-n", "100000000"]
-    said = _output([*argv, f"http://127.0.0.1:{port}/"], seconds + SLACK_S)
-    found = re.search(r"^ +99%\s+(\d+)", said, re.MULTILINE)
+    output = _output([*argv, f"http://127.0.0.1:{port}/"], seconds + SLACK_S)
+    found = re.search(r"^ +99%\s+(\d+)", output, re.MULTILINE)
     if found is None:
-        raise Unmeasured(f"ab told no percentiles: {said[-300:]!r}")
+        raise Unmeasured(f"ab reported no percentiles: {output[-300:]!r}")
     return float(found[1]) / 1000
 
 
@@ -234,10 +234,10 @@ def _program(name: str, install: str) -> str:
 
 
 def _rate(argv: list[str], pattern: str, seconds: float, cpu: int | None) -> float:
-    said = _output(kept_to(cpu, argv), seconds + SLACK_S)
-    found = re.search(pattern, said)
+    output = _output(kept_to(cpu, argv), seconds + SLACK_S)
+    found = re.search(pattern, output)
     if found is None or not float(found[1]):
-        raise Unmeasured(f"{argv[0]} told no rate: {said.strip()[-1000:]!r}")
+        raise Unmeasured(f"{argv[0]} reported no rate: {output.strip()[-1000:]!r}")
     return float(found[1])
 
 
@@ -252,7 +252,7 @@ def _output(argv: list[str], limit_s: float) -> str:
 
 
 def _first_line(argv: list[str]) -> str:
-    # wrk tells its version with a status of 1.
+    # wrk prints its version and exits with 1.
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=SLACK_S)
     lines = (done.stdout + done.stderr).strip().splitlines()
     return lines[0] if lines else ""

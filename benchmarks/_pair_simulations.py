@@ -1,4 +1,4 @@
-"""All pairs of a study's arms on data of known truth: how often any is wrongly told apart."""
+"""All pairs of a study's arms on data of known truth: how often any pair wrongly differs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Wrong = tuple[float, float]
 """Shares of studies: each pair of arms a family, and all pairs one."""
 
 
-def wrongly_told_apart(
+def wrongly_different(
     setting: Setting, studies: int, seed: int, groups: tuple[int, ...] = ()
 ) -> Wrong:
     """Return how often any two equal arms are declared different, by two ways of correcting.
@@ -25,7 +25,7 @@ def wrongly_told_apart(
     Args:
         setting: Its truth is of all arms but the baseline, which is equal to the first group.
         studies: How many to draw.
-        seed: Of the draws.
+        seed: The seed of the draws.
         groups: The group of each arm and then of the baseline; arms of one are equal. Without
             it all are.
     """
@@ -84,7 +84,7 @@ def equal_arms(law: Law) -> Setting:
 
 
 def two_groups(law: Law = "normal") -> tuple[Setting, tuple[int, ...]]:
-    """Return five arms of which two are half as fast, and the group of each."""
+    """Return five arms, two of them half as fast, and the group of each."""
     truth = np.zeros((4, 11))
     truth[2:] = np.log(2.0)
     return Setting(truth, law=law), (0, 0, 1, 1, 0)

@@ -69,7 +69,7 @@ def alternate(
     pairs: int,
     *,
     warmups: int = 1,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Pairs:
     """Measure ``a`` and ``b`` by turns.
 
@@ -78,7 +78,7 @@ def alternate(
         b: The other.
         pairs: How many pairs count.
         warmups: Pairs measured before them and thrown away, so that caches are filled alike.
-        tell: Is told of each pair, in one line.
+        report: Gets one line for each pair.
 
     Returns:
         The pairs that count.
@@ -92,7 +92,7 @@ def alternate(
             other = b.measure()
             one = a.measure()
         label = f"pair {number + 1}/{pairs}" if number >= 0 else "warm-up"
-        tell(f"{label}: {a.name} {one:.4g}, {b.name} {other:.4g}")
+        report(f"{label}: {a.name} {one:.4g}, {b.name} {other:.4g}")
         if number >= 0:
             found.append((one, other))
     return Pairs(a.name, b.name, tuple(x for x, _ in found), tuple(y for _, y in found))
@@ -102,7 +102,7 @@ def median_interval(values: Sequence[float], least: float = 0.95) -> Interval:
     """Return the narrowest interval of order statistics that covers the median.
 
     Source: the sign test's inversion; between the k-th smallest and the k-th largest of n values
-    the median lies with probability 1 - 2 P(X < k), X binomial (n, 1/2). No shape is assumed.
+    the median is with probability 1 - 2 P(X < k), X binomial (n, 1/2). No distribution is assumed.
 
     Args:
         values: The sample.

@@ -37,7 +37,7 @@ class DebianKernel:
 
 
 def bench_cache() -> Path:
-    """Return where the benchmarks keep what they need, beside Tare's own cache."""
+    """Return where the benchmarks keep what they need, next to Tare's own cache."""
     folder = cache_dir() / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -170,7 +170,7 @@ def virtme_s(kernel: Path, root: Path) -> float:
 
 
 def _until_mark(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> float:
-    # A pipe, not a file: virtme-ng has QEMU open its standard output anew, which empties a file.
+    # A pipe, not a file: virtme-ng has QEMU reopen its standard output, which empties a file.
     began = time.monotonic()
     process = subprocess.Popen(
         argv,

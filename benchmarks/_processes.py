@@ -1,4 +1,4 @@
-"""What processes took of the computer, as the kernel tells it."""
+"""CPU time and memory of processes, as the kernel accounts them."""
 
 from __future__ import annotations
 

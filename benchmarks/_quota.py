@@ -32,7 +32,7 @@ class QuotaAccount:
         self._thread.start()
 
     def end(self) -> tuple[tuple[int, int], ...]:
-        """Return beginning and end of each time that the group stood still.
+        """Return the beginning and end of each time that the group was stopped.
 
         Both in ns of CLOCK_MONOTONIC_RAW, known to about a millisecond; their difference is the
         kernel's own, exact.
@@ -47,11 +47,13 @@ class QuotaAccount:
             while not self._over.wait(INTERVAL_S):
                 account.seek(0)
                 text = account.read()
-                self._samples.append((time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW), stood(text)))
+                self._samples.append(
+                    (time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW), stopped_ns(text))
+                )
 
 
-def stood(text: str) -> int:
-    """Return the ns that a group has stood still in all, from its ``cpu.stat``.
+def stopped_ns(text: str) -> int:
+    """Return for how many ns in total a group has been stopped, from its ``cpu.stat``.
 
     Source: ``throttled_time`` (ns, version 1) or ``throttled_usec`` (version 2), the kernel's
     Documentation/scheduler/sched-bwc.rst.

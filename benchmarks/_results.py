@@ -28,7 +28,7 @@ class Goal:
         peer: What it is measured against.
         limit: The figure to reach.
         found: The figure found; None where it could not be measured, which misses the goal.
-        unit: Of both.
+        unit: The unit of both figures.
         sense: Whether ``found`` must be ``at most`` or ``at least`` the limit.
         detail: How sure, or why it could not be measured.
     """

@@ -1,4 +1,4 @@
-"""Carry a study out as a user does, with the command, and read its events back."""
+"""Run a study with the command, as a user does, and read its events back."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CarriedOut:
 
 
 def tare_program() -> Path:
-    """Return the command that is installed beside this Python."""
+    """Return the command that is installed next to this Python."""
     program = Path(sys.executable).parent / "tare"
     if not program.exists():
         raise Unmeasured(f"{program} is missing: run make setup")
@@ -63,7 +63,7 @@ def carry_out(
     """Run ``tare run`` on ``study`` in a folder of its own, which is removed afterwards.
 
     Args:
-        study: What stands in the study file.
+        study: The content of the study file.
         seed: Determines the order of everything.
         look: Is shown the run's folder before that is removed.
         deadline_s: Seconds after which it is stopped.
@@ -77,14 +77,14 @@ def carry_out(
         out = Path(folder) / "run"
         argv = [str(tare_program()), "run", str(path), "--out", str(out), "--seed", str(seed)]
         spawned = time.time()
-        status, said = _run(argv, deadline_s)
+        status, output = _run(argv, deadline_s)
         ended = time.time()
         events = out / "events.jsonl"
         if not events.exists():
-            raise Unmeasured(f"tare run ended with {status}: {' / '.join(said)}")
+            raise Unmeasured(f"tare run ended with {status}: {' / '.join(output)}")
         records = tuple(read_events(events))
         if status != 0:
-            why = reasons(records) or said
+            why = reasons(records) or output
             raise Unmeasured(f"tare run ended with {status}: {'; '.join(why)}")
         look(out)
         return CarriedOut(spawned, ended, records)

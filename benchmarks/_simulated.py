@@ -61,12 +61,12 @@ class Drawn:
 
     Args:
         logs: Logs of values, shape ``(arms, metrics, blocks)``.
-        baseline: Of the baseline, or of its mean with its twin, shape ``(metrics, blocks)``.
-        alone: Of the baseline by itself.
+        baseline: Values of the baseline, or of its mean with its twin, shape ``(metrics, blocks)``.
+        alone: Values of the baseline by itself.
         control: Log-ratios of the twin to it; None without one.
         boots: Logs of the baseline and of its twin, ``(2, metrics, blocks)``; None without.
-        later: By how many places each arm stood later than the baseline, ``(arms, blocks)``.
-        places: Where each machine stood, arms, baseline, twin; ``(machines, blocks)``.
+        later: By how many positions each arm ran later than the baseline, ``(arms, blocks)``.
+        places: The position of each machine: arms, baseline, twin; ``(machines, blocks)``.
     """
 
     logs: Floats
@@ -130,10 +130,10 @@ def present(setting: Setting, study: Drawn) -> list[list[str]]:
 
 
 def _ordered(evidence: list[Evidence], differences: Floats) -> list[Evidence]:
-    """Return the evidence as it is where blocks hang together, of one arm's headline metrics."""
+    """Return the evidence of one arm's headline metrics, widened if its blocks are correlated."""
     order = serial(differences)
-    told = order_of_each(order)
-    if not any(one.tells(SURE) for one in told):
+    found = order_of_each(order)
+    if not any(one.tells(SURE) for one in found):
         return evidence
     blocks = differences.shape[1]
     factors = (widening(order.lag, blocks, 0.95, family) for family in (1, len(evidence)))
@@ -142,9 +142,9 @@ def _ordered(evidence: list[Evidence], differences: Floats) -> list[Evidence]:
             each,
             interval=stretched_ratio(each.interval, each.estimate, wider),
             surest=stretched_ratio(each.interval, each.estimate, surest),
-            doubt="its blocks hang together" if one.tells(0.05) else "",
+            doubt="its blocks are correlated" if one.tells(0.05) else "",
         )
-        for each, one, wider, surest in zip(evidence, told, *factors, strict=True)
+        for each, one, wider, surest in zip(evidence, found, *factors, strict=True)
     ]
 
 
@@ -190,5 +190,5 @@ def _evidence(
 
 
 def any_of(words: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether any verdict is one of those."""
+    """Return whether any verdict is one of those."""
     return any(word in wanted for word in words)

@@ -113,7 +113,7 @@ def _say(message: Happened | Ended) -> None:
 
 
 def main(folder: Path) -> None:
-    """Be a host's part, told by standard input; pauses for ``TARE_STUB_CELL_S`` in each cell."""
+    """Act as one host that pauses for ``TARE_STUB_CELL_S`` in each cell; stdin has its part."""
     pause_s = float(os.environ.get("TARE_STUB_CELL_S", "0"))
     assignment = Assignment.model_validate_json(sys.stdin.readline())
     draw = random.Random(assignment.run)
@@ -154,10 +154,10 @@ async def simulate(assignment: str, up: str, down: str, program: Sequence[str] =
     worker = get_worker()
     address = worker.scheduler.address
     async with Client(address, asynchronous=True, set_as_default=False) as client:
-        told, orders = await Queue(up, client=client), await Queue(down, client=client)
+        outbox, orders = await Queue(up, client=client), await Queue(down, client=client)
 
         async def say(messages: Iterable[Message]) -> None:
-            await told.put([message.model_dump(mode="json") for message in messages])
+            await outbox.put([message.model_dump(mode="json") for message in messages])
 
         hello = Hello(worker=worker.address, versions=_versions())
         await say([hello, *map(_happened, opening(given))])

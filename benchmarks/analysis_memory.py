@@ -1,9 +1,9 @@
-"""How much memory many runs and many samples need, of which no computer holds all at once.
+"""How much memory many runs and many samples need, more than a computer holds at once.
 
 `tare history` and `tare compare` of a thousand runs, and `tare report` of runs with very many raw
 samples, alike and all different, each as a whole command. The runs are synthetic, written as
 `analysis_speed` writes them.
-The runs' peer is the same with ten runs: what more runs need more is told for each of them.
+The runs' peer is the same with ten runs: the additional need is reported per additional run.
 """
 
 from __future__ import annotations

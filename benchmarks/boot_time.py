@@ -75,7 +75,7 @@ class Watched:
         self.stages: list[dict[str, float]] = []
 
     def measure(self) -> float:
-        """Carry the study out once; return the seconds to the first sample."""
+        """Run the study once; return the seconds to the first sample."""
         run = carry_out(self.study)
         self.stages.append(stages(run))
         return first_sample_s(run)
@@ -94,9 +94,9 @@ def against(kernel: str, peer: Side, pairs: int) -> tuple[Pairs, tuple[Fact, ...
     tare = Watched(kernel)
     print(f"{kernel}: tare against {peer.name}, {pairs} pairs", flush=True)
     found = alternate(
-        Side("tare", tare.measure), peer, pairs, tell=lambda line: print(f"  {line}", flush=True)
+        Side("tare", tare.measure), peer, pairs, report=lambda line: print(f"  {line}", flush=True)
     )
-    return found, tare.facts(f"{kernel} beside {peer.name}")
+    return found, tare.facts(f"{kernel} next to {peer.name}")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Comparison:
         interval = median_interval(values)
         detail = (
             f"tare {statistics.median(pairs.a):.2f} s, peer {statistics.median(pairs.b):.2f} s; "
-            f"the median within pairs lies between {interval.low:.2f} and {interval.high:.2f} "
+            f"the median within pairs is between {interval.low:.2f} and {interval.high:.2f} "
             f"with {interval.coverage:.0%} confidence"
         )
         found = statistics.median(values)

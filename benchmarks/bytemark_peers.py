@@ -1,4 +1,4 @@
-"""Bytemark's kernels: how well they repeat, and how they grow with threads beside others' methods.
+"""Bytemark's kernels: how well they repeat, and how they grow with threads, next to peers.
 
 Each kernel is repeated natively on one CPU. Then kernels, sysbench's and stress-ng's methods run
 with one thread and with one for each CPU, by turns. All run under SCHED_FIFO, so that hardly
@@ -30,7 +30,7 @@ SOURCES = ("agent/src", "agent/Cargo.toml")
 MOST_VARIATION = 0.02
 """The coefficient of variation that kernels are to keep to."""
 MOST_APART = 0.1
-"""How far a kernel's growth with threads may lie outside of what the peers' methods show."""
+"""How far a kernel's growth with threads may be outside the range of the peers' methods."""
 PRIORITY = 98
 SLACK_S = 60.0
 METHODS: Mapping[str, str] = {
@@ -52,7 +52,7 @@ class Bench:
         agent: The agent's program.
         cpu: Where kernels are repeated.
         cpus: All CPUs that may be used.
-        seconds: Of each kernel or method.
+        seconds: How long each kernel or method runs.
     """
 
     agent: Path
@@ -64,8 +64,8 @@ class Bench:
         """Return a kernel's iterations per second, of all threads together."""
         params = json.dumps({"seconds": self.seconds, "threads": threads})
         argv = [str(self.agent), "run", name, params, "--cpus", self._cpus(threads)]
-        said = output([*self._kept(threads), *argv], self.seconds)
-        return float(json.loads(said)["value"]["iterations_per_s"])
+        printed = output([*self._kept(threads), *argv], self.seconds)
+        return float(json.loads(printed)["value"]["iterations_per_s"])
 
     def stress_ng(self, method: str, threads: int) -> float:
         """Return bogo operations per second of a method of stress-ng.
@@ -74,10 +74,14 @@ class Bench:
             Unmeasured: It does not know the method.
         """
         argv = ["stress-ng", "--cpu", str(threads), "--cpu-method", method, "--metrics-brief"]
-        said = output([*self._kept(threads), *argv, "--timeout", self._whole() + "s"], self.seconds)
-        found = re.search(r"\bcpu\s+(\d+)\s+([\d.]+)", said)
+        printed = output(
+            [*self._kept(threads), *argv, "--timeout", self._whole() + "s"], self.seconds
+        )
+        found = re.search(r"\bcpu\s+(\d+)\s+([\d.]+)", printed)
         if found is None or not float(found[1]):
-            raise Unmeasured(f"stress-ng told no operations of {method}: {said.strip()[-200:]}")
+            raise Unmeasured(
+                f"stress-ng reported no operations of {method}: {printed.strip()[-200:]}"
+            )
         return float(found[1]) / float(found[2])
 
     def sysbench(self, threads: int) -> float:
@@ -87,7 +91,7 @@ class Bench:
             r"events per second:\s+([\d.]+)", output([*self._kept(threads), *argv], self.seconds)
         )
         if found is None:
-            raise Unmeasured("sysbench told no rate")
+            raise Unmeasured("sysbench reported no rate")
         return float(found[1])
 
     def _cpus(self, threads: int) -> str:
@@ -116,7 +120,7 @@ def output(argv: Sequence[str], seconds: float) -> str:
     if done.returncode:
         last = (done.stderr or done.stdout).strip()[-200:]
         raise Unmeasured(f"{argv[0]} ended with {done.returncode}: {last}")
-    # stress-ng tells its figures on its standard error.
+    # stress-ng prints its figures on standard error.
     return done.stdout + done.stderr if "stress-ng" in argv else done.stdout
 
 
@@ -174,7 +178,7 @@ def grown(bench: Bench, pairs: int, notes: list[str]) -> tuple[dict[str, float],
 
 
 def outside(value: float, among: Sequence[float]) -> float:
-    """Return how far ``value`` lies outside the range of ``among``, as a share of its edge."""
+    """Return how far ``value`` is outside the range of ``among``, as a share of its edge."""
     low, high = min(among), max(among)
     return max(0.0, low / value - 1, value / high - 1)
 

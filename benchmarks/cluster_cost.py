@@ -1,4 +1,4 @@
-"""What a cluster of Hadoop costs beside its jobs: its start, Tare's share, monitoring, memory.
+"""The cost of a cluster of Hadoop beyond its jobs: start, Tare's share, monitoring, memory.
 
 See `tare help benchmarks` for the method.
 """
@@ -30,7 +30,7 @@ START_S = {1: 20.0, 4: 45.0}
 """Seconds to a usable cluster, by its slaves."""
 GIB = 1 << 30
 MEMORY = 8 * GIB
-"""Bytes that a study of clusters of up to four slaves of 1 GiB may take, its master's beside."""
+"""Bytes that a study of clusters of up to four slaves of 1 GiB may take, its master's included."""
 WATCH_S = 30.0
 LOOK_S = 0.5
 HELLO_S = 20.0
@@ -83,12 +83,12 @@ class Spent:
 
     @property
     def share(self) -> float:
-        """Of the whole."""
+        """The seconds of the whole cell."""
         return self.tares / self.whole
 
 
 def spent(records: Sequence[Record]) -> list[Spent]:
-    """Return where the time of each cell that was carried out went."""
+    """Return where the time of each finished cell went."""
     found, began = [], 0.0
     for record in records:
         event = record.event
@@ -96,7 +96,7 @@ def spent(records: Sequence[Record]) -> list[Spent]:
             began = record.time
         elif event.type == "cell_finished" and event.status == "ok":
             job = event.facts["job"]
-            # What prepares and what verifies is scripts; only a client is told of its caches.
+            # Preparing and verifying are scripts; caches are dropped for clients only.
             clients = sum(_took(step) for step in job["steps"].values() if "caches" in step)
             scripts = sum(_took(step) for step in job["steps"].values()) - clients
             caches = float(job["spent_s"].get("caches", 0.0))
@@ -146,7 +146,7 @@ class Taken:
         return self.before - self.least
 
 
-def available(told: Path = Path("/proc/meminfo")) -> int:
+def available(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Return the bytes of memory and swap space that programs can still have (proc_meminfo(5)).
 
     Page cache counts as available where it can be given up; what is in a tmpfs does not, nor what
@@ -155,9 +155,9 @@ def available(told: Path = Path("/proc/meminfo")) -> int:
     Raises:
         Unmeasured: The kernel does not tell.
     """
-    found = _LEFT.findall(told.read_text())
+    found = _LEFT.findall(meminfo.read_text())
     if len(found) != 2:
-        raise Unmeasured(f"{told} does not tell of MemAvailable and SwapFree")
+        raise Unmeasured(f"{meminfo} lacks MemAvailable or SwapFree")
     return sum(int(kib) << 10 for kib in found)
 
 
@@ -221,7 +221,7 @@ def run_goals(run: CarriedOut) -> list[Goal]:
 
 
 def facts_of(run: CarriedOut) -> tuple[Fact, ...]:
-    """Return what the time of a job's cell is made of, as medians over all cells."""
+    """Return the parts of the time of a job's cell, as medians over all cells."""
     cells = spent(run.records)
     if not cells:
         return ()

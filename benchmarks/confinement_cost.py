@@ -39,7 +39,7 @@ Accelerator = Literal["tcg", "kvm"]
 MIB = 1 << 20
 MARGIN = 0.02
 LEVEL = 0.05
-"""Of each of the two one-sided tests: equivalence is the interval of 1 - 2 × LEVEL within."""
+"""The level of each one-sided test: arms are equivalent if the 1 - 2 × LEVEL interval is within."""
 FIGURES: Mapping[str, tuple[str, str]] = {
     "numeric-sort": ("rate", "calculating, which makes no system call of QEMU's"),
     "memory-bandwidth": ("triad-f64", "memory"),
@@ -62,7 +62,7 @@ def works(seconds: float) -> dict[str, dict[str, Any]]:
     """Return what each guest does in its turn, with the parameters that a study gives.
 
     Args:
-        seconds: Of one turn.
+        seconds: The length of one turn.
     """
     read = {"work": "random-read", "io_size": "4KiB", "total": "16MiB"}
     return {
@@ -132,7 +132,7 @@ async def by_turns(
         booted: The guests.
         block: Its number, which decides who begins.
         rounds: How often each guest has its turn at each work.
-        seconds: Of one turn.
+        seconds: The length of one turn.
     """
     logs: dict[tuple[str, str], list[float]] = defaultdict(list)
     for name, given in works(seconds).items():
@@ -147,7 +147,7 @@ async def by_turns(
 async def measured(
     blocks: int, rounds: int, seconds: float, accelerator: Accelerator
 ) -> dict[tuple[str, str], tuple[float, ...]]:
-    """Boot the guests anew for each block, and return each figure by work and arm."""
+    """Boot new guests for each block, and return each figure by work and arm."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     agent = agent_path()
     with (
@@ -157,10 +157,12 @@ async def measured(
         context = Context(LocalHost(agent), ledger, default_cache(), agent)
         for block in range(blocks):
             async with guests(context, accelerator) as booted:
-                told = await by_turns(booted, block, rounds, seconds)
-            for key, value in told.items():
+                rates = await by_turns(booted, block, rounds, seconds)
+            for key, value in rates.items():
                 found[key].append(value)
-            cost = {name: f"{told[name, 'confined'] / told[name, 'open']:.3f}" for name in FIGURES}
+            cost = {
+                name: f"{rates[name, 'confined'] / rates[name, 'open']:.3f}" for name in FIGURES
+            }
             print(f"  block {block + 1}/{blocks}: {cost}", flush=True)
     return {key: tuple(values) for key, values in found.items()}
 
@@ -187,14 +189,14 @@ def ratio(pairs: Pairs) -> Ratio:
     """
     logs = np.log(pairs.ratios)
     if logs.size < 2:
-        raise Unmeasured("one pair tells nothing of how far others would be apart")
+        raise Unmeasured("one pair does not show how far others would differ")
     half = stats.t.ppf(1 - LEVEL, logs.size - 1) * logs.std(ddof=1) / math.sqrt(logs.size)
     middle = logs.mean()
     return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
 
 
 def result(found: Mapping[tuple[str, str], tuple[float, ...]], accelerator: str) -> Result:
-    """Return what both arms told, and whether they are equivalent.
+    """Return what both arms measured, and whether they are equivalent.
 
     Raises:
         Unmeasured: A figure is missing.
@@ -238,12 +240,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     machine = machine_facts()
     asked = (wanted.blocks, wanted.rounds, wanted.seconds, wanted.accelerator)
     try:
-        told = result(asyncio.run(measured(*asked)), wanted.accelerator)
+        found = result(asyncio.run(measured(*asked)), wanted.accelerator)
     except (Unmeasured, TareError) as why:
         peer = "the same guest with all rights"
         missed = Goal("confined differs by", peer, MARGIN * 100, None, "%", detail=str(why))
-        told = Result("confinement_cost", (missed,), ())
-    return finish(told, machine)
+        found = Result("confinement_cost", (missed,), ())
+    return finish(found, machine)
 
 
 if __name__ == "__main__":

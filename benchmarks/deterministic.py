@@ -1,6 +1,6 @@
 """How much the same cell differs from boot to boot when time counts instructions.
 
-Each run boots the guest image afresh with one vCPU under QEMU's instruction counter, as the bare
+Each run boots the guest image with one vCPU under QEMU's instruction counter, as the bare
 baseline of `lab: deterministic` does, and asks the agent for the same work in the same order. With
 ``--lab`` the same is done for guests of KVM and of Xen, each the first one of a deterministic lab.
 """
@@ -35,7 +35,7 @@ from tare.run.lifecycle.session import local_context
 
 RUNS = 5
 MOST_SPREAD = 0.0
-"""Of times and rates, over all boots: `tare help lab` says what was done so that nothing varies."""
+"""The spread of times and rates over all boots. `tare help lab` describes why nothing varies."""
 
 READY_S = 180.0
 WORK_S = 600.0
@@ -175,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
     for label, boot in kinds.items():
         runs = [asyncio.run(once_more(boot, run)) for run in range(asked.runs)]
         found = judged(label, runs)
-        # What a lab's guests do is told, and not judged: see `tare help lab`.
+        # What a lab's guests do is reported, not judged: see `tare help lab`.
         goals += found[0] if label == "direct" else []
         facts += found[1]
         samples |= {f"{label}: {name}": [run[name] for run in runs] for name in runs[0]}

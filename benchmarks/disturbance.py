@@ -35,7 +35,7 @@ LENGTH_WITHIN_NS = 10_000
 LENGTH_WITHIN_SHARE = 0.01
 RIGHT_CULPRIT = 0.95
 LEAST_EXTRA_NS = 100_000
-"""Less is what a disturber did besides: a wake-up, a thread that began."""
+"""Shorter ones are side effects of the disturber: a wake-up, a thread that began."""
 PATTERNS: tuple[Hog | Quota, ...] = (
     Hog(0.02, 0.001, 100),
     Hog(0.05, 0.005, 60),
@@ -129,7 +129,7 @@ def _containing(spikes: Sequence[Spike], at_ns: int) -> int | None:
 
 
 def culprit(pattern: Hog | Quota) -> Callable[[Cause], bool]:
-    """Return what tells the causes that a pattern is behind."""
+    """Return a test for the causes that a pattern is responsible for."""
     if isinstance(pattern, Hog):
         return lambda cause: "(tare-hog)" in cause.who
     return lambda cause: cause.kind == "host throttling"

@@ -70,13 +70,13 @@ def main(argv: list[str] | None = None) -> int:
                 carry_out(study(duet=duet), seed=number, look=partial(look, kind))
     except Unmeasured as reason:
         why = str(reason)
-    told, asked = sum(declared.values()), sum(map(len, widths.values()))
+    different, asked = sum(declared.values()), sum(map(len, widths.values()))
     goals = (
         Goal(
-            name="A/A pairs told apart, of either kind",
+            name="A/A pairs declared different, of either kind",
             peer=f"all {asked} headline metrics of {wanted.runs} runs each",
             limit=2.0,
-            found=None if why else told,
+            found=None if why else different,
             unit="",
             detail=why,
         ),

@@ -224,7 +224,7 @@ def _free_port() -> int:
 
 async def _all_there(address: str, hosts: int) -> None:
     async with connecting.connected(address, None) as cluster:
-        while len(await cluster.hosts()) < hosts:  # noqa: ASYNC110 - nobody tells of new workers
+        while len(await cluster.hosts()) < hosts:  # noqa: ASYNC110 - Dask has no event for new workers
             await asyncio.sleep(1)
 
 
@@ -263,17 +263,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--each", action="store_true", help="a worker of its own for every host")
     parser.add_argument("--cell", type=float, metavar="SECONDS", help="what a cell takes")
     parser.add_argument("--serve", nargs=3, metavar=("ADDRESS", "FIRST", "LAST"))
-    said = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     allow_many()
-    if said.serve:
-        address, first, last = said.serve
-        serve = _each_host if said.each else _hosts
-        with dask.config.set(SHARED if said.each else {}):
+    if options.serve:
+        address, first, last = options.serve
+        serve = _each_host if options.each else _hosts
+        with dask.config.set(SHARED if options.each else {}):
             asyncio.run(serve(address, int(first), int(last)))
         return 0
     machine = machine_facts()
-    cell_s = said.cell if said.cell is not None else EACH_CELL_S if said.each else 0.0
-    wanted = Wanted(said.hosts, said.cells, said.each, cell_s)
+    cell_s = options.cell if options.cell is not None else EACH_CELL_S if options.each else 0.0
+    wanted = Wanted(options.hosts, options.cells, options.each, cell_s)
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(_measure(wanted, Path(folder)))
     return finish(found, machine)

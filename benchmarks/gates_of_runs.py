@@ -1,6 +1,6 @@
 """A gate over real runs: how often it fails where a tenth was planted, and where nothing was.
 
-A container beside the bare machine, in blocks of short cells; run after run, in turn as it is and
+A container next to the bare machine, in blocks of short cells; run after run, in turn as it is and
 with a tenth of its CPU time taken away by a quota. Each is held against the plain run before it.
 See `tare help benchmarks` for the method.
 """
@@ -55,7 +55,7 @@ def study(size: Size, *, planted: bool) -> dict[str, Any]:
 
 
 def measured(number: int, size: Size, *, planted: bool) -> Comparison:
-    """Carry one run out and return its effects."""
+    """Run the study once and return its effects."""
     found: list[Comparison] = []
 
     def look(folder: Path) -> None:

@@ -50,8 +50,8 @@ def warm_up(study: dict[str, Any]) -> dict[str, Any]:
 def remainder(records: Sequence[Record]) -> dict[str, float]:
     """Divide what is neither booting nor measuring by what came before and after it.
 
-    Booting is ``boot_s`` of every machine_ready and lies right before it; measuring is
-    ``measured_s`` of every cell_finished and lies right after the cell's cell_started. All other
+    Booting is ``boot_s`` of every machine_ready and is right before it; measuring is
+    ``measured_s`` of every cell_finished and is right after the cell's cell_started. All other
     time between two events goes by the names of the two, and the arm of a cell that starts.
 
     Args:
@@ -91,7 +91,7 @@ def share(run: CarriedOut) -> float:
 
 
 def facts_of(run: CarriedOut) -> tuple[Fact, ...]:
-    """Return the parts of the run's time, and of what lies before and after it."""
+    """Return the parts of the run's time, and of the time before and after it."""
     last = run.records[-1].event
     assert last.type == "run_finished"
     whole = run.ended - run.spawned

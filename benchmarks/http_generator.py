@@ -72,8 +72,8 @@ def compare(
             reached = each.reach(target, CONNECTIONS, seconds, cpu)
             if number >= 0:
                 found[each.name].append(reached)
-        told = ", ".join(f"{name} {each[-1].per_s:,.0f}/s" for name, each in found.items() if each)
-        print(f"  {target.path} round {number + 1}/{rounds}: {told or 'warm-up'}", flush=True)
+        rates = ", ".join(f"{name} {each[-1].per_s:,.0f}/s" for name, each in found.items() if each)
+        print(f"  {target.path} round {number + 1}/{rounds}: {rates or 'warm-up'}", flush=True)
     return found
 
 
@@ -89,7 +89,7 @@ def goals_of(own: Generator, versions: Mapping[str, str], compared: Compared) ->
         peer: str,
         sense: Literal["at least", "at most"],
         value: Callable[[Reached], float],
-        told: Callable[[Reached], str],
+        describe: Callable[[Reached], str],
     ) -> Goal:
         ratios = compared.ratios(own.name, peer, value)
         interval = median_interval(ratios)
@@ -106,7 +106,7 @@ def goals_of(own: Generator, versions: Mapping[str, str], compared: Compared) ->
             unit="times the peer's",
             sense=sense,
             detail=(
-                f"{' against '.join(map(told, both))}; {interval.coverage:.0%} interval of the "
+                f"{' against '.join(map(describe, both))}; {interval.coverage:.0%} interval of the "
                 f"median ratio {interval.low:.3f} to {interval.high:.3f} over {len(ratios)} rounds"
             ),
         )
@@ -141,7 +141,7 @@ def local_ports() -> int:
 
 
 def endurance_goal(seconds: float, value: Mapping[str, Any], ports: int) -> Goal:
-    """Return whether one-request connections went on for so long without a port running out.
+    """Return whether one-request connections lasted so long without a port running out.
 
     Args:
         seconds: How long they were to.
@@ -164,7 +164,7 @@ def endurance_goal(seconds: float, value: Mapping[str, Any], ports: int) -> Goal
 
 
 def endurance(seconds: float) -> Goal:
-    """Let one-request connections go on, and return whether any failed.
+    """Keep opening one-request connections, and return whether any failed.
 
     Neither side is kept to a CPU or put above others: nothing is compared, and a small computer
     would do nothing else meanwhile.
@@ -230,7 +230,7 @@ def stall_goals() -> tuple[tuple[Goal, ...], tuple[Fact, ...]]:
     facts = [Fact("longest response in the stall", total["max_s"], "s")]
     with suppress(Unmeasured), pausing_server(BEFORE_S, PAUSE_S) as port:
         closed = closed_loop_p99_s(port, WHOLE_S)
-        facts.append(Fact("p99 that ab tells of the same stall, in a closed loop", closed, "s"))
+        facts.append(Fact("p99 that ab reports of the same stall, in a closed loop", closed, "s"))
     return goals, tuple(facts)
 
 
@@ -282,9 +282,9 @@ def main(argv: list[str] | None = None) -> int:
         goals.append(endurance(wanted.endurance))
 
     def stall() -> None:
-        more, told = stall_goals()
+        more, measured = stall_goals()
         goals.extend(more)
-        facts.extend(told)
+        facts.extend(measured)
 
     if wanted.rounds > 0:
         # The best of them may be one that is not here.

@@ -1,7 +1,7 @@
-"""Memory bandwidth beside STREAM's method, and beside stress-ng's and sysbench's.
+"""Memory bandwidth next to STREAM's method, and to stress-ng's and sysbench's.
 
 Judged are the triad, against the same loop in C, and all four loops together, which is the one
-figure that stress-ng tells. `tare help benchmarks` explains what differs.
+figure that stress-ng reports. `tare help benchmarks` explains what differs.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Bench:
         """Return Tare's four bandwidths: the medians, in bytes per second."""
         params = {"seconds": self.seconds / 8, "array_bytes": self.array, "threads": 1}
         argv = [str(self.agent), "run", "memory-bandwidth", json.dumps(params)]
-        said = output([*argv, "--cpus", str(self.cpu)], self.cpu)
-        found: dict[str, Any] = json.loads(said[said.index("{") :])["value"]["bandwidth"]
+        printed = output([*argv, "--cpus", str(self.cpu)], self.cpu)
+        found: dict[str, Any] = json.loads(printed[printed.index("{") :])["value"]["bandwidth"]
         return {name: found[f"{name}-{kind}"]["median_bytes_per_s"] for name in ARRAYS_MOVED}
 
     def loops(self, which: str = "median") -> dict[str, float]:
@@ -93,10 +93,10 @@ class Bench:
 
     def stress_ng(self) -> float:
         """Return what stress-ng's stream read and wrote per second, in bytes."""
-        # It takes arrays of four times what it is told of the cache.
+        # Its arrays are four times the cache size that it is given.
         argv = ["stress-ng", "--stream", "1", "--stream-l3-size", str(self.array // 4)]
-        said = output([*argv, "--timeout", f"{max(STREAM_S, round(self.seconds))}s"], self.cpu)
-        return stream_rate(said)
+        printed = output([*argv, "--timeout", f"{max(STREAM_S, round(self.seconds))}s"], self.cpu)
+        return stream_rate(printed)
 
     def sysbench(self, operation: str) -> float:
         """Return the bytes per second that sysbench reads or writes in one buffer."""
@@ -106,22 +106,22 @@ class Bench:
         ]
         found = re.search(r"\(([\d.]+) MiB/sec\)", output(argv, self.cpu))
         if found is None:
-            raise Unmeasured("sysbench told no bandwidth")
+            raise Unmeasured("sysbench reported no bandwidth")
         return float(found[1]) * MIB
 
 
-def stream_rate(said: str) -> float:
+def stream_rate(printed: str) -> float:
     """Return bytes read and written per second in what stress-ng says of its stream.
 
     Raises:
-        Unmeasured: It says nothing of them.
+        Unmeasured: They are missing.
     """
-    found = re.search(r"memory rate: ([\d.]+) MB read/sec, ([\d.]+) MB write/sec", said)
+    found = re.search(r"memory rate: ([\d.]+) MB read/sec, ([\d.]+) MB write/sec", printed)
     if found is not None:
         return (float(found[1]) + float(found[2])) * 1e6
-    found = re.search(r"memory rate: ([\d.]+) MB/sec", said)
+    found = re.search(r"memory rate: ([\d.]+) MB/sec", printed)
     if found is None:
-        raise Unmeasured(f"stress-ng told no memory rate: {said.strip()[-200:]}")
+        raise Unmeasured(f"stress-ng reported no memory rate: {printed.strip()[-200:]}")
     return float(found[1]) * 1e6
 
 
@@ -150,7 +150,7 @@ def measure(bench: Bench, pairs: int) -> Result:
         Side("tare", lambda: bench.tare()["triad"]),
         Side("C", lambda: bench.loops()["triad"]),
         pairs,
-        tell=print,
+        report=print,
     )
     goals.append(goal("triad of doubles", "STREAM's loop in C, gcc -O3", taken))
     samples["tare triad B/s"], samples["C triad B/s"] = taken.a, taken.b
@@ -176,17 +176,19 @@ def measure(bench: Bench, pairs: int) -> Result:
                 Side("tare, all four", lambda: together(bench.tare())),
                 Side(name, peer),
                 pairs,
-                tell=print,
+                report=print,
             )
         except Unmeasured as reason:
             notes.append(f"not compared with {name}: {reason}")
             continue
-        samples[f"tare beside {name}"], samples[name] = taken.a, taken.b
+        samples[f"tare next to {name}"], samples[name] = taken.a, taken.b
         if peer == bench.stress_ng:
             goals.append(goal("copy, scale, add and triad together", name, taken))
         facts.append(Fact(f"{name}, as a multiple of Tare's four loops", 1 / taken.ratio, ""))
     best = [bench.loops("best")["triad"] for _ in range(3)]
-    facts.append(Fact("triad in C, the best of a run, as STREAM tells it", max(best) / 1e9, "GB/s"))
+    facts.append(
+        Fact("triad in C, the best of a run, as STREAM reports it", max(best) / 1e9, "GB/s")
+    )
     facts.append(Fact("size of each array", bench.array / MIB, "MiB"))
     return Result("memory_peers", tuple(goals), tuple(facts), samples, tuple(notes))
 

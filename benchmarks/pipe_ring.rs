@@ -42,7 +42,7 @@ impl Pipe {
 
     fn take(self) -> u32 {
         let mut token = [0u8; 4];
-        // SAFETY: the array is as long as said.
+        // SAFETY: the array has the stated length.
         let got = unsafe { read(self.out, token.as_mut_ptr(), token.len()) };
         assert_eq!(got, 4, "the token was lost");
         u32::from_ne_bytes(token)
@@ -50,7 +50,7 @@ impl Pipe {
 
     fn give(self, token: u32) {
         let token = token.to_ne_bytes();
-        // SAFETY: the array is as long as said.
+        // SAFETY: the array has the stated length.
         let gave = unsafe { write(self.into, token.as_ptr(), token.len()) };
         assert_eq!(gave, 4, "the token cannot be passed on");
     }

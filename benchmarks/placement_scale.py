@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=15, help="pairs to measure")
     wanted = parser.parse_args(argv)
     machine = machine_facts()
-    pairs = alternate(Side("Tare", tare_s), Side("hwloc", hwloc_s), wanted.pairs, tell=print)
+    pairs = alternate(Side("Tare", tare_s), Side("hwloc", hwloc_s), wanted.pairs, report=print)
     interval = median_interval(pairs.ratios)
     slowest = max(pairs.a)
     goals = (

@@ -28,7 +28,7 @@ from tare.units import format_size
 SHORT, BARE = "load-balancer-short", "bare"
 MARGIN = 0.05
 ROUNDS, DURATION = 8, "1s"
-"""Of the loads that are judged. Where both CPUs are busy a rented computer is now and then slower
+"""How long the judged loads last. Where both CPUs are busy a rented computer is now and then slower
 for some seconds. By turns, load by load, both arms see the same share of such times."""
 OFFERED = 2000
 """Requests per second at which response times are compared: a fifth of what either arm can. The
@@ -55,9 +55,9 @@ def study(
     """Return the short form on one platform twice.
 
     Args:
-        platform: Of both arms.
+        platform: The platform of both arms.
         blocks: How many.
-        sizes: Of the objects, as a study writes them; none: the short form's own.
+        sizes: Sizes of the objects, as a study writes them; none: the short form's own.
         workload: What else is other than in the short form.
     """
     path = FOLDER / f"{SHORT}.yaml"
@@ -96,7 +96,7 @@ def judged(effects: Sequence[Effect]) -> dict[tuple[int, str], Effect]:
 
 
 def farthest(effect: Effect) -> float | None:
-    """Return how far from equal the two arms may be, as a share; None: no interval tells."""
+    """Return how far from equal the two arms may be, as a share; None: there is no interval."""
     if effect.interval is None:
         return None
     return max(abs(effect.interval.low - 1), abs(effect.interval.high - 1))
@@ -161,7 +161,7 @@ def result(
     """Return the goals, and each metric's ratios block by block.
 
     Args:
-        platform: Of both arms.
+        platform: The platform of both arms.
         effects: Those of the A/A pair.
         sizes: How many sizes of objects were asked for.
         blocks: How many blocks.
@@ -169,19 +169,19 @@ def result(
     Raises:
         Unmeasured: A metric of a size is missing.
     """
-    told = judged(effects)
+    verdicts = judged(effects)
     wanted = sizes * len(JUDGED)
-    if len(told) != wanted:
-        raise Unmeasured(f"{platform}: {len(told)} of {wanted} metrics were measured")
-    if short := [f"{m} of {s} B" for (s, m), each in told.items() if each.blocks < blocks]:
+    if len(verdicts) != wanted:
+        raise Unmeasured(f"{platform}: {len(verdicts)} of {wanted} metrics were measured")
+    if short := [f"{m} of {s} B" for (s, m), each in verdicts.items() if each.blocks < blocks]:
         print(f"  not in all {blocks} blocks: {', '.join(short)}")
     samples = {
         f"{platform}, {metric} of {size} B, again ÷ first": tuple(
             block.value for block in effect.block_effects
         )
-        for (size, metric), effect in told.items()
+        for (size, metric), effect in verdicts.items()
     }
-    goals = (goal(platform, effect) for effect in told.values())
+    goals = (goal(platform, effect) for effect in verdicts.values())
     return (*goals, owned(platform, effects)), samples
 
 

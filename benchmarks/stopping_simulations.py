@@ -1,7 +1,7 @@
 """How many blocks it takes to decide a difference, by each way to stop, and how often it is right.
 
 Two arms, one metric, normal logs. A study decides where the interval of the ratio leaves 1. By
-``make simulations``; the table stands in `tare help statistics`.
+``make simulations``; the table is in `tare help statistics`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def simulated(rule: str, difference: float, spread: float, studies: int, seed: i
         difference: The true one, and the one that is asked for (0.05: 5 %).
         spread: Standard deviation of a boot's log-value.
         studies: How many of each kind, with the difference and without.
-        seed: Of the draws.
+        seed: The seed of the draws.
     """
     rng = np.random.default_rng(seed)
     blocks = decided = covered = wrong = 0
@@ -171,12 +171,12 @@ def table(studies: int) -> str:
     for spread in (0.03, 0.10):
         for difference in (0.03, 0.05, 0.10):
             cells = [simulated(rule, difference, spread, studies) for rule in RULES]
-            told = " | ".join(
+            row = " | ".join(
                 f"{cell.blocks:.0f} · {100 * cell.decided:.0f} / {100 * cell.covered:.0f} / "
                 f"{100 * cell.wrong:.1f}"
                 for cell in cells
             )
-            lines.append(f"| {100 * spread:.0f} %, {100 * difference:.0f} % | {told} |")
+            lines.append(f"| {100 * spread:.0f} %, {100 * difference:.0f} % | {row} |")
     return "\n".join(lines)
 
 

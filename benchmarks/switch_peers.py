@@ -1,4 +1,4 @@
-"""The switch workload, beside what others measure when one thread hands the CPU to another.
+"""The switch workload, next to what others measure when one thread hands the CPU to another.
 
 None of them measures the same: `switch` yields, the others wake each other up through a pipe, a
 lock, a queue or a signal. What they have in common is one switch between two tasks on one CPU
@@ -58,7 +58,7 @@ class Peer:
         name: What is measured, in a few words.
         measure: Measures once; returns microseconds for one way, from one task to the next.
         judged: Whether it must be of one order with `switch`; else it is only shown.
-        threads: How many threads `switch` has beside it.
+        threads: How many threads `switch` has.
     """
 
     name: str
@@ -92,8 +92,8 @@ class Bench:
     def switch(self, threads: int) -> dict[str, Any]:
         """Return the agent's result of `switch`."""
         params = json.dumps({"threads": threads, "samples": SWITCHES})
-        said = run([str(self.agent), "run", "switch", params, "--cpus", str(self.cpu)])
-        value: dict[str, Any] = json.loads(said)["value"]
+        printed = run([str(self.agent), "run", "switch", params, "--cpus", str(self.cpu)])
+        value: dict[str, Any] = json.loads(printed)["value"]
         return value
 
     def median_us(self, threads: int) -> float:
@@ -103,22 +103,22 @@ class Bench:
 
     def perf_pipe(self, *more: str) -> float:
         """Return half of a round trip of one byte between two tasks through pipes."""
-        said = run(
+        printed = run(
             ["perf", "bench", "sched", "pipe", "--loop", str(SWITCHES // 4), *more], cpu=self.cpu
         )
-        return per_operation_us(said) / 2
+        return per_operation_us(printed) / 2
 
     def perf_messaging(self) -> float:
         """Return the time per message among twenty senders and twenty receivers."""
         loops = 50
-        said = run(
+        printed = run(
             [
                 *("perf", "bench", "-f", "simple", "sched", "messaging", "--pipe", "--thread"),
                 *("--group", "1", "--nr_loops", str(loops)),
             ],
             cpu=self.cpu,
         )
-        return float(said.split()[-1]) * 1e6 / (20 * 20 * loops)
+        return float(printed.split()[-1]) * 1e6 / (20 * 20 * loops)
 
     # rt-tests
 
@@ -150,8 +150,8 @@ class Bench:
 
     def ring(self, kind: str, count: int) -> dict[str, float]:
         hops = max(SWITCHES // 4, 300 * count)
-        said = run([str(self.ring_program()), kind, str(count), str(hops)], cpu=self.cpu)
-        found: dict[str, float] = json.loads(said)
+        printed = run([str(self.ring_program()), kind, str(count), str(hops)], cpu=self.cpu)
+        found: dict[str, float] = json.loads(printed)
         return found
 
     def ring_us(self, kind: str, count: int) -> float:
@@ -160,22 +160,22 @@ class Bench:
         return (found["hop"] - found["overhead"]) / 1000
 
 
-def per_operation_us(said: str) -> float:
+def per_operation_us(printed: str) -> float:
     """Return the microseconds an operation took, as `perf bench` prints them.
 
     Raises:
         Unmeasured: The words are none of perf's.
     """
-    found = re.search(r"([\d.]+)\s+usecs/op", said)
+    found = re.search(r"([\d.]+)\s+usecs/op", printed)
     if found is None:
-        raise Unmeasured(f"perf bench said nothing of its time: {said.strip()[-200:]}")
+        raise Unmeasured(f"perf bench reported no time: {printed.strip()[-200:]}")
     return float(found[1])
 
 
 def average_us(report: dict[str, Any], tool: str) -> float:
     """Return the average time in microseconds out of a report of rt-tests.
 
-    The tools with a sender and a receiver keep it with the receiver. Of several threads the one
+    The tools with a sender and a receiver keep it with the receiver. With several threads, the one
     counts that was disturbed least: they keep no median.
 
     Raises:
@@ -243,7 +243,7 @@ def goal(peer: Peer, pairs: Pairs) -> Goal:
 
 
 def measure(bench: Bench, pairs: int) -> Result:
-    """Measure `switch` and each peer by turns, and what stands between them."""
+    """Measure `switch` and each peer by turns, and compare them."""
     here, notes = peers(bench)
     if not here:
         raise Unmeasured("no peer is here: apt-get install --no-remove rt-tests linux-perf")
@@ -256,7 +256,7 @@ def measure(bench: Bench, pairs: int) -> Result:
                 Side(f"switch {peer.threads}", partial(bench.median_us, peer.threads)),
                 Side(peer.name, peer.measure),
                 pairs,
-                tell=print,
+                report=print,
             )
         except Unmeasured as reason:
             notes.append(f"not compared with {peer.name}: {reason}")

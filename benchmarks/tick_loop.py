@@ -269,7 +269,7 @@ def measure(bench: Bench, pairs: int, seconds: int) -> Result:
         Side("tare", lambda: bench.agent_rate(seconds)),
         Side("oslat", lambda: bench.oslat_rate(seconds)),
         pairs,
-        tell=print,
+        report=print,
     )
     counts, times, samples = same_gaps(bench, pairs)
     interval = median_interval(rates.ratios)

@@ -1,6 +1,6 @@
-"""The numbers of fio, Bonnie++ and iperf3: what they wrote, beside what Tare reports of the run.
+"""The numbers of fio, Bonnie++ and iperf3: what they wrote, next to what Tare reports of the run.
 
-A study is carried out as a user does it. Then every file that the programs wrote is read here, by
+A study is run as a user does it. Then every file that the programs wrote is read here, by
 code of its own, and compared with the run's observations. fio is also held to what the kernel
 counted at the disk meanwhile, which neither fio nor Tare has a hand in.
 """
@@ -40,7 +40,7 @@ STUDY: Mapping[str, Any] = {
 }
 
 
-def said_by_fio(text: str) -> Iterator[tuple[str, float]]:
+def numbers_of_fio(text: str) -> Iterator[tuple[str, float]]:
     """Yield metric and value of what fio wrote, in SI units."""
     job = json.loads(text)["jobs"][0]
     done = [name for name in ("read", "write") if job[name]["total_ios"]]
@@ -57,7 +57,7 @@ def said_by_fio(text: str) -> Iterator[tuple[str, float]]:
     yield "cpu", (job["usr_cpu"] + job["sys_cpu"]) / 100
 
 
-def said_by_iperf3(text: str) -> Iterator[tuple[str, float]]:
+def numbers_of_iperf3(text: str) -> Iterator[tuple[str, float]]:
     """Yield metric and value of what iperf3 wrote, in SI units."""
     end = json.loads(text)["end"]
     yield "bandwidth", end["sum_received"]["bits_per_second"] / 8
@@ -65,7 +65,7 @@ def said_by_iperf3(text: str) -> Iterator[tuple[str, float]]:
     yield "machine-cpu", end["cpu_utilization_percent"]["remote_total"] / 100
 
 
-def said_by_bonnie(text: str) -> Iterator[tuple[str, float]]:
+def numbers_of_bonnie(text: str) -> Iterator[tuple[str, float]]:
     """Yield metric and value of the rates in Bonnie++'s CSV (bon_csv2html(1)), in SI units."""
     fields = next(line for line in text.splitlines() if line.startswith("1.98,")).split(",")
     places = {"put-block": 11, "rewrite": 13, "get-block": 17, "seeks": 19}
@@ -76,10 +76,10 @@ def said_by_bonnie(text: str) -> Iterator[tuple[str, float]]:
 
 
 READERS: Mapping[str, Callable[[str], Iterator[tuple[str, float]]]] = {
-    "fio": said_by_fio,
-    "fio-deep": said_by_fio,
-    "bonnie": said_by_bonnie,
-    "net-stream": said_by_iperf3,
+    "fio": numbers_of_fio,
+    "fio-deep": numbers_of_fio,
+    "bonnie": numbers_of_bonnie,
+    "net-stream": numbers_of_iperf3,
 }
 
 
@@ -107,10 +107,10 @@ def compared(run: CarriedOut, outputs: Mapping[str, str]) -> dict[str, list[floa
             observed.setdefault(event.cell, {})[event.metric] = event.value
         elif event.type == "cell_finished":
             workload = event.cell.split("/")[3].partition("[")[0].partition("#")[0]
-            said = [outputs[path] for path in event.logs if path in outputs]
-            if not said:
+            written = [outputs[path] for path in event.logs if path in outputs]
+            if not written:
                 raise Unmeasured(f"the run kept no output of {event.cell}")
-            for metric, value in READERS[workload](said[0]):
+            for metric, value in READERS[workload](written[0]):
                 if metric not in observed[event.cell]:
                     raise Unmeasured(f"{event.cell} has no {metric}")
                 found.setdefault(workload.partition("-deep")[0], []).append(
@@ -127,8 +127,8 @@ def from_counters(run: CarriedOut, outputs: Mapping[str, str]) -> list[float]:
         if event.type != "cell_finished" or "/fio" not in event.cell:
             continue
         disk = event.facts["files"]["disk"]
-        said = next(outputs[path] for path in event.logs if path in outputs)
-        job = json.loads(said)["jobs"][0]
+        written = next(outputs[path] for path in event.logs if path in outputs)
+        job = json.loads(written)["jobs"][0]
         counted = (disk["read_bytes_per_s"] + disk["write_bytes_per_s"]) * disk["seconds"]
         found.append(apart(counted, job["read"]["io_bytes"] + job["write"]["io_bytes"]))
     return found

@@ -62,7 +62,7 @@ def values(run: CarriedOut, arm: str, metric: str) -> list[float]:
 
 
 def pairs_of(run: CarriedOut, arm: str, metric: str) -> Pairs:
-    """Return an arm's values beside those of ``off``, block by block.
+    """Return an arm's values next to those of ``off``, block by block.
 
     Raises:
         Unmeasured: A cell is missing, so blocks cannot be paired.
@@ -102,7 +102,7 @@ def judged(platform: str, run: CarriedOut) -> tuple[Goal, list[Fact]]:
             cost = on.difference
             inside = median_interval(on.differences)
             floor = median_interval(again.differences)
-            # What two equal arms differ by cannot be told from a cost.
+            # A cost below the difference of two equal arms cannot be detected.
             limit = max(SLOWDOWN, abs(floor.low), abs(floor.high))
             detail = (
                 f"interval {inside.low * 100:+.3f} to {inside.high * 100:+.3f} % "

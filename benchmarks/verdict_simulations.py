@@ -36,7 +36,7 @@ from tare.analysis.statistics.slow_boots import slow_boots
 STUDIES = 1000
 START, END = "<!-- simulations -->", "<!-- end -->"
 
-Told = Callable[[Sequence[Sequence[str]]], bool]
+Rule = Callable[[Sequence[Sequence[str]]], bool]
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Row:
 
 
 def shares(
-    setting: Setting, before: Told, after: Told, studies: int, seed: int = 1
+    setting: Setting, before: Rule, after: Rule, studies: int, seed: int = 1
 ) -> tuple[float, float]:
-    """Return in which share of studies each rule told what is asked."""
+    """Return for which share of studies each rule gives the asked verdict."""
     rng = np.random.default_rng(seed)
     counts = np.zeros(2)
     for _ in range(studies):
@@ -70,22 +70,22 @@ def lone(effect: float, arms: int = 1, metrics: int = 30) -> np.ndarray:
 
 
 def first_declared(found: Sequence[Sequence[str]]) -> bool:
-    """Whether the first metric of the first arm is called worse."""
+    """Return whether the first metric of the first arm is called worse."""
     return found[0][0] == "worse"
 
 
 def any_declared(found: Sequence[Sequence[str]]) -> bool:
-    """Whether any metric of the last arm is called worse or better."""
+    """Return whether any metric of the last arm is called worse or better."""
     return any_of(found[-1], DECLARED)
 
 
-def told_as_equal(words: Sequence[str]) -> Told:
-    """Return whether the last arm is told as equal in all it was asked."""
+def called_equal(words: Sequence[str]) -> Rule:
+    """Return a rule: whether the last arm is called equal in every given metric."""
     return lambda found: all(word in words for word in found[-1])
 
 
 def power_rows(studies: int) -> list[Row]:
-    """How often true differences are declared."""
+    """Return how often true differences are declared."""
     rows: list[Row] = []
     for effect, spread in ((0.10, 0.03), (10.0, 0.03), (0.10, 0.10)):
         found = shares(
@@ -97,7 +97,7 @@ def power_rows(studies: int) -> list[Row]:
         )
         rows.append(Row(case, *found, wanted, good))
     all_slow = np.full((1, 7), np.log(11.0))
-    every: Told = lambda found: all(word == "worse" for word in found[0])  # noqa: E731
+    every: Rule = lambda found: all(word == "worse" for word in found[0])  # noqa: E731
     found = shares(Setting(all_slow, spread=0.2), every, every, studies)
     rows.append(
         Row(
@@ -109,15 +109,15 @@ def power_rows(studies: int) -> list[Row]:
     )
     crowd = lone(0.10, arms=3, metrics=11)
     crowd[1:] = np.log(3.0)
-    beside = shares(Setting(crowd), first_declared, first_declared, studies)
+    crowded = shares(Setting(crowd), first_declared, first_declared, studies)
     alone = shares(Setting(lone(0.10, metrics=11)), first_declared, first_declared, studies)
     rows += [
         Row("lone +10 % among 11 metrics, arm by itself: declared", *alone, "the same …", True),
         Row(
-            "… beside two arms three times slower",
-            *beside,
+            "… next to two arms three times slower",
+            *crowded,
             "… with others",
-            abs(beside[1] - alone[1]) < 0.05,
+            abs(crowded[1] - alone[1]) < 0.05,
         ),
     ]
     gated = Setting(lone(0.05, metrics=11), twin=True, blocks=12)
@@ -134,7 +134,7 @@ def power_rows(studies: int) -> list[Row]:
 
 
 def error_rows(studies: int) -> list[Row]:
-    """How often differences are declared that are none."""
+    """Return how often differences are declared that do not exist."""
     rows = []
     names = {
         "normal": "log-normal noise",
@@ -155,12 +155,12 @@ def error_rows(studies: int) -> list[Row]:
                     *found, f"≤ {100 * most:.0f} %", found[1] <= most + error,
                 )
             )  # fmt: skip
-    beside = np.zeros((3, 11))
-    beside[:2] = np.log(3.0)
+    crowd = np.zeros((3, 11))
+    crowd[:2] = np.log(3.0)
     placed = Setting(np.zeros((1, 30)), blocks=10, gradient=0.1, position=True)
     limit = 0.05 + 3 * np.sqrt(0.05 * 0.95 / studies)
     for name, setting in (
-        ("beside two arms 3× slower", Setting(beside)),
+        ("next to two arms 3× slower", Setting(crowd)),
         ("10 blocks, 10 % gradient, places as covariate", placed),
     ):
         found = shares(setting, any_declared, any_declared, studies)
@@ -170,23 +170,23 @@ def error_rows(studies: int) -> list[Row]:
 
 
 def equality_rows(studies: int) -> list[Row]:
-    """How often arms are told as equal, rightly and wrongly."""
+    """Return how often arms are called equal, rightly and wrongly."""
     slower = Setting(np.full((1, 11), np.log(1.05)), spread=0.10, twin=True)
     rows = [
-        Row("5 % slower in all 11 metrics, CV 10 %: told as equal in all",
-            *shares(slower, told_as_equal(EQUAL_OF_OLD), told_as_equal(["equivalent"]), studies),
+        Row("5 % slower in all 11 metrics, CV 10 %: called equal in all",
+            *shares(slower, called_equal(EQUAL_OF_OLD), called_equal(["equivalent"]), studies),
             "never", True),
     ]  # fmt: skip
     edge = Setting(np.full((1, 1), np.log(1.02)), spread=0.01, blocks=12)
     rows.append(
-        Row("exactly at the margin of 2 %, CV 1 %, 12 blocks: told as equal",
-            *shares(edge, told_as_equal(EQUAL_OF_OLD), told_as_equal(["equivalent"]), studies),
+        Row("exactly at the margin of 2 %, CV 1 %, 12 blocks: called equal",
+            *shares(edge, called_equal(EQUAL_OF_OLD), called_equal(["equivalent"]), studies),
             "≤ 2.5 %", True)
     )  # fmt: skip
     same = replace(edge, truth=np.zeros((1, 1)))
     rows.append(
-        Row("truly the same, CV 1 %, 12 blocks: told as equal",
-            *shares(same, told_as_equal(EQUAL_OF_OLD), told_as_equal(["equivalent"]), studies),
+        Row("truly the same, CV 1 %, 12 blocks: called equal",
+            *shares(same, called_equal(EQUAL_OF_OLD), called_equal(["equivalent"]), studies),
             "high", True)
     )  # fmt: skip
     limits = (0.0, 0.025 + 3 * np.sqrt(0.025 * 0.975 / studies))
@@ -198,7 +198,7 @@ def equality_rows(studies: int) -> list[Row]:
 
 
 def finding_rows(studies: int) -> list[Row]:
-    """How often what spoils intervals is told."""
+    """Return how often conditions that spoil intervals are reported."""
     rng = np.random.default_rng(3)
     slow_found, covered, robust_covered, with_slow, false = 0, 0, 0, 0, 0
     for _ in range(studies):
@@ -215,13 +215,19 @@ def finding_rows(studies: int) -> list[Row]:
         robust_covered += bool(robust.low[0] <= 0 <= robust.high[0])
     rows = [
         Row(
-            "slow boots in 5 % of 20, of those studies that have any: told",
+            "slow boots in 5 % of 20, of those studies that have any: reported",
             None,
             slow_found / max(1, with_slow),
             "≥ 90 %",
             slow_found >= 0.9 * with_slow,
         ),
-        Row("no slow boots, 3 arms: told", None, false / studies, "≤ 2 %", false <= 0.02 * studies),
+        Row(
+            "no slow boots, 3 arms: reported",
+            None,
+            false / studies,
+            "≤ 2 %",
+            false <= 0.02 * studies,
+        ),
         Row(
             "… typical boots' ratio covered by the interval of the mean",
             covered / studies,
@@ -230,7 +236,7 @@ def finding_rows(studies: int) -> list[Row]:
             True,
         ),
         Row(
-            "… covered by the robust interval beside it",
+            "… covered by the robust interval next to it",
             None,
             robust_covered / studies,
             "≥ 90 %",
@@ -239,20 +245,20 @@ def finding_rows(studies: int) -> list[Row]:
     ]
     for lag in (0.0, 0.5, 0.8):
         setting = Setting(np.zeros((1, 11)), blocks=20, lag=lag)
-        told, inside = 0, 0
+        reported, inside = 0, 0
         sample = max(100, studies // 10)
         for draw_number in range(sample):
             study = draw(setting, rng)
             differences = study.logs[0] - study.baseline
             found = serial(differences, draw_number)
-            told += any(order.tells(0.05) for order in order_of_each(found))
+            reported += any(order.tells(0.05) for order in order_of_each(found))
             inside += sum(low <= 0 <= high for _, low, high in intervals(differences, None))
-        share = told / sample
+        share = reported / sample
         good = share <= 0.05 + 3 * np.sqrt(0.0475 / sample) if not lag else True
         rows.append(
             Row(
                 f"lag-1 correlation {lag:g}, 20 blocks, 11 metrics "
-                f"(intervals cover {100 * inside / sample / 11:.0f} %): told",
+                f"(intervals cover {100 * inside / sample / 11:.0f} %): reported",
                 None, share, "≤ 5 %" if not lag else "high", bool(good),
             )
         )  # fmt: skip
@@ -260,12 +266,12 @@ def finding_rows(studies: int) -> list[Row]:
 
 
 def dependent_rows(studies: int) -> list[Row]:
-    """What is declared where blocks hang together: little of nothing, and what is large."""
+    """Return what is declared with correlated blocks: rarely nothing, and large effects."""
     rows, sample = [], max(100, studies // 5)
     for lag, effect, limit in ((0.5, 0.0, 0.25), (0.8, 0.0, 0.1), (0.8, 10.0, 0.9)):
-        told = first_declared if effect else any_declared
+        asked = first_declared if effect else any_declared
         setting = Setting(lone(effect, metrics=11), spread=0.1, blocks=20, lag=lag)
-        both = shares(setting, told, told, sample)
+        both = shares(setting, asked, asked, sample)
         what = f"lone +{100 * effect:.0f} % among" if effect else "no difference in"
         name = (
             f"{what} 11 metrics, 20 blocks, lag-1 correlation {lag:g} ({sample} studies): declared"
@@ -276,7 +282,7 @@ def dependent_rows(studies: int) -> list[Row]:
 
 
 def precision_rows(studies: int) -> list[Row]:
-    """What the covariate of position gains: half-widths in per cent, not shares."""
+    """Return what the covariate of position gains: half-widths in per cent, not shares."""
     rng = np.random.default_rng(4)
     wide: list[float] = []
     narrow: list[float] = []
@@ -295,7 +301,7 @@ def precision_rows(studies: int) -> list[Row]:
 
 
 def position_rows(studies: int) -> list[Row]:
-    """What places as a covariate cost and gain at 8 blocks, of power."""
+    """Return how much power positions as a covariate cost and gain at 8 blocks."""
     rows = []
     for gradient in (0.0, 0.05, 0.1):
         setting = Setting(lone(0.10), gradient=gradient)
@@ -314,7 +320,7 @@ def position_rows(studies: int) -> list[Row]:
 
 
 def interference_rows(studies: int) -> list[Row]:
-    """How often a matrix of neighbours is coloured anywhere where nothing hurts."""
+    """Return how often a matrix of neighbours shows any effect where there is none."""
     rng = np.random.default_rng(5)
     before = after = 0
     for _ in range(studies):
@@ -329,22 +335,24 @@ def interference_rows(studies: int) -> list[Row]:
 
 
 def pair_rows(studies: int) -> list[Row]:
-    """How often equal arms are told apart by who may choose any baseline; before: as if by none."""
+    """Return how often equal arms differ if any baseline may be chosen; before: uncorrected."""
     rows = []
     for number, (name, law, most) in enumerate(pairs.CASES):
-        found = pairs.wrongly_told_apart(pairs.equal_arms(law), studies, 60 + number)
+        found = pairs.wrongly_different(pairs.equal_arms(law), studies, 60 + number)
         limit = most + 3 * np.sqrt(most * (1 - most) / studies)
-        case = f"all pairs of 5 equal arms, 11 metrics, {name}: any told apart"
+        case = f"all pairs of 5 equal arms, 11 metrics, {name}: any declared different"
         rows.append(Row(case, *found, f"≤ {100 * most:.0f} %", found[1] <= limit))
     setting, groups = pairs.two_groups()
-    found = pairs.wrongly_told_apart(setting, studies, 70, groups)
-    case = "all pairs of 3 and 2 equal arms, the two twice as slow: any equal ones told apart"
+    found = pairs.wrongly_different(setting, studies, 70, groups)
+    case = (
+        "all pairs of 3 and 2 equal arms, the two twice as slow: any equal ones declared different"
+    )
     good = found[1] <= 0.05 + 3 * np.sqrt(0.0475 / studies)
     return [*rows, Row(case, *found, "≤ 5 %", good)]
 
 
 def duet_rows(studies: int) -> list[Row]:
-    """What measuring both arms at once gains or costs; before: one after the other."""
+    """Return what measuring both arms at once gains or costs; before: one after the other."""
     return [Row(*each) for each in side_by_side.rows(studies)]
 
 
@@ -360,8 +368,7 @@ def all_rows(studies: int) -> list[Row]:
 def table(rows: Sequence[Row], studies: int) -> str:
     """Return the rows as Markdown."""
     lines = [
-        f"{studies:,} simulated studies a line, 8 blocks where nothing else is said; by "
-        "`make simulations`.",
+        f"{studies:,} simulated studies a line, 8 blocks unless stated; by `make simulations`.",
         "",
         "| case | before | after | wanted |",
         "|---|---:|---:|---|",

@@ -1,7 +1,7 @@
-"""The wakeup workload, beside cyclictest: on the bare machine and in a guest of QEMU.
+"""The wakeup workload, next to cyclictest: on the bare machine and in a guest of QEMU.
 
 Both sleep to the same absolute times under SCHED_FIFO, in the same machine right after one another
-and in an order that is drawn anew in each block. See `tare help benchmarks` for the method.
+and in a random order in each block. See `tare help benchmarks` for the method.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ END {
     for (row = 1; row <= rows; row++) {
         seen += count[row]
         for (i = 1; i <= 3; i++)
-            if (!(i in told) && seen >= share[i] * total) {
-                told[i] = 1; print name[i], bucket[row] + 0.5
+            if (!(i in printed) && seen >= share[i] * total) {
+                printed[i] = 1; print name[i], bucket[row] + 0.5
             }
     }
     print "max", most + 0
@@ -59,7 +59,7 @@ def study(blocks: int, seconds: float, arms: Sequence[str] = tuple(ARMS)) -> dic
     asked += [f"--interval={INTERVAL_US}", f"--loops={round(seconds * 1e6 / INTERVAL_US)}"]
     asked += [f"--histogram={MOST_US}"]
     script = f"{' '.join(asked)} >/tmp/cyclictest && mawk '{QUANTILES}' /tmp/cyclictest"
-    told = {"unit": "s", "better": "lower", "scale": 1e-6}
+    metric = {"unit": "s", "better": "lower", "scale": 1e-6}
     return {
         "study": "wakeup-peers",
         "baseline": arms[0],
@@ -75,7 +75,7 @@ def study(blocks: int, seconds: float, arms: Sequence[str] = tuple(ARMS)) -> dic
                 "expect": f"{seconds}s",
                 "toolbox": {"packages": ["rt-tests", "mawk"]},
                 "metrics": {
-                    name: {**told, "regex": rf"^{name.replace('.', '[.]')} ([0-9.]+)$"}
+                    name: {**metric, "regex": rf"^{name.replace('.', '[.]')} ([0-9.]+)$"}
                     for name in (*FIGURES, "max")
                 },
             },
@@ -120,7 +120,7 @@ def goal(arm: str, name: str, pairs: Pairs) -> Goal | None:
 def result(
     found: Mapping[tuple[str, str, str], tuple[float, ...]], arms: Sequence[str] = tuple(ARMS)
 ) -> Result:
-    """Return what the two said on each arm, and what stands between them.
+    """Return what the two reported on each arm, and how they differ.
 
     Raises:
         Unmeasured: A figure is missing.
@@ -132,7 +132,7 @@ def result(
         for name, metric in {**FIGURES, "max": "latency-max"}.items():
             own, peer = found.get((arm, "wakeup", metric)), found.get((arm, "cyclictest", name))
             if not own or not peer:
-                raise Unmeasured(f"nothing was told of {name} on {arm}")
+                raise Unmeasured(f"no value of {name} on {arm}")
             pairs = Pairs("wakeup", "cyclictest", own, peer)
             samples[f"{arm}, {name}: wakeup us"] = [value * 1e6 for value in own]
             samples[f"{arm}, {name}: cyclictest us"] = [value * 1e6 for value in peer]

@@ -77,7 +77,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """Packages that are installed together, or not at all.
+    """Packages that are installed together or left out together.
 
     Args:
         packages: Their names.
@@ -101,7 +101,7 @@ class Apt:
     _plans: dict[tuple[str, ...], Plan] = field(default_factory=dict)
     _rooted: list[str] | None = None
 
-    # What there is.
+    # What apt offers.
 
     def works_here(self) -> bool:
         """Return whether this computer's packages are managed by apt."""

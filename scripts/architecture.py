@@ -68,9 +68,9 @@ def duties() -> str:
     for file in sorted(SOURCE.rglob("__init__.py")):
         if file.parent == SOURCE:
             continue
-        said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         folder = file.parent.relative_to(SOURCE)
-        sentence = " ".join(said.partition("\n\n")[0].split())
+        sentence = " ".join(text.partition("\n\n")[0].split())
         rows.append(f"| `{folder}/` | {sentence.replace('|', '/')} |")
     return "\n".join(rows)
 
@@ -127,7 +127,7 @@ def layout(rooms: Graph) -> tuple[list[list[str]], list[list[str]]]:
     """Return the rows of a picture in order, and the way of each arrow through them.
 
     Where an arrow passes a row it has a place of its own there, so that it crosses no box. In each
-    row, what is connected stands as near as it can: by the mean place of what it is connected with.
+    row, connected boxes are close: sorted by the mean position of their neighbours.
     Source: K. Sugiyama et al., "Methods for visual understanding of hierarchical system
     structures", IEEE Trans. Syst. Man Cybern. 11 (1981).
     """
@@ -140,15 +140,15 @@ def layout(rooms: Graph) -> tuple[list[list[str]], list[list[str]]]:
         for number, name in zip(between, passed, strict=True):
             rows[number].append(name)
         ways.append([room, *passed, other])
-    beside: dict[str, set[str]] = defaultdict(set)
+    neighbours: dict[str, set[str]] = defaultdict(set)
     for way in ways:
         for one, two in pairwise(way):
-            beside[one].add(two)
-            beside[two].add(one)
+            neighbours[one].add(two)
+            neighbours[two].add(one)
     for _ in range(SWEEPS):
         for row in (*rows, *reversed(rows)):
             at = places(rows)
-            row.sort(key=lambda name: fmean([at[other][0] for other in beside[name]] or [0.0]))
+            row.sort(key=lambda name: fmean([at[other][0] for other in neighbours[name]] or [0.0]))
     return rows, ways
 
 

@@ -44,7 +44,7 @@ ALLOWED = {
     ("testing/conformance.py", "numeric-sort"): "what an agent says it can do",
     ("testing/refusing.py", "program"): "the one of the test's own workloads that needs arguments",
 }
-"""File or folder, and the name or words there; why it is no probing of a part."""
+"""File or folder, and the name or words there; why it does not probe a part."""
 SOURCE = Path(tare.__file__).parent
 
 

@@ -84,11 +84,11 @@ boots() {{ # usage: boots NAME CPU NUMBER
     for number in $(seq "$3"); do
         began=$(cut -d' ' -f1 /proc/uptime)
         rm -f "$1.log"
-        guest off "$1" "$2" {GUEST_S} 0 >"$1.said" 2>&1
+        guest off "$1" "$2" {GUEST_S} 0 >"$1.output" 2>&1
         code=$?
         grep -q guest-is-up "$1.log" && [ $code = 0 ] && outcome=ok || outcome=fell
         echo "boot $1 $outcome $began $(cut -d' ' -f1 /proc/uptime) $code"
-        [ $outcome = ok ] || {{ tail -n 5 "$1.log" "$1.said" | tr -d '\\r' | sed 's/^/log /'; }}
+        [ $outcome = ok ] || {{ tail -n 5 "$1.log" "$1.output" | tr -d '\\r' | sed 's/^/log /'; }}
     done
 }}
 last=$(($(nproc) - 1))
@@ -201,11 +201,11 @@ def table(results: Results) -> str:
 
 async def stacks_of(pid: int) -> str:
     """Return the states and stacks of a process's threads, as this computer shows them."""
-    said = []
+    output = []
     for task in sorted(Path(f"/proc/{pid}/task").iterdir()):
         with contextlib.suppress(OSError):
             stat = (task / "stat").read_text().split()
-            said.append(
+            output.append(
                 f"{task.name} {(task / 'comm').read_text().strip()} state {stat[2]} "
                 f"user {stat[13]} system {stat[14]} "
                 f"wchan {(task / 'wchan').read_text()} syscall {(task / 'syscall').read_text()}"
@@ -219,22 +219,22 @@ async def stacks_of(pid: int) -> str:
         )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
-                said.append((await gdb.communicate())[0].decode(errors="replace"))
+                output.append((await gdb.communicate())[0].decode(errors="replace"))
         if gdb.returncode is None:
             gdb.kill()
-    return "\n".join(said)
+    return "\n".join(output)
 
 
 async def human(lab: Lab, command: str) -> str:
     """Return what the monitor of the lab's QEMU answers to a command for people."""
     try:
         async with asyncio.timeout(20):
-            said = await lab.outer.monitor.execute(
+            output = await lab.outer.monitor.execute(
                 "human-monitor-command", **{"command-line": command}
             )
     except (TareError, OSError, TimeoutError) as error:
         return f"(no answer: {error})"
-    return str(said).replace("\r", "")
+    return str(output).replace("\r", "")
 
 
 async def collect(lab: Lab, folder: Path) -> None:
@@ -243,8 +243,8 @@ async def collect(lab: Lab, folder: Path) -> None:
     looks = ["info status", "info cpus", "info registers -a", "info pic", "info irq"]
     looks += [f"info lapic {number}" for number in range(lab.options.cpus)]
     for turn in range(3):
-        said = [f"== {look}\n{await human(lab, look)}" for look in looks]
-        (folder / f"monitor-{turn}").write_text("\n".join(said))
+        output = [f"== {look}\n{await human(lab, look)}" for look in looks]
+        (folder / f"monitor-{turn}").write_text("\n".join(output))
         await asyncio.sleep(2)
     (folder / "threads").write_text(await stacks_of(lab.pid))
     with contextlib.suppress(OSError):
@@ -257,8 +257,8 @@ async def collect(lab: Lab, folder: Path) -> None:
                 lab.outer.type(key)
                 await asyncio.sleep(5)
     shutil.copy(lab.places.log, folder / "console")
-    said = [f"== {look}\n{await human(lab, look)}" for look in looks]
-    (folder / "monitor-after-keys").write_text("\n".join(said))
+    output = [f"== {look}\n{await human(lab, look)}" for look in looks]
+    (folder / "monitor-after-keys").write_text("\n".join(output))
 
 
 async def furnish(lab: Lab, context: Context, busybox: Path, folder: Path) -> None:

@@ -62,7 +62,7 @@ class Build:
     Args:
         name: What it is called here.
         planted: Whether it has the slow path.
-        number: Of those that are as fast as the first one: which change it has; 0: none.
+        number: The change that it has, among those as fast as the first one; 0: none.
     """
 
     name: str
@@ -92,7 +92,7 @@ def builds(same: int) -> list[Build]:
 def edited(source: XenSource, build: Build) -> Iterator[None]:
     """Change the tree for a build, and change it back."""
     file = source.tree / HYPERCALLS
-    # Kept beside it, so that a build that was killed leaves no change for the next one.
+    # Kept next to it, so that a build that was killed leaves no change for the next one.
     kept = file.with_suffix(".c.kept")
     if not kept.exists():
         kept.write_text(file.read_text())
@@ -153,7 +153,7 @@ def compared(folder: Path) -> Comparison:
     return compare_runs(run, Settings.of([run]))
 
 
-def told(found: Sequence[Sequence[Change]]) -> Iterator[str]:
+def report_lines(found: Sequence[Sequence[Change]]) -> Iterator[str]:
     """Yield a row for each metric: the planted change, and the range of the others'."""
     planted, *others = found
     for change in planted:
@@ -191,7 +191,7 @@ def main(argv: list[str] | None = None) -> int:
     outcomes = [worst(check(base, other, gate)) for other in others]
     found = [changes(base, other, CONFIDENCE, ranges=True) for other in others]
     print(f"| metric | planted | {len(others) - 1} builds as fast |\n|---|---|---|")
-    print("\n".join(told(found)))
+    print("\n".join(report_lines(found)))
     passed = outcomes[1:].count("holds")
     print(f"{GATE}: the slow one {outcomes[0]}; of {len(others) - 1} as fast {passed} pass")
     return int(outcomes[0] != "fails" or passed != len(others) - 1)

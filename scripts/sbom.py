@@ -1,6 +1,6 @@
-"""Write what the package and its agent are made of, as CycloneDX: ``scripts/sbom.py [FILE]``.
+"""Write the dependencies of the package and its agent, as CycloneDX: ``scripts/sbom.py [FILE]``.
 
-It is made of the locks alone, so that it names what set-up, CI and `cargo --locked` really take.
+It is written from the locks alone, so that it names what set-up, CI and `cargo --locked` take.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def _packages(lock: str) -> Iterator[dict[str, Any]]:
         named = re.match(r"([^\s=;]+)==([^\s;]+)(?:\s*;\s*(.+))?", head)
         assert named is not None, head
         # A package has several files; which of them is installed is up to the computer.
-        told = [{"name": "tare:file:sha256", "value": each} for each in hashes]
+        properties = [{"name": "tare:file:sha256", "value": each} for each in hashes]
         if named[3]:
-            told.append({"name": "tare:marker", "value": named[3]})
-        yield _component("pypi", named[1], named[2]) | {"properties": told}
+            properties.append({"name": "tare:marker", "value": named[3]})
+        yield _component("pypi", named[1], named[2]) | {"properties": properties}
 
 
 def main(target: Path) -> None:

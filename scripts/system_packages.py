@@ -7,8 +7,8 @@ changing an installed package are left out, each with the reason.
 usage: python3 -m scripts.system_packages quick|test|bench [--have NAME]... [--list]
        python3 -m scripts.system_packages only PACKAGE --for PURPOSE
 
-Exit status: 1 if a part is missing without which the target cannot go on. Only the standard library
-is used: this runs before anything is installed.
+Exit status: 1 if a part is missing without which the target cannot continue. The script uses only
+the standard library, because it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Need:
         is_there: Whether this computer has it.
         choices: What apt may install for it, the preferred first.
         program: The same for other package managers, where it is known.
-        required: Whether the target cannot go on without it.
+        required: Whether the target cannot continue without it.
         hint: How else to get it.
     """
 
@@ -590,7 +590,13 @@ def main(words: Sequence[str] | None = None) -> int:
         name = asked.package or parser.error("name a package")
         program = Program((name,), asked.purpose, {"apt": name})
         need = Need(
-            name, asked.purpose, "this cannot go on", _named(name), _packages(name), program, True
+            name,
+            asked.purpose,
+            "this cannot continue",
+            _named(name),
+            _packages(name),
+            program,
+            True,
         )
         return provide(apt, [need], only_list=only_list)
     needs = [need for need in needs_of(asked.goal) if need.name not in asked.have]

@@ -44,7 +44,7 @@ class BubblewrapOptions(PlatformOptions):
 
     namespaces: tuple[Literal["cgroup", "ipc", "net", "uts"], ...] = Field(
         default=("cgroup", "ipc", "net", "uts"),
-        description="Which namespaces it has of its own, besides those of processes and mounts.",
+        description="The namespaces that it has in addition to those of processes and mounts.",
     )
 
 

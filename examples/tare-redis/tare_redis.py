@@ -43,7 +43,7 @@ class Redis(Workload[RedisParameters]):
     """Redis, measured by its own benchmark."""
 
     name = "redis"
-    summary = "Redis with its own benchmark beside it, over a socket in the machine."
+    summary = "Redis with its own benchmark, over a socket in the machine."
     parameters = RedisParameters
     needs = frozenset({"toolbox"})
     carried_out_by = "program"
@@ -78,7 +78,7 @@ class Redis(Workload[RedisParameters]):
 
         Raises:
             KeyError: A column is missing.
-            ValueError: There is no such line, or a figure is no number.
+            ValueError: The line is missing, or a figure is not a number.
         """
         lines = list(csv.DictReader(words(result, "output").splitlines()))
         if len(lines) != 1:

@@ -113,7 +113,7 @@ def _agent(sample: int, seed: int) -> int:
     print(f"seed {seed}", flush=True)
     found = try_agent(ROOT, sample, seed, (ROOT / EXPLAINED).read_text())
     noticed, counted = share_of(found)
-    print(f"agent: {noticed} of {counted} noticed; {found.get(UNVIABLE, 0)} more are no programs")
+    print(f"agent: {noticed} of {counted} noticed; {found.get(UNVIABLE, 0)} more do not compile")
     return int(noticed < LEAST * counted)
 
 
@@ -165,9 +165,9 @@ def _tried(tree: Path, change: Change, covering: Covering) -> str:
     if not tests:
         return "untested"
     began = time.monotonic()
-    passed, told = run_tests(tree, tests)
+    passed, output = run_tests(tree, tests)
     if not passed:
-        raise TestsFailed(told[-4000:])
+        raise TestsFailed(output[-4000:])
     limit_s = 30 + PATIENCE * (time.monotonic() - began)
     file = tree / change.path
     source = file.read_bytes()

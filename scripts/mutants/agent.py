@@ -1,6 +1,6 @@
 """The same of the agent, by cargo-mutants: a sample of its mistakes in framing and clock.
 
-cargo-mutants builds and tests the agent anew for each, in a copy; one takes some minutes.
+cargo-mutants builds and tests the agent again for each, in a copy; one takes some minutes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FILES = (
     "src/measure/tsc.rs",
     "src/measure/histogram.rs",
 )
-"""Where a mistake would damage what is told, or when it was."""
+"""Where a mistake would damage what is reported, or its time."""
 NOTICED = frozenset({"CaughtMutant", "Timeout"})
 EXPLAINED = "explained"
 _PLACE = re.compile(r":\d+:\d+")
 UNVIABLE = "Unviable"
-"""What the compiler refuses is no program, so no test could notice it."""
+"""The compiler refuses it, so no test could notice it."""
 LEAST_TIMEOUT_S = 120
 OWN_TESTS = "--cargo-test-arg=--lib"
 """Those within the program: others look at files of the repository that its copy has not."""
@@ -39,11 +39,11 @@ OWN_TESTS = "--cargo-test-arg=--lib"
 
 def listed(tool: str, root: Path) -> list[str]:
     """Return the names of all mistakes that could be made, in the tool's order."""
-    told = subprocess.run(
+    done = subprocess.run(
         [tool, "mutants", "--list", "--dir", str(root / AGENT), *_files()],
         capture_output=True, text=True, check=True, env=with_cargo(),
     ).stdout  # fmt: skip
-    return [line for line in told.splitlines() if line.strip()]
+    return [line for line in done.splitlines() if line.strip()]
 
 
 def try_agent(root: Path, sample: int, seed: int, explained: str = "") -> dict[str, int]:
@@ -52,7 +52,7 @@ def try_agent(root: Path, sample: int, seed: int, explained: str = "") -> dict[s
     Args:
         root: The repository.
         sample: How many to draw.
-        seed: What the drawing hangs on.
+        seed: The seed of the drawing.
         explained: Text that names mistakes which make no difference.
     """
     tool = cargo_mutants()

@@ -33,7 +33,7 @@ CALLED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 @dataclass(frozen=True)
 class Change:
-    """One mistake: what stands where, and what instead.
+    """One mistake: the place, the text there, and its replacement.
 
     Args:
         path: The file.
@@ -90,9 +90,9 @@ def _expressions(node: ast.AST) -> Iterator[ast.expr]:
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            # Within an f-string, places are not told before Python 3.12.
-            told = isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr)
-            if told and not _is_for_types(child) and not _is_a_claim(child):
+            # Before Python 3.12, nodes within an f-string have no positions.
+            has_position = isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr)
+            if has_position and not _is_for_types(child) and not _is_a_claim(child):
                 yield from _expressions(child)
 
 

@@ -68,24 +68,24 @@ def run_tests(
         more = ["-p", _PLUGIN]
     command = [sys.executable, *watched, "-m", "pytest", *OPTIONS, *more, *tests]
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, text=True,
             timeout=limit_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return False, f"took more than {limit_s:.0f} s"
-    return told.returncode == 0, told.stdout + told.stderr
+    return done.returncode == 0, done.stdout + done.stderr
 
 
 class Covering:
     """The tests of each line, as one run of all of them found."""
 
     def __init__(self, tree: Path, tests: Iterable[str], data: Path) -> None:
-        passed, told = run_tests(tree, tests, covered=data)
-        self.failed = () if passed else tuple(_FAILED.findall(told))
+        passed, output = run_tests(tree, tests, covered=data)
+        self.failed = () if passed else tuple(_FAILED.findall(output))
         """Tests that fail without any mistake: they can tell nothing, and are left out."""
         if not passed and not self.failed:
-            raise TestsFailed(told[-4000:])
+            raise TestsFailed(output[-4000:])
         self._data = CoverageData(str(data))
         self._data.read()
         self._tree = tree

@@ -14,7 +14,7 @@ def cargo_mutants() -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     root = cache / "tare" / "mutants"
     tool = root / "bin" / "cargo-mutants"
-    if not tool.is_file() or VERSION not in _said(tool):
+    if not tool.is_file() or VERSION not in _version_of(tool):
         print(f"building cargo-mutants {VERSION}, which takes some minutes", flush=True)
         subprocess.run(
             ["cargo", "install", "--quiet", "--locked", "--root", str(root), "--version", VERSION,
@@ -29,6 +29,6 @@ def with_cargo() -> dict[str, str]:
     return {**os.environ, "PATH": f"{Path.home() / '.cargo' / 'bin'}:{os.environ['PATH']}"}
 
 
-def _said(tool: Path) -> str:
+def _version_of(tool: Path) -> str:
     done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
     return done.stdout

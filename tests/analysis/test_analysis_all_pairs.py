@@ -221,14 +221,14 @@ STUDIES = 200
 
 @pytest.mark.parametrize(("name", "law", "most"), sims.CASES)
 def test_equal_arms_are_rarely_told_apart_in_any_pair(name: str, law: Law, most: float) -> None:
-    each, whole = sims.wrongly_told_apart(sims.equal_arms(law), STUDIES, 11)
+    each, whole = sims.wrongly_different(sims.equal_arms(law), STUDIES, 11)
     assert each > 0.1, "a family for each pair would not do"
     assert whole <= most + 3 * np.sqrt(most * (1 - most) / STUDIES), name
 
 
 def test_equals_are_rarely_told_apart_beside_others_that_differ() -> None:
     setting, groups = sims.two_groups()
-    _, whole = sims.wrongly_told_apart(setting, STUDIES, 12, groups)
+    _, whole = sims.wrongly_different(setting, STUDIES, 12, groups)
     assert whole <= 0.05 + 3 * np.sqrt(0.0475 / STUDIES)
 
 

@@ -67,17 +67,17 @@ def test_the_covariate_of_position_narrows_and_keeps_the_level() -> None:
     assert row.after < row.before / 2
 
 
-def test_what_is_slower_is_not_told_as_equal() -> None:
+def test_what_is_slower_is_not_called_equal() -> None:
     setting = Setting(np.full((1, 11), np.log(1.05)), spread=0.10, twin=True)
     before, after = sims.shares(
-        setting, sims.told_as_equal(EQUAL_OF_OLD), sims.told_as_equal(["equivalent"]), STUDIES
+        setting, sims.called_equal(EQUAL_OF_OLD), sims.called_equal(["equivalent"]), STUDIES
     )
     assert before > 0.3
     assert after == 0
 
 
 def test_equality_is_told_where_it_is_shown_and_rarely_at_the_margin() -> None:
-    equal = sims.told_as_equal(["equivalent"])
+    equal = sims.called_equal(["equivalent"])
     same = Setting(np.zeros((1, 1)), spread=0.01, blocks=12)
     edge = Setting(np.full((1, 1), np.log(1.02)), spread=0.01, blocks=12)
     assert sims.shares(same, equal, equal, STUDIES)[1] > 0.9

@@ -96,7 +96,7 @@ def test_numbers_are_held_to_what_the_program_wrote() -> None:
 def test_bonnies_fields_are_where_its_manual_says() -> None:
     fields = ["1.98"] + [""] * 49
     fields[11], fields[19] = "1000", "+++++"
-    assert dict(tool_numbers.said_by_bonnie(",".join(fields))) == {"put-block": 1024_000.0}
+    assert dict(tool_numbers.numbers_of_bonnie(",".join(fields))) == {"put-block": 1024_000.0}
 
 
 def test_what_a_stall_must_show_follows_from_the_schedule() -> None:
