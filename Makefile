@@ -1,4 +1,4 @@
-.PHONY: setup quick test acceptance lint fuzz torture bench bench-short simulations mutants regressions lab-boots docs architecture wheel release lock \
+.PHONY: setup quick test acceptance lint fuzz torture bench bench-short simulations mutants regressions lab-boots docs site architecture wheel release lock \
 	sbom audit clean help
 
 # What many processes import is compiled once, also where the environment says otherwise.
@@ -93,6 +93,9 @@ docs:  ## generate the study's reference, the tables of platforms and sources, t
 	.venv/bin/python -m tare.cli.manual
 	.venv/bin/python -m tare.references.listing
 	.venv/bin/python -m benchmarks --page
+
+site:  ## build the documents as a site in dist/site, with search, offline
+	@scripts/site/build
 
 architecture:  ## draw docs/explanation/architecture.md and its picture from the code
 	.venv/bin/python scripts/architecture.py
