@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tare.analysis.effects.stopping import Value, decide
+from tare.analysis.statistics.logratio import t_quantile
 from tare.events.metric import Kind
 
 
@@ -157,3 +158,36 @@ def test_maxima_count_in_the_family_that_looking_early_shares_its_level_among() 
         )  # fmt: skip
 
     assert blocks([*lone, *beside]) > blocks(lone)
+
+
+@pytest.mark.parametrize("method", ["precision", "pilot"])
+def test_precision_is_looked_at_from_eight_blocks_on(method: Any) -> None:
+    asked: dict[str, Any] = {**ASKED, "least": 6, "method": method}
+    for blocks, go_on in ((6, True), (7, True), (8, False)):
+        found = decide(values_of(blocks, 0.001), blocks_done=blocks, **asked)
+        assert found.go_on is go_on
+    assert "looked at from 8 on" in decide(values_of(6, 0.001), blocks_done=6, **asked).reason
+    # What is too short for verdicts anyhow, or has no more blocks, ends as it was asked.
+    short: dict[str, Any] = {**asked, "least": 2}
+    assert not decide(values_of(4, 0.001), blocks_done=4, **short).go_on
+    assert not decide(values_of(7, 0.001), blocks_done=7, **{**asked, "most": 7}).go_on
+
+
+def test_stopping_on_precision_covers_better_from_eight_blocks_on() -> None:
+    rng = np.random.default_rng(11)
+    studies, most, asked = 20_000, 40, np.log1p(0.06)
+    drawn = 0.05 * np.sqrt(2) * rng.standard_normal((studies, most))
+    blocks = np.arange(1, most + 1)
+    means = np.cumsum(drawn, axis=1) / blocks
+    squares = np.cumsum(drawn**2, axis=1) - blocks * means**2
+    squares[:, 0] = np.inf
+    t = np.array([1.0, *(t_quantile(0.95, n - 1) for n in range(2, most + 1))])
+    widths = t * np.sqrt(np.maximum(squares, 0) / np.maximum(blocks - 1, 1) / blocks)
+    covered = {}
+    for first in (6, 8):
+        narrow = (widths <= asked) & (blocks >= first)
+        stop = np.where(narrow.any(axis=1), narrow.argmax(axis=1), most - 1)
+        each = np.arange(studies)
+        covered[first] = float((np.abs(means[each, stop]) <= widths[each, stop]).mean())
+    assert covered[8] > covered[6] + 0.005, covered
+    assert covered[8] >= 0.94, covered

@@ -46,6 +46,11 @@ ABSENT_BLOCKS = 3
 """A pair without a value in so many of the newest blocks is given up."""
 
 
+LEAST_LOOKED_AT = 8
+"""From so many blocks on a run that may have verdicts stops on precision. Of 6 blocks some are alike
+by chance, and the run would stop just then."""
+
+
 class Value(NamedTuple):
     """One observation, as far as stopping looks at it.
 
@@ -139,6 +144,9 @@ def decide(
         return Decision(False, f"{done} done, the most asked for", None)
     if blocks_done < least:
         return Decision(True, f"{blocks_done} of at least {least} blocks are done", None)
+    if method in ("precision", "pilot") and least_blocks(LEVEL) <= blocks_done < LEAST_LOOKED_AT:
+        early = f"{blocks_done} blocks are done; precision is looked at from {LEAST_LOOKED_AT} on"
+        return Decision(True, early, None)
     given = tuple(values)
     tail_share = precision / (tail_precision or TAIL_FACTOR * precision)
     goal = Asked(baseline, own_baselines or {}, confidence, precision, tail_share, twins or {})
