@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import _former_verdicts
-from tare.analysis.effects.block_order import SURE, order_of_each, stretched_ratio
+from tare.analysis.effects.block_order import stretched_ratio, with_widening
 from tare.analysis.effects.results import Interval
 from tare.analysis.effects.verdict import Evidence, judge
 from tare.analysis.statistics.exchange import exchanged_p
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import Adjusted, family_p
 from tare.analysis.statistics.position import at_equal_positions
-from tare.analysis.statistics.serial import serial, widening
+from tare.analysis.statistics.serial import serial
 from tare.events.metric import Metric
 
 Floats = NDArray[np.float64]
@@ -131,20 +131,18 @@ def present(setting: Setting, study: Drawn) -> list[list[str]]:
 
 def _ordered(evidence: list[Evidence], differences: Floats) -> list[Evidence]:
     """Return the evidence of one arm's headline metrics, widened if its blocks are correlated."""
-    order = serial(differences)
-    found = order_of_each(order)
-    if not any(one.tells(SURE) for one in found):
-        return evidence
     blocks = differences.shape[1]
-    factors = (widening(order.lag, blocks, 0.95, family) for family in (1, len(evidence)))
+    found = with_widening(serial(differences), blocks, 0.95, len(evidence))
     return [
         replace(
             each,
-            interval=stretched_ratio(each.interval, each.estimate, wider),
-            surest=stretched_ratio(each.interval, each.estimate, surest),
+            interval=stretched_ratio(each.interval, each.estimate, one.wider),
+            surest=stretched_ratio(each.interval, each.estimate, max(one.surest, one.held))
+            if max(one.wider, one.held) > 1
+            else None,
             doubt="its blocks are correlated" if one.tells(0.05) else "",
         )
-        for each, one, wider, surest in zip(evidence, found, *factors, strict=True)
+        for each, one in zip(evidence, found, strict=True)
     ]
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
+from benchmarks import verdict_simulations as sims
+from benchmarks._simulated import Setting
 from tare.analysis import compare_runs
 from tare.analysis.data.load import run_data
 from tare.analysis.effects.block_order import SURE, order_of_each
+from tare.analysis.effects.results import Interval
+from tare.analysis.effects.verdict import Evidence, judge, sentence
 from tare.analysis.statistics.serial import ranks, serial
 from tare.events import Observed, Record, fold_records
+from tare.events.metric import Metric
 
 STUDIES, BLOCKS, METRICS = 120, 8, 5
 
@@ -83,3 +90,36 @@ def test_what_never_changes_does_not_drift() -> None:
 def test_values_that_are_alike_share_their_rank() -> None:
     rows = np.random.default_rng(1).integers(0, 4, size=(5, 11)).astype(float)
     assert ranks(rows).tolist() == (stats.rankdata(rows, axis=1) - 1).tolist()
+
+
+@pytest.mark.parametrize(("blocks", "metrics", "studies"), [(8, 1, 400), (8, 5, 150), (20, 1, 150)])
+def test_correlated_blocks_are_rarely_declared_a_difference(
+    blocks: int, metrics: int, studies: int
+) -> None:
+    """No test finds a correlation of 0.5 in so few blocks, so no verdict takes it for excluded."""
+    setting = Setting(np.zeros((1, metrics)), spread=0.1, blocks=blocks, lag=0.5)
+    before, after = sims.shares(setting, sims.any_declared, sims.any_declared, studies)
+    assert before > 0.12
+    assert after <= 0.07 + 3 * np.sqrt(0.07 * 0.93 / studies)
+
+
+def test_a_difference_that_correlation_may_explain_is_left_open_with_that_reason() -> None:
+    evidence = Evidence(
+        metric=Metric("m", "1", "lower"),
+        scale="ratio",
+        estimate=1.1,
+        interval=Interval(1.04, 1.16, "student-t", 0.95),
+        blocks=8,
+        p=0.0078,
+        adjusted_p=0.0078,
+        margin=0.02,
+        tests=1,
+        surest=Interval(0.98, 1.23, "student-t", 0.95),
+    )
+    assert judge(evidence) == "inconclusive"
+    text = sentence(evidence, "inconclusive", 0.16, what="w", arm="a", baseline="b")
+    assert text.endswith(
+        "8 blocks leave open that each is like the one before, and such a difference may come of "
+        "that."
+    )
+    assert judge(replace(evidence, surest=Interval(1.01, 1.2, "student-t", 0.95))) == "worse"

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from tare.analysis.statistics import serial as module
-from tare.analysis.statistics.serial import ranks, serial, widening
+from tare.analysis.statistics.serial import held, open_correlation, ranks, serial, widening
 
 SLACK = 1e-12
 
@@ -176,3 +176,41 @@ def test_intervals_widen_as_few_independent_blocks_tell(
     expected = wider_by_hand(lag, blocks, confidence, family)
     assert found.tolist() == pytest.approx(expected, rel=1e-12)
     assert min(expected) >= 1.0
+
+
+def test_the_mean_lag_has_the_spread_that_shuffles_give_it() -> None:
+    rows = [WAVE, FALLING, SCATTERED]
+    orders = np.random.default_rng(0).random((999, 8)).argsort(axis=1).tolist()
+    means = [
+        statistics.fmean(lag_of([scaled(row)[place] for place in order]) for row in rows)
+        for order in orders
+    ]
+    assert serial(rows).spread == pytest.approx(statistics.pstdev(means), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("lag", "spread", "blocks", "expected"),
+    [
+        # Freed of its bias: (-0.1 + 1/8) / 0.5 = 0.05, and the error 0.2.
+        ([-0.1], 0.1, 8, 0.05 + 0.5 * 0.2),
+        ([-0.2, 0.0], 0.1, 8, 0.05 + 0.5 * 0.2),
+        ([-0.1], 0.07, 8, 0.0),  # 0.05 + 1.28 · 0.14 = 0.229 excludes 0.25.
+        ([-0.5], 0.4, 8, 0.0),  # Not excluded, but nothing is to be held.
+        ([0.9], 0.1, 8, 0.9),
+    ],
+)
+def test_a_correlation_is_open_until_it_is_excluded(
+    lag: list[float], spread: float, blocks: int, expected: float
+) -> None:
+    assert open_correlation(lag, spread, blocks) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("family", [1, 11])
+def test_an_interval_that_is_held_allows_for_the_correlation(
+    correlation: float, family: int
+) -> None:
+    shared = min((1 + correlation) / (1 - correlation), 8 / 1.5)
+    wider = math.sqrt(shared * 7 / (8 - shared))
+    t = stats.t.ppf(1 - 0.025 / family, 7) / stats.t.ppf(0.975, 7)
+    assert held(correlation, 8, 0.95, family) == pytest.approx(float(wider * t), rel=1e-9)

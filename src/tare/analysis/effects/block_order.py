@@ -12,7 +12,15 @@ import numpy as np
 from tare.analysis.effects.estimates import Estimate, Pair
 from tare.analysis.effects.results import Interval
 from tare.analysis.statistics.bootstrap import seed_from
-from tare.analysis.statistics.serial import LEAST_BLOCKS, Serial, ranks, serial, widening
+from tare.analysis.statistics.serial import (
+    LEAST_BLOCKS,
+    Serial,
+    held,
+    open_correlation,
+    ranks,
+    serial,
+    widening,
+)
 
 SURE = 0.01
 """Of so few arms whose blocks do not hang together are intervals widened: in each that is, a true
@@ -27,6 +35,7 @@ class BlockOrder(NamedTuple):
         wider: How many times wider its interval must be, where blocks of the arm hang together; 1
             where they do not.
         surest: The same for an interval over all of the arm's headline metrics together.
+        held: The same where a correlation of blocks was not found, but is not excluded either.
     """
 
     lag: float
@@ -36,6 +45,7 @@ class BlockOrder(NamedTuple):
     together: float = 1.0
     wider: float = 1.0
     surest: float = 1.0
+    held: float = 1.0
 
     # Several looks at one order share the level: all metrics together have half of it.
 
@@ -89,16 +99,38 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Blo
             # Tails would let one boot decide: their ranks tell the order as well.
             values = ranks(values)
         tests = serial(values, seed_from(seed, "order", arm))
-        told = order_of_each(tests)
-        if any(one.tells(SURE) for one in told):
-            by_itself = widening(tests.lag, most, confidence)
-            over_all = widening(tests.lag, most, confidence, len(indices))
-            told = [
-                one._replace(wider=float(wider), surest=float(surest))
-                for one, wider, surest in zip(told, by_itself, over_all, strict=True)
-            ]
-        found.update(zip(whole, told, strict=True))
+        each = with_widening(tests, most, confidence, len(indices))
+        found.update(zip(whole, each, strict=True))
+        correlation = open_correlation(tests.lag, tests.spread, most)
+        for i in indices:
+            if i not in found and correlation:
+                blocks = len(pairs[i].blocks)
+                factor = held(correlation, blocks, confidence, len(indices))
+                found[i] = BlockOrder(0.0, 1.0, 0.0, 1.0, held=factor)
     return found
+
+
+def with_widening(tests: Serial, blocks: int, confidence: float, family: int) -> list[BlockOrder]:
+    """Return what `serial` reports of the metrics of one arm, with how much wider intervals are.
+
+    Args:
+        tests: Of the arm's metrics that have all blocks.
+        blocks: How many blocks these are.
+        confidence: Nominal coverage of the ordinary intervals.
+        family: The arm's headline metrics.
+    """
+    orders = order_of_each(tests)
+    if any(one.tells(SURE) for one in orders):
+        by_itself = widening(tests.lag, blocks, confidence)
+        over_all = widening(tests.lag, blocks, confidence, family)
+        orders = [
+            one._replace(wider=float(wider), surest=float(surest))
+            for one, wider, surest in zip(orders, by_itself, over_all, strict=True)
+        ]
+    if correlation := open_correlation(tests.lag, tests.spread, blocks):
+        factor = held(correlation, blocks, confidence, family)
+        orders = [one._replace(held=factor) for one in orders]
+    return orders
 
 
 def stretched(interval: Interval | None, estimate: float, factor: float) -> Interval | None:
@@ -125,13 +157,14 @@ def widened(
 ) -> tuple[Interval | None, Interval | None, float]:
     """Return the interval to show, the one over the arm's metrics that has to agree, and a factor.
 
-    Where blocks do not hang together the first is the ordinary one, and there is no second.
+    Where blocks are shown to be independent, the first is the ordinary one, and there is no second.
     """
     interval = estimate.student_t if pair.typical else estimate.order
-    if order is None or order.wider <= 1:
+    if order is None or max(order.wider, order.held) <= 1:
         return interval, None, 1.0
     wide = stretched_ratio if pair.scale == "ratio" else stretched
     shown, surest = (
-        wide(interval, estimate.estimate, factor) for factor in (order.wider, order.surest)
+        wide(interval, estimate.estimate, factor)
+        for factor in (order.wider, max(order.surest, order.held))
     )
     return shown, surest, order.wider

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from tare.analysis.effects.noise import beyond
@@ -53,8 +53,8 @@ class Evidence(OfMetric):
         flattered: Verdicts that may come of cells that failed in one arm alone, with why.
         grid: By how much each end of a ratio's interval was moved out for the steps of a clock, as
             a logarithm: no number of blocks takes that away.
-        surest: Where blocks hang together, the interval over all of the arm's metrics, which has to
-            leave "even" out too; None where they do not.
+        surest: Where blocks may be correlated, the interval over all of the arm's metrics, which
+            has to leave "even" out too; None where they are shown not to be.
         each: What of ``blocks`` each is.
         share_beyond: For rare events, an upper bound of the share of blocks beyond the margin; None
             for all else.
@@ -210,6 +210,11 @@ def _why(evidence: Evidence) -> str:
         return f". What is left looks {looks}, but {evidence.flattered[looks]}"
     if evidence.surest is not None and evidence.doubt and _beyond_margin(evidence):
         return f". {evidence.doubt[:1].upper()}{evidence.doubt[1:]}"
+    if _may_be_correlated(evidence):
+        return (
+            f". {evidence.blocks} {evidence.each}s leave open that each is like the one before, "
+            "and such a difference may come of that"
+        )
     # What the interval excludes it excludes only where nothing speaks against it.
     but = f". But {evidence.doubt}" if evidence.doubt else ""
     return f"{_resolved(evidence)}{but}"
@@ -220,6 +225,13 @@ def _rare(evidence: Evidence) -> str:
     if evidence.share_beyond is None:
         return ""
     return f", and at most {percent(evidence.share_beyond)} of {evidence.each}s are beyond that"
+
+
+def _may_be_correlated(evidence: Evidence) -> bool:
+    """Return whether only a correlation of blocks, which may be there, forbids a verdict."""
+    declared = evidence.adjusted_p is not None and evidence.adjusted_p < evidence.level
+    alone = replace(evidence, surest=None)
+    return declared and not evidence.doubt and _beyond_margin(alone) and not maybe_even(alone)
 
 
 def _resolved(evidence: Evidence) -> str:

@@ -22,6 +22,14 @@ LEAST_BLOCKS = 6
 LEAST_TOLD = 3.0
 """Blocks hang together at most so far that they tell as much as so many, or no difference, however
 large, could be declared."""
+EXCLUDED = 0.25
+"""A correlation of so much has to be excluded before a verdict takes blocks for independent."""
+_UPPER = 1.28
+"""Standard errors to the end of a one-sided interval of 90 %, which excludes it."""
+_HELD = 0.5
+"""Standard errors above the estimate: what a verdict holds for where that is not excluded."""
+_MOST_HELD = 0.9
+_LEAST_HELD = 1.5
 _CHUNK = 1 << 21
 
 
@@ -34,6 +42,7 @@ class Serial(NamedTuple):
         drift: Correlation of the differences with the blocks' order.
         drift_p: Adjusted p of it, two-sided.
         together: p of the sum of all metrics' lag correlations, one-sided; one number.
+        spread: Standard deviation of the mean of all metrics' lag correlations over the shuffles.
     """
 
     lag: Floats
@@ -41,6 +50,7 @@ class Serial(NamedTuple):
     drift: Floats
     drift_p: Floats
     together: float
+    spread: float = 0.0
 
 
 def serial(differences: ArrayLike, seed: int = 0) -> Serial:
@@ -83,7 +93,7 @@ def serial(differences: ArrayLike, seed: int = 0) -> Serial:
     lag_p = (1 + (lags[:, None] >= lag - slack).sum(axis=0)) / (DRAWS + 1)
     drift_p = (1 + (drifts[:, None] >= np.abs(drift) - slack).sum(axis=0)) / (DRAWS + 1)
     together = float(1 + (sums >= lag.sum() - slack).sum()) / (DRAWS + 1)
-    return Serial(lag, lag_p, drift, drift_p, together)
+    return Serial(lag, lag_p, drift, drift_p, together, float(sums.std()) / metrics)
 
 
 def ranks(values: ArrayLike) -> Floats:
@@ -133,3 +143,38 @@ def widening(lag: ArrayLike, blocks: int, confidence: float, family: int = 1) ->
         shared = blocks / count
         wider.append(held * math.sqrt(shared * (blocks - 1) / (blocks - shared)))
     return np.maximum(wider, 1.0)
+
+
+def open_correlation(lag: ArrayLike, spread: float, blocks: int) -> float:
+    """Return the correlation of neighbouring blocks that verdicts have to hold for; 0: none.
+
+    Few blocks do not show that they are alike: at a correlation of 0.5, a test by one metric of 8
+    blocks finds it in one study of six. So the question is turned around. Verdicts take blocks for
+    independent only where the mean correlation of all metrics of the arm excludes `EXCLUDED`.
+
+    Args:
+        lag: Correlations of blocks with the ones before, as in `Serial`, of one arm.
+        spread: Standard deviation of their mean over shuffles.
+        blocks: How many blocks.
+    """
+    freed = 1 - 4 / blocks
+    mean = (float(np.mean(lag)) + 1 / blocks) / freed
+    error = spread / freed
+    if mean + _UPPER * error <= EXCLUDED:
+        return 0.0
+    return min(max(mean + _HELD * error, 0.0), _MOST_HELD)
+
+
+def held(correlation: float, blocks: int, confidence: float, family: int) -> float:
+    """Return how many times wider an interval must be to hold for correlated blocks.
+
+    Args:
+        correlation: Of a block with the one before.
+        blocks: How many blocks.
+        confidence: Nominal coverage of the ordinary interval.
+        family: For so many metrics at once (Bonferroni).
+    """
+    shared = min((1 + correlation) / (1 - correlation), blocks / _LEAST_HELD)
+    wider = math.sqrt(shared * (blocks - 1) / (blocks - shared))
+    all_of_them = t_quantile(1 - (1 - confidence) / family, blocks - 1)
+    return wider * all_of_them / t_quantile(confidence, blocks - 1)
