@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import load_run
@@ -18,11 +20,16 @@ from tare.analysis.effects.estimates import rare_events
 from tare.analysis.effects.families import simultaneous
 from tare.analysis.effects.results import Interval
 from tare.analysis.effects.verdict import Evidence, judge, sentence
+from tare.analysis.runs.gates import check, parse_gate
+from tare.analysis.runs.run_changes import about_two_runs
 from tare.analysis.statistics.logratio import mean_interval
+from tare.analysis.statistics.meta_analysis import mean_shift
 from tare.analysis.statistics.tails import median_interval
 from tare.events.metric import Kind, Metric
+from tare.report.compare.gates import as_text
 from tare.report.figures.palette import looks
 from tare.report.page.verdicts import arm_lines, lead
+from tare.report.terminal.between import render_changes
 
 
 def compared(
@@ -139,3 +146,39 @@ def test_no_sentence_calls_the_greatest_estimate_a_bound(kind: Kind, tmp_path: P
     assert f"most in tick m2 (alone): {low:.3f} to {high:.3f} times the cost" in line.sentence
     # So few blocks have no such interval for a median over many metrics.
     assert (simultaneous(most, 300) is None) is (kind == "tail")
+
+
+@pytest.mark.parametrize("arms", [1, 6])
+def test_the_lead_of_several_arms_states_what_is_controlled(arms: int, tmp_path: Path) -> None:
+    """Any of six equal arms is called worse or better in 21 % of studies, each of them in 5 %."""
+    names = [f"arm{n}" for n in range(arms)]
+    truth = {"bare": 1.0, **dict.fromkeys(names, 1.0), "arm0": 1.5}
+    simulated = SimulatedRun(
+        [SimulatedMetric("m", truth)],
+        arms={"bare": "bare", **dict.fromkeys(names, "qemu")},
+        emulated=frozenset(),
+    )
+    text = lead(compare(load_run(write_run(tmp_path / "r", events_of(simulated)))))
+    assert ("in at most 5 % of studies" in text) is (arms > 1)
+    assert ("any of 6 such arms in up to 30 %" in text) is (arms > 1)
+
+
+def test_a_change_between_two_runs_is_claimed_of_these_two_only(tmp_path: Path) -> None:
+    """Runs that differ by 1 % beyond their boots are told to differ, and nothing shows that."""
+    rng = np.random.default_rng(5)
+    declared, studies = 0, 200
+    for _ in range(studies):
+        shift = 0.03 * rng.standard_normal()
+        first, second = 0.01 * rng.standard_normal((2, 12))
+        found = mean_shift(first.tolist(), (second + shift).tolist(), 0.95)
+        declared += not found.low <= 0 <= found.high
+    assert declared > 0.5 * studies
+    before, after = (
+        compared(tmp_path / str(n), SimulatedMetric("m", {"bare": 1.0, "kvm": 1.2})) for n in (1, 2)
+    )
+    assert about_two_runs(before, after).startswith("This is about these two runs only")
+    gate = check(before, after, [parse_gate("tick m < +5 %")])
+    assert "about these two runs only" in as_text(gate)
+    out = StringIO()
+    render_changes(before, after, Console(file=out, width=200))
+    assert "about these two runs only" in " ".join(out.getvalue().split())

@@ -47,8 +47,8 @@ ABSENT_BLOCKS = 3
 
 
 LEAST_LOOKED_AT = 8
-"""From so many blocks on a run that may have verdicts stops on precision. Of 6 blocks some are alike
-by chance, and the run would stop just then."""
+"""From so many blocks on a run that may have verdicts stops on precision. Of 6 blocks some are
+alike by chance, and the run would stop just then."""
 
 
 class Value(NamedTuple):

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import Comparison, Effect, Key, RunData, VerdictWord, as_cost, cost_ends
 from tare.analysis.runs.changed import Changed, changed
+from tare.analysis.runs.run_changes import about_two_runs
 from tare.analysis.runs.run_differences import (
     RunDifference,
     environment_differences,
@@ -128,7 +129,9 @@ def changes_page(pair: RunPair, found: Sequence[Changed], folder: Path) -> Chang
         subtitle=f"{_named(after)} against {_named(before)}; each effect against "
         f"{legible(pair.chosen)}",
         alerts=doubts_of(comparison, pair.after[pair.chosen]),
-        lead=_lead(headlines) if headlines else _nothing(pair),
+        lead=_lead(headlines, about_two_runs(comparison, pair.after[pair.chosen]))
+        if headlines
+        else _nothing(pair),
         arms=_arms(headlines, comparison),
         wide=wide,
         narrow=narrow,
@@ -163,7 +166,7 @@ def _nothing(pair: RunPair) -> str:
     return f"Nothing can be compared: {why}."
 
 
-def _lead(headlines: Sequence[Changed]) -> str:
+def _lead(headlines: Sequence[Changed], caveat: str = "") -> str:
     counts = Counter[str](one.verdict for one in headlines)
     changes = [f"{counts[word]} {words}" for word, words in HEADED.items() if counts[word]]
     if counts["preliminary"] == len(headlines):
@@ -176,7 +179,8 @@ def _lead(headlines: Sequence[Changed]) -> str:
     )
     text += f"; {counts['equivalent']} equivalent within the margin" if counts["equivalent"] else ""
     open_ = [f"{counts[w]} {w}" for w in ("inconclusive", "preliminary") if counts[w]]
-    return f"{'; '.join((text, *open_))}."
+    lead = f"{'; '.join((text, *open_))}."
+    return f"{lead} {caveat}." if caveat else lead
 
 
 def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine, ...]:

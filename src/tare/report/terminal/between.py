@@ -14,7 +14,12 @@ from rich.text import Text
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import Comparison, Effect, Key, as_cost, cost_ends
 from tare.analysis.runs.changed import changed
-from tare.analysis.runs.run_changes import Change, pooled, require_same_baseline
+from tare.analysis.runs.run_changes import (
+    Change,
+    about_two_runs,
+    pooled,
+    require_same_baseline,
+)
 from tare.analysis.statistics.maxt import least_blocks
 from tare.errors import InputError
 from tare.report.compare.run_doubts import doubts_of, studies_of, why_not_comparable
@@ -72,6 +77,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
             *_about(names, change.before), _estimate(change.before), _estimate(change.after),
             *_change(change), one.verdict,
         )  # fmt: skip
+    caveat = about_two_runs(before, after)
     short = any(not math.isfinite(one.change.high) for one in found)
     runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
     for doubt in doubts_of(before, after):
@@ -84,6 +90,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
         f"headline effects of an arm together, practical margin ±{100 * before.margin:g} %. Only "
         "effects are compared, never values of different runs. With --gate all gates are one "
         "family. Costs: above 1 is worse, for rates too; After ÷ before above 1: the cost grew."
+        + (f" {caveat}." if caveat else "")
         + (f" {FEW}, so shorter ones have no interval." if short else ""),
     )
     for one in found:
