@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import get_args
 
 from tare.analysis.data.rundata import RunData
-from tare.analysis.effects.comparison import ArmVerdict
+from tare.analysis.effects.comparison import ArmVerdict, Comparison
 from tare.analysis.effects.families import simultaneous
-from tare.analysis.effects.results import Effect, Key, VerdictWord, as_cost, cost_ends
+from tare.analysis.effects.results import DECLARED, Effect, Key, VerdictWord, as_cost, cost_ends
 from tare.analysis.effects.verdict import percent, significant
 from tare.analysis.runs.session_notes import session_notes
 from tare.analysis.statistics.maxt import least_blocks
@@ -204,6 +204,20 @@ def _extreme(effects: Sequence[Effect], tests: int) -> str:
     if cost >= 9:
         size = f"{significant(1 + cost)} times the cost"
     return f" ({size}: {described(most.key)})"
+
+
+def family_note(comparison: Comparison) -> list[str]:
+    """Return how often statements about several arms at once are wrong; nothing of a single arm."""
+    declared = {effect.arm for effect in comparison.headlines if effect.verdict in DECLARED}
+    compared = {effect.arm for effect in comparison.headlines}
+    if not declared or len(compared) < 2:
+        return []
+    any_arm = min(1.0, len(compared) * comparison.level)
+    return [
+        f"An arm without any difference is called worse or better in at most "
+        f"{percent(comparison.level)} of studies, but any of {len(compared)} such arms in up to "
+        f"{percent(any_arm)}."
+    ]
 
 
 def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from tare.analysis.model import (
     PlatformResult,
 )
 from tare.analysis.topics.kernels import different_kernels
-from tare.analysis.words import arms_ended, margins, not_alike
+from tare.analysis.words import arms_ended, family_note, margins, not_alike
 from tare.references.lacking import why_it_did_not_run
 from tare.report.figures.palette import Look
 from tare.report.figures.svg import legible
@@ -100,7 +100,12 @@ def lead(comparison: Comparison) -> str:
         for name, found in groups.items()
         if found
     ]
-    endings = [*(not_alike(comparison.runs) if compared else ()), *arms_ended(comparison.runs)]
+    controlled = family_note(comparison)
+    endings = [
+        *controlled,
+        *(not_alike(comparison.runs) if compared else ()),
+        *arms_ended(comparison.runs),
+    ]
     kernels = dict.fromkeys(each for run in comparison.runs for each in different_kernels(run))
     first = [*_aa_warning(comparison), *(map(legible, kernels) if compared else ())]
     return " ".join([*first, *compared, *map(legible, endings)])
