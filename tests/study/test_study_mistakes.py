@@ -65,7 +65,7 @@ def study_of(folder: Path, arm: str) -> Path:
         ("platform: XCP-ng", 'there is no platform "XCP-ng"; write {platform: xenserver}'),
         ("platform: kvm", 'there is no platform "kvm"; write {platform: qemu, accelerator: kvm}'),
         ("platform: docker", 'there is no platform "docker"; write {platform: oci}'),
-        ("platform: firecracker", 'there is no platform "firecracker"; known: bare'),
+        ("platform: crosvm", 'there is no platform "crosvm"; known: bare'),
         ("platform: ssh, ssh: me@vm.example", "v.ssh: must be a name or an address alone: write"),
         (f"platform: ssh, ssh: 'me:{PLANTED}@vm'", "write `vm`, and who logs in by `user`"),
         ("platform: ssh, ssh: 'vm.example:2222'", "write `vm.example`, and `port: 2222`"),

@@ -77,6 +77,8 @@ def test_the_quick_study_is_what_it_promises() -> None:
         "oci",
         "qemu",
         "libvirt",
+        "firecracker",
+        "cloud-hypervisor",
         "xen",
     }
 

@@ -247,7 +247,7 @@ sender knows more. *Cases* are those of the conformance suite, *cells* those of 
 _NOT_DRIVEN = """\
 ## Not driven yet
 
-- Windows guests, Firecracker and Cloud Hypervisor: see [cloud.md](../how-to/cloud.md).
+- Windows guests: see [cloud.md](../how-to/cloud.md).
 """
 
 _ABOUT_KNOBS = """\

@@ -116,7 +116,7 @@ async def connect_vsock(
     """Connect to a port of a guest's vsock as soon as its agent listens there.
 
     Both hypervisors take ``CONNECT PORT`` at their UNIX socket, answer ``OK PORT`` once the guest
-    has accepted, and close the connection where nothing listens (Firecracker's docs/vsock.md).
+    has accepted, and close the connection where nothing listens.
 
     Args:
         host: Where the hypervisor runs.

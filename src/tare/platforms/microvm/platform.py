@@ -154,7 +154,7 @@ class MicroVm(Platform[O]):
         """Configure the machine over the API, and boot it."""
 
     def common_statement(
-        self, options: O, *, needs_root: bool, notes: tuple[str, ...]
+        self, options: O, *, needs_root: bool, notes: tuple[str, ...], untested: str
     ) -> Statement:
         """Return what guests of either hypervisor offer."""
         return Statement(
@@ -171,11 +171,13 @@ class MicroVm(Platform[O]):
             kernel="the guest image's",
             channel="vsock, over the hypervisor's UNIX socket",
             needs=(
-                *(f"{program.names[0]} ({self.get})" for program in self.programs_for(options)),
+                f"{' and '.join(p.names[0] for p in self.programs_for(options))} ({self.get})",
                 *(("root",) if needs_root else ()),
                 "taskset (package util-linux)",
                 "a /dev/kvm under which a guest boots",
             ),
+            untested=untested,
+            confirmed="lab",
             host_boot=KVM_BOOT,
             boots_image=True,
             network=NetworkWays(rooted=frozenset({"tap"}), device="/dev/net/tun"),
