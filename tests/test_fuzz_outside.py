@@ -15,7 +15,7 @@ from tare.events.chain import Chain, Seal, parted, read_seal
 from tare.images.packages import described
 from tare.plaintext import plain
 from tare.platforms.linux.console import Console
-from tare.platforms.qemu.offer import _understood
+from tare.platforms.qemu.offer import _parse_answers
 
 pytestmark = pytest.mark.fuzz
 
@@ -78,7 +78,7 @@ def test_no_seal_makes_its_reader_fail(
 def test_no_words_of_qemus_monitor_are_taken_for_an_offer(said: list[object] | bytes) -> None:
     data = said if isinstance(said, bytes) else "\n".join(map(json.dumps, said)).encode()
     with pytest.raises((ValueError, KeyError, TypeError)):
-        _understood(data)
+        _parse_answers(data)
 
 
 @given(st.lists(st.binary(max_size=200), max_size=6))

@@ -22,7 +22,7 @@ from tare.platforms.contract import Context, Machine, MachineSpec, Shape
 from tare.platforms.linux.disk import (
     FILE,
     MOUNTED,
-    block_words,
+    block_cache,
     forget_file,
     mounted_disk,
     owned_disk,
@@ -221,5 +221,5 @@ def test_qemus_words_of_a_cache_are_found_by_the_nodes_name() -> None:
         {"device": ""},
         {"inserted": {"node-name": "disk", "cache": cache}},
     ]
-    assert block_words(said, "disk") == cache
-    assert block_words(said, "other") is None
+    assert block_cache(said, "disk") == cache
+    assert block_cache(said, "other") is None

@@ -163,11 +163,9 @@ async def test_what_is_not_installed_is_reported_with_its_source(
         assert found is not None
         (tmp_path / tool).symlink_to(found)
     monkeypatch.setenv("PATH", str(tmp_path))
-    for platform, options in (
-        (Firecracker(), FirecrackerOptions()),
-        (CloudHypervisor(), CloudHypervisorOptions()),
-    ):
-        verdict = await platform.check(context, options)  # type: ignore[attr-defined]
+    platforms: tuple[Any, ...] = (Firecracker(), CloudHypervisor())
+    for platform in platforms:
+        verdict = await platform.check(context, platform.options())
         assert verdict.reason == f"{platform.name} is not installed"
         assert f"/{platform.name}/releases" in verdict.hint
 

@@ -77,11 +77,11 @@ class BareOptions(SwitchedOptions, LinuxOptions):
     @property
     def memory_words(self) -> tuple[str, ...]:
         """What reports add to an arm's description."""
-        told = {
+        limits = {
             "shape": "kept to the shape's memory",
             "none": "with all the host's memory",
         }
-        return (told[self.memory_limit],) if self.memory_limit in told else ()
+        return (limits[self.memory_limit],) if self.memory_limit in limits else ()
 
 
 class Bare(Platform[BareOptions]):
@@ -238,10 +238,10 @@ class Bare(Platform[BareOptions]):
 
             async def prove() -> Mapping[str, Any]:
                 threads = await threads_of(context.host, [process.pid])
-                told = await scheduled.prove(tuple(threads), process.pid)
+                proof = await scheduled.prove(tuple(threads), process.pid)
                 if kept is not None:
                     await require_member(context.host, kept.folder, process.pid)
-                return {**told, **given}
+                return {**proof, **given}
 
             async def explain(code: int) -> str:
                 return await _explain(code, kept)

@@ -90,15 +90,17 @@ def require_direct(name: str, seen: AddressPair, inside: AddressPair) -> None:
             raise MachineFault(
                 f"{name}: {address} is no IPv4 address, and workloads go over IPv4 alone", WITHOUT
             )
-    told = ""
+    problem = ""
     if inside.there and inside.there != seen.there:
-        told = f"its own address is {inside.there}, and here it is seen as {seen.there}"
+        problem = f"its own address is {inside.there}, and here it is seen as {seen.there}"
     elif inside.here and inside.here != seen.here:
-        told = f"this computer's own address is {seen.here}, and there it is seen as {inside.here}"
-    if told:
+        problem = (
+            f"this computer's own address is {seen.here}, and there it is seen as {inside.here}"
+        )
+    if problem:
         raise MachineFault(
-            f"{name}: {told}: something between translates addresses (NAT), and over that nothing "
-            "is measured",
+            f"{name}: {problem}: something between translates addresses (NAT), and over that "
+            "nothing is measured",
             f"give the machine a network without it, such as a bridge; or {WITHOUT}",
         )
 
@@ -191,11 +193,11 @@ async def source_towards(host: Host, address: str) -> str:
         MachineFault: It has no way there, or does not tell.
     """
     try:
-        said = await host.run(["ip", "-4", "-o", "route", "get", address], timeout_s=_ASK_S)
+        route = await host.run(["ip", "-4", "-o", "route", "get", address], timeout_s=_ASK_S)
     except InputError as error:
         raise MachineFault(error.message, await how_to_install(host, IP)) from error
-    words = said.stdout.decode(errors="replace").split()
+    words = route.stdout.decode(errors="replace").split()
     source = words[words.index("src") + 1] if "src" in words[:-1] else ""
-    if not said.ok or not is_ipv4(source):
-        raise MachineFault(f"{host.name} has no way to {address}: {said.words()}")
+    if not route.ok or not is_ipv4(source):
+        raise MachineFault(f"{host.name} has no way to {address}: {route.words()}")
     return source

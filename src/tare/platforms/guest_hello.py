@@ -1,4 +1,4 @@
-"""Waiting for the first word of a guest's agent, or for the reason why it will not come."""
+"""Wait for the first message of a guest's agent, or for the reason why none comes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tare.errors import MachineFault
 
 
 class Guest(Protocol):
-    """What is asked of a machine whose guest is to speak first."""
+    """A machine whose agent sends the first message."""
 
     name: str
     agent: AgentClient
@@ -32,7 +32,7 @@ async def first_hello(guest: Guest, *, timeout_s: float, gone_s: float) -> Hello
     Raises:
         MachineFault: The machine ended, or did not answer in time.
     """
-    # The deadline is kept here, so that whatever else fails is told by its own reason.
+    # The deadline is kept here, so that another failure is reported with its own reason.
     hello = asyncio.ensure_future(guest.agent.hello(timeout_s + gone_s))
     either: set[asyncio.Future[Any]] = {hello, guest.died}
     try:

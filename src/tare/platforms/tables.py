@@ -142,7 +142,7 @@ def _certified(about: Certificate) -> Sequence[str]:
     ends: Counter[str] = Counter()
     for counts in results.cells.values():
         ends.update(counts)
-    told = (
+    cells = (
         " ".join((f"`{about.platform}`", *options)),
         ", ".join(f"{name} {version}" for name, version in about.build.items()),
         ", ".join(filter(None, (host.get("cpu"), host.get("system"), host.get("kernel")))),
@@ -153,7 +153,7 @@ def _certified(about: Certificate) -> Sequence[str]:
         about.made,
     )
     # A stranger wrote it.
-    return [plain_line(cell, _LONGEST_CELL).replace("<", "&lt;") for cell in told]
+    return [plain_line(cell, _LONGEST_CELL).replace("<", "&lt;") for cell in cells]
 
 
 def _knobs(variant: Row) -> Sequence[str]:

@@ -57,22 +57,22 @@ async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str
         kind: One of :data:`BACKINGS`.
         group: The volume group for logical volumes.
     """
-    said = f"`disk-format: {kind}`"
+    option = f"`disk-format: {kind}`"
     if kind == "qcow2" and not (await run_tool(host, "qemu-img", "--version")).ok:
-        return f"{said}: qemu-img does not run", await how_to_install(host, QEMU_IMG)
+        return f"{option}: qemu-img does not run", await how_to_install(host, QEMU_IMG)
     if kind == "block":
         found = await run_tool(host, "losetup", "--find")
         if not found.ok:
-            return f"{said}: the host offers no loop device ({found.words()})", "modprobe loop"
+            return f"{option}: the host offers no loop device ({found.words()})", "modprobe loop"
     if kind == "lvm":
         assert group is not None
         if not (await run_tool(host, "lvs", "--version")).ok:
-            return f"{said}: there is no LVM", await how_to_install(host, LVM)
+            return f"{option}: there is no LVM", await how_to_install(host, LVM)
         if not await host.exists(_MAPPER):
-            return f"{said}: the host's kernel has no device-mapper", "modprobe dm_mod"
+            return f"{option}: the host's kernel has no device-mapper", "modprobe dm_mod"
         found = await run_tool(host, "vgs", "--noheadings", "-o", "vg_name", group)
         if not found.ok:
-            return f"{said}: there is no volume group {group} ({found.words()})", "vgs"
+            return f"{option}: there is no volume group {group} ({found.words()})", "vgs"
     return None
 
 
@@ -223,5 +223,5 @@ async def forget_backed(host: Host, disk: OwnDisk) -> dict[str, Any]:
         As :func:`tare.platforms.linux.disk.forget_file`; of a block device's file, where it has
         one, else of the device.
     """
-    told = await forget_file(host, disk.file)
-    return told if disk.under is None else await forget_file(host, disk.under)
+    record = await forget_file(host, disk.file)
+    return record if disk.under is None else await forget_file(host, disk.under)

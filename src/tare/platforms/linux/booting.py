@@ -1,4 +1,4 @@
-"""What guests of a host boot: the image for their devices, built or found, and told of."""
+"""The image that guests of a host boot: built or found in the cache."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def image_for(
 
 
 def prepared_by(image: GuestImage, /, **extra: Any) -> Prepared:
-    """Return what a platform prepared: an image, and what else it keeps for its machines."""
+    """Describe what a platform prepared: an image, and other data for its machines."""
     return Prepared(
         kernel=image.kernel_version,
         digest=image.digest,

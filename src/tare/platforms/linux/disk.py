@@ -1,4 +1,4 @@
-"""A disk of a machine's own: a file of the host with a fresh ext4 in it, the same in every arm.
+"""A disk of a machine's own: a file on the host with a new ext4, the same in every arm.
 
 The host formats the file (which needs no root), so that every machine starts from the same blocks.
 A guest gets the file as a disk; a process or container gets it mounted through a loop device.
@@ -27,7 +27,7 @@ from tare.units import format_size
 LABEL = "tare-scratch"
 """The label by which the agent finds the disk among others."""
 VARIABLE = "TARE_SCRATCH"
-"""Tells an agent that is a process of the host where the disk is mounted."""
+"""The variable with the mount point of the disk, for agents that are processes of the host."""
 INSIDE = "/scratch"
 """Where machines with a file system of their own have the disk."""
 
@@ -43,7 +43,7 @@ _ELSEWHERE = Path("/var/tmp")
 _IDENTITY = "74617265-0000-4000-8000-000000000001"
 FORMAT = (
     *("-q", "-F", "-t", "ext4", "-L", LABEL, "-m", "0", "-U", _IDENTITY),
-    # Nothing is left for the kernel to initialise behind the measurement's back.
+    # The kernel has nothing left to initialise while something is measured.
     "-E",
     f"nodiscard,lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0,hash_seed={_IDENTITY}",
 )
@@ -60,7 +60,7 @@ class OwnDisk:
         size: Its size in bytes.
         reserved: Whether the host's file system has set the space aside, so that it cannot run
             out while the machine runs.
-        under: Where ``file`` is a block device: the file that it is made of, if any.
+        under: The file behind ``file``, if that is a loop device.
     """
 
     file: Path
@@ -70,11 +70,11 @@ class OwnDisk:
 
 
 async def require_room(host: Host, size: int, folder: Path | None = None) -> None:
-    """Refuse a study whose machines' disks the host has no room or no tools for.
+    """Refuse a study if the host lacks the room or the tools for its machines' disks.
 
     Args:
         host: Where the machines will run.
-        size: Bytes of one machine's disk; nothing is looked at for 0.
+        size: Bytes of one machine's disk; 0 needs nothing.
         folder: Where the disk will be; by default where temporary files go.
 
     Raises:
@@ -96,7 +96,7 @@ async def owned_disk(context: Context, spec: MachineSpec) -> AsyncIterator[OwnDi
     """Make the disk that a machine's shape asks for, and remove it in the end.
 
     Args:
-        context: Where; the ledger is told before anything is created.
+        context: The host; its ledger records everything before it is created.
         spec: The machine; its folder must exist.
 
     Yields:
@@ -132,12 +132,12 @@ class MountedDisk:
 
     Args:
         path: Where it is mounted.
-        told: How, for the record.
+        record: How it is attached, for the machine's record.
         device: The host's name of the loop device, such as ``loop3``; empty where there is none.
     """
 
     path: Path
-    told: Mapping[str, Any]
+    record: Mapping[str, Any]
     device: str = ""
 
 
@@ -145,8 +145,8 @@ class MountedDisk:
 async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[MountedDisk | None]:
     """Make and mount the disk of a machine that shares the host's kernel.
 
-    Where the host has no loop devices, or Tare may not use them, the disk is a directory on the
-    host's own file system, and the record says so.
+    If the host has no loop devices, or Tare may not use them, the disk is a directory on the host's
+    own file system, and the record shows that.
 
     Yields:
         The mounted disk; None where the shape has none.
@@ -168,7 +168,7 @@ async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[Mou
                 await held.enter_async_context(_mounted(host, ledger, device, folder))
                 name = Path(device).name
                 how = "with direct I/O" if direct else "through the host's page cache"
-                told = {
+                record = {
                     "attached": f"loop device {how}",
                     "file_system": "ext4",
                     "bytes": disk.size,
@@ -176,11 +176,11 @@ async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[Mou
                 }
             except NoLoop as refusal:
                 await host.remove(disk.file)
-                told = {
+                record = {
                     "attached": "a directory on the host's own file system",
                     "reason": str(refusal),
                 }
-            yield MountedDisk(folder, told, name)
+            yield MountedDisk(folder, record, name)
 
 
 async def device_moved(host: Host, device: str) -> dict[str, float]:
@@ -190,7 +190,7 @@ async def device_moved(host: Host, device: str) -> dict[str, float]:
     (Documentation/block/stat.rst).
 
     Returns:
-        Bytes that were ``read`` and ``written``; empty where the host does not tell.
+        Bytes that were ``read`` and ``written``; empty if the host does not report them.
     """
     try:
         fields = (await host.read(f"/sys/block/{device}/stat")).split()
@@ -200,23 +200,23 @@ async def device_moved(host: Host, device: str) -> dict[str, float]:
 
 
 class NoLoop(Exception):
-    """No loop device can be had; the text says why."""
+    """No loop device is available; the text gives the reason."""
 
 
 @asynccontextmanager
 async def on_loop(host: Host, ledger: Ledger, file: Path) -> AsyncIterator[tuple[str, bool]]:
-    """Attach a file to a loop device, which the ledger is told before.
+    """Attach a file to a loop device, which the ledger records first.
 
     Args:
         host: Where the file is.
-        ledger: Takes note.
+        ledger: Records it.
         file: A file whose path has a part that begins with ``tare-``.
 
     Yields:
         The device, and whether it goes past the host's page cache.
 
     Raises:
-        NoLoop: The host has none, or does not let Tare use it.
+        NoLoop: The host has none, or Tare may not use it.
     """
     entry = ledger.record("loop", path=str(file))
     try:
@@ -228,7 +228,7 @@ async def on_loop(host: Host, ledger: Ledger, file: Path) -> AsyncIterator[tuple
 
 
 async def _attach(host: Host, file: Path) -> tuple[str, bool]:
-    said = "there is no losetup"
+    reason = "there is no losetup"
     for wanted in ("on", "off"):
         done = await run_tool(
             host, "losetup", "--find", "--show", f"--direct-io={wanted}", str(file)
@@ -241,8 +241,8 @@ async def _attach(host: Host, file: Path) -> tuple[str, bool]:
                 return device, direct
             return device, False
         await detach(host, file)
-        said = done.words() or said
-    raise NoLoop(f"no loop device can be had: {said}")
+        reason = done.words() or reason
+    raise NoLoop(f"no loop device can be had: {reason}")
 
 
 @asynccontextmanager
@@ -300,7 +300,7 @@ async def format_disk(host: Host, name: str, file: Path, *, zeroed: bool = True)
         zeroed: Whether all of it reads as zeros.
 
     Raises:
-        MachineFault: It cannot be made.
+        MachineFault: mkfs.ext4 failed.
     """
     words = FORMAT[-1] + (_PREZEROED if zeroed else "")
     done = await run_tool(host, "mkfs.ext4", *FORMAT[:-1], words, str(file))
@@ -312,7 +312,7 @@ async def format_disk(host: Host, name: str, file: Path, *, zeroed: bool = True)
 
 
 async def _place(host: Host, folder: Path) -> Path:
-    """Return where disks can be: a disk that is kept in memory would be none."""
+    """Return a folder for disks that is not kept in memory."""
     for place in (folder, _ELSEWHERE):
         kind = await host.run(["stat", "-f", "-c", "%T", str(place)], timeout_s=30)
         if kind.stdout.decode().strip() not in _IN_MEMORY:
@@ -335,7 +335,7 @@ async def _lacks_room(host: Host, folder: Path, size: int) -> str | None:
 
 
 async def run_tool(host: Host, program: str, *arguments: str) -> Completed:
-    """Run a tool of administrators, which is not on everybody's path."""
+    """Run an administrator's tool, which may be outside PATH."""
     script = 'PATH="$PATH:/usr/sbin:/sbin" exec "$@"'
     return await host.run(["sh", "-c", script, "sh", program, *arguments], timeout_s=_TOOL_S)
 
@@ -344,17 +344,17 @@ async def forget_file(host: Host, file: Path) -> dict[str, Any]:
     """Make the host forget what it caches of a machine's disk.
 
     Returns:
-        ``dropped``, and the bytes that were cached ``before`` and ``after``, where the host can
-        tell. Source of the method: posix_fadvise(2), POSIX_FADV_DONTNEED, which dd(1) uses.
+        ``dropped``, and the bytes that were cached ``before`` and ``after``, if the host reports
+        them. Source of the method: posix_fadvise(2), POSIX_FADV_DONTNEED, which dd(1) uses.
     """
     before = await _cached(host, file)
     await host.run(["sync", str(file)], timeout_s=_TOOL_S)
     done = await host.run(["dd", f"if={file}", "iflag=nocache", "count=0"], timeout_s=_TOOL_S)
-    told: dict[str, Any] = {"dropped": "the disk's file" if done.ok else "nothing"}
+    record: dict[str, Any] = {"dropped": "the disk's file" if done.ok else "nothing"}
     after = await _cached(host, file)
     if before is not None and after is not None:
-        told |= {"cached_bytes_before": before, "cached_bytes_after": after}
-    return told
+        record |= {"cached_bytes_before": before, "cached_bytes_after": after}
+    return record
 
 
 async def _cached(host: Host, file: Path) -> int | None:
@@ -366,7 +366,7 @@ async def _cached(host: Host, file: Path) -> int | None:
 
 
 async def forget_everything(host: Host, folder: Path) -> dict[str, Any]:
-    """Make the host forget all that it caches of files, where Tare may (Linux, vm.rst)."""
+    """Make the host drop its caches of all files, if Tare may (Linux, vm.rst)."""
     await host.run(["sync", "-f", str(folder)], timeout_s=_TOOL_S)
     try:
         await host.write("/proc/sys/vm/drop_caches", b"3\n")
@@ -375,14 +375,14 @@ async def forget_everything(host: Host, folder: Path) -> dict[str, Any]:
     return {"dropped": "all caches of files"}
 
 
-def block_words(said: Sequence[Mapping[str, Any]], node: str) -> dict[str, Any] | None:
-    """Return how QEMU says that it caches a node.
+def block_cache(answer: Sequence[Mapping[str, Any]], node: str) -> dict[str, Any] | None:
+    """Return how QEMU reports that it caches a node.
 
     Args:
-        said: The answer to QMP's ``query-block`` (QEMU's QMP reference, BlockdevCacheInfo).
+        answer: The answer to QMP's ``query-block`` (QEMU's QMP reference, BlockdevCacheInfo).
         node: The node's name.
     """
-    for device in said:
+    for device in answer:
         inserted = device.get("inserted") or {}
         if inserted.get("node-name") == node:
             cache = inserted.get("cache") or {}
@@ -391,7 +391,7 @@ def block_words(said: Sequence[Mapping[str, Any]], node: str) -> dict[str, Any] 
 
 
 def disk_variable(disk: MountedDisk | None, inside: str | None = None) -> dict[str, str]:
-    """Return what tells an agent where its disk is.
+    """Return the variable with the place of an agent's disk.
 
     Args:
         disk: The disk; None where there is none.

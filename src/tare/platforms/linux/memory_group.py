@@ -157,9 +157,9 @@ async def _limited(host: Host, mounts: CgroupMounts, folder: Path, memory: int) 
 async def _limit(host: Host, file: Path, value: int) -> None:
     try:
         await host.write(file, str(value).encode())
-        told = (await host.read(file)).decode().strip()
+        found = (await host.read(file)).decode().strip()
     except OSError as error:
         raise MachineFault(f"{file} cannot be set to {value}: {error.strerror}") from error
     # The kernel rounds to whole pages, down (cgroup-v2.rst, memory.max).
-    if not told.isdigit() or not 0 <= value - int(told) < 1 << 16:
-        raise MachineFault(f"{file} was set to {value}, but the kernel says {told}")
+    if not found.isdigit() or not 0 <= value - int(found) < 1 << 16:
+        raise MachineFault(f"{file} was set to {value}, but the kernel says {found}")

@@ -42,8 +42,8 @@ async def taken_for_memory(host: Host, pid: int, before: int | None) -> bool:
         return False
     log = ""
     with suppress(TareError, OSError):
-        said = await host.run(["dmesg"], timeout_s=ASK_S)
-        log = said.stdout.decode(errors="replace") if said.ok else ""
+        completed = await host.run(["dmesg"], timeout_s=ASK_S)
+        log = completed.stdout.decode(errors="replace") if completed.ok else ""
     named = killed_in(log)
     # A log that names nobody (not readable, or of another namespace) leaves what was counted.
     return pid in named or not named

@@ -213,8 +213,8 @@ async def own_priority(host: Host) -> Check:
     A thread's nice value counts within its control group only (sched(7), "The autogroup feature"),
     so it holds back a bare machine, which shares its group with other work, but no container.
     """
-    told = await host.run(["cat", "/proc/self/stat"], timeout_s=10)
-    fields = stat_fields(told.stdout)
+    shown = await host.run(["cat", "/proc/self/stat"], timeout_s=10)
+    fields = stat_fields(shown.stdout)
     nice, policy = int(fields[NICE]), int(fields[POLICY])
     if not nice and not policy:
         return Check(name="priority", level="ok", found="as usual: nice 0, policy other")
@@ -336,8 +336,8 @@ async def _hypervisor(host: Host) -> Check:
         return Check(name="hypervisor", level="ok", found="none below: this is the computer itself")
     detected = ""
     if await host.exists("/usr/bin/systemd-detect-virt"):
-        told = await host.run(["/usr/bin/systemd-detect-virt", "--vm"], timeout_s=5)
-        detected = told.stdout.decode().strip() if told.ok else ""
+        completed = await host.run(["/usr/bin/systemd-detect-virt", "--vm"], timeout_s=5)
+        detected = completed.stdout.decode().strip() if completed.ok else ""
     maker = await _read(host, "/sys/class/dmi/id/sys_vendor")
     name = detected or kind or maker or "of an unknown make"
     text = (
@@ -372,8 +372,8 @@ async def _isolation(host: Host) -> Check:
 async def _disk(host: Host, output: Path) -> Check:
     whole = output.absolute()
     there = next(path for path in (whole, *whole.parents) if path.exists())
-    told = await host.run(["df", "-Pk", "--", str(there)], timeout_s=10)
-    free = int(told.stdout.decode().splitlines()[-1].split()[3]) // 1024
+    completed = await host.run(["df", "-Pk", "--", str(there)], timeout_s=10)
+    free = int(completed.stdout.decode().splitlines()[-1].split()[3]) // 1024
     text = f"{free} MiB free for {output}"
     if free >= 1024:
         return Check(name="disk", level="ok", found=text)

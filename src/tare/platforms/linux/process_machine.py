@@ -150,7 +150,7 @@ class ProcessMachine(Machine):
                 await asyncio.wait({self.died}, timeout=0.5)
             if self.died.done():
                 raise self.died.result()
-            said = await hello
+            greeting = await hello
             self._answered = True
         finally:
             hello.cancel()
@@ -158,10 +158,10 @@ class ProcessMachine(Machine):
         if self._prove is not None:
             self.applied = await self._prove()
         if self._disk is not None:
-            self.applied = {**self.applied, "disk": dict(self._disk.told)}
+            self.applied = {**self.applied, "disk": dict(self._disk.record)}
         if self._cpus:
             self.applied = {**self.applied, "keeps_to": list(self._cpus)}
-        return said
+        return greeting
 
     async def vcpu_threads(self) -> tuple[int, ...]:
         """Return nothing: there are no virtual CPUs."""

@@ -1,4 +1,4 @@
-"""With whose rights something runs on a Linux host, in words."""
+"""The user with whose rights something runs on a Linux host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ASK_S = 15.0
 
 
 async def uid_of(host: Host) -> int:
-    """Return the number of the user that Tare is on a host; 0 is root.
+    """Return the user id of Tare on a host; 0 is root.
 
     Raises:
         MachineFault, InputError: The host does not answer.
@@ -21,7 +21,7 @@ async def uid_of(host: Host) -> int:
 
 
 async def as_tare(host: Host, why: str) -> str:
-    """Return the words for what runs as Tare itself does.
+    """Describe the rights of something that runs as Tare itself.
 
     Args:
         host: Where.

@@ -54,18 +54,18 @@ class LinuxOptions(ScheduledOptions):
 
     @property
     def scheduling_words(self) -> tuple[str, ...]:
-        """What reports add to an arm's description."""
-        told = [self.scheduling.words()]
+        """The phrases that reports add to an arm's description."""
+        phrases = [self.scheduling.words()]
         if self.neighbour_scheduling.asks:
-            told.append(f"neighbours {self.neighbour_scheduling.words()}")
-        return tuple(filter(None, told))
+            phrases.append(f"neighbours {self.neighbour_scheduling.words()}")
+        return tuple(filter(None, phrases))
 
 
 def own_policy(wanted: Scheduling) -> Scheduling:
     """Return the scheduling of a workload that is itself a thread of the host.
 
-    A real-time workload would choose SCHED_FIFO, under which neither weight nor quota counts:
-    whoever asks for those asks for the ordinary policy.
+    A real-time workload would choose SCHED_FIFO, under which neither weight nor quota counts. An
+    arm that asks for either of them gets the ordinary policy.
     """
     if wanted.policy is None and wanted.asks:
         return wanted.model_copy(update={"policy": "other"})
@@ -73,7 +73,7 @@ def own_policy(wanted: Scheduling) -> Scheduling:
 
 
 def flags(wanted: Scheduling) -> list[str]:
-    """Return the agent's arguments that set policy, priority, nice and slice; maybe none."""
+    """Return the agent's arguments that set policy, priority, nice and slice; may be empty."""
     given: list[str] = []
     if wanted.policy is not None:
         given += ["--policy", wanted.policy]
@@ -92,10 +92,10 @@ def nanoseconds(seconds: float) -> int:
 
 
 async def offered_by_threads(context: Context) -> tuple[frozenset[str], dict[str, str]]:
-    """Try which knobs of threads this host has; never raises for what is missing.
+    """Find out which scheduler knobs this host has for threads; a missing one raises nothing.
 
     Returns:
-        The names of those it has, and the reason for each other one.
+        The names of those it has, and for each other one the reason why not.
     """
     trials = {
         "policy": ["--policy", "batch"],
@@ -124,10 +124,10 @@ async def offered_by_threads(context: Context) -> tuple[frozenset[str], dict[str
 async def apply(
     context: Context, name: str, threads: Sequence[int], wanted: Scheduling
 ) -> list[dict[str, Any]]:
-    """Schedule threads as wanted; what the kernel then says of each.
+    """Schedule threads as wanted, and return how the kernel reports each.
 
     Raises:
-        MachineFault: The kernel refused, or does otherwise than asked; in its own words.
+        MachineFault: The kernel refused, or does something else; with its own words.
     """
     return await _agent(context, name, threads, flags(wanted))
 
@@ -140,15 +140,15 @@ async def prove(
     Raises:
         MachineFault: One of them is not as wanted.
     """
-    told = await _agent(context, name, threads, [])
-    for one in told:
+    found = await _agent(context, name, threads, [])
+    for one in found:
         if differs := difference(one, wanted):
             raise MachineFault(f"{name}: thread {one['thread']}: {differs}")
-    return told
+    return found
 
 
-def difference(told: Mapping[str, Any], wanted: Scheduling) -> str:
-    """Return in words how a thread is scheduled otherwise than wanted; empty if it is not."""
+def difference(found: Mapping[str, Any], wanted: Scheduling) -> str:
+    """Describe how a thread's scheduling differs from what is wanted; empty if it does not."""
     expected: dict[str, Any] = {}
     if wanted.policy is not None:
         expected["policy"] = f"SCHED_{wanted.policy.upper()}"
@@ -159,16 +159,16 @@ def difference(told: Mapping[str, Any], wanted: Scheduling) -> str:
     if wanted.slice is not None:
         expected["slice_ns"] = nanoseconds(wanted.slice)
     return "; ".join(
-        f"{key} was set to {value}, but the kernel says {told.get(key)}"
+        f"{key} was set to {value}, but the kernel says {found.get(key)}"
         for key, value in expected.items()
-        if told.get(key) != value
+        if found.get(key) != value
     )
 
 
-def alike(told: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Put threads that are scheduled the same together, to be recorded."""
+def alike(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Group threads with the same scheduling, for the record."""
     groups: dict[str, dict[str, Any]] = {}
-    for one in told:
+    for one in found:
         rest = {key: value for key, value in one.items() if key not in ("thread", "cpus")}
         group = groups.setdefault(json.dumps(rest, sort_keys=True), {"threads": [], **rest})
         group["threads"].append(one["thread"])
@@ -182,10 +182,10 @@ async def _agent(
     command = [str(context.host_agent), "sched", "--threads", which, *arguments]
     done = await context.host.run(command, timeout_s=TRY_S)
     if not done.ok:
-        said = done.words().removeprefix("tare-agent: ")
-        raise MachineFault(f"{name}: the host does not schedule it as asked: {said}")
-    told: list[dict[str, Any]] = json.loads(done.stdout)
-    return told
+        reason = done.words().removeprefix("tare-agent: ")
+        raise MachineFault(f"{name}: the host does not schedule it as asked: {reason}")
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
 
 
 async def nice_session(host: Host, pid: int, nice: int) -> str | None:
@@ -200,35 +200,35 @@ async def nice_session(host: Host, pid: int, nice: int) -> str | None:
         nice: What its threads have.
 
     Returns:
-        What the kernel then says of the group; None where it has no such groups.
+        What the kernel reports about the group; None where it has no such groups.
 
     Raises:
-        MachineFault: It was not taken.
+        MachineFault: The kernel did not apply it.
     """
     path = f"/proc/{pid}/autogroup"
     try:
         if (await host.read(AUTOGROUP)).strip() != b"1":
             return None
         await host.write(path, str(nice).encode())
-        said = (await host.read(path)).decode().strip()
+        group = (await host.read(path)).decode().strip()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise MachineFault(f"{path}: {error.strerror}") from error
-    if said and not said.endswith(f" nice {nice}"):
-        raise MachineFault(f"{path} was set to nice {nice}, but the kernel says {said}")
-    return said or None
+    if group and not group.endswith(f" nice {nice}"):
+        raise MachineFault(f"{path} was set to nice {nice}, but the kernel says {group}")
+    return group or None
 
 
 LINUX_KNOBS = frozenset({"policy", "fifo", "nice", "slice", "weight", "cap"})
-"""The knobs that a Linux host has where nothing is missing."""
+"""The knobs of a Linux host that lacks none of them."""
 
 
 async def linux_knobs(context: Context) -> tuple[frozenset[str], dict[str, str]]:
-    """Find out which knobs machines have that are threads of this host.
+    """Find out which scheduler knobs this host has for machines that are threads of it.
 
     Returns:
-        The names of those they have, and the reason for each other one.
+        The names of those it has, and for each other one the reason why not.
     """
     threads, no_threads = await offered_by_threads(context)
     groups, no_groups = await offered_by_groups(context.host)
@@ -238,7 +238,7 @@ async def linux_knobs(context: Context) -> tuple[frozenset[str], dict[str, str]]
 
 
 class Scheduled:
-    """What one machine asks of the host's scheduler.
+    """What one machine wants from the host's scheduler.
 
     Args:
         context: Where it runs.
@@ -254,10 +254,10 @@ class Scheduled:
         self._limits: tuple[str, ...] = ()
 
     async def hold(self, held: AsyncExitStack, *, realtime: bool, group: bool = True) -> bool:
-        """Prepare the host before the machine starts; all is given back with ``held``.
+        """Prepare the host before the machine starts; ``held`` restores it.
 
         Args:
-            held: Takes what is to be given back.
+            held: Restores what was changed.
             realtime: Whether the machine carries real-time work in threads of the host.
             group: Whether a control group is to be made, where one is needed.
 
@@ -301,19 +301,19 @@ class Scheduled:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What tells an agent that its workloads keep the policy that they are given."""
+        """The variable that makes an agent's workloads keep the policy that they inherit."""
         return {GIVEN_VARIABLE: "1"} if self.wanted.asks else {}
 
     async def apply(self, threads: Sequence[int], pid: int) -> Mapping[str, Any]:
         """Schedule some threads of the process ``pid`` as wanted, and prove it.
 
         Raises:
-            MachineFault: It did not take; in the kernel's words.
+            MachineFault: It was not applied; with the kernel's words.
         """
         if not self.wanted.asks:
             return self._limits_record()
-        told = await apply(self._context, self._name, threads, self.wanted)
-        return await self._proof(told, pid)
+        scheduled = await apply(self._context, self._name, threads, self.wanted)
+        return await self._proof(scheduled, pid)
 
     async def prove(self, threads: Sequence[int], pid: int) -> Mapping[str, Any]:
         """Prove that threads which were started so are scheduled as wanted.
@@ -326,12 +326,12 @@ class Scheduled:
         return await self._proof(await prove(self._context, self._name, threads, self.wanted), pid)
 
     def adopt(self, folder: Path, values: Mapping[str, str]) -> None:
-        """Take a group that a container's runtime makes for the machine's own."""
+        """Use a control group that a container's runtime makes as the machine's own."""
         self._group = CpuGroup(folder, values)
 
-    async def _proof(self, told: list[dict[str, Any]], pid: int) -> Mapping[str, Any]:
+    async def _proof(self, scheduled: list[dict[str, Any]], pid: int) -> Mapping[str, Any]:
         host = self._context.host
-        proof: dict[str, Any] = {"asked": self.wanted.asked(), "threads": alike(told)}
+        proof: dict[str, Any] = {"asked": self.wanted.asked(), "threads": alike(scheduled)}
         if self._group is not None:
             folder = self._group.folder
             await require_member(host, folder, pid)
@@ -344,5 +344,5 @@ class Scheduled:
         return {"scheduling": proof, **self._limits_record()}
 
     def _limits_record(self) -> Mapping[str, Any]:
-        """Return what takes the CPU from real-time threads here and could not be turned off."""
+        """Return the limits on real-time threads here that could not be turned off."""
         return {"realtime_limits": list(self._limits)} if self._limits else {}

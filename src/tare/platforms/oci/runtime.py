@@ -167,16 +167,16 @@ async def _found(host: Host, name: RuntimeName) -> tuple[str, str]:
 
 
 async def _version(host: Host, program: str, name: str) -> str:
-    said = (await host.run([program, "--version"], timeout_s=5)).stdout.decode(errors="replace")
-    first = said.splitlines()[0] if said.strip() else ""
+    printed = (await host.run([program, "--version"], timeout_s=5)).stdout.decode(errors="replace")
+    first = printed.splitlines()[0] if printed.strip() else ""
     return first.removeprefix(name).strip().removeprefix("version").strip()
 
 
 async def _keeps(host: Host, runtime: Runtime) -> bool:
     if runtime.name == "runsc":
         return False
-    said = await host.run([runtime.called, "run", "--help"], timeout_s=5)
-    return b"--keep" in said.stdout + said.stderr
+    usage = await host.run([runtime.called, "run", "--help"], timeout_s=5)
+    return b"--keep" in usage.stdout + usage.stderr
 
 
 async def _trivial(context: Context, runtime: Runtime) -> Completed:

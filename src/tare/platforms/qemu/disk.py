@@ -7,7 +7,7 @@ from typing import Any
 
 from tare.errors import MachineFault
 from tare.platforms.linux.backed_disk import BACKINGS
-from tare.platforms.linux.disk import OwnDisk, block_words
+from tare.platforms.linux.disk import OwnDisk, block_cache
 from tare.platforms.qemu.disk_options import BUSES
 from tare.platforms.qemu.drive import (
     CONTROLLER,
@@ -40,7 +40,7 @@ async def prove_disk(
     Raises:
         MachineFault: QEMU caches it in another way.
     """
-    found = block_words(await monitor.execute("query-block"), DISK_NODE)
+    found = block_cache(await monitor.execute("query-block"), DISK_NODE)
     wanted = caching(options)
     if found != wanted:
         raise MachineFault(
@@ -83,26 +83,26 @@ async def _driven(
     name: str, options: QemuOptions, monitor: Monitor, maps: bytes
 ) -> Mapping[str, Any]:
     """Return how the disk is driven as QEMU and the kernel tell it, where that was asked for."""
-    told: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     # Each bus has its own words, and its own device to say them of.
     device, queues = _QUEUES.get(options.bus, (DISK_DEVICE, ""))
-    for what, said, wanted in (
+    for what, key, wanted in (
         ("num_queues", queues, options.disk_queues),
         ("iothread", "iothread", f"/objects/{DISK_THREAD}" if options.iothread else None),
     ):
         if wanted is None:
             continue
-        found = await monitor.execute("qom-get", path=f"{_DEVICES}/{device}", property=said)
+        found = await monitor.execute("qom-get", path=f"{_DEVICES}/{device}", property=key)
         if found != wanted:
-            raise MachineFault(f"{name}: the disk's {said} was to be {wanted}, QEMU says {found}")
-        told[what] = found
+            raise MachineFault(f"{name}: the disk's {key} was to be {wanted}, QEMU says {found}")
+        record[what] = found
     if options.disk_aio != "default":
         # The kernel maps the ring of its own asynchronous I/O into the process (io_setup(2)).
         # QEMU ends where it cannot have io_uring.
         if options.disk_aio == "native" and _RING not in maps:
             raise MachineFault(f"{name}: QEMU drives the disk without the kernel's native I/O")
-        told["aio"] = options.disk_aio
-    return told
+        record["aio"] = options.disk_aio
+    return record
 
 
 def require_bus(name: str, bus: str, seen: object) -> None:

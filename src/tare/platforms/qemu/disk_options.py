@@ -153,7 +153,7 @@ class AttachedDisk(PlatformOptions):
     def disk_words(self) -> tuple[str, ...]:
         """How its disk is driven where that was asked for, as reports say it."""
         group = f" in {self.disk_volume_group}" if self.disk_volume_group else ""
-        told = {
+        chosen = {
             f"disk on {self.disk_bus}": self.disk_bus != "auto",
             f"disk in {BACKINGS[self.disk_format]}{group}": self.disk_format != "raw",
             f"disk cache {self.disk_cache}": self.disk_cache != "none",
@@ -161,7 +161,7 @@ class AttachedDisk(PlatformOptions):
             f"{self.disk_queues} disk queues": self.disk_queues is not None,
             "a thread for the disk": self.iothread,
         }
-        words = [word for word, asked in told.items() if asked]
+        words = [word for word, asked in chosen.items() if asked]
         if self.iothread_cpus is not None:
             words[-1] += f" on {cpus_in_words(self.iothread_cpus)}"
         return tuple(words)

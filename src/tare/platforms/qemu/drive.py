@@ -63,18 +63,18 @@ def front(options: QemuOptions) -> tuple[str, ...]:
     write_cache = "on" if caching(options)["writeback"] else "off"
     usual = f"id={DISK_DEVICE},drive={DISK_NODE},write-cache={write_cache}"
     # By default QEMU stops a guest whose disk finds the host's full, which looks like a hang.
-    told = f"{usual},werror=report,rerror=report"
+    properties = f"{usual},werror=report,rerror=report"
     thread = f",iothread={DISK_THREAD}" if options.iothread else ""
     transport = "device" if options.machine == MICROVM else "pci"
     match options.bus:
         case "virtio-blk":
             queues = f",num-queues={options.disk_queues}" if options.disk_queues else ""
-            return ("-device", f"virtio-blk-{transport},{told}{queues}{thread}")
+            return ("-device", f"virtio-blk-{transport},{properties}{queues}{thread}")
         case "virtio-scsi":
             queues = f",num_queues={options.disk_queues}" if options.disk_queues else ""
             return (
                 *("-device", f"virtio-scsi-{transport},id={CONTROLLER}{queues}{thread}"),
-                *("-device", f"scsi-hd,bus={CONTROLLER}.0,{told}"),
+                *("-device", f"scsi-hd,bus={CONTROLLER}.0,{properties}"),
             )
         case "nvme":
             # It tells the guest of every error by itself.
@@ -83,19 +83,19 @@ def front(options: QemuOptions) -> tuple[str, ...]:
         case "ahci" if options.machine == "pc":
             return (
                 *("-device", f"ich9-ahci,id={CONTROLLER}"),
-                *("-device", f"ide-hd,bus={CONTROLLER}.0,{told}"),
+                *("-device", f"ide-hd,bus={CONTROLLER}.0,{properties}"),
             )
         case _:
-            return ("-device", f"ide-hd,bus=ide.0,{told}")
+            return ("-device", f"ide-hd,bus=ide.0,{properties}")
 
 
 def models(options: QemuOptions) -> dict[str, str]:
     """Return the types of the disk's device and of its own controller, by their names in QEMU."""
     words = front(options)[1::2]
-    told = (word.split(",") for word in words)
+    split = (word.split(",") for word in words)
     return {
         next(part for part in parts if part.startswith("id=")).removeprefix("id="): parts[0]
-        for parts in told
+        for parts in split
     }
 
 

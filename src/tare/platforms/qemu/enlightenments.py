@@ -159,16 +159,16 @@ def contradiction(wanted: Enlightenments, seen: Mapping[str, Any]) -> str:
     signatures = seen.get("signatures", ())
     base = 0x40000100 if wanted.hyperv else 0x40000000
     registers = seen.get("leaves", {}).get(f"{base + 1:x}.0", "0").split()
-    told = kvm_features(int(registers[0], 16)) if KVM_NAME in signatures else ()
+    offered = kvm_features(int(registers[0], 16)) if KVM_NAME in signatures else ()
     found: list[str] = []
     if wanted.kvm != (KVM_NAME in signatures):
         found.append("the guest does not see KVM" if wanted.kvm else "the guest sees KVM still")
     if wanted.hyperv != (HYPERV_NAME in signatures):
         found.append(f"the guest {'does not see' if wanted.hyperv else 'sees'} Hyper-V")
     unwanted = {*wanted.remove, *(() if wanted.kvmclock else CLOCK_FLAGS)}
-    found += [f"{flag} is still there" for flag in told if flag in unwanted]
+    found += [f"{flag} is still there" for flag in offered if flag in unwanted]
     known = {flag for flag in wanted.add if flag in _BITS.values()}
-    found += [f"{flag} is not there" for flag in sorted(known - {*told})]
+    found += [f"{flag} is not there" for flag in sorted(known - {*offered})]
     return "; ".join(found)
 
 

@@ -47,13 +47,13 @@ async def prove_features(name: str, features: Sequence[str], monitor: Monitor) -
     if not features:
         return {}
     first = (await monitor.execute("query-cpus-fast"))[0]["qom-path"]
-    told = {}
+    reported = {}
     for feature, there in wanted(features).items():
-        told[feature] = await monitor.execute("qom-get", path=first, property=feature)
-        if told[feature] is not there:
+        reported[feature] = await monitor.execute("qom-get", path=first, property=feature)
+        if reported[feature] is not there:
             raise MachineFault(
                 f"{name}: the processor was to be {'with' if there else 'without'} {feature}, "
                 f"and QEMU says otherwise",
                 "leave it out of `cpu-features`, or use a host that has it",
             )
-    return {"cpu_features": told}
+    return {"cpu_features": reported}

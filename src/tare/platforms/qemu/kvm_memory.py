@@ -114,9 +114,9 @@ async def _identity(host: Host) -> dict[str, str]:
             identity[name] = await read(path)
     with contextlib.suppress(OSError):
         cpus = (await read("/proc/cpuinfo")).splitlines()
-        telling = ("model name", "flags", "microcode")
+        identifying = ("model name", "flags", "microcode")
         identity["processor"] = key_of(
-            {"": sorted({one for one in cpus if one.startswith(telling)})}
+            {"": sorted({one for one in cpus if one.startswith(identifying)})}
         )
     return identity
 

@@ -1,7 +1,7 @@
-"""Whether KVM really runs guests on a host: only booting one tells.
+"""Find out whether KVM really runs guests on a host, by booting one.
 
-There are computers where ``/dev/kvm`` opens and creates virtual machines, and yet no stock kernel
-boots: it spins. :mod:`tare.platforms.qemu.kvm_memory` remembers what was found.
+On some computers ``/dev/kvm`` opens and creates virtual machines, but no stock kernel boots: it
+spins. :mod:`tare.platforms.qemu.kvm_memory` stores the result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tare.hosts import Completed, Host
 from tare.platforms.qemu.command import PROGRAM, without_name
 
 Depth = Literal["real", "virtual", "emulated"]
-"""What a host itself is: hardware, a guest of a hypervisor, or software (QEMU's TCG)."""
+"""What the host is: hardware, a guest of a hypervisor, or emulated in software (QEMU's TCG)."""
 
 BOOT_DEADLINES_S: Mapping[Depth, tuple[float, ...]] = MappingProxyType(
     {"real": (8.0,), "virtual": (12.0,), "emulated": (60.0, 120.0, 120.0)}
@@ -34,13 +34,13 @@ of some 25 falls there or spins for ever, though the next boots (`tare help lab`
 TOUCH_S: Mapping[Depth, float] = MappingProxyType(
     {"real": 20.0, "virtual": 20.0, "emulated": 120.0}
 )
-"""How long QEMU may take to be there and to end again, on a host that is busy."""
+"""How long QEMU may take to start and end on a busy host."""
 
 WITHOUT_KVM = (
     "use a host on hardware, or one whose hypervisor offers nested virtualization in full; "
     "`accelerator: tcg` needs no KVM"
 )
-"""What to do where KVM is there, and yet runs no guest."""
+"""What to do if KVM is there but runs no guest."""
 
 Around = Callable[[Sequence[str], Sequence[Path]], list[str]]
 """As :meth:`tare.platforms.qemu.confined.Confinement.around`."""
@@ -59,8 +59,8 @@ class Answer:
         reason: What was found, in one sentence.
         todo: What to do, or empty.
         sure: Whether asking again would give the same answer.
-        words: What QEMU or the guest's console said of it, or empty.
-        speaker: Who said that.
+        words: What QEMU or the guest's console reported, or empty.
+        speaker: Where ``words`` come from.
     """
 
     usable: bool
@@ -72,12 +72,12 @@ class Answer:
 
     @property
     def hint(self) -> str:
-        """What to do, and after it what was said."""
+        """What to do, followed by what was reported."""
         return heard(self.todo, self.speaker, self.words)
 
 
 async def kvm_device(host: Host, depth: Depth = "real", program: str = PROGRAM) -> Answer:
-    """Find out whether KVM creates a virtual machine at all, without booting one."""
+    """Find out whether KVM creates a virtual machine, without booting one."""
     if not await host.exists("/dev/kvm"):
         return await _no_device(host)
     argv = [program, "-machine", "none", "-accel", "kvm", "-nodefaults", "-no-user-config"]
@@ -123,18 +123,18 @@ def _as_given(argv: Sequence[str], files: Sequence[Path]) -> list[str]:
 async def taken(
     host: Host, argv: Sequence[str], depth: Depth = "real", around: Around = _as_given
 ) -> Answer:
-    """Find out whether this QEMU takes some options as they are, without running a guest.
+    """Find out whether this QEMU accepts some options, without running a guest.
 
     Args:
         host: Where QEMU is.
-        argv: A command that reads its orders from standard input; see ``qemu_command.trial``.
+        argv: A command that reads requests from standard input; see ``qemu_command.trial``.
         depth: What the host is.
-        around: Returns the command that starts it with the rights that it is to have.
+        around: Returns the command that starts it with limited rights.
     """
     tried = await host.run(around(argv, ()), input=_GREETING, timeout_s=TOUCH_S[depth])
     if not tried.ok:
         return _refused(argv, _complaint(tried))
-    # It goes on without what is missing, which would be an arm under a wrong name.
+    # QEMU continues without a missing feature, and the arm would not be what its name says.
     missing = [line for line in _lines(tried) if "doesn't support requested feature" in line]
     asked = {word.partition("=")[0] for word in argv[argv.index("-cpu") + 1].split(",")[1:]}
     for line in missing:
@@ -150,10 +150,10 @@ async def taken(
 
 
 def _refused(argv: Sequence[str], words: str) -> Answer:
-    for telling, reason, todo in _REFUSALS:
-        if telling in words:
+    for phrase, reason, todo in _REFUSALS:
+        if phrase in words:
             return Answer(False, reason, todo, words=words)
-    # Without what makes it wait for a monitor's orders, for somebody who tries it by hand.
+    # For a trial by hand, without the arguments that make it wait for its monitor.
     tried = shlex.join([argv[0], *argv[argv.index("-machine") :]])
     return Answer(
         False, "QEMU does not start with these options", f"try them: {tried}", words=words
@@ -172,7 +172,7 @@ _REFUSALS = (
         "allow it: ulimit -l unlimited; or leave `mlock` out",
     ),
 )
-"""What in QEMU's words tells which reason, and what to do about it."""
+"""Phrases in QEMU's errors, each with the reason and what to do."""
 
 
 def _complaint(ended: Completed) -> str:
@@ -180,15 +180,15 @@ def _complaint(ended: Completed) -> str:
 
 
 def _lines(ended: Completed) -> list[str]:
-    said = ended.stderr.decode(errors="replace").strip().splitlines()
-    return [without_name(line) for line in said]
+    lines = ended.stderr.decode(errors="replace").strip().splitlines()
+    return [without_name(line) for line in lines]
 
 
 async def depth_of(host: Host, agent: Path) -> Depth:
-    """Return what a host itself is, as CPUID tells the agent there; virtual where it tells not."""
+    """Return what a host itself is, as CPUID shows the agent there; virtual where that fails."""
     try:
-        told = await host.run([str(agent), "proof"], timeout_s=TOUCH_S["emulated"])
-        seen = json.loads(told.stdout)["hypervisor"]
+        proof = await host.run([str(agent), "proof"], timeout_s=TOUCH_S["emulated"])
+        seen = json.loads(proof.stdout)["hypervisor"]
         if _TCG in seen["signatures"]:
             return "emulated"
         return "virtual" if seen["announced"] else "real"

@@ -375,8 +375,8 @@ class QemuMachine(Machine):
     async def _errors(self) -> str:
         with contextlib.suppress(OSError):
             lines = (await self._host.read(self._places.errors)).decode(errors="replace")
-            if said := lines.strip().splitlines()[-3:]:
-                return "; ".join(map(without_name, said))
+            if last := lines.strip().splitlines()[-3:]:
+                return "; ".join(map(without_name, last))
         return "it gave no reason"
 
     def _gone(self) -> bool:

@@ -93,7 +93,7 @@ async def prove_memory(
     Raises:
         MachineFault: It is otherwise.
     """
-    told: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     status = (await host.read(f"/proc/{pid}/status")).decode(errors="replace")
     held = {key: int(kib) << 10 for key, kib in _HELD.findall(status)}
     for asked, key, what in (
@@ -108,7 +108,7 @@ async def prove_memory(
                 f"{name}: {shape.memory} bytes of memory were to be {what}, and the kernel says "
                 f"{held.get(key, 0)}"
             )
-        told[f"bytes_{what.replace(' ', '_')}"] = held[key]
+        record[f"bytes_{what.replace(' ', '_')}"] = held[key]
     if node is not None:
         maps = (await host.read(f"/proc/{pid}/numa_maps")).decode(errors="replace")
         if not any(bound_to(line, node) for line in maps.splitlines()):
@@ -116,8 +116,8 @@ async def prove_memory(
                 f"{name}: its memory was to be bound to NUMA node {node}, and the kernel binds "
                 "nothing there"
             )
-        told["numa_node"] = node
-    return {"memory": told} if told else {}
+        record["numa_node"] = node
+    return {"memory": record} if record else {}
 
 
 def bound_to(line: str, node: int) -> bool:

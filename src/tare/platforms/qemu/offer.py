@@ -1,9 +1,8 @@
 """What a host's QEMU offers: its version, accelerators, machine types, devices and processors.
 
-Distributions build QEMU with different parts and under different names, so it is asked and nothing
-is assumed. It is asked by its monitor, whose words hold from version to version; what its ``help``
-options print is for people, and changes. The answer is remembered for as long as the program is the
-same.
+Distributions build QEMU with different parts and under different names, so Tare asks it. It asks
+the monitor, whose commands are stable across versions; the output of the ``help`` options is for
+people, and changes. The answer is cached until the program changes.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ DEVICES = (
 _GREETING = "QEMU emulator version"
 _QUIET = ("-nodefaults", "-no-user-config", "-display", "none", "-S", "-qmp", "stdio")
 _ANSWER_S = 120.0
-"""Where QEMU itself runs on emulated CPUs that are all busy, it takes many seconds to be there."""
+"""On a busy emulated host, QEMU itself takes many seconds to start."""
 
 
 class Offer(BaseModel):
@@ -66,7 +65,7 @@ class Offer(BaseModel):
 
 
 async def offer_of(host: Host, cache: Path, accelerator: str | None = None) -> Offer:
-    """Return what the host's QEMU offers; it is started for that once, without any machine.
+    """Return what the host's QEMU offers; it is started once for that, without a machine.
 
     Args:
         host: Where QEMU is.
@@ -104,7 +103,7 @@ async def _offer_of(host: Host, cache: Path, program: str) -> Offer:
     with contextlib.suppress(OSError, ValueError):
         return Offer.model_validate_json(file.read_bytes())
     offer = await _asked(host, program)
-    # An answer that cannot be kept is asked for again next time.
+    # If the answer cannot be stored, QEMU is asked again next time.
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(offer.model_dump_json())
@@ -112,16 +111,16 @@ async def _offer_of(host: Host, cache: Path, program: str) -> Offer:
 
 
 async def _identity(host: Host, program: str) -> dict[str, str]:
-    """Return what differs between two QEMUs; a wrapper stays when the QEMU in it changes."""
+    """Return what distinguishes one QEMU from another, also behind the same wrapper."""
     try:
-        told = await host.run([program, "--version"], timeout_s=_ANSWER_S)
+        shown = await host.run([program, "--version"], timeout_s=_ANSWER_S)
     except InputError as error:
         hint = await how_to_install(host, QEMU)
         raise InputError(f"{PROGRAM} is not installed", hint) from error
-    version = told.stdout.decode(errors="replace")
-    # Other programs are called kvm, too.
-    if not told.ok or (program != PROGRAM and not version.startswith(_GREETING)):
-        raise await _broken(host, program, told)
+    version = shown.stdout.decode(errors="replace")
+    # There are other programs named kvm.
+    if not shown.ok or (program != PROGRAM and not version.startswith(_GREETING)):
+        raise await _broken(host, program, shown)
     script = f'sha256sum < "$(command -v {shlex.quote(program)})"'
     digest = await host.run(["sh", "-c", script], timeout_s=_ANSWER_S)
     named = {} if program == PROGRAM else {"program": program}
@@ -140,20 +139,20 @@ async def _asked(host: Host, program: str) -> Offer:
     }
     lines = (json.dumps({**order, "id": name}) + "\n" for name, order in orders.items())
     argv = [program, "-machine", "none", *_QUIET]
-    told = await host.run(argv, input="".join(lines).encode(), timeout_s=_ANSWER_S)
+    answered = await host.run(argv, input="".join(lines).encode(), timeout_s=_ANSWER_S)
     try:
-        return _understood(told.stdout).model_copy(update={"program": program})
+        return _parse_answers(answered.stdout).model_copy(update={"program": program})
     except (ValueError, KeyError, TypeError) as error:
-        raise await _broken(host, program, told) from error
+        raise await _broken(host, program, answered) from error
 
 
 def _is_type(name: str) -> dict[str, Any]:
     return {"execute": "qom-list-properties", "arguments": {"typename": name}}
 
 
-def _understood(said: bytes) -> Offer:
-    """Return the offer in what a monitor said, one object a line (QEMU's docs/interop/qmp-spec)."""
-    objects: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines()]
+def _parse_answers(text: bytes) -> Offer:
+    """Read the offer from a monitor's answers, one object a line (QEMU's docs/interop/qmp-spec)."""
+    objects: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
     greeting, *answers = objects
     returned = {each.get("id"): each["return"] for each in answers if "return" in each}
     return Offer(
@@ -170,8 +169,8 @@ def _understood(said: bytes) -> Offer:
     )
 
 
-async def _broken(host: Host, program: str, told: Completed) -> InputError:
+async def _broken(host: Host, program: str, completed: Completed) -> InputError:
     install = await how_to_install(host, QEMU)
     todo = f"try it: {shlex.join([program, '--version'])}, or install it: {install}"
-    words = told.words() or f"status {told.returncode}"
+    words = completed.words() or f"status {completed.returncode}"
     return InputError(f"{program} does not run", heard(todo, "QEMU", words))

@@ -258,7 +258,7 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
     @property
     def processor_words(self) -> tuple[str, ...]:
         """What was chosen about the processor, as reports say it."""
-        told = {
+        chosen = {
             f"CPU {self.cpu}": self.cpu is not None,
             f"CPU features {' '.join(self.cpu_features)}": bool(self.cpu_features),
             "one thread": self.accelerator == "tcg" and self.threads == "single",
@@ -266,7 +266,7 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
             "idle guests keep their CPU": self.cpu_pm,
             f"halt polling {format_duration(self.halt_poll or 0)}": self.halt_poll is not None,
         }
-        return tuple(word for word, asked in told.items() if asked)
+        return tuple(word for word, asked in chosen.items() if asked)
 
     @property
     def memory_words(self) -> tuple[tuple[bool, str], ...]:

@@ -62,8 +62,8 @@ async def guest_kernels(
     if answer.usable:
         return GuestKernels(own=image.kernel_version)
     notes = " ".join(image.notes)
-    said = f"; {answer.speaker}: {answer.words}" if answer.words else ""
-    why = f"Linux {image.kernel_version} was tried: {answer.reason}{said}. {notes}"
+    quoted = f"; {answer.speaker}: {answer.words}" if answer.words else ""
+    why = f"Linux {image.kernel_version} was tried: {answer.reason}{quoted}. {notes}"
     return GuestKernels(no_own=why.strip().rstrip("."))
 
 

@@ -56,14 +56,14 @@ class Asked:
         kept = host.topology().housekeeping
         own: Mapping[int, list[int]] = {}
         if asked.iothread_cpus is not None:
-            said = "iothread-cpus"
+            option = "iothread-cpus"
             allowed = (
-                emulator_cpus(asked.iothread_cpus, cpus, online, option=said, housekeeping=kept)
+                emulator_cpus(asked.iothread_cpus, cpus, online, option=option, housekeeping=kept)
                 or online
             )
             own = await place_disk_thread(host, self.name, self.monitor, allowed)
         elsewhere = emulator_cpus(asked.emulator_cpus, cpus, online, housekeeping=kept)
-        told = {
+        record = {
             **await prove_placement(host, self.name, pid, (*vcpus, *own), elsewhere),
             **({"disk_thread": next(iter(own.values()))} if own else {}),
             **await prove_features(self.name, asked.cpu_features, self.monitor),
@@ -80,5 +80,5 @@ class Asked:
         }
         if self.disk is not None:
             maps = await host.read(f"/proc/{pid}/maps")
-            told["disk"] = await prove_disk(self.name, asked, self.monitor, self.disk, maps)
-        return told
+            record["disk"] = await prove_disk(self.name, asked, self.monitor, self.disk, maps)
+        return record

@@ -17,5 +17,5 @@ async def largest_packet(here: Bridge, address: str, port: int, sizes: Sequence[
     Nobody need serve there: the other kernel says that the UDP port is closed.
     """
     words = [str(here.context.host_agent), "reach", f"{address}:{port}", *map(str, sizes)]
-    said = await here.context.host.run(words, timeout_s=_REACH_S)
-    return int(said.stdout) if said.ok else 0
+    answer = await here.context.host.run(words, timeout_s=_REACH_S)
+    return int(answer.stdout) if answer.ok else 0

@@ -37,10 +37,10 @@ async def free_subnet(hosts: Sequence[Host]) -> ipaddress.IPv4Network:
     return choose_subnet(taken, random.Random(secrets.randbits(64)))
 
 
-def networks_in(told: Any) -> list[ipaddress.IPv4Network]:
+def networks_in(listed: Any) -> list[ipaddress.IPv4Network]:
     """Return the networks in what ``ip -j`` told of routes or addresses, but the default route."""
     found: list[ipaddress.IPv4Network] = []
-    for item in told if isinstance(told, list) else ():
+    for item in listed if isinstance(listed, list) else ():
         if not isinstance(item, dict):
             continue
         texts = [item.get("dst")]

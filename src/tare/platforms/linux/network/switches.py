@@ -144,7 +144,7 @@ class OpenSwitch:
     async def configure(self, *words: str) -> str:
         """Run ``ovs-vsctl``, which waits until the switch has done it; raises MachineFault."""
         argv = [f"--db=unix:{self._folder}/db", f"--timeout={_STEP_S:.0f}", *words]
-        return await said(self._context, "ovs-vsctl", *argv)
+        return await output_of(self._context, "ovs-vsctl", *argv)
 
     async def require(self, interface: str) -> None:
         """Raise MachineFault unless the daemon made a port of an interface.
@@ -169,7 +169,7 @@ class OpenSwitch:
         )
         for flow in flows:
             socket = f"unix:{self._folder}/{OVS_BRIDGE}.mgmt"
-            await said(self._context, "ovs-ofctl", "add-flow", socket, flow)
+            await output_of(self._context, "ovs-ofctl", "add-flow", socket, flow)
 
 
 async def router(
@@ -190,7 +190,7 @@ async def router(
     parts = await _room(context, held, namespace, ROUTER)
     await parts.ip("addr", "add", f"{own}/32", "dev", "lo")
     if conntrack:
-        await said(context, "nsenter", f"--net=/run/netns/{namespace}", *TRACK)
+        await output_of(context, "nsenter", f"--net=/run/netns/{namespace}", *TRACK)
     return Router(parts, {"switch": "routed", "conntrack": conntrack})
 
 
@@ -202,7 +202,7 @@ async def open_switch(
     host, ledger = context.host, context.ledger
     folder = temporary_folder(host) / f"{namespace}-ovs"
     await held.enter_async_context(owned_directory(host, ledger, folder))
-    await said(context, "ovsdb-tool", "create", f"{folder}/conf.db", str(SCHEMA))
+    await output_of(context, "ovsdb-tool", "create", f"{folder}/conf.db", str(SCHEMA))
     around = ["nsenter", f"--net=/run/netns/{namespace}"]
     env = {**PATHS, "OVS_RUNDIR": str(folder), "OVS_DBDIR": str(folder), "OVS_LOGDIR": str(folder)}
     usual = ["--no-chdir", "-vconsole:warn", "-vsyslog:off"]
@@ -216,7 +216,7 @@ async def open_switch(
         held.push_async_callback(partial(process.end, _END_S))
         await _until(context, waits, folder / f"{argv[0]}.log", lambda p=process: p.returncode)
     switch = OpenSwitch(parts, context, folder)
-    version = (await said(context, "ovs-vswitchd", "--version")).split("\n")[0].split()[-1]
+    version = (await output_of(context, "ovs-vswitchd", "--version")).split("\n")[0].split()[-1]
     switch.facts = {
         **switch.facts,
         "conntrack": conntrack,
@@ -253,7 +253,7 @@ async def lacking_switch(host: Host, wanted: Switching) -> tuple[str, str] | Non
     return None
 
 
-async def said(context: Context, *words: str) -> str:
+async def output_of(context: Context, *words: str) -> str:
     """Return what a command printed; raises MachineFault where it fails."""
     done = await context.host.run(words, timeout_s=2 * _STEP_S, env=PATHS)
     if not done.ok:

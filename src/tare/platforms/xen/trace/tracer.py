@@ -77,8 +77,8 @@ class XenTracer:
 
     async def _words(self) -> str:
         with contextlib.suppress(OSError):
-            said = (await self._host.read(self._log)).decode(errors="replace").strip()
-            return f": {said.splitlines()[-1]}" if said else ""
+            log = (await self._host.read(self._log)).decode(errors="replace").strip()
+            return f": {log.splitlines()[-1]}" if log else ""
         return ""
 
     async def end(self) -> tuple[Change | Lost, ...]:
