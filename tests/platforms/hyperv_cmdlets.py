@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from platforms.hyperv_host import DIRECTORY, HOST, Host, PsError, path_of
+from platforms.hyperv_host import DIRECTORY, Host, PsError, path_of
 
 Given = dict[str, Any]
 Made = Iterable[Any]
@@ -117,7 +117,21 @@ def where(host: Host, given: Given, objects: list[Any]) -> Made:
 @cmdlet("Get-VMHost")
 def get_host(host: Host, given: Given, objects: list[Any]) -> Made:
     require_rights(host, "Get-VMHost")
-    yield dict(HOST)
+    yield dict(host.hardware)
+
+
+@cmdlet("Get-VMHostNumaNode")
+def get_numa_nodes(host: Host, given: Given, objects: list[Any]) -> Made:
+    require_rights(host, "Get-VMHostNumaNode")
+    for number in range(host.nodes):
+        memory = host.hardware["MemoryCapacity"] // host.nodes >> 20
+        yield {
+            "NodeId": number,
+            "ProcessorsAvailability": [100]
+            * (host.hardware["LogicalProcessorCount"] // host.nodes),
+            "MemoryTotal": memory,
+            "MemoryAvailable": memory - 1024,
+        }
 
 
 @cmdlet("Get-VMSwitch", "Name")

@@ -164,10 +164,17 @@ class Host:
             f"{HARDWARE}\\centralprocessor\\0": {"ProcessorNameString": "A CPU   "},
         }
         self.dispatches = 1000
+        self.hardware = dict(HOST)
+        self.sockets, self.cores, self.nodes = 1, 8, 1
 
     def instances(self, kind: str) -> Iterator[dict[str, Any]]:
         if kind == "Win32_Processor":
-            yield {"NumberOfCores": 8, "NumberOfLogicalProcessors": 16}
+            threads = self.hardware["LogicalProcessorCount"]
+            for _ in range(self.sockets):
+                yield {
+                    "NumberOfCores": self.cores // self.sockets,
+                    "NumberOfLogicalProcessors": threads // self.sockets,
+                }
         if kind == "Win32_OperatingSystem":
             yield {"LastBootUpTime": self.booted}
         if kind != COUNTERS:

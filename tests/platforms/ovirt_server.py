@@ -120,6 +120,8 @@ class OvirtServer(LoopbackServer):
             version=types.Version(full_version="vdsm-4.50.5.1-1.el9"),
             libvirt_version=types.Version(full_version="libvirt-9.5.0-7.el9"),
             os=types.OperatingSystem(type="RHEL", version=types.Version(full_version="9 - 1.el9")),
+            memory=64 << 30,
+            max_scheduling_memory=60 << 30,
         )
         gigabytes = types.StorageDomain(id="s1", name="data")
         kinds = types.DiskContentType
@@ -130,6 +132,7 @@ class OvirtServer(LoopbackServer):
             "cpuprofiles": [types.CpuProfile(id="q1", name="half", cluster=types.Cluster(id="c1"))],
             "storagedomains": [gigabytes, types.StorageDomain(id="s2", name="fast")],
         }
+        self.nodes: list[Any] = []
         self.booted = 1_800_000_000
         self.disks: dict[str, Any] = {}
         for disk, name, kind in (
@@ -211,6 +214,8 @@ class OvirtServer(LoopbackServer):
                 return self._told([self.types.Role(id="r1", name="TareMeasures")], "roles")
             case "GET", "schedulingpolicies", "p1":
                 return self._told(self.types.SchedulingPolicy(id="p1", name="none"))
+            case "GET", "hosts", "h1", "numanodes":
+                return self._told(self.nodes, "host_numa_nodes")
             case "GET", "hosts", "h1", "statistics":
                 return self._told(list(self._figures()), "statistics")
             case "GET", ("vms" | "disks") as kind:

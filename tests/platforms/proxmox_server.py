@@ -72,6 +72,8 @@ class Proxmox(LoopbackServer):
         self.takes: dict[str, float] = {}
         """How long a task of a type waits before it does its work, in seconds."""
         self.cpus = 64
+        self.sockets, self.threads = 1, 2
+        self.memory = {"total": 64 << 30, "used": 4 << 30}
         self.state = "online"
         self.booted: float | None = time.time() - 5000
         self.plug, self.unplug = plug, unplug
@@ -171,11 +173,16 @@ class Proxmox(LoopbackServer):
         match method, rest:
             case "GET", ["status"]:
                 self.need(who, f"/nodes/{NODE}", "Sys.Audit")
-                cpu = {"cpus": self.cpus, "cores": self.cpus // 2, "sockets": 1, "model": "A CPU"}
+                cpu = {
+                    "cpus": self.cpus,
+                    "cores": self.cpus // self.threads,
+                    "sockets": self.sockets,
+                    "model": "A CPU",
+                }
                 told: dict[str, Any] = {"current-kernel": {"release": "6.8.12-9-pve"}}
                 if self.booted is not None:
                     told["uptime"] = int(time.time() - self.booted)
-                return {"cpuinfo": cpu, **told}
+                return {"cpuinfo": cpu, "memory": self.memory, **told}
             case "GET", ["subscription"]:
                 return {"status": "notfound", "message": "There is no subscription key"}
             case "GET", ["tasks", task, "status"]:

@@ -29,7 +29,6 @@ from tare.platforms.vsphere import builder
 from tare.platforms.vsphere.inventory import all_of, find_location, machine_named
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
-from tare.platforms.vsphere.spec import pins_of
 from tare.run.lifecycle.session import agent_path
 from tare.run.probes.hypervisor_side import HypervisorSide
 
@@ -299,10 +298,9 @@ async def test_a_processor_that_is_not_there_is_refused(there: Simulator, contex
     with pytest.raises(MachineFault, match="no processor 7 on the ESXi host, which has 2"):
         await begun(context, there.options(), spec_of(cpus=(7,)))
     nothing_left(there, context)
-    listed = VsphereOptions(address="a", datastore="d", processors=(5, 4))
-    assert pins_of((0, 1, 1), listed, 8) == [4, 5]
-    with pytest.raises(InputError, match="`processors` lists 2"):
-        pins_of((2,), listed, 8)
+    verdict = await Vsphere().check(context, there.options(processors=(1, 7)))
+    assert "no processor 7 on the ESXi host, which has 2" in verdict.reason
+    assert "out of 0 to 1" in verdict.hint
 
 
 async def test_what_was_asked_for_is_seen(there: Simulator, context: Context) -> None:

@@ -104,7 +104,8 @@ class XenServer(LoopbackServer):
         self.objects["task"] = {}
         self.network = self.add("network", name_label="Pool-wide network 0")
         pif = self.add("PIF", management=True, network=self.network)
-        self.host_metrics = self.add("host_metrics", live=True)
+        memory = {"memory_total": str(64 << 30), "memory_free": str(60 << 30)}
+        self.host_metrics = self.add("host_metrics", live=True, **memory)
         self.host = self.add(
             "host",
             name_label="xen1",
@@ -251,6 +252,8 @@ class XenServer(LoopbackServer):
                 self._free(given[0])
             del known[given[0]]
             return ""
+        if (kind, verb) == ("host", "compute_free_memory"):
+            return self.objects["host_metrics"][self.host_metrics]["memory_free"]
         raise Said("MESSAGE_METHOD_UNKNOWN", f"{kind}.{verb}")
 
     def _free(self, disk: str) -> None:

@@ -75,6 +75,11 @@ class PsObject:
         except ValueError:
             return None
 
+    def count(self, name: str) -> int:
+        """Return how many items a property has that is a list; 0: there is none."""
+        value = self._properties.get(name)
+        return len(value) if isinstance(value, list | tuple) else 0
+
     def truth(self, name: str) -> bool | None:
         """Return a property that is true or false; None: there is none."""
         value = self._properties.get(name)

@@ -17,7 +17,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.hyperv.builder import BUSES, HypervVmResource, VmBuilder
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
-from tare.platforms.hyperv.server import Server, facts_of, groups_of
+from tare.platforms.hyperv.server import Server, carrier_of, facts_of, groups_of
 from tare.platforms.hyperv.session import HypervSession
 from tare.platforms.hyperv.vm import HypervVm, wanted_of
 from tare.platforms.linux.writes import FOLDER
@@ -132,7 +132,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
             most = min(most, MOST_OF_GENERATION_1)
         versions = {"hyperv": str(facts.get("build", ""))}
         able, rights = replace(able, max_vcpus=most), await groups_of(server)
-        return ServerFindings(reason, versions, able, as_words(facts), rights)
+        carrier = await carrier_of(server, location.host)
+        return ServerFindings(reason, versions, able, as_words(facts), rights, carrier)
 
     async def host_presence(self, session: HypervSession, options: HypervOptions) -> Presence:
         """Return when the host was booted; a host that answers for Hyper-V is up."""

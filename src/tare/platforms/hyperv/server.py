@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.errors import InputError
+from tare.platforms.contract import Carrier
 from tare.platforms.hyperv.command import Cmdlet, PsObject, chosen, cmdlet, named, script
 from tare.platforms.hyperv.session import RIGHTS, Failed, HypervSession
 from tare.platforms.vendors.session import Missing, Refused
+from tare.study.planning.host_cpus import HostCpus
 
 OFF, RUNNING = "Off", "Running"
 SEEN = (
@@ -176,6 +178,9 @@ GROUPS = {
 """The groups that matter here, by their id in every language ("Well-known SIDs")."""
 MEMBER = "[Security.Principal.WindowsIdentity]::GetCurrent().Groups | ForEach-Object Value"
 """No cmdlet reports this to an ordinary account; the script's text is constant."""
+NUMA_PROCESSORS = "ProcessorsAvailability"
+NUMA = ("NodeId", NUMA_PROCESSORS, "MemoryAvailable", "MemoryTotal")
+"""The properties of a NUMA node; memory is in MiB (Microsoft.HyperV.PowerShell.VMHostNumaNode)."""
 _TYPE = re.compile(r"0x([0-9a-fA-F]+)")
 
 
@@ -230,14 +235,56 @@ async def _values(server: Server, key: str, *names: str) -> PsObject:
     return found[0] if found else PsObject({})
 
 
-async def _hyper_threading(server: Server) -> str:
-    """Return ``on`` or ``off``; empty where the account may not ask WMI."""
+async def _sockets(server: Server) -> tuple[int, int, int]:
+    """Return how many sockets, cores and threads there are; 0: the account may not ask WMI."""
     wanted = ("NumberOfCores", "NumberOfLogicalProcessors")
     sockets = await server.optional(
         cmdlet("Get-CimInstance", ClassName="Win32_Processor"), chosen(*wanted)
     )
     cores, threads = (sum(each.number(name) or 0 for each in sockets) for name in wanted)
+    return len(sockets), cores, threads
+
+
+async def _hyper_threading(server: Server) -> str:
+    """Return ``on`` or ``off``; empty where the account may not ask WMI."""
+    _, cores, threads = await _sockets(server)
     return "" if not cores else "on" if threads > cores else "off"
+
+
+async def carrier_of(server: Server, host: PsObject) -> Carrier:
+    """Return the host's CPUs and memory.
+
+    ``Get-VMHost`` counts the hypervisor's logical processors. Windows itself may have fewer of
+    them ("minroot"), and then its own count of cores is not the host's.
+
+    Args:
+        server: The host.
+        host: Its properties, as :meth:`Server.host` returns them.
+    """
+    threads = host.number("LogicalProcessorCount") or 1
+    sockets, cores, seen = await _sockets(server)
+    nodes = await server.optional(cmdlet("Get-VMHostNumaNode"), chosen(*NUMA))
+    # The processors of a node follow those of the one before it.
+    numbers = [
+        each.number("NodeId") or 0 for each in nodes for _ in range(each.count(NUMA_PROCESSORS))
+    ]
+    whole = len(numbers) == threads
+    cpus = HostCpus(
+        tuple(range(threads)),
+        nodes=dict(enumerate(numbers)) if whole else {},
+        memory={
+            each.number("NodeId") or 0: (each.number("MemoryTotal") or 0) << 20 for each in nodes
+        },
+        cores=cores if seen == threads else 0,
+    )
+    free = sum(each.number("MemoryAvailable") or 0 for each in nodes) << 20
+    return Carrier(
+        host.text("ComputerName") or server.session.name,
+        cpus,
+        host.number("MemoryCapacity") or 0,
+        free if nodes else None,
+        sockets if seen == threads else 0,
+    )
 
 
 async def _scheduler(server: Server) -> str:

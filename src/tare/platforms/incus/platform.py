@@ -219,7 +219,8 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             "hyper-threading": facts.hyper_threading,
             "power policy": facts.power_policy,
         }
-        return ServerFindings(reason, versions, able, {k: v for k, v in shown.items() if v}, rights)
+        shown = {name: words for name, words in shown.items() if words}
+        return ServerFindings(reason, versions, able, shown, rights, await server.carrier())
 
     async def host_presence(self, session: IncusSession, options: IncusOptions) -> Presence:
         """Return that the host is up, whose server answers; of its boots the API tells nothing."""
@@ -261,7 +262,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         limits_of(options, spec)
         facts = await server.facts()
         if spec.cpus:
-            instead = "plan on the host itself: `host: {ssh: HOST}`"
+            instead = "plan again: the host has fewer CPUs than when it was planned"
             require_cpus(pins_of(spec), await server.cpus(), session.name, instead)
         pool, project = await server.pool(options.pool), project_of(spec.name)
         settings = {

@@ -12,9 +12,11 @@ from urllib.parse import quote
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
+from tare.platforms.contract import Carrier
 from tare.platforms.incus.parcels import CONFIGURATION, volume_backup
 from tare.platforms.incus.session import IncusSession
 from tare.platforms.vendors.session import Missing
+from tare.study.planning.host_cpus import HostCpus
 
 LOCK_S = 30.0
 """Seconds that something is waited for which a server is still busy with."""
@@ -132,6 +134,25 @@ class Server:
             return (words,)
         restricted = isinstance(known, Mapping) and known.get("restricted") is True
         return (f"{words}, {'restricted' if restricted else 'not restricted'} to projects",)
+
+    async def carrier(self) -> Carrier | None:
+        """Return the CPUs and memory of its host; None: it does not report them."""
+        host = self.session.host
+        resources = await self.session.ask("GET", "/1.0/resources")
+        cpus = cpus_in(resources)
+        # Where Tare reaches that host itself, it knows more of the same CPUs.
+        if not cpus.online or (host is not None and cpus.online == host.topology().online):
+            return None
+        memory = resources.get("memory") or {}
+        total = int(memory.get("total") or 0)
+        return Carrier(
+            self.name,
+            cpus,
+            total,
+            max(0, total - int(memory.get("used") or 0)) if total and host is None else None,
+            len(_all(resources.get("cpu"), "sockets")),
+            is_host=host is not None,
+        )
 
     async def cpus(self) -> int:
         """Return how many CPUs its host has; 0: it does not say."""
@@ -344,6 +365,41 @@ def threads_in(told: Any) -> str:
     cores = [core for socket in _all(cpu, "sockets") for core in _all(socket, "cores")]
     known = [threads for core in cores if (threads := _all(core, "threads"))]
     return "" if not known else "on" if any(len(threads) > 1 for threads in known) else "off"
+
+
+def cpus_in(resources: Any) -> HostCpus:
+    """Return a host's CPUs by ``GET /1.0/resources`` (Incus, shared/api/resource.go)."""
+    cpu = resources.get("cpu") if isinstance(resources, Mapping) else None
+    siblings: dict[int, tuple[int, ...]] = {}
+    nodes: dict[int, int] = {}
+    packages: dict[int, int] = {}
+    isolated: set[int] = set()
+    for socket in _all(cpu, "sockets"):
+        threads = [
+            [each for each in _all(core, "threads") if each.get("online", True)]
+            for core in _all(socket, "cores")
+        ]
+        first = min((int(each["id"]) for core in threads for each in core), default=0)
+        for core in threads:
+            numbers = tuple(sorted(int(each["id"]) for each in core))
+            for each in core:
+                number = int(each["id"])
+                siblings[number], packages[number] = numbers, first
+                nodes[number] = int(each.get("numa_node") or 0)
+                if each.get("isolated"):
+                    isolated.add(number)
+    memory = resources.get("memory") if isinstance(resources, Mapping) else None
+    return HostCpus(
+        tuple(sorted(siblings)),
+        siblings,
+        nodes,
+        frozenset(isolated),
+        packages=packages,
+        memory={
+            int(each.get("numa_node") or 0): int(each.get("total") or 0)
+            for each in _all(memory, "nodes")
+        },
+    )
 
 
 def _all(told: Any, key: str) -> list[Any]:

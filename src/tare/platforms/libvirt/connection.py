@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import urllib.parse
+import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.carried import carried_socket
 from tare.hosts.contract import Host
 from tare.platforms.libvirt.looks import PAUSED, SUSPENDED, Look, look_at
+from tare.study.planning.host_cpus import HostCpus
 
 INSTALL = (
     "pip install 'hypertare[libvirt]' (it is built with: apt-get install --no-remove libvirt-dev "
@@ -96,6 +98,10 @@ class Connection:
             await self._call(self._open.getDomainCapabilities, None, "x86_64", machine, kind, 0)
         )
 
+    async def host_cpus(self) -> HostCpus:
+        """Return the CPUs and the memory of each NUMA node of libvirt's host."""
+        return cpus_in(str(await self._call(self._open.getCapabilities)))
+
     async def define(self, xml: str) -> None:
         """Define a domain; raises MachineFault with libvirt's words."""
         await self._call(self._open.defineXML, xml)
@@ -162,6 +168,40 @@ class Connection:
         except self._library.libvirtError as error:
             kind = Missing if error.get_error_code() == _NO_DOMAIN else MachineFault
             raise kind(str(error)) from error
+
+
+def cpus_in(capabilities: str) -> HostCpus:
+    """Return a host's CPUs by its capabilities (libvirt.org, "Driver capabilities XML format").
+
+    Args:
+        capabilities: The XML that ``virConnectGetCapabilities`` returns.
+    """
+    siblings: dict[int, tuple[int, ...]] = {}
+    nodes: dict[int, int] = {}
+    memory: dict[int, int] = {}
+    sockets: dict[int, list[int]] = {}
+    for cell in ET.fromstring(capabilities).iterfind("host/topology/cells/cell"):
+        node = int(cell.get("id", "0"))
+        memory[node] = int(cell.findtext("memory", "0")) << 10
+        for cpu in cell.iterfind("cpus/cpu"):
+            # An offline CPU has its number alone.
+            if (threads := cpu.get("siblings")) is None:
+                continue
+            number = int(cpu.get("id", "0"))
+            nodes[number] = node
+            siblings[number] = _numbers(threads)
+            sockets.setdefault(int(cpu.get("socket_id", "0")), []).append(number)
+    packages = {cpu: min(each) for each in sockets.values() for cpu in each}
+    return HostCpus(tuple(sorted(siblings)), siblings, nodes, packages=packages, memory=memory)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the CPUs of a list such as ``0,4-6``."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
 
 
 _WITH_ALL = 1 | 2 | 16

@@ -19,6 +19,7 @@ from tare.platforms.contract import (
     ANY_BOOT,
     KVM_BOOT,
     Capabilities,
+    Carrier,
     Context,
     GuestKernels,
     HostAccess,
@@ -53,6 +54,7 @@ from tare.platforms.qemu.huge_pages import require_whole_pages
 from tare.platforms.qemu.lacking import lacking_places, lacking_switches
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.qemu.threads import emulator_cpus
+from tare.study.planning.host_cpus import HostCpus
 
 WITHHELD = (
     "cells are withheld during which libvirt saw the domain paused (it is looked at once a "
@@ -226,20 +228,21 @@ class Libvirt(Platform[LibvirtOptions]):
             async with connected(context.host, options.uri) as connection:
                 versions |= await connection.versions()
                 await connection.capabilities(options.machine, options.domain_type)
+                carrier = carrier_of(context.host, await connection.host_cpus())
         except TareError as error:
             return refused(error.message, error.hint, sure=isinstance(error, InputError))
         if problem := lacking_places(context.host, options):
             return refused(*problem)
         if options.accelerator == "kvm":
             tried = await Qemu().check(context, options.like_qemu)
-            return replace(tried, versions=versions, capabilities=able)
+            return replace(tried, versions=versions, capabilities=able, carrier=carrier)
         try:
             if problem := await lacking_switches(context.host, options.like_qemu, context.memories):
                 return refused(*problem)
         except TareError as error:
             return refused(error.message, error.hint, sure=isinstance(error, InputError))
         reason = f"libvirt {versions['libvirt']} runs domains of type {options.domain_type}"
-        return Verdict(True, reason, "", True, versions, able)
+        return Verdict(True, reason, "", True, versions, able, carrier=carrier)
 
     async def guest_kernels(self, context: Context, options: LibvirtOptions) -> GuestKernels:
         """Find out whether the host's own kernel boots as a guest, by QEMU itself."""
@@ -322,6 +325,28 @@ class Libvirt(Platform[LibvirtOptions]):
                 raise MachineFault(f"{spec.name}: {error.message}", error.hint) from error
             raise
         return machine
+
+
+def carrier_of(host: Host, cpus: HostCpus) -> Carrier | None:
+    """Return the host as libvirt reports it, where its domains have other CPUs than Tare has.
+
+    Domains are libvirt's children, so they are not confined to the CPUs of this process.
+
+    Args:
+        host: The arm's host.
+        cpus: What libvirt reports.
+    """
+    own = host.topology()
+    if not cpus.online or cpus.online == own.online:
+        return None
+    isolated = own.isolated & set(cpus.online)
+    return Carrier(
+        f"libvirt of {host.name}",
+        replace(cpus, isolated=isolated),
+        sum(cpus.memory.values()),
+        sockets=len(set(cpus.packages.values())),
+        is_host=True,
+    )
 
 
 async def _files(host: Host, prepared: Prepared, spec: MachineSpec, disk: Path | None) -> Files:

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault
+from tare.platforms.contract import Carrier
 from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.vendors.session import Missing, wait_for
+from tare.study.planning.host_cpus import HostCpus
 
 WORK_S = 600.0
 MARK = "tare:"
@@ -185,6 +187,42 @@ class Engine:
             if each.role is not None
         }
         return tuple(sorted(held))
+
+    async def carrier(self, host: Any) -> Carrier | None:
+        """Return a host's CPUs and memory; None: the engine does not know its CPUs yet.
+
+        The engine reports the CPUs of each NUMA node, but not which share a core. A host's
+        ``max_scheduling_memory`` is what the engine would give to new VMs.
+
+        Args:
+            host: The host, as the engine lists it.
+        """
+        sockets, cores, threads = _topology(host)
+        if not (count := sockets * cores * threads):
+            return None
+        nodes: list[Any] = []
+        with contextlib.suppress(MachineFault):
+            nodes = await self.ask(
+                lambda api: api.hosts_service().host_service(host.id).numa_nodes_service().list()
+            )
+        return Carrier(
+            str(host.name),
+            HostCpus(
+                tuple(range(count)),
+                nodes={
+                    int(core.index): int(node.index or 0)
+                    for node in nodes
+                    for core in (node.cpu.cores if node.cpu is not None else None) or ()
+                    if int(core.index) < count
+                },
+                # In MiB (the REST API guide, type NumaNode).
+                memory={int(node.index or 0): int(node.memory or 0) << 20 for node in nodes},
+                cores=sockets * cores,
+            ),
+            int(host.memory or 0),
+            None if host.max_scheduling_memory is None else int(host.max_scheduling_memory),
+            sockets,
+        )
 
     async def booted(self, host: str) -> float | None:
         """Return when a host was booted, in seconds since 1970; None: unknown."""

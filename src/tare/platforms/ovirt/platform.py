@@ -128,7 +128,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         versions = {"ovirt": str(facts.get("build", "")), "libvirt": str(facts.get("libvirt", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
         able = replace(able, max_vcpus=int(facts.get("cpus", 1)))
-        return ServerFindings(reason, versions, able, as_words(facts), await engine.rights())
+        rights, carrier = await engine.rights(), await engine.carrier(location.host)
+        return ServerFindings(reason, versions, able, as_words(facts), rights, carrier)
 
     async def host_presence(self, session: OvirtSession, options: OvirtOptions) -> Presence:
         """Return the state of the host, which the engine knows while it is off."""
@@ -163,7 +164,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         location = await builder.locate()
         facts = await engine.facts(location.host, location.cluster)
         # The engine checks this only when the VM is started.
-        instead = "plan with a host that has as many CPUs"
+        instead = "plan again: the host has fewer CPUs than when it was planned"
         require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
         await builder.require_free(spec.name)
         await request.create(

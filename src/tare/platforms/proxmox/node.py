@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault
+from tare.platforms.contract import Carrier
 from tare.platforms.proxmox.session import ProxmoxSession
 from tare.platforms.vendors.session import Missing, Refused, ask_again, wait_for
+from tare.study.planning.host_cpus import numbered
 
 TASK_S = 600.0
 FIRST_ID = 100
@@ -196,6 +198,23 @@ class Node:
         if threads and cores:
             found["hyper-threading"] = "on" if threads > cores else "off"
         return {name: value for name, value in found.items() if value not in ("", 0)}
+
+    async def carrier(self) -> Carrier:
+        """Return the node's CPUs and memory.
+
+        ``cpuinfo`` counts threads, cores and sockets, all of the node (pve-common,
+        src/PVE/ProcFSTools.pm). It does not report which CPUs share a core or a NUMA node.
+        """
+        status = await self.ask(lambda node: node.status.get())
+        cpu, memory = status.get("cpuinfo", {}), status.get("memory", {})
+        total = int(memory.get("total", 0))
+        return Carrier(
+            self.name,
+            numbered(int(cpu.get("cpus", 1)), cores=int(cpu.get("cores", 0))),
+            total,
+            max(0, total - int(memory["used"])) if total and "used" in memory else None,
+            int(cpu.get("sockets", 0)),
+        )
 
     async def _licence(self) -> str:
         found = await self.ask(lambda node: node.subscription.get())

@@ -138,7 +138,8 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         versions = {"proxmox-ve": str(facts["build"]), "linux": str(facts.get("kernel", ""))}
         reason = f"{session.name} is Proxmox VE {facts['build']}"
         rights = (ROOT,) if session.is_root else used(needed(options, node.name))
-        return ServerFindings(reason, versions, able, as_words(facts), rights)
+        shown, carrier = as_words(facts), await node.carrier()
+        return ServerFindings(reason, versions, able, shown, rights, carrier)
 
     async def host_presence(self, session: ProxmoxSession, options: ProxmoxOptions) -> Presence:
         """Return the state of the node, which the others of its cluster know while it is off."""
@@ -183,7 +184,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         if spec.cpus:
             if not session.is_root:
                 raise Refused(NOT_ROOT)
-            instead = "plan on the node itself: `host: {ssh: NODE}`"
+            instead = "plan again: the node has fewer CPUs than when it was planned"
             require_cpus(affinity(spec), int(facts["cpus"]), session.name, instead)
         builder = VmBuilder(session, node, request)
         await builder.build()

@@ -15,7 +15,13 @@ from tare.platforms.vsphere.esxi_host import in_drs, threads_of
 from tare.platforms.vsphere.inventory import find_location, machine_named
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.session import BUSY, WRONG_STATE, VsphereSession
-from tare.platforms.vsphere.spec import BOOT_DISK, CONFIGURATION, config_spec, media, pins_of
+from tare.platforms.vsphere.spec import (
+    BOOT_DISK,
+    CONFIGURATION,
+    config_spec,
+    media,
+    require_processors,
+)
 
 OFF = "poweredOff"
 NO_FILE = "FileNotFound"
@@ -187,7 +193,9 @@ class VmBuilder:
 
     def _find_pins(self, client: Any) -> list[int]:
         where = find_location(client, self._vim, self._options)
-        pins = pins_of(self._request.spec.cpus, self._options, threads_of(where.host))
+        spec = self._request.spec
+        pins = sorted(set(spec.cpus or spec.within))
+        require_processors(pins, threads_of(where.host))
         if pins and in_drs(where.host, self._vim):
             raise Refused(HIDDEN, "take the host out of the cluster, or do not pin")
         return pins

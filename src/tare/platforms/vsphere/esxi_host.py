@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tare.platforms.contract import Presence
+from tare.platforms.contract import Carrier, Presence
 from tare.platforms.vsphere.inventory import properties
+from tare.study.planning.host_cpus import HostCpus
 
 UNKNOWN = "not reported"
 
@@ -45,6 +47,47 @@ def proof_of(client: Any, host: Any, vim: Any) -> dict[str, str]:
 def threads_of(host: Any) -> int:
     """Return how many logical processors an ESXi host has."""
     return int(host.hardware.cpuInfo.numCpuThreads)
+
+
+def carrier_of(host: Any, processors: Sequence[int] = ()) -> Carrier:
+    """Return an ESXi host's CPUs and memory (``HostSystem.hardware``).
+
+    Logical processors of one core have consecutive numbers: 0 and 1 are on the first core
+    ("vSphere Resource Management", Hyperthreading and ESXi Hosts).
+
+    Args:
+        host: The ESXi host.
+        processors: The logical processors that machines are to use; empty: all.
+    """
+    hardware, threads = host.hardware, threads_of(host)
+    cores = int(hardware.cpuInfo.numCpuCores or 0)
+    each = threads // cores if cores and threads % cores == 0 else 1
+    nodes = {
+        int(cpu): int(node.typeId)
+        for node in (hardware.numaInfo.numaNode if hardware.numaInfo else None) or ()
+        for cpu in node.cpuID or ()
+        if int(cpu) < threads
+    }
+    packages = {
+        int(cpu): min(int(other) for other in package.threadId)
+        for package in hardware.cpuPkg or ()
+        for cpu in package.threadId or ()
+        if int(cpu) < threads
+    }
+    size = int(hardware.memorySize)
+    used = host.summary.quickStats.overallMemoryUsage if host.summary is not None else None
+    cpus = HostCpus(
+        tuple(range(threads)),
+        siblings={
+            cpu: tuple(range(cpu // each * each, cpu // each * each + each))
+            for cpu in range(threads)
+        },
+        nodes=nodes,
+        packages=packages,
+        measured=tuple(sorted(set(processors))),
+    )
+    free = None if used is None else max(0, size - (int(used) << 20))
+    return Carrier(str(host.name), cpus, size, free, int(hardware.cpuInfo.numCpuPackages or 0))
 
 
 def in_drs(host: Any, vim: Any) -> bool:

@@ -69,8 +69,8 @@ class VsphereOptions(VendorOptions):
     )
     processors: tuple[Annotated[int, Field(ge=0, le=4095)], ...] = Field(
         default=(),
-        description="The ESXi host's logical processors that stand for the CPUs 0, 1, … of a "
-        "study's placement; by default they are those of the same numbers.",
+        description="The ESXi host's logical processors that machines run on, by affinity; by "
+        "default all. Not in a cluster with DRS, which keeps no affinity.",
     )
     reservation: int | None = Field(
         default=None, ge=0, description="CPU that is kept for the virtual machine, in MHz."

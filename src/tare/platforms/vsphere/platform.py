@@ -9,6 +9,7 @@ from typing import Any
 from tare.platforms.contract import (
     ANY_BOOT,
     Capabilities,
+    Carrier,
     Presence,
     Statement,
     Variant,
@@ -26,7 +27,7 @@ from tare.platforms.vsphere.builder import (
     VsphereFilesResource,
     VsphereVmResource,
 )
-from tare.platforms.vsphere.esxi_host import in_drs, presence_of, proof_of, threads_of
+from tare.platforms.vsphere.esxi_host import carrier_of, in_drs, presence_of, proof_of
 from tare.platforms.vsphere.inventory import find_location, host_named
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.rights import rights_of
@@ -109,9 +110,10 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         self, session: VsphereSession, options: VsphereOptions, able: Capabilities
     ) -> ServerFindings:
         """Find all that the options name, and whether the host can pin."""
-        proof, drs, threads, rights = await session.call(
+        proof, drs, carrier, rights = await session.call(
             lambda client: _look(client, session, options)
         )
+        threads = len(carrier.cpus.online)
         require_processors(options.processors, threads)
         notes = (*able.notes, HIDDEN) if drs else able.notes
         able = replace(
@@ -121,7 +123,8 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             notes=notes if options.boot else (*notes, BOOTS_NOTHING),
         )
         reason = f"{proof['product']} at {options.address} takes virtual machines"
-        return ServerFindings(reason, {"vsphere": proof["product"]}, able, proof, rights)
+        versions = {"vsphere": proof["product"]}
+        return ServerFindings(reason, versions, able, proof, rights, carrier)
 
     async def host_presence(self, session: VsphereSession, options: VsphereOptions) -> Presence:
         """Return the state of the ESXi host, which vCenter knows while the host is off."""
@@ -164,11 +167,12 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
 
 def _look(
     client: Any, session: VsphereSession, options: VsphereOptions
-) -> tuple[dict[str, str], bool, int, tuple[str, ...]]:
+) -> tuple[dict[str, str], bool, Carrier, tuple[str, ...]]:
     where = find_location(client, session.vim, options)
+    drs = in_drs(where.host, session.vim)
     return (
         proof_of(client, where.host, session.vim),
-        in_drs(where.host, session.vim),
-        threads_of(where.host),
+        drs,
+        carrier_of(where.host, () if drs else options.processors),
         rights_of(client, session, options, where),
     )

@@ -24,32 +24,8 @@ BUSES = {
 """How a disk is attached, by the arm's `devices`."""
 
 
-def pins_of(cpus: Sequence[int], options: VsphereOptions, threads: int) -> list[int]:
-    """Return the ESXi host's logical processors for the CPUs of a placement.
-
-    The API accepts any number for an affinity, so the range is checked here.
-
-    Args:
-        cpus: Of the placement; empty: anywhere.
-        options: The arm's options.
-        threads: How many logical processors the host has.
-
-    Raises:
-        InputError: The host has no such processor.
-    """
-    listed = options.processors
-    if listed and any(cpu >= len(listed) for cpu in cpus):
-        raise InputError(
-            f"the placement uses CPU {max(cpus)}, and `processors` lists {len(listed)}",
-            "list as many of the host's processors as this computer has CPUs",
-        )
-    wanted = [listed[cpu] if listed else cpu for cpu in cpus]
-    require_processors(wanted, threads)
-    return sorted(set(wanted))
-
-
 def require_processors(wanted: Sequence[int], threads: int) -> None:
-    """Check that an ESXi host has some logical processors.
+    """Check that an ESXi host has some logical processors; the API accepts any number.
 
     Args:
         wanted: Their numbers.
@@ -61,7 +37,7 @@ def require_processors(wanted: Sequence[int], threads: int) -> None:
     if beyond := [processor for processor in wanted if processor >= threads]:
         raise InputError(
             f"there is no processor {beyond[0]} on the ESXi host, which has {threads}",
-            f"list those for a placement's CPUs by `processors`, out of 0 to {threads - 1}",
+            f"list by `processors` those that machines are to use, out of 0 to {threads - 1}",
         )
 
 

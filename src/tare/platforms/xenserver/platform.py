@@ -122,7 +122,8 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         versions = {"xenserver": str(facts.get("build", "")), "xen": str(facts.get("xen", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
         able = replace(able, max_vcpus=int(facts.get("cpus", 1)))
-        return ServerFindings(reason, versions, able, as_words(facts), await pool.rights())
+        rights, carrier = await pool.rights(), await pool.carrier(host)
+        return ServerFindings(reason, versions, able, as_words(facts), rights, carrier)
 
     async def host_presence(self, session: XenSession, options: XenserverOptions) -> Presence:
         """Return the state of the host, which the pool's coordinator knows while it is off."""
@@ -154,7 +155,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         options, spec, pool = request.options, request.spec, Pool(session)
         host = await pool.host(options.on_host)
         facts = await pool.facts(host)
-        instead = "plan with a host that has as many CPUs"
+        instead = "plan again: the host has fewer CPUs than when it was planned"
         require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
         builder = VmBuilder(pool, options, host)
         await request.create(

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tare.errors import InputError, MachineFault
-from tare.platforms.contract import Presence
+from tare.platforms.contract import Carrier, Presence
 from tare.platforms.vendors.session import Missing, ask_again, wait_for
 from tare.platforms.xenserver.session import XenSession
+from tare.study.planning.host_cpus import numbered
 
 ROLES = ("read-only", "vm-operator", "vm-admin", "vm-power-admin", "pool-operator", "pool-admin")
 """From the weakest to the strongest (ocaml/idl/datamodel_roles.ml)."""
@@ -228,6 +229,30 @@ class Pool:
             "HA": "on" if pool.get("ha_enabled") else "off",
         }
         return {name: value for name, value in found.items() if value}
+
+    async def carrier(self, host: str) -> Carrier:
+        """Return a host's CPUs and memory.
+
+        ``cpu_info`` counts Xen's CPUs and sockets, not dom0's (xen-api, ocaml/xapi/create_misc.ml).
+        XenAPI does not report which CPUs share a core or a NUMA node.
+        """
+        record = await self.ask(lambda api: api.host.get_record(host))
+        cpu = record.get("cpu_info", {})
+        count = int(cpu.get("cpu_count", 0)) or len(record.get("host_CPUs", ())) or 1
+        threads = int(cpu.get("threads_per_core") or 0)
+        metrics = await self.ask(lambda api: api.host_metrics.get_record(record["metrics"]))
+        free: int | None
+        try:
+            free = int(await self.ask(lambda api: api.host.compute_free_memory(host)))
+        except MachineFault:
+            free = int(metrics["memory_free"]) if "memory_free" in metrics else None
+        return Carrier(
+            str(record.get("name_label") or self.session.name),
+            numbered(count, cores=count // threads if threads else 0),
+            int(metrics.get("memory_total", 0)),
+            free,
+            int(cpu.get("socket_count", 0)),
+        )
 
     async def _granularity(self, host: str) -> str:
         """Return what Xen schedules together: CPUs, cores or sockets; empty on older hosts."""
