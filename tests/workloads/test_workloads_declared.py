@@ -50,6 +50,16 @@ def test_metrics_are_unique_in_si_units_and_one_to_three_stand_for_the_workload(
 
 
 @ALL
+def test_recorded_metrics_name_a_resource(workload: Workload[Any]) -> None:
+    recorded = workload.recorded_metrics(parameters_of(workload.name))
+    assert {metric.resource for metric in recorded} == {workload.resource}
+    if workload.name in ("fio", "switch", "numeric-sort", "memory-latency", "net-stream"):
+        known = {"fio": "disk", "switch": "latency", "numeric-sort": "cpu"}
+        known |= {"memory-latency": "memory", "net-stream": "network"}
+        assert workload.resource == known[workload.name]
+
+
+@ALL
 def test_the_clock_ends_no_more_than_a_cell_takes(workload: Workload[Any]) -> None:
     known = parameters_of(workload.name)
     assert 0 <= workload.clocked_s(known) <= workload.expected_s(known)

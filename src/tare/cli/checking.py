@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from tare.cli.telling import tell
 
 if TYPE_CHECKING:
     from tare.analysis.data.rundata import RunData
+    from tare.events.results import FinishedCell
 
 DAMAGED = 1
 
@@ -90,4 +92,37 @@ def loaded(directory: Path) -> RunData:
         print(f"tare: {doubt}", file=sys.stderr)
     if data.doubts:
         print(f"      look at all of it: tare verify {directory}", file=sys.stderr)
-    return data
+    return with_resources(data)
+
+
+def with_resources(run: RunData) -> RunData:
+    """Return a run whose headline metrics name their resources.
+
+    Runs recorded before workloads declared a resource get it from the installed workloads. If a
+    workload is not installed, its metrics stay without one.
+    """
+    missing = {
+        done.result.workload
+        for done in run.counted
+        if any(seen.metric.headline and seen.metric.resource is None for seen in done.observed)
+    }
+    if not missing:
+        return run
+    from tare.registry import installed
+
+    workloads = installed().workloads
+    known = {name: workloads[name].resource for name in missing if name in workloads}
+
+    def completed(done: FinishedCell) -> FinishedCell:
+        resource = known.get(done.result.workload)
+        if resource is None:
+            return done
+        seen = [
+            each
+            if each.metric.resource
+            else each._replace(metric=each.metric._replace(resource=resource))
+            for each in done.observed
+        ]
+        return replace(done, observed=tuple(seen))
+
+    return replace(run, counted=tuple(map(completed, run.counted)))

@@ -10,6 +10,8 @@ from tare.units import format_number, with_unit
 
 Better = Literal["higher", "lower", "neither"]
 Kind = Literal["typical", "tail", "maximum"]
+Resource = Literal["cpu", "memory", "disk", "network", "latency", "application"]
+"""What a metric is mainly about; reports sum up the metrics of each."""
 
 LEAST: Mapping[str, float] = MappingProxyType(
     {"s": 1e-12, "1/s": 1e-7, "B/s": 1e-6, "B": 1e-6, "1": 1e-18}
@@ -37,6 +39,8 @@ class Metric(NamedTuple):
             unless more is better. Events do not hold it.
         may_be_negative: Whether it can be below zero, as only a study's own figures are. Events do
             not hold it.
+        resource: What it is mainly about; None: what its workload is about. Runs recorded before
+            workloads declared this have None.
     """
 
     name: str
@@ -47,6 +51,7 @@ class Metric(NamedTuple):
     headline: bool = False
     may_be_zero: bool | None = None
     may_be_negative: bool = False
+    resource: Resource | None = None
 
     def impossible(self, value: float) -> str:
         """Return why no machine can have had this value, in SI units; empty if it can."""

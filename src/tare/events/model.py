@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tare.events.metric import Better, Kind, Metric
+from tare.events.metric import Better, Kind, Metric, Resource
 from tare.events.parts import SUBJECT, Base, Calibration, Check
 from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 
@@ -311,6 +311,7 @@ class Observed(Base):
     better: Better
     kind: Kind = "typical"
     headline: bool = False
+    resource: Resource | None = None
     value: float
 
     @classmethod
@@ -324,13 +325,21 @@ class Observed(Base):
             better=metric.better,
             kind=metric.kind,
             headline=metric.headline and role == SUBJECT,
+            resource=metric.resource,
             value=value,
         )
 
     @property
     def described(self) -> Metric:
         """The metric, as far as events hold it."""
-        return Metric(self.metric, self.unit, self.better, kind=self.kind, headline=self.headline)
+        return Metric(
+            self.metric,
+            self.unit,
+            self.better,
+            kind=self.kind,
+            headline=self.headline,
+            resource=self.resource,
+        )
 
 
 class SeriesSaved(Base):

@@ -28,7 +28,8 @@ _LINE = re.compile(
     rb'\{"seq":(0|[1-9]\d{0,17}),"time":%(number)s,"event":\{"type":"observation",'
     rb'"cell":(%(text)s),'
     rb'("role":%(text)s,"metric":%(text)s,"unit":%(text)s,"better":"(?:higher|lower|neither)",'
-    rb'"kind":"(?:typical|tail|maximum)","headline":(?:true|false)),'
+    rb'"kind":"(?:typical|tail|maximum)","headline":(?:true|false)'
+    rb'(?:,"resource":(?:null|"[a-z]{1,16}"))?),'
     rb'"value":(%(number)s)\}(?:,"chain":"[0-9a-f]{64}")?\}' % {b"number": _NUMBER, b"text": _TEXT}
 )
 

@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from tare.events.metric import Metric as Metric
+from tare.events.metric import Resource as Resource
 from tare.workloads.additions import Additions
 
 NOTHING = Additions()
@@ -80,6 +81,9 @@ class Workload(ABC, Generic[P]):
     """The model of its parameters."""
     metrics: tuple[Metric, ...]
     """What a cell of it tells whatever the parameters are, in the order of reports."""
+    resource: Resource = "application"
+    """What it measures: the first screen of a report sums up the headline metrics of each resource.
+    A metric can name another one."""
     realtime: bool = False
     """Whether a PREEMPT_RT kernel is the default image for it."""
     needs: frozenset[Need] = frozenset()
@@ -152,6 +156,13 @@ class Workload(ABC, Generic[P]):
     def metrics_for(self, parameters: P) -> tuple[Metric, ...]:
         """Return what a cell with these parameters tells, in the order of reports."""
         return self.metrics
+
+    def recorded_metrics(self, parameters: P) -> tuple[Metric, ...]:
+        """Return :meth:`metrics_for`, each with its resource."""
+        return tuple(
+            metric._replace(resource=metric.resource or self.resource)
+            for metric in self.metrics_for(parameters)
+        )
 
     def disk_claim(self, parameters: P, result: Mapping[str, Any]) -> DiskClaim:
         """Return what the agent's result says a disk moved, which is held against the device.

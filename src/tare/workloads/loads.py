@@ -72,6 +72,7 @@ class CpuLoad(_Load[CpuLoadParameters]):
     """The CPU-load machine of fayyad2013's scenarios 3 to 5."""
 
     name = "cpu-load"
+    resource = "cpu"
     summary = "Endless arithmetic that fits in the first cache."
     parameters = CpuLoadParameters
     metrics = (
@@ -93,6 +94,7 @@ class MemoryLoad(_Load[MemoryLoadParameters]):
     """The memory-load machine of fayyad2013's scenarios 6 and 7."""
 
     name = "memory-load"
+    resource = "memory"
     summary = "Endless copying of a block larger than all caches together."
     parameters = MemoryLoadParameters
     from_machine = ("memory_bytes", "caches_bytes")
@@ -131,6 +133,7 @@ class DiskLoad(_Load[DiskLoadParameters]):
     """A neighbour that keeps the host's disk busy (hwang2013, section IV.G)."""
 
     name = "disk-load"
+    resource = "disk"
     summary = "Endless writing through to, and reading from, the machine's own disk."
     parameters = DiskLoadParameters
     needs = frozenset({"disk"})

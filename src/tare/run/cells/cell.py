@@ -315,7 +315,7 @@ class Attempt:
         metrics = {
             each.role: each.metrics(self.context.workloads) for each in self.roles.neighbours
         }
-        metrics[SUBJECT] = self.workload.metrics_for(self.parameters)
+        metrics[SUBJECT] = self.workload.recorded_metrics(self.parameters)
         return metrics
 
     def _told(self, values: Mapping[str, float], measured: Measured, stayed: str) -> list[Event]:

@@ -56,7 +56,7 @@ class Neighbour:
     def metrics(self, workloads: Mapping[str, Workload[Any]]) -> tuple[Metric, ...]:
         """Return what its load tells, with these parameters."""
         load = workloads[self.load]
-        return load.metrics_for(load.parameters.model_validate(dict(self.parameters)))
+        return load.recorded_metrics(load.parameters.model_validate(dict(self.parameters)))
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class OpensslAes(Workload[TimedParameters]):
     """OpenSSL's own measurement of a cipher."""
 
     name = "openssl-aes"
+    resource = "cpu"
     summary = "OpenSSL encrypts blocks of 16 KiB by AES-128-CBC; it measures its rate itself."
     parameters = TimedParameters
     needs = frozenset({"toolbox"})
@@ -97,6 +98,7 @@ class Scimark(Workload[TimedParameters]):
     """SciMark 2 on the Java virtual machine."""
 
     name = "scimark"
+    resource = "cpu"
     summary = "SciMark 2.0 on the JVM: five numeric kernels, compiled while they run."
     parameters = TimedParameters
     needs = frozenset({"toolbox"})

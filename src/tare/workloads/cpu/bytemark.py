@@ -77,6 +77,7 @@ class BytemarkParameters(Parameters):
 class Kernel(Workload[KernelParameters]):
     """One kernel, written anew from its description, by its name in the agent."""
 
+    resource = "cpu"
     parameters = KernelParameters
     from_machine = (FROM_MACHINE,)
 
@@ -170,6 +171,7 @@ class Bytemark(Workload[BytemarkParameters]):
     """All ten kernels in one cell, and their three indices."""
 
     name = "bytemark"
+    resource = "cpu"
     summary = (
         "Bytemark's ten kernels one after the other, and an index each of memory, integer and "
         "floating-point work."

@@ -118,6 +118,7 @@ class Bonnie(Workload[BonnieParameters]):
     """The program itself, and all its phases."""
 
     name = "bonnie"
+    resource = "disk"
     summary = (
         "Bonnie++'s phases on a disk of the machine's own: output and input by byte and by block, "
         "rewriting, seeks, and creating, looking up and deleting files."

@@ -148,6 +148,7 @@ class Filebench(Workload[FilebenchParameters]):
     """The personalities' loops as operations on files, carried out by the agent."""
 
     name = "filebench"
+    resource = "disk"
     summary = (
         "filebench's fileserver, varmail and webserver by their published tables and loops, and "
         "sequential and random reads and writes, on a disk of the machine's own."

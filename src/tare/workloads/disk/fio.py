@@ -96,6 +96,7 @@ class Fio(Workload[FioParameters]):
     """The program itself, with its own clock, histograms and percentiles."""
 
     name = "fio"
+    resource = "disk"
     own_words = "fio"
     summary = (
         "fio's sequential and random reads and writes by block size, depth and fsync, on a disk "

@@ -53,6 +53,7 @@ class MemoryBandwidth(Workload[MemoryBandwidthParameters]):
     """The four kernels of McCalpin's STREAM, on 64-bit integers and on doubles."""
 
     name = "memory-bandwidth"
+    resource = "memory"
     summary = (
         "Copy, scale, add and triad over large arrays of 64-bit integers and doubles, as "
         "McCalpin's STREAM does; every element is checked."

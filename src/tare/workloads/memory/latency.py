@@ -77,6 +77,7 @@ class MemoryLatency(Workload[MemoryLatencyParameters]):
     """A chain of pointers in random order, as LMbench's ``lat_mem_rd`` but unpredictable."""
 
     name = "memory-latency"
+    resource = "memory"
     summary = (
         "A chain of dependent loads in random order through working sets of growing size, in "
         "pages of 4 KiB or 2 MiB: the latency of each cache, of memory, and of TLB misses."

@@ -114,6 +114,7 @@ class RequestResponse(_Exchange):
     """What netperf calls TCP_RR."""
 
     name = "request-response"
+    resource = "network"
     summary = (
         "A client outside the machine and a server in it exchange small messages over kept TCP "
         "connections, each after the answer to the one before."
@@ -130,6 +131,7 @@ class ConnectRequestResponse(_Exchange):
     """What netperf calls TCP_CRR."""
 
     name = "connect-request-response"
+    resource = "network"
     summary = (
         "A client outside the machine connects to a server in it, exchanges one message, and sees "
         "the connection closed, again and again."

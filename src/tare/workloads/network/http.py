@@ -72,6 +72,7 @@ class HttpLoad(PairWorkload[HttpLoadParameters]):
     """Requests to nginx in the machine, from outside it."""
 
     name = "http-load"
+    resource = "network"
     summary = (
         "nginx serves a file in the machine to a client outside it, which asks as often as it is "
         "answered or at a stated rate, and times every request from when it was due."

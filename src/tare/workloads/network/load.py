@@ -25,6 +25,7 @@ class NetLoad(Workload[NetLoadParameters]):
     """A neighbour whose packets take the host's time (hwang2013, section IV.G)."""
 
     name = "net-load"
+    resource = "network"
     summary = (
         "Endless sending to a partner outside the machine, which sends everything back; a "
         "neighbour only, as it ends when the subject does."

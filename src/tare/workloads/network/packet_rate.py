@@ -36,6 +36,7 @@ class PacketRate(PairWorkload[PacketRateParameters]):
     """A flood of UDP datagrams; only what arrives counts."""
 
     name = "packet-rate"
+    resource = "network"
     summary = "Small UDP datagrams, as many as go out; counted where they arrive."
     parameters = PacketRateParameters
     metrics = (

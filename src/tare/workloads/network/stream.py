@@ -41,6 +41,7 @@ class NetStream(PairWorkload[NetStreamParameters]):
     """Iperf3 of the toolbox at both ends; its own figures are what is told."""
 
     name = "net-stream"
+    resource = "network"
     summary = "Bulk data over TCP between the machine and a peer outside it, by iperf3."
     parameters = NetStreamParameters
     needs = NETWORK | {"toolbox"}

@@ -46,6 +46,7 @@ class Switch(Workload[SwitchParameters]):
     """Thread switch latency, as fayyad2013 calls it (section 6.2.2)."""
 
     name = "switch"
+    resource = "latency"
     summary = (
         "Real-time threads of one priority share one CPU; each stamps the time and yields, and "
         "the next subtracts."

@@ -90,6 +90,7 @@ class Tick(Workload[TickParameters]):
     """Clock tick processing duration, as fayyad2013 calls it (section 6.2.1)."""
 
     name = "tick"
+    resource = "latency"
     summary = (
         "A real-time thread of highest priority times a busy loop without a gap; what exceeds the "
         "undisturbed duration is an interrupt, or the hypervisor having taken the CPU away."

@@ -42,6 +42,7 @@ class Wakeup(Workload[WakeupParameters]):
     """Wake-up latency, as cyclictest measures it."""
 
     name = "wakeup"
+    resource = "latency"
     summary = (
         "A real-time thread of highest priority sleeps; how late it runs after the moment at which "
         "a timer, or a thread on another CPU, wakes it up."

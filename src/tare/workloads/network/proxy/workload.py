@@ -80,6 +80,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
     """HAProxy in the machine, a client and an nginx outside it."""
 
     name = "proxy"
+    resource = "network"
     summary = (
         "HAProxy in the machine passes requests of a client outside it to an origin outside it: "
         "first without the proxy, then through it, more and more at once until the rate stops "
