@@ -27,7 +27,7 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.events.metric import Better, Kind
+from tare.events.metric import Better, Kind, Resource
 
 T = TypeVar("T")
 
@@ -71,6 +71,7 @@ class SimulatedMetric:
     better: Better = "lower"
     kind: Kind = "typical"
     headline: bool = True
+    resource: Resource | None = None
     spreads: tuple[float, float] = (0.01, 0.005)
 
 
@@ -175,6 +176,7 @@ def events_of(simulated: SimulatedRun) -> list[Event]:
                                 better=metric.better,
                                 kind=metric.kind,
                                 headline=metric.headline,
+                                resource=metric.resource,
                                 value=metric.truth[arm] * float(np.exp(log)),
                             )
                         )

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import betainc
 
 from tare.analysis.statistics import maxt
+from tare.analysis.statistics.logratio import t_quantile
 
 NAN = math.nan
 Rows = list[list[float]]
@@ -297,3 +298,28 @@ def test_a_billionth_less_is_as_extreme(below: float, equal: bool, size: float) 
 def test_nothing_at_all_is_as_extreme_as_nothing() -> None:
     raw, adjusted = maxt.stepped_down(np.zeros((2, 3)), np.array([False, False]))
     assert raw.tolist() == adjusted.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.9])
+@pytest.mark.parametrize("blocks", [6, 8, 14])
+def test_intervals_of_the_simultaneous_confidence_cover_together(
+    blocks: int, shared: float
+) -> None:
+    random, rows, studies = np.random.default_rng(7), 8, 400
+    covered, confidences = 0, []
+    for _ in range(studies):
+        own, common = random.normal(size=(rows, blocks)), random.normal(size=blocks)
+        values = math.sqrt(1 - shared) * own + math.sqrt(shared) * common
+        each = maxt.simultaneous_confidence(values, 0.95, seed=1)
+        assert 0.95 <= each <= 1 - 0.05 / rows + 1e-12
+        half = t_quantile(each, blocks - 1) * values.std(axis=1, ddof=1) / math.sqrt(blocks)
+        covered += bool((np.abs(values.mean(axis=1)) <= half).all())
+        confidences.append(each)
+    assert covered / studies >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / studies)
+    # What rows have in common makes the correction milder than Bonferroni's.
+    assert (np.mean(confidences) < 1 - 0.05 / rows - 0.003) == (shared > 0)
+
+
+def test_one_interval_keeps_its_confidence_and_rows_without_spread_do_not_matter() -> None:
+    assert maxt.simultaneous_confidence([[1.0, 2.0, 4.0]], 0.95) == 0.95
+    assert maxt.simultaneous_confidence([[1.0] * 6, [2.0] * 6], 0.95) == pytest.approx(0.975)

@@ -15,6 +15,7 @@ from tare.analysis.effects.comparison import (
     ProofDifference,
 )
 from tare.analysis.effects.pairs import AllPairs, Rank, Tie
+from tare.analysis.effects.resources import Finding, ResourceCost, ResourceName
 from tare.analysis.effects.results import (
     DECLARED,
     ArmSummary,
@@ -68,6 +69,7 @@ __all__ = [
     "EnvironmentChange",
     "FailureRate",
     "Family",
+    "Finding",
     "Flag",
     "FlagKind",
     "HostCost",
@@ -82,6 +84,8 @@ __all__ = [
     "ProofDifference",
     "Quantile",
     "Rank",
+    "ResourceCost",
+    "ResourceName",
     "Robust",
     "RunData",
     "Scale",

@@ -30,6 +30,7 @@ from tare.analysis.effects.estimates import (
 from tare.analysis.effects.families import Tested, tested
 from tare.analysis.effects.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.effects.flags import Known, doubts, flags_of, robust_flags
+from tare.analysis.effects.resources import ResourceCost, resource_costs
 from tare.analysis.effects.results import DECLARED, Effect, Family, Interval, Key, cost_not_excluded
 from tare.analysis.effects.survivorship_bias import survivorship_bias
 from tare.analysis.effects.twin import taken_together
@@ -164,7 +165,8 @@ class Comparing:
         controls = self._effects(self._control_pairs(), {}, control=True)
         floors = controlled.floors(controls, settings)
         self.differing_twins = controlled.differing_twins(controls, settings)
-        effects = self._effects(self._pairs(pooled=bool(self.pooled)), floors)
+        pairs = self._pairs(pooled=bool(self.pooled))
+        effects = self._effects(pairs, floors)
         blocks = {
             block
             for measured in self.measured.values()
@@ -209,7 +211,23 @@ class Comparing:
             failures=failure_rates(self.runs, baselines, settings.confidence),
             environment_changes=changed,
             shown_as=named,
+            resources=self._resources(pairs, effects),
         )
+
+    def _resources(
+        self, pairs: Sequence[Pair], effects: Sequence[Effect]
+    ) -> tuple[ResourceCost, ...]:
+        """Return the cost of every arm by resource."""
+        lost, confidence = self.known.lost, self.settings.confidence
+        doubt, flattered = [], []
+        for pair, effect in zip(pairs, effects, strict=True):
+            arms = self.pooled.get(pair.baseline, (pair.baseline,))
+            doubt.append(
+                doubts(pair, arms, list(effect.flags), self.known)
+                or self.differing_twins.get((pair.key, self.settings.baseline_of(pair.arm)), "")
+            )
+            flattered.append(survivorship_bias(pair, arms, lost, confidence))
+        return resource_costs(pairs, effects, doubt, flattered, self.settings, self.seed)
 
     def _control_pairs(self) -> list[Pair]:
         found = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.cached import ShownAs, What
 from tare.analysis.effects.pairs import AllPairs
+from tare.analysis.effects.resources import ResourceCost
 from tare.analysis.effects.results import ArmSummary, Effect, Family
 from tare.analysis.statistics.shares import Share
 
@@ -194,6 +195,7 @@ class Comparison:
         failures: One per arm with a cell that failed or was withheld, or whose baseline's did.
         pairs: Every arm against every other; None where that was not asked for.
         shown_as: What workloads are called that did not measure what their name says.
+        resources: The cost of each arm by resource, with simultaneous intervals.
     """
 
     runs: tuple[RunData, ...]
@@ -220,6 +222,7 @@ class Comparison:
     pairs: AllPairs | None = None
     environment_changes: tuple[EnvironmentChange, ...] = ()
     shown_as: Mapping[What, ShownAs] = field(default_factory=dict)
+    resources: tuple[ResourceCost, ...] = ()
 
     @property
     def against(self) -> str:
