@@ -48,18 +48,18 @@ def _tidy_run(run: RunData) -> pl.DataFrame:
     ).select(EXPORT_COLUMNS)
     rows = [
         {
-            **run.columns_of(told.cell),
+            **run.columns_of(counted.cell),
             "role": HYPERVISOR,
-            "metric": told.figure.name,
-            "unit": told.figure.unit,
+            "metric": counted.figure.name,
+            "unit": counted.figure.unit,
             "better": "neither",
             "kind": "typical",
             "headline": False,
-            "value": told.figure.mean,
-            "source": told.figures.source,
-            "resolution_s": told.figures.resolution_s,
+            "value": counted.figure.mean,
+            "source": counted.figures.source,
+            "resolution_s": counted.figures.resolution_s,
         }
-        for told in counts_by_hypervisors(run)
+        for counted in counts_by_hypervisors(run)
     ]
     rows += [
         {**run.columns_of(cell), "reason": cell.reason} for cell in run.cells if cell.status != "ok"
@@ -87,7 +87,7 @@ def export_observations(runs: RunData | Sequence[RunData], form: Format) -> byte
 
 
 def write_observations(runs: RunData | Sequence[RunData], path: Path, form: Format) -> None:
-    """Write `tidy_frame` to a file, whole or not at all.
+    """Write `tidy_frame` to a file atomically.
 
     Args:
         runs: One run, or several.

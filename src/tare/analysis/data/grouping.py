@@ -65,7 +65,7 @@ class Measured(OfMetric):
         return self._pooled[arm]
 
     def single(self, arm: str) -> bool:
-        """Whether each block of the arm is one value, of one repeat: what is usual."""
+        """Return whether each block of the arm is one value of one repeat, the usual case."""
         if arm not in self._single:
             # No block is without a value, so as many values as blocks are one each.
             self._single[arm] = len(self.pooled(arm)) == len(self.arms[arm])
@@ -77,14 +77,14 @@ class Measured(OfMetric):
         Args:
             name: What they are called together.
             blocks: Their blocks.
-            positive: Whether all values that they were made of are above zero. A mean may be so
+            positive: Whether all values behind them are above zero. A mean may be so
                 where a value is not, and no ratio is to rest on that.
         """
         self.arms[name] = blocks
         self._positive[name] = positive
 
     def positive(self, arms: Sequence[str]) -> bool:
-        """Whether all values of these arms are above zero, so that ratios exist."""
+        """Return whether all values of these arms are above zero, so that ratios exist."""
         return all(map(self._all_positive, arms))
 
     def _all_positive(self, arm: str) -> bool:

@@ -20,37 +20,37 @@ _Pair = Annotated[list[str], Field(min_length=2)]
 _Nobody = Annotated[list[str], Field(max_length=0)]
 
 
-class _Told(BaseModel):
+class _Recorded(BaseModel):
     model_config = ConfigDict(extra="allow", defer_build=True)
 
 
-class _Neighbours(_Told):
+class _Neighbours(_Recorded):
     load: str | None = None
     parameters: _Object | None = None
 
 
-class _Scenario(_Told):
+class _Scenario(_Recorded):
     summary: str | None = None
     neighbours: list[_Neighbours] | None = None
     machines: _Object | None = None
 
 
-class _Blocks(_Told):
+class _Blocks(_Recorded):
     least: Whole = 0
     most: Whole | None = None
     method: str | None = None
 
 
-class _Boot(_Told):
+class _Boot(_Recorded):
     takes: Amount = 0.0
 
 
-class _Sessions(_Told):
+class _Sessions(_Recorded):
     computer: str
     boots: dict[str, _Boot] = Field(default_factory=dict)
 
 
-class _Study(_Told):
+class _Study(_Recorded):
     study: str = ""
     title: str | None = None
     description: str | None = None
@@ -80,26 +80,26 @@ _PLACEMENT: Mapping[str, Any] = {
 }
 
 
-def known_placement(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return how a machine was placed, without what is not of the form that is read."""
-    return fitting(told, _PLACEMENT)
+def known_placement(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return how a machine was placed, without parts of an unknown form."""
+    return fitting(recorded, _PLACEMENT)
 
 
-def require_study(told: Mapping[str, Any], where: str) -> None:
-    """See that the study in a run's first event is one that can be read.
+def require_study(recorded: Mapping[str, Any], where: str) -> None:
+    """Check that the study in a run's first event can be read.
 
     Args:
-        told: It.
+        recorded: The study as the run's events hold it.
         where: The run's folder, for the message.
 
     Raises:
-        InputError: It is not; says by which key.
+        InputError: It cannot; the message names the key.
     """
     try:
-        _Study.model_validate(told)
+        _Study.model_validate(recorded)
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise InputError(
             f"{where}: the study in its first event is not as Tare writes one, at `{place}`",
-            "restore the folder from where it was made, or start the run anew",
+            "restore the folder from where it was made, or start a new run",
         ) from None

@@ -22,7 +22,7 @@ _LAST_DAY = 253402300799.0
 def load_run(folder: Path) -> RunData:
     """Read one run's folder.
 
-    Only cells that finished count. Of a cell that was started more than once (a crash, a retry)
+    Only finished cells count. If a cell was started more than once (a crash, a retry),
     only what was observed between its last start and its end counts.
 
     Args:
@@ -72,7 +72,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
     if started is None:
         raise InputError(
             f"{folder}: the events do not begin with the start of a run",
-            "the file is incomplete; restore it, or start the run anew",
+            "the file is incomplete; restore it, or start a new run",
         )
     require_study(started.study, str(folder))
     study = with_present_names(started.study)
@@ -137,12 +137,12 @@ def _hosts(started: RunStarted, fold: Fold) -> Mapping[str, Any]:
     return {**started.host, **joined, **_of_boots(fold)}
 
 
-def _mapping(told: object) -> Mapping[str, Any]:
-    return told if isinstance(told, Mapping) else {}
+def _mapping(recorded: object) -> Mapping[str, Any]:
+    return recorded if isinstance(recorded, Mapping) else {}
 
 
 def _of_boots(fold: Fold) -> Mapping[str, Any]:
-    """Return what identifies each host, as it was found in each boot of a study in sessions."""
+    """Return what identifies each host in each boot of a study in sessions."""
     found: dict[str, Any] = {}
     for boot, facts in fold.sessions.hosts.items():
         several = bool(facts) and all(isinstance(each, Mapping) for each in facts.values())

@@ -48,7 +48,7 @@ def understood(path: Path) -> Iterator[None]:
 
 
 def require_numbers(path: Path, columns: Columns) -> None:
-    """See that columns hold numbers that can be reckoned with.
+    """Check that columns hold finite numbers.
 
     Args:
         path: The file, for the message.
@@ -64,7 +64,7 @@ def require_numbers(path: Path, columns: Columns) -> None:
             continue
         least, greatest = float(values.min()), float(values.max())
         if not (math.isfinite(least) and math.isfinite(greatest)):
-            raise UnreadableSeries(f"{path}: {name} holds what is no number")
+            raise UnreadableSeries(f"{path}: {name} holds a value that is not a number")
         if name in _SUMMED:
             greatest = max(greatest, float(values.sum(dtype=np.float64)))
         if max(-least, greatest) >= GREATEST or (least < 0 and name in _NEVER_NEGATIVE):

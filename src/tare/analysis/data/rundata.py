@@ -82,14 +82,14 @@ class RunData:
         ended: ``complete``, ``stopped``, ``failed``, or None when it can be resumed.
         end_reason: Why it ended so.
         wall_s: Wall time of the run's processes so far.
-        booting_s: Of it, booting.
-        measuring_s: Of it, measuring.
+        booting_s: The part of it that went into booting.
+        measuring_s: The part of it that went into measuring.
         arms_ended: The arms that got no further block, because all that they tried failed.
         adapted: How scenarios were adapted to the host, one sentence each.
         changes: The options of the command line that made the study differ from its file.
         block_hosts: The host that measured each block, where several shared the run.
         doubts: What shows that the folder is not as the run wrote it, one sentence each.
-        calibrated: What the agent and others told of each host before the first block.
+        calibrated: What the agent and its peers measured on each host before the first block.
         sessions: Those that were begun, where one computer was booted in turns.
         cpu_changes: When CPUs of a host went offline or online, or its cpuset changed.
         freezes: When an emulated host froze.
@@ -184,14 +184,14 @@ class RunData:
         Where that baseline could not run, an arm is compared with the study's.
         """
         usable = {platform.arm for platform in self.platforms if platform.usable}
-        told = self.study.get("own_baselines") or {}
-        return {str(arm): str(base) for arm, base in told.items() if base in usable}
+        own = self.study.get("own_baselines") or {}
+        return {str(arm): str(base) for arm, base in own.items() if base in usable}
 
     @property
     def apart_from_baseline(self) -> Mapping[str, str]:
         """The host of each arm that is compared with a baseline on another host, by arm."""
         if self.sessions:
-            # Its hosts are one computer, and what is not told apart there are sessions.
+            # Its hosts are one computer, whose sessions are not distinguished here.
             return {}
         arms = self.study.get("arms", {})
         on = {arm: arms[arm].get("on") for arm in arms if isinstance(arms[arm], Mapping)}

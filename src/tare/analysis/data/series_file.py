@@ -1,7 +1,7 @@
 """The files of series, opened only where they are what the run's events say of them.
 
 A folder may come from anyone, and what decodes Parquet is made for speed, not for enemies. So a
-file is read only if it lies in the run's folder and has the SHA-256 that was recorded when it was
+file is read only if it is in the run's folder and has the SHA-256 that was recorded when it was
 written.
 """
 
@@ -27,7 +27,7 @@ def read_series(entry: SeriesEntry, names: Sequence[str] | None = None) -> Colum
         names: The columns that are wanted; all that were recorded by default.
 
     Raises:
-        UnreadableSeries: It cannot be had as it was recorded.
+        UnreadableSeries: The file is missing or differs from what was recorded.
     """
     require_recorded(entry)
     return read_columns(entry.path, (tuple(entry.columns) or None) if names is None else names)

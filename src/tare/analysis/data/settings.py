@@ -27,7 +27,7 @@ class Settings:
         pool_twin: Whether the boots of the baseline's twin count as the baseline's.
         position: Whether places in the order of a block are taken into account.
         anytime: Whether intervals and tests hold at every look, as the study stopped by them.
-        first: How many blocks said how many there would be (Stein's two stages); 0: none did.
+        first: How many blocks decided the number of blocks (Stein's two stages); 0: none did.
         floors: Per metric a difference in its unit that never matters, however large the share.
     """
 
@@ -129,7 +129,7 @@ class Settings:
 
 
 def _own_pairs(study: Mapping[str, Any], baselines: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    """Return each other host's baseline with its twin, from a study as it was recorded."""
+    """Return each other host's baseline with its twin, from the recorded study."""
     arms = study.get("arms") or {}
     found = {
         str(arm.get("twin_of")): str(name) for name, arm in arms.items() if isinstance(arm, Mapping)

@@ -33,9 +33,9 @@ class Findings:
         chained: Whether they carry hashes; those of before 2026-11-23 do not.
         last: The hash of the last event, in hexadecimal; empty where none is chained.
         series: How many files of series were compared with their recorded hashes.
-        damage: What is not as it was written, one sentence each.
-        notes: What is no damage and yet should be known.
-        calibrated: What the agent and others told of each host before the first block.
+        damage: What differs from what was written, one sentence each.
+        notes: What a reader should know and is not damage.
+        calibrated: What the agent and its peers measured on each host before the first block.
         files: How many logs and programs' outputs were compared with their recorded hashes.
     """
 
@@ -54,7 +54,7 @@ def verify_run(folder: Path, last: str = "") -> Findings:
 
     Args:
         folder: The folder.
-        last: The hash that the run told at its end, or the beginning of it; empty: not known.
+        last: The hash that the run reported at its end, or its beginning; empty: not known.
     """
     stream = folder / "events.jsonl"
     fold, chain, damage = Fold(), Chain(read_seal(stream)), []
@@ -77,7 +77,7 @@ def verify_run(folder: Path, last: str = "") -> Findings:
             require_recorded(entry)
         except UnreadableSeries as error:
             damage.append(plain_line(str(error), _LONGEST_PATH))
-    damage += [told for name, sha in files.items() if (told := _file(folder, name, sha))]
+    damage += [fault for name, sha in files.items() if (fault := _file(folder, name, sha))]
     damage += _study(folder, fold)
     return Findings(
         events=chain.lines,
@@ -92,7 +92,7 @@ def verify_run(folder: Path, last: str = "") -> Findings:
 
 
 def series_doubts(folder: Path, fold: Fold) -> tuple[str, ...]:
-    """Return which series of cells that count are not as they were recorded, one sentence each."""
+    """Return which series of counted cells differ from the record, one sentence each."""
     found = []
     for entry in fold.series(folder):
         try:
@@ -103,7 +103,7 @@ def series_doubts(folder: Path, fold: Fold) -> tuple[str, ...]:
 
 
 def _file(folder: Path, name: str, sha256: str) -> str:
-    """Return what is wrong with a log or an output; empty if it is as it was recorded."""
+    """Return what is wrong with a log or an output; empty if it matches the record."""
     shown = plain_line(name, _LONGEST_PATH)
     try:
         path = (folder / name).resolve()

@@ -20,7 +20,7 @@ LONGEST = 100_000
 
 
 SHOWN_PERIODS = 2.0
-"""A tick in the first half, and the next one: what lies between is a period."""
+"""A tick in the first half, and the next one: between them is a period."""
 LEAST_EXCESS_NS = 1e3
 """By how much a sample exceeds the median that holds a tick at least: what `tick` calls a gap."""
 
@@ -28,14 +28,14 @@ LEAST_EXCESS_NS = 1e3
 def close_up(
     summary: SeriesSummary, span_s: float, tick_hz: float | None = None
 ) -> SeriesSummary | None:
-    """Return the summary with its course over time narrowed to a few milliseconds.
+    """Return the summary with its time series narrowed to a few milliseconds.
 
     Where the kernel's tick rate is known it is two of its periods, from half a period before the
     first sample that something interrupted, normally the tick: so the next one shows as well.
     Else, and where nothing interrupted, it is the first ``span_s`` seconds.
 
     Args:
-        summary: Of one arm; its series must hold single samples that follow each other.
+        summary: One arm's summary; its series must hold single consecutive samples.
         span_s: How much time to show where there is no tick to find.
         tick_hz: Clock ticks per second of its kernel.
 

@@ -36,17 +36,17 @@ class Quantile:
     longer, wherever they were. Where one boot in ten is slow, the two are far apart.
 
     Of one boot: the order statistic, in the interval that this boot gives, with what neighbours in
-    time have in common; it says nothing of other boots, and there is no population. Of several:
-    the median of the boots' quantiles, in the interval that the boots give. Ends that nothing
+    time have in common; it does not cover other boots, and there is no population. With several
+    boots: the median of the boots' quantiles, in the interval that the boots give. Ends that nothing
     bounds are infinite: of too few boots, or of samples whose order in time was not kept.
 
     Args:
         q: Which, e.g. 0.999.
-        value: Of the typical boot, in nanoseconds.
-        interval: Of that.
-        population: Of all boots' samples together, in nanoseconds; None of one
+        value: The quantile of the typical boot, in nanoseconds.
+        interval: The interval of that value.
+        population: The quantile of all boots' samples together, in nanoseconds; None with one
             boot, and where boots differ so much that what is rare depends on boots not seen.
-        population_interval: Of that, with boots as the unit.
+        population_interval: The interval of that, with boots as the unit.
     """
 
     q: float
@@ -61,7 +61,7 @@ class SeriesSummary:
     """A series of durations, however long, in a size that can be drawn.
 
     Args:
-        entries: The series it is made of.
+        entries: The series that it summarises.
         boots: Over how many boots.
         count: Number of samples, over all boots.
         least: Least sample, in nanoseconds.
@@ -74,7 +74,7 @@ class SeriesSummary:
         counts: Samples per bin, over all boots.
         quantiles: 0.5, 0.9, 0.99, 0.999, ... as far as the samples carry.
         boot_maxima_ns: The greatest sample of each boot, in order of boots.
-        envelope_block: The block whose course over time the envelope shows: of several, the one
+        envelope_block: The block whose time series the envelope shows: among several, the one
             with the greatest sample; None without one.
         envelope_time_s: Starts of the time intervals, seconds since the first sample; at most
             2000.

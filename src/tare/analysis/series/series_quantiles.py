@@ -20,7 +20,7 @@ from tare.analysis.statistics.tails import median_interval
 Floats = NDArray[np.float64]
 
 WINDOWS = 4096
-"""Stretches of time in which what lies below a quantile is counted."""
+"""Stretches of time in which samples below a quantile are counted."""
 LEAST_BEYOND = 5
 """Fewer independent samples beyond a quantile make it the maximum by another name."""
 MANY_BEYOND = 200
@@ -86,7 +86,7 @@ def _of_several(
         one = Quantile(q, float(np.median(values)), interval)
         value = whole.quantile(q)
         size = size_over_boots([boot.share_within(value) for boot in boots], samples).size
-        # Where boots differ, rare samples are those of rare boots, few of which were seen.
+        # If boots differ, rare samples come from rare boots, and only a few of these were seen.
         before = min(size, 2 * before)
         if before * (1 - q) >= LEAST_BEYOND:
             ends = Interval(*_ends_over_boots(boots, q, confidence), "over-boots", confidence)
@@ -130,7 +130,7 @@ def _ends(samples: Histogram, q: float, known: Share, confidence: float) -> tupl
 
 
 def _shares_below(pieces: Pieces, total: int, values: Sequence[float]) -> list[Floats]:
-    """Return by quantile which share of each stretch of time lies at or below its value."""
+    """Return by quantile which share of each stretch of time is at or below its value."""
     width = max(1, -(-total // WINDOWS))
     found: list[list[Floats]] = [[] for _ in values]
     for samples in pieces(width):

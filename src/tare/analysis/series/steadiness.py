@@ -1,4 +1,4 @@
-"""Whether repeated work had warmed up: the course of a cell's iterations over time."""
+"""Whether repeated work had warmed up: the trend of a cell's iterations over time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tare.analysis.statistics.warmup import Shape, courses, thinned
 from tare.events.results import SeriesEntry
 
 ITERATIONS = ("iteration_ns", "duration_ns")
-"""Columns that hold one repetition's duration, beside one that says what was repeated."""
+"""Columns of one repetition's duration, next to one that names what was repeated."""
 
 _KINDS: tuple[tuple[Shape, FlagKind, str], ...] = (
-    ("warm-up", "warm-up", "began slower than they went on"),
+    ("warm-up", "warm-up", "began slower than they continued"),
     ("slowdown", "no-steady-state", "became slower"),
     ("no steady state", "no-steady-state", "had no steady state"),
 )
@@ -30,7 +30,7 @@ def steadiness(runs: Sequence[RunData]) -> Mapping[SeriesKey, tuple[Flag, ...]]:
     """Return flags by whose iterations did not go steadily; nothing for those that did.
 
     Args:
-        runs: The runs; a series that cannot be read tells nothing here.
+        runs: The runs; a series that cannot be read is left out.
     """
     found: dict[SeriesKey, list[tuple[np.ndarray, Hashable]]] = {}
     for run in runs:

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 MOST_BINS = 400
 MOST_INTERVALS = 2000
 BINS_OF_ALL = 1 << 20
-"""Bins of all cells of a summary together: 24 MiB, beside which one cell's are counted."""
+"""Bins of all cells of a summary together: 24 MiB, in addition to one cell's."""
 _CHUNK = 1 << 22
 
 
@@ -80,7 +80,7 @@ def summarise_series(
 ) -> SeriesSummary | None:
     """Summarise the series of one arm and workload, of one boot or of all.
 
-    What a series holds is told by its columns, in nanoseconds: raw durations (one column), a
+    The columns of a series define what it holds, in nanoseconds: raw durations (one column), a
     histogram (``low_ns``, ``width_ns``, ``count``), or the extremes of time intervals
     (``time_ns``, ``min_ns``, ``max_ns``, ``samples``; with gaps between the samples also
     ``mean_ns`` and ``first``, how many came before). Raw samples are read in chunks, and of many
@@ -292,7 +292,7 @@ def _window_sums(samples: NDArray[np.uint32], width: int) -> Floats:
 
 
 def _reduced(over_time: _TimeSeries | None) -> _TimeSeries | None:
-    """Return the course in at most `MOST_INTERVALS` intervals, extremes kept.
+    """Return the time series in at most `MOST_INTERVALS` intervals, extremes kept.
 
     What is kept of an hour in each of many boots is no more than what is drawn of one.
     """

@@ -17,10 +17,10 @@ STATES: Mapping[str, tuple[str, ...]] = {
     "iowait": ("iowait",),
     "steal": ("steal",),
 }
-"""The states that are told of, each made of the kernel's (proc_stat(5)).
+"""The reported states, each combined from the kernel's (proc_stat(5)).
 
-I/O wait is idle time during which a request is under way: no use of a CPU. A state is missing
-whose counters are: agents leave out steal that nobody is known to tell, which is no zero."""
+I/O wait is idle time during which a request is under way: no use of a CPU. A state is missing if
+its counters are: agents leave out steal that no hypervisor reports, because it is not a zero."""
 GUEST = ("guest", "guest_nice")
 """In user and nice already (proc_stat(5)), so they are not added once more."""
 _STATE = re.compile(r"(cpu\d*)\.(\w+)", re.ASCII)
@@ -28,7 +28,7 @@ _STATE = re.compile(r"(cpu\d*)\.(\w+)", re.ASCII)
 
 @dataclass(frozen=True)
 class Core:
-    """One CPU over one cell: by state of :data:`STATES`, as far as told, its shares by interval."""
+    """One CPU over one cell: by reported state of :data:`STATES`, its shares by interval."""
 
     number: int
     values: Mapping[str, tuple[float, ...]]
@@ -76,16 +76,16 @@ def cores_of(columns: Mapping[str, Column], kept: NDArray[np.bool_]) -> tuple[Co
         columns: Counters by name, a value a sample.
         kept: Which intervals count.
     """
-    told = {int(cpu[3:]): states for cpu, states in _by_cpu(columns).items() if cpu != "cpu"}
+    by_number = {int(cpu[3:]): states for cpu, states in _by_cpu(columns).items() if cpu != "cpu"}
     return tuple(
         Core(
             number,
             {
                 state: tuple(column[kept].tolist())
-                for state, column in _shares(told[number]).items()
+                for state, column in _shares(by_number[number]).items()
             },
         )
-        for number in sorted(told)
+        for number in sorted(by_number)
     )
 
 

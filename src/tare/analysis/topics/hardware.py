@@ -1,4 +1,4 @@
-"""What the processors' own counters said of cells: misses of the last cache, and bandwidth."""
+"""The processors' own counters over cells: misses of the last cache, and bandwidth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Counted:
     """What was counted in one arm, scenario and workload: means over cells.
 
     Args:
-        cells: How many cells told anything.
+        cells: How many cells have any counts.
         misses_per_s: Accesses to the last-level cache that missed it; None if not counted.
         bandwidth: Bytes per second that these brought from memory; None if not counted.
         miss_share: Misses over all accesses to that cache; None if either was not counted.
@@ -69,20 +69,20 @@ def counted(runs: Sequence[RunData]) -> tuple[Counted, ...]:
 
 
 def _counted(key: tuple[str, str, str, str], facts: Sequence[CellFacts], emulated: bool) -> Counted:
-    told: list[HardwareCounts] = [each.get("hardware", {}) for each in facts]
+    counts: list[HardwareCounts] = [each.get("hardware", {}) for each in facts]
     moved: list[HardwareCounts] = [each.get("host_memory", {}) for each in facts]
     by_host = [each.get("host_hardware", {}) for each in facts]
     own: list[HardwareCounts] = [each.get(SUBJECT, {}) for each in by_host]
     others = [[counts for role, counts in each.items() if role != SUBJECT] for each in by_host]
-    misses = _mean(told, "llc_misses", "seconds")
+    misses = _mean(counts, "llc_misses", "seconds")
     return Counted(
         *(key[0], emulated, *key[1:]),
-        cells=len(told),
+        cells=len(counts),
         misses_per_s=misses,
         bandwidth=None if misses is None else misses * LINE_BYTES,
-        miss_share=_mean(told, "llc_misses", "llc_references"),
-        per_cycle=_mean(told, "instructions", "cycles"),
-        missing=_why(told),
+        miss_share=_mean(counts, "llc_misses", "llc_references"),
+        per_cycle=_mean(counts, "instructions", "cycles"),
+        missing=_why(counts),
         of_host=_mean(moved, "bytes", "seconds"),
         host_missing=_why(moved),
         by_host=_mean(own, "llc_misses", "seconds"),
@@ -105,16 +105,16 @@ def _together(others: Sequence[Sequence[HardwareCounts]]) -> float | None:
     return math.fsum(sums) / len(sums) if sums else None
 
 
-def _why(told: Sequence[HardwareCounts]) -> str:
+def _why(counts: Sequence[HardwareCounts]) -> str:
     """Return the first reason why something was not counted."""
-    return next((why for each in told if (why := each.get("missing"))), "")
+    return next((why for each in counts if (why := each.get("missing"))), "")
 
 
-def _mean(told: Sequence[HardwareCounts], over: _Count, under: _Count) -> float | None:
+def _mean(counts: Sequence[HardwareCounts], over: _Count, under: _Count) -> float | None:
     """Return the mean quotient over the cells that have both numbers."""
     quotients = [
         count / base
-        for each in told
+        for each in counts
         if (count := each.get(over)) is not None and (base := each.get(under) or 0.0) > 0
     ]
     return math.fsum(quotients) / len(quotients) if quotients else None

@@ -1,7 +1,7 @@
 """What the host did to one thread, out of the series ``host-sched``: when, how long, and who.
 
 The measuring thread is either on a CPU, where interrupts may hold it up, or it is not, and then
-something else is there: another thread, or nothing at all.
+something else is there: another thread, or nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Episode:
-    """One stretch in which the host kept the thread from going on, by the host's clock, in ns.
+    """One stretch in which the host kept the thread from running, by the host's clock, in ns.
 
     Args:
         begin_ns: From when on it surely was so.
@@ -110,7 +110,7 @@ class Track:
 
     Args:
         thread: Its id.
-        episodes: When it was kept from going on, in order.
+        episodes: When it was kept from running, in order.
         running_ns: How long it had a CPU, interrupts included.
         missed: Switches that the kernel did not record, as the next event shows.
     """
@@ -137,7 +137,7 @@ Columns = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Names:
-    """Who threads and interrupts are.
+    """The names of threads and interrupts.
 
     Args:
         threads: Thread id to ``comm`` and ``role``, as the cell's facts hold them.
@@ -178,7 +178,7 @@ def follow(columns: Columns, threads: Sequence[int], names: Names) -> Track | No
     Args:
         columns: The series ``host-sched``.
         threads: The candidates.
-        names: Who the others are.
+        names: The names of the others.
 
     Returns:
         The track; None when none of them ran.
@@ -228,7 +228,7 @@ class _Follower:
 
     def take(self, time_ns: int, cpu: int, kind: int, who: int, other: int, left: int) -> None:
         if kind != HostEvent.WAKEUP:
-            # Every event tells which thread runs; it must be the one that was switched to.
+            # Every event names the running thread; it must be the one that was switched to.
             if self._current.get(cpu, other) != other:
                 self._missed(time_ns, cpu, other)
             self._seen[cpu] = time_ns

@@ -13,14 +13,14 @@ from tare.events.results import CellResult
 
 @dataclass(frozen=True)
 class Counted:
-    """One figure of an arm's hypervisor in one scenario; or that it told none.
+    """One figure of an arm's hypervisor in one scenario, or that it reported none.
 
     Args:
         scenario: The scenario.
         arm: The arm.
         emulated: Whether the arm's results carry the mark of emulation.
         cells: Cells that count, of the arm in the scenario.
-        name: The figure, as exports call it; empty: the platform told nothing of any cell.
+        name: The figure, as exports call it; empty: the platform reported nothing for any cell.
         words: What it is.
         source: Whose account it is.
         each: What its values are one each of: ``interval`` or ``vCPU``.
@@ -64,16 +64,16 @@ def counts_by_hypervisors(run: RunData) -> Iterator[HypervisorCount]:
 def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[Counted, ...]:
     """Return what hypervisors counted, scenario by scenario and arm by arm; empty if none did.
 
-    Where any arm's did, every arm has a row, for one that tells nothing is not one of zeros.
+    If any arm's did, every arm has a row: no report is not the same as zeros.
     """
-    told: dict[tuple[str, str], dict[tuple[str, ...], list[HypervisorCount]]] = {}
+    reported: dict[tuple[str, str], dict[tuple[str, ...], list[HypervisorCount]]] = {}
     for run in runs:
         for each in counts_by_hypervisors(run):
             figure, figures = each.figure, each.figures
             one = (figure.name, figure.words, figures.source, figures.each, figure.unit)
-            place = told.setdefault((each.cell.scenario, each.cell.arm), {})
+            place = reported.setdefault((each.cell.scenario, each.cell.arm), {})
             place.setdefault(one, []).append(each)
-    if not told:
+    if not reported:
         return ()
     arms = dict.fromkeys(arm for run in runs for arm in run.arms)
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
@@ -87,15 +87,15 @@ def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[Counted, ...]:
         if (scenario, arm) in counts
         for row in _rows(
             Counted(scenario, arm, arm in emulated, counts[scenario, arm]),
-            told.get((scenario, arm), {}),
+            reported.get((scenario, arm), {}),
         )
     )
 
 
-def _rows(of: Counted, told: dict[tuple[str, ...], list[HypervisorCount]]) -> Iterator[Counted]:
-    if not told:
+def _rows(of: Counted, reported: dict[tuple[str, ...], list[HypervisorCount]]) -> Iterator[Counted]:
+    if not reported:
         yield of
-    for (name, words, source, each, unit), found in told.items():
+    for (name, words, source, each, unit), found in reported.items():
         yield Counted(
             of.scenario,
             of.arm,

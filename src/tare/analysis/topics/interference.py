@@ -102,8 +102,8 @@ def _calculating(name: str, scenarios: Mapping[str, Any]) -> str | None:
         return None
 
     def places(neighbours: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-        told = ("count", "cpus", "memory")
-        return [tuple(each.get(key) for key in told) for each in neighbours]
+        keys = ("count", "cpus", "memory")
+        return [tuple(each.get(key) for key in keys) for each in neighbours]
 
     for other, each in scenarios.items():
         found = each.get("neighbours") or ()

@@ -52,7 +52,7 @@ def counter_values(
         quantity: As a track has it, or ``KIND-used``.
         whose: Whose counters.
         step: The step of the job whose phases count; empty: the whole cell.
-        confidence: Of the intervals.
+        confidence: The confidence of the intervals.
     """
     found: dict[tuple[str, str, str, str, bool], dict[int, list[float]]] = {}
     for each in monitors:

@@ -30,7 +30,7 @@ SLAVE = "slave-"
 class PhaseUse:
     """What the slaves of a cluster were busy with in one phase of one cell, on average.
 
-    Shares are of all CPUs' time and of one disk's; None: their counters tell nothing of it.
+    Shares are of all CPUs' time and of one disk's; None: the counters do not include it.
     ``iowait`` is idle time, and no part of ``busy``.
     """
 
@@ -60,11 +60,11 @@ class JobCell:
         arm: Its arm.
         scenario: Its scenario.
         workload: Its workload, as the study calls it.
-        parameters: What that was told.
-        written_bytes: Of all machines together.
-        copies: Of each block of its output.
+        parameters: The workload's parameters.
+        written_bytes: Bytes that all machines together wrote.
+        copies: How many copies each block of its output has.
         cold: The measured steps before which page caches were dropped.
-        warm: Those before which they were left as they were.
+        warm: Those before which the caches were left unchanged.
         undropped: Which of them could not be dropped, with the reason.
     """
 
@@ -90,11 +90,11 @@ def job_cells(runs: Iterable[RunData]) -> tuple[JobCell, ...]:
     return tuple(found)
 
 
-def _job_cell(cell: CellResult, told: JobFacts) -> JobCell:
-    # Of the steps that a client carries out, the measured ones have a job.
+def _job_cell(cell: CellResult, facts: JobFacts) -> JobCell:
+    # Among the steps of a client, only the measured ones have a job.
     dropped = {
         name: step["caches"]
-        for name, step in told.get("steps", {}).items()
+        for name, step in facts.get("steps", {}).items()
         if "job" in step and "caches" in step
     }
     kept = (why for each in dropped.values() for machine in each for why in _undropped(machine))
@@ -104,8 +104,8 @@ def _job_cell(cell: CellResult, told: JobFacts) -> JobCell:
         cell.scenario,
         cell.workload,
         cell.parameters,
-        told.get("written_bytes", 0),
-        told.get("replication", 0),
+        facts.get("written_bytes", 0),
+        facts.get("replication", 0),
         tuple(name for name, each in dropped.items() if each),
         tuple(name for name, each in dropped.items() if not each),
         tuple(dict.fromkeys(kept)),
@@ -117,7 +117,7 @@ def _undropped(machine: Mapping[str, Any]) -> Iterator[str]:
     if (guest := str(machine.get("guest", ""))).startswith("not dropped"):
         yield f"a machine's own, {guest}"
     if machine.get("dropped") == "nothing":
-        yield f"its host's, {machine.get('reason') or 'which does not tell why'}"
+        yield f"its host's, {machine.get('reason') or 'for a reason that it did not report'}"
 
 
 def phase_uses(runs: Sequence[RunData]) -> tuple[PhaseUse, ...]:
@@ -169,9 +169,9 @@ def use_of(monitor: Monitor, phase: Phase) -> PhaseUse:
 
 
 def _of_own(track: Track, cpus: frozenset[int]) -> Track:
-    """Return a track of which the shares are of a machine's own CPUs, where it is bound to some.
+    """Return a track whose shares are of a machine's own CPUs, if it is bound to some.
 
-    A process of the host is told of all the host's CPUs, and may use a few of them only.
+    A process of the host sees counters of all the host's CPUs, and may use only a few of them.
     """
     mine, _ = apart(track.cores, cpus)
     own = {f"cpu-{state}": values for state, values in together(mine).items()}
@@ -192,7 +192,7 @@ def _within(track: Track, phase: Phase, quantities: Sequence[str]) -> float | No
 
 
 def _mostly(begin: float, end: float, phase: Phase) -> bool:
-    """Whether at least half of an interval lies in a phase."""
+    """Return whether at least half of an interval is in a phase."""
     shared = min(end, phase.end_s) - max(begin, phase.begin_s)
     return 2 * shared >= end - begin
 

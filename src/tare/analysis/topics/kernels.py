@@ -15,7 +15,7 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What the kernel of an arm's subjects is, as the kernel itself tells it.
+    """The kernel of an arm's subjects, as that kernel reports itself.
 
     Args:
         arm: The arm.
@@ -43,8 +43,8 @@ def kernels(runs: Iterable[RunData]) -> tuple[KernelFacts, ...]:
     found: dict[KernelFacts, None] = {}
     for run in runs:
         order = {arm: place for place, arm in enumerate(run.arms)}
-        told = [m for m in run.machines if m.role == "subject" and _of(m, "kernel")]
-        for machine in sorted(told, key=lambda m: order.get(m.arm, len(order))):
+        known = [m for m in run.machines if m.role == "subject" and _of(m, "kernel")]
+        for machine in sorted(known, key=lambda m: order.get(m.arm, len(order))):
             found.setdefault(_facts(machine, machine.arm in run.emulated_arms))
     return tuple(found)
 
@@ -65,8 +65,8 @@ def different_kernels(run: RunData) -> tuple[str, ...]:
     """
     releases: dict[str, dict[str, None]] = {}
     for machine in run.machines:
-        if machine.role == "subject" and (told := _word(_of(machine, "kernel").get("release"))):
-            releases.setdefault(machine.arm, {})[told] = None
+        if machine.role == "subject" and (release := _word(_of(machine, "kernel").get("release"))):
+            releases.setdefault(machine.arm, {})[release] = None
     others: dict[tuple[str, str, str], list[str]] = {}
     for arm in run.arms:
         base = run.own_baselines.get(arm, run.baseline)
@@ -74,9 +74,9 @@ def different_kernels(run: RunData) -> tuple[str, ...]:
             pair = (", ".join(releases[arm]), base, ", ".join(releases[base]))
             others.setdefault(pair, []).append(arm)
     return tuple(
-        f"{_named(arms)} ran Linux {own}, and {base} Linux {told}: part of the difference "
+        f"{_named(arms)} ran Linux {own}, and {base} Linux {release}: part of the difference "
         "between them may come from the kernels."
-        for (own, base, told), arms in others.items()
+        for (own, base, release), arms in others.items()
     )
 
 

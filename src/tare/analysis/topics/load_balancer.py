@@ -44,7 +44,7 @@ class Spent:
     Args:
         where: :data:`HOST` or :data:`INSIDE`.
         who: The owner or kind.
-        share: Of all CPU time there, mean over cells.
+        share: Its share of all CPU time there, mean over cells.
         per_request_s: Seconds for each request, mean over cells.
         cycles: Cycles for each request, mean over cells; None: not known in all of them.
     """
@@ -74,7 +74,7 @@ class Through:
         cpu_s: CPU seconds of the host for the machine per request, mean; None: not known.
         loss: Share of the baseline's requests that is lost, geometric mean over the blocks in which
             neither of the two was limited; None: there are none.
-        interval: Of the loss, Student's t over these blocks; None with fewer than two.
+        interval: The interval of the loss, Student's t over these blocks; None with fewer than two.
         spent: Where the time went.
         blocks: Cells that this is of.
         family: The platform with what runs its guests: arms of one differ by their devices.
@@ -94,10 +94,10 @@ class Through:
         softirq_s: Seconds of the host's software interrupts per request, which are part of what
             they interrupted, mean; None: not recorded.
         hardirq_s: The same for hardware interrupts.
-        own: What HAProxy said of itself while it was full.
+        own: HAProxy's own report while it was full.
         concurrency: Requests under way at once at that rate, median; None: not recorded.
         kind: The workload's own name.
-        parameters: Of its cells, as canonical JSON.
+        parameters: The parameters of its cells, as canonical JSON.
     """
 
     scenario: str
@@ -141,7 +141,7 @@ class Through:
 
     @property
     def busiest(self) -> Spent | None:
-        """Who used most of the host's CPU time, idle CPUs left out."""
+        """The owner of most of the host's CPU time, idle CPUs left out."""
         busy = [each for each in self.spent if each.where == HOST and each.who != IDLE]
         return max(busy, key=lambda each: each.share, default=None)
 
@@ -177,16 +177,16 @@ def through(
         usable = [each for each in members if each.requests > 0]
         if usable:
             of = (scenario, workload, arm, arm in emulated, size)
-            told = _through(of, usable, *_loss(members, others, confidence))
-            told = replace(
-                told,
+            through_arm = _through(of, usable, *_loss(members, others, confidence))
+            through_arm = replace(
+                through_arm,
                 cpu=against(members, others, ProxiedCell.cost, confidence),
                 latency=against(members, others, ProxiedCell.latency, confidence),
                 family=families.get(arm, ""),
                 kind=members[0].cell.workload,
                 parameters=members[0].cell.parameters,
             )
-            found.append(told)
+            found.append(through_arm)
     places = {arm: place for place, arm in enumerate(arms)}
     return tuple(
         sorted(
@@ -266,8 +266,8 @@ def _through(
 
 def _link(about: ProxyFacts) -> float | None:
     network = about.get("network")
-    told = network.get("link") if isinstance(network, Mapping) else None
-    speed = told.get("bits_per_s") if isinstance(told, Mapping) else None
+    link = network.get("link") if isinstance(network, Mapping) else None
+    speed = link.get("bits_per_s") if isinstance(link, Mapping) else None
     return float(speed) if isinstance(speed, int | float) else None
 
 

@@ -105,12 +105,12 @@ def fates(
         if interval is not None:
             interval = replace(interval, low=1 / interval.high, high=1 / interval.low)
         sure = interval is not None and not interval.holds(1.0)
-        told = words(others)
+        in_words = words(others)
         hurt = Hurt(
             arm,
             arm in emulated,
             pair.key,
-            told,
+            in_words,
             ALONE,
             disturbed.metric,
             1 / one.estimate,
@@ -119,7 +119,7 @@ def fates(
             test.adjusted,
             sure and test.adjusted is not None and test.adjusted < level,
         )
-        found.append(Fate(hurt, told, _each(disturbed, quiet)))
+        found.append(Fate(hurt, in_words, _each(disturbed, quiet)))
     order = {arm: place for place, arm in enumerate(arms)}
     return tuple(sorted(found, key=lambda fate: order.get(fate.hurt.arm, len(order))))
 
@@ -216,8 +216,8 @@ def _chosen(parameters: str) -> str:
 
 def _given(parameters: Mapping[str, Any]) -> str:
     """Return a load's parameters but for how long it works, which neighbours are not told."""
-    told = {name: value for name, value in parameters.items() if name != "duration"}
-    return json.dumps(told, sort_keys=True)
+    kept = {name: value for name, value in parameters.items() if name != "duration"}
+    return json.dumps(kept, sort_keys=True)
 
 
 def _undisturbed(seen: Mapping[tuple[_Who, _Others], _Seen], who: _Who) -> _Seen | None:

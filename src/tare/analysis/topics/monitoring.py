@@ -58,7 +58,7 @@ those."""
 SIZES = {f"net-size-{way}": (f"net-{way}", f"net-packets-{way}") for way in ("received", "sent")}
 """Each size by the quantities that it is the quotient of: 0 where no packet passed."""
 COUNTS = frozenset({"disk-queue"})
-"""Those whose unit is 1 and that are no shares."""
+"""Counters whose unit is 1 and that are not shares."""
 
 Column = NDArray[np.float64]
 _OTHER_END = re.compile(r"net\.(lo|tare-[0-9a-f]{6}(?:[pocd]|\d+[olv]))\.")
@@ -84,8 +84,8 @@ class Track:
         time_s: The ends of the intervals, seconds since the cell's common start; since the first
             sample where that start was not recorded.
         values: By quantity of :data:`QUANTITIES`, one value an interval; a quantity whose counters
-            this computer lacks is missing. A host of which machines have CPUs for themselves also
-            tells ``bound-STATE`` of these, and ``others-STATE``.
+            this computer lacks is missing. A host whose machines have CPUs for themselves also
+            has ``bound-STATE`` of these, and ``others-STATE``.
         cores: Its single CPUs, as far as their counters were recorded.
     """
 
@@ -108,7 +108,7 @@ class Monitor:
     """A cell with its tracks, the machines' and the hosts', each as far as it was recorded.
 
     ``bound`` has, by the role of each host, the CPUs that machines were bound to there; ``own``
-    those of each role whose counters are its host's, and so tell of other CPUs too.
+    those of each role whose counters are its host's, and so include other CPUs.
     """
 
     cell: str

@@ -66,12 +66,12 @@ class ProxiedCell:
 
     @property
     def limited(self) -> bool:
-        """Whether something besides the proxy may have been the limit."""
+        """Whether something other than the proxy may have been the limit."""
         return bool(self.about.get("limits"))
 
     @property
     def account(self) -> ProxyAccount:
-        """Who used the CPUs."""
+        """CPU time by owner."""
         return self.about.get("account", {})
 
     @property
@@ -116,20 +116,24 @@ def named(runs: Iterable[RunData]) -> dict[tuple[str, str], str]:
     cells = [
         cell for run in runs for cell in run.cells if cell.status == "ok" and "proxy" in cell.facts
     ]
-    given = {(cell.run, cell.cell): _beside_size(cell.parameters) for cell in cells}
+    given = {(cell.run, cell.cell): _other_parameters(cell.parameters) for cell in cells}
     seen: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         for name, value in given[cell.run, cell.cell].items():
             seen.setdefault((cell.workload, name), set()).add(value)
     found = {}
     for cell in cells:
-        told = given[cell.run, cell.cell]
-        apart = [f"{name}={told[name]}" for name in told if len(seen[cell.workload, name]) > 1]
+        parameters = given[cell.run, cell.cell]
+        apart = [
+            f"{name}={parameters[name]}"
+            for name in parameters
+            if len(seen[cell.workload, name]) > 1
+        ]
         found[cell.run, cell.cell] = " ".join([cell.workload, *apart])
     return found
 
 
-def _beside_size(parameters: str) -> dict[str, str]:
+def _other_parameters(parameters: str) -> dict[str, str]:
     """Return a cell's parameters but for the size, by name, as a study has them."""
     given = json.loads(parameters)
     return {
@@ -182,14 +186,14 @@ def against(
 
 
 def haproxys_own(cells: Sequence[ProxiedCell]) -> Proxys | None:
-    """Return what HAProxy said of itself (its management guide, 9.3, ``show info``); or None."""
+    """Return HAProxy's own report (its management guide, 9.3, ``show info``), or None."""
     found = []
     for each in cells:
-        said = each.about.get("said")
-        text = str(said.get("show info", "")) if isinstance(said, Mapping) else ""
-        told = dict(_LINE.findall(text))
-        if "Idle_pct" in told and "Nbthread" in told:
-            found.append((int(told["Idle_pct"]) / 100, int(told["Nbthread"])))
+        stored = each.about.get("said")
+        text = str(stored.get("show info", "")) if isinstance(stored, Mapping) else ""
+        figures = dict(_LINE.findall(text))
+        if "Idle_pct" in figures and "Nbthread" in figures:
+            found.append((int(figures["Idle_pct"]) / 100, int(figures["Nbthread"])))
     if not found:
         return None
     return Proxys(statistics.fmean(idle for idle, _ in found), found[0][1])

@@ -1,6 +1,6 @@
-"""Tell what a CPU quota took from a thread, even where others used the time meanwhile.
+"""Find what a CPU quota took from a thread, even where others used the time meanwhile.
 
-A group that has used up its quota stands still until its next period begins, and the kernel's timer
+A group that has used up its quota is stopped until its next period begins, and the kernel's timer
 that begins it is in the recording. So an absence is the quota's up to that timer if the thread had
 used about what the quota grants since the timer before.
 """
@@ -106,7 +106,7 @@ def _away(absences: Sequence[_Absence], begin: int, end: int) -> int:
 def _relabelled(
     episodes: Sequence[Episode], stops: Sequence[tuple[int, int]]
 ) -> tuple[Episode, ...]:
-    """Return the episodes with those parts that lie in ``stops`` given to the quota."""
+    """Return the episodes, with their parts within ``stops`` attributed to the quota."""
     result: list[Episode] = []
     left = list(stops)
     for episode in episodes:

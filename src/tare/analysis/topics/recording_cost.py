@@ -1,7 +1,7 @@
-"""What recording the host's side costs: an arm that was recorded beside one that was not.
+"""What recording the host's side costs: a recorded arm compared with one that was not.
 
 The two arms are the same but for `host-trace`, so they are compared like an A/A pair: within each
-block, and beside what the study's own A/A pair shows.
+block, and with the difference within the study's own A/A pair.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RecordingCost:
 
 
 def recording_costs(runs: Sequence[RunData], comparison: Comparison) -> tuple[RecordingCost, ...]:
-    """Return what recording cost, for each pair of arms that tells it.
+    """Return what recording cost, for each pair of arms that shows it.
 
     Args:
         runs: The runs.

@@ -214,9 +214,9 @@ def _judged(
     effects: Sequence[tuple[PhaseEffect, _Ratios]], level: float
 ) -> tuple[PhaseEffect, ...]:
     """Return the effects with their p: all of one arm are a family, or some phase always hurts."""
-    told = [effect for effect, _ in effects]
-    for arm in dict.fromkeys(effect.arm for effect in told):
-        own = [n for n, each in enumerate(told) if each.arm == arm and each.phase != QUIET]
+    judged = [effect for effect, _ in effects]
+    for arm in dict.fromkeys(effect.arm for effect in judged):
+        own = [n for n, each in enumerate(judged) if each.arm == arm and each.phase != QUIET]
         blocks = sorted({block for n in own for block in effects[n][1]})
         values = [[effects[n][1].get(block, math.nan) for block in blocks] for n in own]
         if not own:
@@ -225,10 +225,10 @@ def _judged(
         for n, p in zip(
             own, family_p(values, seed=seed, least=least_blocks(level)).adjusted, strict=True
         ):
-            ends = told[n].interval
+            ends = judged[n].interval
             sure = bool(p < level) and ends is not None and not ends.holds(1.0)
-            told[n] = replace(told[n], p=None if math.isnan(p) else float(p), decided=sure)
-    return tuple(told)
+            judged[n] = replace(judged[n], p=None if math.isnan(p) else float(p), decided=sure)
+    return tuple(judged)
 
 
 def _effect(

@@ -31,7 +31,7 @@ class CauseRow:
 
     Args:
         cause: The cause.
-        count: Gaps of which it took most.
+        count: Gaps for which it was the largest part.
         total_ns: Time it took, in all gaps.
         longest_ns: The longest that it took from one gap.
     """
@@ -48,11 +48,11 @@ class Explained:
 
     Args:
         gaps: Number of gaps.
-        explained: Of them, those whose greatest part has a cause.
+        explained: Those among them whose greatest part has a cause.
         lost_ns: Time that gaps took.
-        explained_ns: Of it, what has a cause.
+        explained_ns: The part of it that has a cause.
         long: Number of gaps from `LONG_NS` on.
-        long_explained: Of them, those whose greatest part has a cause.
+        long_explained: Those among them whose greatest part has a cause.
     """
 
     gaps: int
@@ -131,7 +131,7 @@ class SpikeCell:
 
 
 def spike_cells(runs: Iterable[RunData]) -> Iterator[SpikeCell]:
-    """Yield the cells of which the host's side was to be recorded, with their gaps' causes.
+    """Yield the cells whose host side was to be recorded, with their gaps' causes.
 
     Cells that do not count are left out, and so are those that were not to be recorded. One is
     read at a time: a cell can have as many gaps as its log has room for, and a run many cells.
@@ -155,11 +155,11 @@ def summed(cell: SpikeCell) -> SpikeCell:
     kept = () if longest is None else (longest,)
     track = cell.track
     if track is not None:
-        track = replace(track, episodes=() if longest is None else _beside(longest, track))
+        track = replace(track, episodes=() if longest is None else _episodes_around(longest, track))
     return replace(cell, sums=sums, matched=replace(cell.matched, spikes=kept), track=track)
 
 
-def _beside(spike: Spike, track: Track) -> tuple[Episode, ...]:
+def _episodes_around(spike: Spike, track: Track) -> tuple[Episode, ...]:
     """Return what the host did in a gap and, as long as that is, before and after it."""
     length = spike.end_ns - spike.begin_ns
     begin, end = spike.begin_ns - length, spike.end_ns + length
@@ -229,7 +229,7 @@ def match_cell(
     gaps, first_ns = placed_gaps(facts, logged)
     episodes = within(track.episodes, first_ns, gaps, float(facts["tick"]["seconds"]))
     matched = match(gaps, episodes, own_tick=not facts["clock"]["shared"])
-    steal_s = None if (told := facts.get("steal_s")) is None else float(told)
+    steal_s = None if (steal := facts.get("steal_s")) is None else float(steal)
     matched = blame_steal(matched, round((steal_s or 0.0) * 1e9), len(facts.get("cpus", ())))
     return SpikeCell(
         **whose,
@@ -295,7 +295,7 @@ def placed_gaps(facts: TraceFacts, logged: Mapping[str, Any] | None) -> tuple[Ga
 def within(
     episodes: Sequence[Episode], first_ns: int, gaps: Gaps, seconds: float
 ) -> tuple[Episode, ...]:
-    """Return the episodes that lie within the measured time, give or take the clocks' error."""
+    """Return the episodes within the measured time, give or take the clocks' error."""
     begin, end = first_ns - gaps.error_ns, first_ns + int(seconds * 1e9) + gaps.error_ns
     return tuple(each for each in episodes if each.begin_ns >= begin and each.end_ns <= end)
 

@@ -1,7 +1,7 @@
 """Say of every gap that a machine saw what the host was doing then.
 
 A gap is one sample of the tick loop that took longer than it should. Samples follow one another
-without a gap in between, so whatever held the thread up lies within exactly one sample: that is
+without a gap in between, so whatever delayed the thread is within exactly one sample: that is
 what both the alignment of the clocks and the matching rest upon.
 Rules and limits: `tare help spikes`.
 """
@@ -19,8 +19,8 @@ from tare.analysis.topics.host_track import Cause, Episode
 Ints = NDArray[np.int64]
 
 SWITCH_SLACK_NS = 6_000
-"""What a switch away and back costs besides the stretch that the host sees: the interrupt that
-brings it about, and caches that are cold afterwards."""
+"""What a switch away and back costs in addition to the stretch that the host sees: the interrupt
+that causes it, and caches that are cold afterwards."""
 INTERRUPT_SLACK_NS = 4_000
 """The same for an interrupt."""
 TICK_RATES_HZ = (100, 250, 300, 1000)
@@ -196,7 +196,7 @@ def align(gaps: Gaps, episodes: Sequence[Episode]) -> tuple[int, int]:
 
 
 def assign(gaps: Gaps, episodes: Sequence[Episode]) -> list[int | None]:
-    """Return for each episode the gap within whose sample it lies, or None.
+    """Return for each episode the gap whose sample contains it, or None.
 
     Where the error makes two possible, the one that covers more of it is taken.
     """
@@ -300,7 +300,7 @@ def plausible(left_ns: Ints, due: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _best_phase(phases: Ints, lengths: Ints, period: int) -> tuple[int, int]:
-    """Return the phase that lies within most of the stretches, and within how many."""
+    """Return the phase that most of the stretches contain, and how many do."""
     ends = phases + lengths
     wrapped = ends >= period
     starts = np.concatenate([phases, np.zeros(int(wrapped.sum()), dtype=np.int64)])

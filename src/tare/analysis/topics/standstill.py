@@ -1,6 +1,6 @@
-"""Tell what it means that nothing ran: the thread was ready, and its CPU idle or silent.
+"""Explain why nothing ran: the thread was ready, and its CPU idle or silent.
 
-An idle CPU beside a thread that is ready is what a limit leaves behind, but only where one is in
+An idle CPU next to a thread that is ready is the sign of a limit, but only where one is in
 force. A host that is a virtual machine itself loses time without any event; its kernel's account
 of *steal* says how much, though not when.
 """

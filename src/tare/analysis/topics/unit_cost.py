@@ -20,7 +20,7 @@ from tare.events.results import CellResult, MachineResult
 
 CPU, MEMORY, WALL = "cpu_s", "rss_bytes", "wall_s"
 LEAST_CPU_S = 0.02
-"""Two clock ticks of 10 ms, in which the kernel may count CPU time; less tells of no ratio."""
+"""Two clock ticks of 10 ms, in which the kernel may count CPU time; less gives no ratio."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class UnitCost:
             geometric mean over blocks; None where no metric counts work, or there is too little
             CPU time.
         ratio: The same over the baseline's in the same block, geometric mean; None without.
-        interval: Of the ratio, Student's t over blocks; None with fewer than two.
+        interval: The interval of the ratio, Student's t over blocks; None with fewer than two.
         rss_bytes: Most resident memory of the machine that was seen on the host, median over cells.
         blocks: How many blocks.
     """
@@ -80,9 +80,9 @@ def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tup
     own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
     for run in runs:
-        told = [cell for cell in run.cells if cell.status == "ok" and "host_cost" in cell.facts]
-        work = _work_of(run) if told else {}
-        for cell in told:
+        costed = [cell for cell in run.cells if cell.status == "ok" and "host_cost" in cell.facts]
+        work = _work_of(run) if costed else {}
+        for cell in costed:
             for done in work.get(cell.cell) or [_Work("", "", 0.0)]:
                 key = Key(cell.scenario, cell.workload, cell.parameters, SUBJECT, done.metric)
                 units[key] = done.unit
