@@ -21,7 +21,8 @@ from tare.analysis.model import Comparison, Effect
 from tare.analysis.statistics import slow_boots
 from tare.analysis.statistics.shares import Share
 from tare.events import CellFinished, Event, Observed, Record, fold_records
-from tare.report.page.verdicts import finding_notes, lead
+from tare.report.page.verdicts import arm_sentences, finding_notes
+from tare.report.page.warnings import warnings_of
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu", "other": "qemu"}
 EQUAL = SimulatedMetric("time", dict.fromkeys(ARMS, 1e-3), spreads=(0.004, 0.001))
@@ -342,10 +343,13 @@ def test_a_twin_that_differs_is_told_at_the_top_with_what_hangs_on_it() -> None:
     found = compared(metric=twin, blocks=12)
     assert found.notes[0].startswith("The A/A pair failed: bare-again and bare are the same")
     assert "better with the twin, inconclusive without" in found.notes[1]
-    assert lead(found).startswith("Identical arms were told apart here (tick/time). ")
+    first = warnings_of(found)[0]
+    assert first.line == "The A/A pair failed: two identical arms differ in tick/time."
+    assert "better with the twin, inconclusive without" in first.text
+    assert first.action and first.worthless, "it is the only headline metric"
     fine = compared(blocks=12)
     assert not any("A/A pair failed" in note for note in fine.notes)
-    assert "told apart" not in lead(fine)
+    assert not any("A/A" in each.line for each in warnings_of(fine))
 
 
 def test_nothing_is_equal_where_identical_arms_were_told_apart() -> None:
@@ -356,7 +360,7 @@ def test_nothing_is_equal_where_identical_arms_were_told_apart() -> None:
     assert 0.98 < interval.low < interval.high < 1.02, "by itself it would be equal"
     assert {effect.verdict for effect in found.effects} == {"inconclusive"}
     assert "bare-again and bare, which are the same, were told apart" in of(found).sentence
-    assert "costs the same" not in lead(found)
+    assert not any(" the same" in sentence for sentence in arm_sentences(found).values())
     (run,) = found.runs
     pairs = some(compare_every_pair(run).pairs)
     assert "equivalent" not in {e.verdict for e in pairs.effects}

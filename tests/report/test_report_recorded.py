@@ -13,6 +13,8 @@ import polars as pl
 import pytest
 
 from run.run_driving import tare
+from tare.analysis import compare_runs
+from tare.cli.checking import loaded
 
 RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
 VERDICTS = RUNS / "verdicts"
@@ -109,3 +111,10 @@ def test_a_recorded_run_is_compared_by_todays_rules(recorded: Path) -> None:
     done = tare("compare", recorded)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (VERDICTS / recorded.name / "compare.txt").read_text()
+
+
+def test_a_run_from_before_resources_gets_them_from_its_workloads(recorded: Path) -> None:
+    known = {cost.resource for cost in compare_runs(loaded(recorded)).resources}
+    wanted = {"tiny": "latency", "tiny-neighbours": "memory"}[recorded.name]
+    assert {wanted, "latency-worst"} <= known
+    assert "work" not in known

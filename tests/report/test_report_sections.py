@@ -93,7 +93,8 @@ def test_a_package_brings_its_own_template_and_a_broken_one_costs_a_notice(
     page = report(run, tmp_path)
     assert '<h2 id="cells">Cells</h2><p>' in page
     assert 'cells ended. <a href="#cells">Which</a>' in page
-    notice = page[page.index('class="notice"') : page.index('id="verdict"')]
+    notice = page[page.index('class="notice"') : page.index('id="explore"')]
+    assert page.index('id="verdict"') < page.index('class="notice"'), "the answer comes first"
     assert (
         "The section more:Broken of more is left out: ValueError: no such &lt;fact&gt;." in notice
     )

@@ -25,7 +25,8 @@ from tare.events import (
 )
 from tare.report import render_comparison
 from tare.report.figures.palette import looks
-from tare.report.page.verdicts import arm_lines, lead
+from tare.report.page.verdicts import arm_lines, arm_sentences
+from tare.report.page.warnings import warnings_of
 from tare.report.sections.results import effects_table
 
 Values = list[float | None]
@@ -77,11 +78,9 @@ def printed(comparison: Comparison) -> str:
 def test_a_difference_has_a_sign_and_its_baseline_beside_it(tmp_path: Path) -> None:
     bare: Values = [5.0, 6.0, 4.0, 0.0, 6.0, 5.0, 4.0, 6.0]
     found = compared(tmp_path, bare, [15.0 + n % 3 for n in range(8)])
-    assert (
-        lead(found) == "kvm costs more than bare, by +11.4 beside the baseline’s 4.50 (work/what)."
-    )
+    assert arm_sentences(found) == {"kvm": "Work worse by +11.4 (work/what)."}
     (line,) = arm_lines(found, looks(["bare", "kvm"], "bare"))
-    assert "worse in the one headline result, by +11.4" in line.sentence
+    assert [bar.value for bar in line.bars] == ["no ratio"]
     text = printed(found)
     assert re.search(r"\| \+11\.4 \| \+[\d.]+ to \+[\d.]+ \|", text)
     assert "With a sign: a difference" in text
@@ -91,7 +90,7 @@ def test_losses_in_a_few_boots_are_told_with_their_mean_and_their_share(tmp_path
     lost: Values = [3000.0 if block in (2, 7, 11, 15, 18) else 0.0 for block in range(20)]
     found = compared(tmp_path, [0.0] * 20, lost, kind="tail")
     assert found.headlines[0].verdict == "inconclusive"
-    assert "a cost up to 1,370 is not excluded" in lead(found)
+    assert arm_sentences(found) == {"kvm": "Worst-case latency undecided."}
     row = effects_table(found, "effects", found.effects).texts_of(found.headlines[0])
     assert (row["value"], row["baseline_value"], row["estimate"]) == ("750.0", "0.000", "+750")
     assert "kvm: boots with any: kvm in 5 of 20, interval 8.7 to 49.1 %" in printed(found)
@@ -103,12 +102,11 @@ def test_slow_boots_and_lost_cells_are_told_before_the_table(tmp_path: Path) -> 
     slow: Values = [3.0 if n == 5 else 1.0 + 0.001 * (n % 4) for n in range(12)]
     found = compared(tmp_path / "slow", bare, slow, unit="s")
     assert "kvm: 1 boot in 12 of kvm is 3× slow (1 of 12" in printed(found)
-    (line,) = arm_lines(found, looks(["bare", "kvm"], "bare"))
-    assert "1 boot in 12 of kvm is 3× slow" in line.sentence
+    assert "1 boot in 12 of kvm is 3× slow" in " ".join(each.text for each in warnings_of(found))
     (tmp_path / "lost").mkdir()
     lost: Values = [None if n % 2 else 1.0 + 0.05 * (n % 4) for n in range(20)]
     found = compared(tmp_path / "lost", [1.0 + 0.05 * (n % 3) for n in range(20)], lost, unit="s")
-    assert lead(found).endswith("is not excluded (work/what, where it did not fail).")
+    assert arm_sentences(found)["kvm"].endswith("10 of its 20 cells failed.")
 
 
 def test_what_excludes_every_cost_does_not_leave_one_of_0_per_cent(tmp_path: Path) -> None:
@@ -118,6 +116,6 @@ def test_what_excludes_every_cost_does_not_leave_one_of_0_per_cent(tmp_path: Pat
     (effect,) = found.headlines
     assert (effect.verdict, effect.not_excluded) == ("inconclusive", 0.0)
     assert "every cost is excluded, and no gain is shown" in effect.sentence
-    assert "0 %" not in lead(found)
+    assert "faster" not in arm_sentences(found)["kvm"], "the slow ones may be what failed"
     row = effects_table(found, "effects", found.effects).texts_of(effect)
     assert row["not_excluded"] == "–"

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tare.run.lifecycle.setup import Decision
     from tare.study.model.study import Study
 
+MOST_LINES = 12
+"""Lines of the answer that a run ends with."""
 EXIT_FAULT = 1
 EXIT_INPUT = 2
 EXIT_WAITING = 3
@@ -70,7 +72,7 @@ def write_report(
     formats: Sequence[str] = (),
     baseline: str = "",
 ) -> RunData:
-    """Write a run's report, say where it is, and return the run's data.
+    """Write a run's report, print its answer and where it is, and return the run's data.
 
     Args:
         directory: The run's folder.
@@ -83,7 +85,7 @@ def write_report(
     """
     with _without_collection():
         from tare.analysis import compare_every_pair
-        from tare.report import build_report
+        from tare.report import answer_lines, build_report
         from tare.run.lifecycle.folder import open_folder
 
         folder = open_folder(directory)
@@ -95,6 +97,9 @@ def write_report(
         data = loaded(folder.path)
         comparison = compare_every_pair([data], settings_of(data, baseline))
         page = build_report([data], comparison, folder.path, published, formats)
+        answer = answer_lines(comparison, most=MOST_LINES)
+    for line in answer:
+        tell(line)
     tell(f"report: {page}", "bold")
     return data
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.analysis.model import Comparison, RunData
-from tare.analysis.words import unfit_words
 from tare.errors import InputError
 from tare.outputs import PART, put, remedy
 from tare.report.figures.drawing import draw, require_converter
@@ -20,7 +19,8 @@ from tare.report.page.data import ReportData
 from tare.report.page.explorer import ExplorerData
 from tare.report.page.rendering import SCRIPTS, fill_template
 from tare.report.page.tables import Table
-from tare.report.page.words import EMULATED, counted, joined
+from tare.report.page.warnings import Warned, warnings_of
+from tare.report.page.words import counted, joined
 from tare.report.sections.contract import Answer, ShownSection, make_sections
 from tare.units import format_duration
 
@@ -37,7 +37,7 @@ class Page:
     Args:
         title: Its title.
         subtitle: When the runs began, and what they are.
-        alerts: What a reader must know first.
+        warnings: What makes the answer less certain, the most important first.
         sections: Its sections in order.
         answers: What sections say at the top, each with the section's name.
         explorer: What the script chooses from, as JSON; empty without any effect.
@@ -47,7 +47,7 @@ class Page:
 
     title: str
     subtitle: str
-    alerts: tuple[str, ...]
+    warnings: tuple[Warned, ...]
     sections: tuple[ShownSection, ...]
     answers: tuple[tuple[str, Answer], ...]
     explorer: str
@@ -106,7 +106,7 @@ def _build(report: ReportData, formats: Sequence[str]) -> Path:
     page = Page(
         title=legible(report.comparison.title) or "A comparison",
         subtitle=_subtitle(report.comparison),
-        alerts=_alerts(report.comparison, problems),
+        warnings=warnings_of(report.comparison, problems),
         sections=tuple(ShownSection(section, data, drawn) for section, data in made),
         answers=tuple((section.name, data.answer) for section, data in made if data.answer),
         explorer="".join(data.json for _, data in made if isinstance(data, ExplorerData)),
@@ -132,35 +132,6 @@ def _subtitle(comparison: Comparison) -> str:
     names = joined([run.run for run in comparison.runs])
     blocks = counted(comparison.blocks, "block")
     return legible(f"{when} · {blocks} · baseline {comparison.baseline} · {names}")
-
-
-def _alerts(comparison: Comparison, problems: Sequence[str]) -> tuple[str, ...]:
-    partial = [_partial(run) for run in comparison.runs if not run.complete]
-    partial += [text for run in comparison.runs if (text := _unfit(run))]
-    partial += [text for run in comparison.runs if (text := _doubtful(run))]
-    # The verdicts explain the mark; as a warning on every page it would be ignored.
-    notes = [note for note in comparison.notes if not note.lower().startswith(EMULATED)]
-    return tuple(legible(text) for text in (*partial, *notes, *problems))
-
-
-def _partial(run: RunData) -> str:
-    done = len(run.blocks_finished)
-    blocks = run.study.get("blocks")
-    most = blocks.get("most") if isinstance(blocks, Mapping) else None
-    of = f" of at most {most}" if most else ""
-    return f"Partial: {done}{of} blocks of run {run.run} are finished; what follows is from these."
-
-
-def _unfit(run: RunData) -> str:
-    words = unfit_words(run)
-    return f"The host was not fit for measuring: {words}." if words else ""
-
-
-def _doubtful(run: RunData) -> str:
-    if not run.doubts:
-        return ""
-    more = f", and {len(run.doubts) - 1} more" if len(run.doubts) > 1 else ""
-    return f"Run {run.run} is not as it was written: {run.doubts[0]}{more} (see `tare verify`)."
 
 
 def _footer(runs: Sequence[RunData]) -> str:

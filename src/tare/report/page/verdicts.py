@@ -1,24 +1,29 @@
-"""The comparison in words: one or two sentences for all arms, and a line for each."""
+"""The answer of a report: what each arm costs by resource, in one sentence and a row of bars.
+
+A sentence claims only what the simultaneous intervals of `ResourceCost` show, so that all claims of
+a page are true together with the study's confidence. Maxima come last, in a sentence of their own.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.families import simultaneous
 from tare.analysis.effects.results import cost_ends
+from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import (
-    DECLARED,
     ArmVerdict,
     Comparison,
     Effect,
     FailureRate,
     PlatformResult,
+    ResourceCost,
+    ResourceName,
 )
-from tare.analysis.topics.kernels import different_kernels
-from tare.analysis.words import arms_ended, family_note, margins, not_alike
+from tare.analysis.statistics.maxt import least_blocks
 from tare.references.lacking import why_it_did_not_run
 from tare.report.figures.palette import Look
 from tare.report.figures.svg import legible
@@ -26,224 +31,129 @@ from tare.report.page.words import (
     Names,
     Part,
     apart,
-    cost,
     counted,
     joined,
     marked,
     percent,
-    ratio,
     ratio_interval,
     short,
 )
-from tare.units import format_quantity
-
-MANY = 4
-"""More arms than this are counted in the lead, not named."""
+from tare.units import format_number
 
 HIDDEN = ("slow-boots", "two-humped", "serial", "together", "seldom")
-"""Flags that an arm's line names: boots in another mode, autocorrelated blocks, rare losses."""
+"""Flags that show what means hide: boots in another mode, autocorrelated blocks, rare losses."""
 
 OF_ARM = ("together",)
 """Flags of all metrics of an arm at once."""
 
-OPEN = ("inconclusive", "differs")
-"""The verdicts that leave a question open."""
-
 MOST_HIDDEN = 2
-
-MOST_NAMED = 3
-"""So many metrics are named where an arm has one verdict in several."""
 
 NAME = 40
 """Characters of an arm's name in sentences."""
 
+MOST_WORDS = 80
+"""Words of all sentences together; with more, sentences become shorter."""
+
+LABELS: Mapping[ResourceName, str] = {
+    "cpu": "CPU",
+    "memory": "memory",
+    "disk": "disk",
+    "network": "network",
+    "latency": "typical latency",
+    "latency-worst": "worst-case latency",
+    "application": "applications",
+    "work": "work",
+}
+"""What a resource is called in sentences."""
+
+BAR_LABELS: Mapping[ResourceName, str] = {
+    **{name: f"{label[:1].upper()}{label[1:]}" for name, label in LABELS.items()},
+    "latency": "Latency",
+    "latency-worst": "Worst latency",
+}
+"""What a resource is called above its bar."""
+
+WIDEST = 64.0
+"""The largest factor on the axis of the bars."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One arm's cost in one resource: a number, its interval, and where they are on an axis.
+
+    Args:
+        resource: The resource, as the page's filters name it.
+        label: Its name.
+        value: The cost in words.
+        range: Its interval in words; empty without one.
+        finding: What the interval shows.
+        low: Where the interval begins, from 0 to 100.
+        high: Where it ends.
+        at: Where the estimate is; None without one.
+        even: Where "no difference" is.
+        about: All of it in words.
+    """
+
+    resource: str
+    label: str
+    value: str
+    range: str
+    finding: str
+    low: float
+    high: float
+    at: float | None
+    even: float
+    about: str
+
 
 @dataclass(frozen=True)
 class ArmLine:
-    """One arm's verdict on the first screen; ``role`` is its colour, ``absent``: no values."""
+    """One arm's answer on the first screen; ``role`` is its colour, ``absent``: no values."""
 
     arm: str
     sentence: str
     emulated: bool
     role: str
     absent: bool = False
+    bars: tuple[Bar, ...] = ()
+    name: str = ""
 
 
 def lead(comparison: Comparison) -> str:
-    """Return the whole comparison in one to four sentences; empty when nothing was compared."""
-    kinds = ("equivalent", "worse", "better", "gains", "mixed", "open", "preliminary")
-    groups: dict[str, list[ArmVerdict]] = {kind: [] for kind in kinds}
-    for verdict in comparison.arm_verdicts:
-        if verdict.arm != comparison.baseline:
-            groups[_class(verdict)].append(verdict)
-    base = short(comparison.against, NAME)
-    within = _within(comparison, groups["equivalent"])
-    open_cost = _left_open(comparison, groups["open"])
-    each, so_many = _so_many(comparison)
-    parts = {
-        "equivalent": (("costs", "cost"), f"the same as {base}, {within} in all that was asked"),
-        "worse": (("costs", "cost"), f"more than {base}{_range(comparison, groups['worse'])}"),
-        "better": (("does", "do"), f"better than {base}"),
-        "gains": (
-            ("does", "do"),
-            f"better than {base} on some work{_elsewhere(comparison, groups)}",
-        ),
-        "mixed": (("does", "do"), f"better than {base} on some work and worse on other"),
-        "open": (("is", "are"), f"not told from {base} by {so_many}{open_cost}"),
-        "preliminary": (
-            ("has", "have"),
-            f"too few {each} for a verdict against {base}: {so_many} so far",
-        ),
-    }
-    compared = [
-        f"{_subject(found, *parts[name][0])} {parts[name][1]}."
-        for name, found in groups.items()
-        if found
-    ]
-    controlled = family_note(comparison)
-    endings = [
-        *controlled,
-        *(not_alike(comparison.runs) if compared else ()),
-        *arms_ended(comparison.runs),
-    ]
-    kernels = dict.fromkeys(each for run in comparison.runs for each in different_kernels(run))
-    first = [*_aa_warning(comparison), *(map(legible, kernels) if compared else ())]
-    return " ".join([*first, *compared, *map(legible, endings)])
-
-
-def _aa_warning(comparison: Comparison) -> list[str]:
-    """Return a warning, which comes first, if identical arms differ."""
-    failed = [e for e in comparison.aa if e.headline and e.verdict in DECLARED]
-    where = list(dict.fromkeys(_where(comparison, effect) for effect in failed))
-    if len(where) > MOST_HIDDEN:
-        where = [*where[:MOST_HIDDEN], f"{len(where) - MOST_HIDDEN} more"]
-    return [f"Identical arms were told apart here ({joined(where)})."] if failed else []
-
-
-def _elsewhere(comparison: Comparison, groups: Mapping[str, Sequence[ArmVerdict]]) -> str:
-    """Return what of the work is not better where some is."""
-    found = groups["gains"]
-    if any(verdict.inconclusive for verdict in found):
-        blocks = counted(comparison.blocks, "block")
-        return f"; not all other work is decided by {blocks}{_left_open(comparison, found)}"
-    return f"; other work costs the same, {_within(comparison, found)}"
-
-
-def _within(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
-    """Return the margins that the equivalent headline effects of some arms lie within."""
-    arms = {verdict.arm for verdict in verdicts}
-    effects = [e for e in comparison.headlines if e.arm in arms and e.verdict == "equivalent"]
-    return margins(effects, comparison.margin, lambda effect: _where(comparison, effect))
-
-
-def _class(verdict: ArmVerdict) -> str:
-    if verdict.worse and not verdict.better:
-        return "worse"
-    if verdict.better and not verdict.worse:
-        return "better" if verdict.better == verdict.total else "gains"
-    if verdict.worse and verdict.better:
-        return "mixed"
-    if verdict.preliminary and verdict.preliminary == verdict.total:
-        return "preliminary"
-    return "equivalent" if verdict.equivalent == verdict.total > 0 else "open"
-
-
-def _so_many(comparison: Comparison) -> tuple[str, str]:
-    """Return what verdicts rest on, and how many of them there are: blocks, or rounds."""
+    """Return what the answers are relative to; empty if nothing was compared."""
+    if not any(verdict.arm != comparison.baseline for verdict in comparison.arm_verdicts):
+        return ""
     rounds = [effect.blocks for effect in comparison.headlines if effect.each == "round"]
-    if not rounds:
-        return "blocks", counted(comparison.blocks, "block")
-    return "rounds of sessions", f"{counted(max(rounds), 'round')} of sessions"
-
-
-def _left_open(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
-    """Return the greatest cost that is not excluded for some arms, and where.
-
-    Ratios before differences, whose units do not compare: of these the first is named. What cells
-    that failed would have cost is unknown.
-    """
-    arms = {verdict.arm for verdict in verdicts}
-    known = [
-        (e.not_excluded, e)
-        for e in comparison.headlines
-        if e.arm in arms and e.verdict == "inconclusive" and e.not_excluded
-    ]
-    if not known:
-        return ""
-    ratios = [(size, e) for size, e in known if e.scale == "ratio"]
-    size, most = max(ratios, key=lambda pair: pair[0]) if ratios else known[0]
-    lost = any(flag.kind == "failures" for flag in most.flags)
-    where = f"({_where(comparison, most)}{', where it did not fail' if lost else ''})"
-    if math.isinf(size):
-        return f": no cost is excluded {where}"
-    size_text = percent(size) if ratios else format_quantity(size, most.unit)
-    return f": a cost up to {size_text} is not excluded {where}"
-
-
-def _subject(verdicts: Sequence[ArmVerdict], one: str, many: str) -> str:
-    if len(verdicts) > MANY:
-        emulated = sum(verdict.emulated for verdict in verdicts)
-        counted = f" ({emulated} of them emulated)" if emulated else ""
-        return f"{len(verdicts)} arms{counted} {many}"
-    names = [marked(short(verdict.arm, NAME), verdict.emulated) for verdict in verdicts]
-    return f"{joined(names)} {one if len(names) == 1 else many}"
-
-
-def _range(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
-    arms = {verdict.arm for verdict in verdicts}
-    worse = [e for e in comparison.headlines if e.arm in arms and e.verdict == "worse"]
-    worst = _farthest(worse)
-    if worst is None:
-        return f", by {_apart(comparison, worse[0])}" if worse else ""
-    who = f"{short(worst.arm, NAME)}, " if len(arms) > 1 else ""
-    where = f"{who}{_where(comparison, worst)}"
-    if len(worse) == 1:
-        return f", by {ratio(cost(worst) or math.nan)} ({where})"
-    # The greatest of many estimates is no bound: its interval has to hold for all of them at once.
-    ends = simultaneous(worst, sum(e.arm in arms for e in comparison.headlines))
-    if ends is None:
-        return f", most in {where}"
-    return f", most in {where}: {ratio_interval(cost_ends(*ends, worst.better))}×"
-
-
-def _apart(comparison: Comparison, effect: Effect) -> str:
-    """Return a difference with the baseline's mean, which gives it a scale, and where it is."""
-    beside = format_quantity(effect.baseline_summary.mean, effect.unit)
-    size = apart(effect.estimate, effect.unit)
-    return f"{size} beside the baseline’s {beside} ({_where(comparison, effect)})"
-
-
-def _farthest(effects: Sequence[Effect]) -> Effect | None:
-    known = [(factor, e) for e in effects if (factor := cost(e)) is not None and factor > 0]
-    return max(known, key=lambda pair: abs(math.log(pair[0])))[1] if known else None
-
-
-def _where(comparison: Comparison, effect: Effect) -> str:
-    """Return the metric and the work of an effect."""
-    parts = (Part.of(summary.key) for summary in comparison.summaries)
-    names = Names(parts, comparison.shown_as, short=True)
-    return names.metric(Part.of(effect.key), effect.key.metric)
-
-
-def _which(comparison: Comparison, effects: Sequence[Effect], every: int) -> str:
-    """Return the metrics of some of an arm's effects, in brackets; nothing where it is all."""
-    if len(effects) == every:
-        return ""
-    found = [_where(comparison, effect) for effect in effects[:MOST_NAMED]]
-    more = len(effects) - MOST_NAMED
-    return f" ({', '.join([*found, *([f'{more} more'] if more > 0 else [])])})"
+    so_many = counted(comparison.blocks, "block")
+    if rounds:
+        so_many = f"{counted(max(rounds), 'round')} of sessions"
+    return f"Cost compared with {short(comparison.against, NAME)}, measured in {so_many}"
 
 
 def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLine, ...]:
-    """Return a line for each arm but the baseline and its twin.
+    """Return the answer for each arm except the baseline and its twin.
 
-    Absent ones come last; those that are absent for the same reason share one.
+    Absent arms come last; those that are absent for the same reason share one line.
     """
+    sentences = arm_sentences(comparison)
+    axis = _Axis(comparison.resources)
+    emulated = {verdict.arm: verdict.emulated for verdict in comparison.arm_verdicts}
     lines = [
-        _line(comparison, verdict, looks[verdict.arm])
-        for verdict in comparison.arm_verdicts
-        if verdict.arm != comparison.baseline
+        ArmLine(
+            marked(arm, emulated[arm]),
+            sentence,
+            emulated[arm],
+            looks[arm].ink.role,
+            bars=tuple(axis.bar(cost) for cost in comparison.resources if cost.arm == arm),
+            name=arm,
+        )
+        for arm, sentence in sentences.items()
     ]
+    return (*lines, *absent_lines(comparison))
+
+
+def absent_lines(comparison: Comparison) -> tuple[ArmLine, ...]:
+    """Return a line for the arms without values, one for each reason."""
     absent = {
         platform.arm: _why_no_values(run, platform)
         for run in comparison.runs
@@ -253,6 +163,7 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
     shared: dict[str, list[str]] = {}
     for arm, reason in absent.items():
         shared.setdefault(reason, []).append(arm)
+    lines = []
     for reason, arms in shared.items():
         why = f": {reason.rstrip('.')}" if reason else "; the reasons are below"
         sentence = f"{'has' if len(arms) == 1 else 'have'} no values{why}."
@@ -260,6 +171,206 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
             ArmLine(legible(", ".join(arms)), legible(sentence), False, "axis", absent=True)
         )
     return tuple(lines)
+
+
+def arm_sentences(comparison: Comparison) -> dict[str, str]:
+    """Return what each arm costs, by arm; shorter where all of it would be too much to read."""
+    verdicts = [v for v in comparison.arm_verdicts if v.arm != comparison.baseline]
+    for brief in (False, True):
+        found = {verdict.arm: _sentence(comparison, verdict, brief) for verdict in verdicts}
+        if sum(len(text.split()) for text in found.values()) <= MOST_WORDS:
+            break
+    return found
+
+
+def _sentence(comparison: Comparison, verdict: ArmVerdict, brief: bool) -> str:
+    costs = [cost for cost in comparison.resources if cost.arm == verdict.arm]
+    if not costs:
+        return "No headline metric was measured in blocks that it shares with the baseline."
+    sentences = resource_sentences(costs, brief=brief)
+    lost = next((r for r in comparison.failures if r.arm == verdict.arm and r.failed.count), None)
+    if lost is not None:
+        sentences.append(f"{lost.failed.count} of its {lost.failed.total} cells failed.")
+    return " ".join(sentences)
+
+
+def resource_sentences(costs: Sequence[ResourceCost], *, brief: bool = False) -> list[str]:
+    """Return what the costs of one arm show, in sentences.
+
+    Args:
+        costs: Its costs by resource.
+        brief: Whether numbers that the bars show are left out.
+    """
+    few = [cost for cost in costs if cost.finding == "preliminary"]
+    enough = [cost for cost in costs if cost.finding != "preliminary"]
+    typical = [cost for cost in enough if cost.resource != "latency-worst"]
+    worst = [cost for cost in enough if cost.resource == "latency-worst"]
+    found = [_clauses(typical, brief), *([] if brief else _advice(typical)), _clauses(worst, brief)]
+    if few:
+        each, so_many = few[0].each, min(cost.blocks for cost in few)
+        what = "" if len(few) == len(costs) else f" on {_names(few)}"
+        needed = least_blocks(LEVEL)
+        found.append(f"too few {each}s for a verdict{what} ({so_many} of the {needed} needed)")
+    return [f"{_capital(text)}." for text in found if text]
+
+
+def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
+    """Return what some costs show, one clause for each kind of finding."""
+    of: dict[str, list[ResourceCost]] = {}
+    for cost in costs:
+        of.setdefault(cost.finding, []).append(cost)
+    parts = []
+    if slower := of.get("slower"):
+        parts.append(_slower(slower, brief))
+    if faster := of.get("faster"):
+        sizes = ", ".join(f"{LABELS[cost.resource]} {_less(cost.cost)}" for cost in faster)
+        parts.append(f"faster in {_names(faster)}" if brief else f"faster: {sizes}")
+    if same := of.get("same"):
+        within = bound(max(cost.margin for cost in same))
+        parts.append(f"{_names(same)} the same (within ±{within})")
+    if bounded := of.get("bounded"):
+        most = bound(max(cost.largest for cost in bounded) - 1)
+        parts.append(f"{_names(bounded)}: no difference larger than {most}")
+    if undecided := of.get("undecided"):
+        shown = ", ".join(f"{LABELS[cost.resource]} ({_range(cost)})" for cost in undecided)
+        parts.append(f"undecided: {_names(undecided) if brief else shown}")
+    if without := of.get("no-ratio"):
+        parts += [_without_ratio(cost) for cost in without]
+    return "; ".join(parts)
+
+
+def _slower(costs: Sequence[ResourceCost], brief: bool) -> str:
+    if brief:
+        low, high = min(cost.cost for cost in costs), max(cost.cost for cost in costs)
+        sizes = _more(high) if len(costs) == 1 else f"{_factor(low)} to {_factor(high)} the time"
+        return f"slower in {_names(costs)} ({sizes})"
+    first, *rest = costs
+    lead_ = f"{LABELS[first.resource]} takes {_more(first.cost)}"
+    return ", ".join([lead_, *(f"{LABELS[c.resource]} {_more(c.cost)}" for c in rest)])
+
+
+def _advice(costs: Sequence[ResourceCost]) -> list[str]:
+    """Return how many more blocks decide what is undecided, if blocks can do that."""
+    known = [(cost, more) for cost in costs if (more := cost.blocks_to_decide) is not None]
+    if not known:
+        return []
+    undecided = [cost for cost in costs if cost.finding == "undecided"]
+    what = "it" if len(undecided) == 1 else _names([cost for cost, _ in known])
+    if len(known) == len(undecided) > 1:
+        what = "them"
+    most, each = max(more for _, more in known), known[0][0].each
+    return [f"about {counted(most, f'more {each}')} would decide {what}"]
+
+
+def _without_ratio(cost: ResourceCost) -> str:
+    """Return what is known of metrics that can be 0, which have differences and no ratio."""
+    name = LABELS[cost.resource]
+    for word in ("worse", "better"):
+        found = [effect for effect in cost.effects if effect.verdict == word]
+        if found:
+            by = apart(found[0].estimate, found[0].unit)
+            return f"{name} {word} by {by} ({metric_of(found[0])})"
+    if all(effect.verdict == "equivalent" for effect in cost.effects):
+        return f"{name} the same"
+    return f"{name} undecided"
+
+
+def metric_of(effect: Effect) -> str:
+    """Return an effect's workload and metric."""
+    return legible(f"{effect.key.workload}/{effect.key.metric}")
+
+
+def _names(costs: Iterable[ResourceCost]) -> str:
+    return joined([LABELS[cost.resource] for cost in costs])
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _factor(cost: float) -> str:
+    """Return a factor with two digits that count: ``1.1×``, ``14×``."""
+    return "∞" if math.isinf(cost) else f"{format_number(cost, 2)}×"
+
+
+def _more(cost: float) -> str:
+    """Return a cost above 1 in words: ``9 % longer``, ``6.6× as long``."""
+    return f"{_factor(cost)} as long" if cost >= 2 else f"{percent(cost - 1)} longer"
+
+
+def _less(cost: float) -> str:
+    """Return a cost below 1 in words: ``9 % less time``, ``0.32× as long``."""
+    return f"{_factor(cost)} as long" if cost <= 0.5 else f"{percent(1 - cost)} less time"
+
+
+def bound(share: float) -> str:
+    """Return a share in per cent with two digits, never less than it is."""
+    if not 0 < share < math.inf:
+        return percent(share)
+    scale = 10.0 ** (1 - math.floor(math.log10(100 * share)))
+    # What rounds to two digits already, such as a margin of 2 %, stays.
+    return percent(math.ceil(100 * share * scale - 1e-9) / scale / 100)
+
+
+def size_in_words(cost: float) -> str:
+    """Return a cost as a difference in per cent up to twice, as a factor beyond."""
+    if not 0.5 < cost < 2:
+        return _factor(cost)
+    sign = "+" if cost >= 1 else "−"
+    return f"{sign}{percent(abs(cost - 1))}"
+
+
+def _range(cost: ResourceCost) -> str:
+    if cost.interval is None:
+        return ""
+    return f"{size_in_words(cost.interval.low)} to {size_in_words(cost.interval.high)}"
+
+
+class _Axis:
+    """The logarithmic axis of all bars of a page."""
+
+    def __init__(self, costs: Sequence[ResourceCost]) -> None:
+        known = [cost for cost in costs if cost.averaged]
+        ends = [cost.cost for cost in known]
+        ends += [end for cost in known if (ci := cost.interval) for end in (ci.low, ci.high)]
+        usable = [end for end in ends if 0 < end < math.inf]
+        self.low = math.log(max(1 / WIDEST, min([0.8, *usable])))
+        self.high = math.log(min(WIDEST, max([1.25, *usable])))
+
+    def at(self, cost: float) -> float:
+        """Return where a cost is, from 0 to 100."""
+        log = math.log(cost) if 0 < cost < math.inf else (self.low if cost <= 0 else self.high)
+        return round(100 * min(1.0, max(0.0, (log - self.low) / (self.high - self.low))), 1)
+
+    def bar(self, cost: ResourceCost) -> Bar:
+        """Return a cost as a bar."""
+        value = size_in_words(cost.cost) if cost.averaged else "no ratio"
+        if cost.finding in ("bounded", "undecided"):
+            value = f"≤ {bound(cost.largest - 1)}" if cost.finding == "bounded" else "undecided"
+        elif cost.finding == "same":
+            value = f"same ±{bound(cost.margin)}"
+        low, high = (cost.interval.low, cost.interval.high) if cost.interval else (1.0, 1.0)
+        label = BAR_LABELS[cost.resource]
+        about = f"{label}: {size_in_words(cost.cost) if cost.averaged else value}"
+        if cost.interval:
+            about += f", interval {_range(cost)}"
+        if (worst := cost.worst) is not None:
+            # The largest of several estimates is no bound: its interval has to hold for all of them.
+            ends = simultaneous(worst, len(cost.effects))
+            size = f", {ratio_interval(cost_ends(*ends, worst.better))}×" if ends else ""
+            about += f"; worst metric {metric_of(worst)}{size}"
+        return Bar(
+            resource=cost.resource,
+            label=label,
+            value=value,
+            range=_range(cost),
+            finding=cost.finding,
+            low=self.at(low),
+            high=self.at(high),
+            at=self.at(cost.cost) if cost.averaged else None,
+            even=self.at(1.0),
+            about=f"{about}.",
+        )
 
 
 def _why_no_values(run: RunData, platform: PlatformResult) -> str:
@@ -271,38 +382,6 @@ def _why_no_values(run: RunData, platform: PlatformResult) -> str:
         return f"no cell of {lost} counts ({why})"
     skipped = dict.fromkeys(each.reason for each in run.skipped if each.arm == platform.arm)
     return "; ".join(skipped) or "none of its cells has been measured"
-
-
-def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
-    effects = [e for e in comparison.headlines if e.arm == verdict.arm]
-    total = len(effects)
-    parts = []
-    for word in ("worse", "better"):
-        found = [e for e in effects if e.verdict == word]
-        if found:
-            ends = _extremes(comparison, found)
-            # Where there are two at most, their costs name them.
-            which = _which(comparison, found, total) if len(found) > 2 else ""
-            parts.append(f"{word} in {_count(len(found), total)}{which}{ends}")
-    if verdict.equivalent:
-        within = _within(comparison, [verdict])
-        which = _which(comparison, [e for e in effects if e.verdict == "equivalent"], total)
-        parts.append(f"equivalent ({within}) in {_count(verdict.equivalent, total)}{which}")
-    if verdict.inconclusive:
-        which = _which(comparison, [e for e in effects if e.verdict in OPEN], total)
-        left = _left_open(comparison, [verdict])
-        parts.append(f"inconclusive in {_count(verdict.inconclusive, total)}{which}{left}")
-    if verdict.preliminary:
-        found = [e for e in effects if e.verdict == "preliminary"]
-        which = _which(comparison, found, total)
-        ends = _extremes(comparison, found)
-        parts.append(f"preliminary in {_count(verdict.preliminary, total)}{which}{ends}")
-    parts += [_failures(rate) for rate in comparison.failures if rate.arm == verdict.arm]
-    parts += _hidden(comparison, verdict.arm)
-    sentence = "; ".join(parts) or "no headline metric was measured in blocks it shares"
-    return ArmLine(
-        marked(verdict.arm, verdict.emulated), f"{sentence}.", verdict.emulated, look.ink.role
-    )
 
 
 def failure_notes(comparison: Comparison) -> tuple[str, ...]:
@@ -353,6 +432,13 @@ def _hidden(comparison: Comparison, arm: str) -> list[str]:
     return [*list(found)[:MOST_HIDDEN], *([f"{more} more such findings"] if more > 0 else [])]
 
 
+def _where(comparison: Comparison, effect: Effect) -> str:
+    """Return the metric and the work of an effect."""
+    parts = (Part.of(summary.key) for summary in comparison.summaries)
+    names = Names(parts, comparison.shown_as, short=True)
+    return names.metric(Part.of(effect.key), effect.key.metric)
+
+
 def _failures(rate: FailureRate) -> str:
     """Return how often an arm's cells failed, with the interval of the share."""
     ours, theirs = rate.failed, rate.baseline_failed
@@ -361,20 +447,3 @@ def _failures(rate: FailureRate) -> str:
     ends = f"{percent(ours.low)} to {percent(ours.high)}"
     failed = f"{ours.count} of its {ours.total} cells failed ({ends})"
     return f"{failed}, of {legible(rate.baseline)} {theirs.count} of {theirs.total}"
-
-
-def _count(some: int, every: int) -> str:
-    if every == 1:
-        return "the one headline result"
-    return f"all {every} headline results" if some == every else f"{some} of {every}"
-
-
-def _extremes(comparison: Comparison, effects: Sequence[Effect]) -> str:
-    """Name the nearest and the farthest of several costs."""
-    known = [(factor, e) for e in effects if (factor := cost(e)) is not None]
-    known.sort(key=lambda pair: pair[0])
-    if not known:
-        return f", by {_apart(comparison, effects[0])}" if effects else ""
-    ends = known if len(known) == 1 else [known[0], known[-1]]
-    texts = [f"{ratio(factor)} ({_where(comparison, effect)})" for factor, effect in ends]
-    return f", costing {' to '.join(texts)}"

@@ -1,15 +1,16 @@
-"""The top of the page: what the comparison found, in words and as one figure of all arms."""
+"""The top of the page: what each arm costs by resource, in words and as bars."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.analysis.model import Comparison
+from tare.analysis.model import Comparison, ResourceCost
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.verdicts import ArmLine, arm_lines, lead
-from tare.report.page.words import EMULATED, counted, joined
+from tare.report.page.tables import Column, Table
+from tare.report.page.verdicts import LABELS, ArmLine, arm_lines, lead, metric_of
+from tare.report.page.words import NONE, counted, marked, ratio, ratio_interval
 from tare.report.sections.contract import Section, SectionData
 from tare.report.sections.results import effects_table
 
@@ -20,24 +21,32 @@ class OverviewData(SectionData):
 
     lead: str
     arms: tuple[ArmLine, ...]
-    emulated_note: str
+    note: str
+
+    @property
+    def absent(self) -> str:
+        """The arms without values."""
+        return ", ".join(line.arm for line in self.arms if line.absent)
 
 
 class Overview(Section):
-    """The verdicts on all arms, and how far each is from the baseline."""
+    """What each arm costs, by resource."""
 
-    name, title, template = "verdict", "Verdict", "overview.html.j2"
+    name, title, template = "verdict", "Answer", "overview.html.j2"
 
     def data(self, report: ReportData) -> OverviewData:
-        """Return the verdicts in words and the figure of overheads."""
+        """Return the answers in words and as bars, and the figure of all headline metrics."""
         found = report.comparison
         overhead = overhead_figure(found, report.looks)
         return OverviewData(
             lead=lead(found) or _no_lead(found),
             arms=arm_lines(found, report.looks),
-            emulated_note=_emulated_note(found, report.emulated),
+            note=_bars_note(found) if found.resources else "",
             figures=((overhead, _overhead_note(found)),) if overhead else (),
-            tables=(effects_table(found, "overhead", found.headlines),),
+            tables=(
+                effects_table(found, "overhead", found.headlines),
+                *([resources_table(found)] if found.resources else ()),
+            ),
         )
 
 
@@ -52,15 +61,59 @@ def _no_lead(comparison: Comparison) -> str:
     return "No comparison: only the baseline has values."
 
 
-def _emulated_note(comparison: Comparison, emulated: frozenset[str]) -> str:
-    arms = [legible(arm) for arm in comparison.arms if arm in emulated]
-    if not arms:
-        return ""
+def _bars_note(comparison: Comparison) -> str:
+    level = f"{100 * comparison.confidence:.4g} %"
     return (
-        f"{EMULATED.capitalize()} here: {joined(arms)}. They execute the guest’s instructions in "
-        "software, so their figures show behaviour and relative instruction cost, not the speed "
-        "of the hardware under a hypervisor."
+        f"Cost is time for the same work: right of the line is slower. A mark is the geometric "
+        f"mean over a resource’s metrics, a bar its interval; all bars together hold with {level} "
+        "confidence."
     )
+
+
+def resources_table(comparison: Comparison) -> Table[ResourceCost]:
+    """Return the costs by resource, one row an arm and resource."""
+
+    def end(cost: ResourceCost, high: bool) -> float | None:
+        if cost.interval is None:
+            return None
+        return cost.interval.high if high else cost.interval.low
+
+    columns: tuple[Column[ResourceCost], ...] = (
+        Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
+        Column("baseline", lambda c: c.baseline),
+        Column("emulated", lambda c: c.emulated),
+        Column("resource", lambda c: c.resource, "Resource", lambda c: LABELS[c.resource]),
+        Column("metrics", lambda c: c.averaged, "Metrics", numeric=True),
+        Column(
+            "cost",
+            lambda c: c.cost if c.averaged else None,
+            "Cost",
+            lambda c: ratio(c.cost) if c.averaged else NONE,
+            numeric=True,
+        ),
+        Column("low", lambda c: end(c, False)),
+        Column("high", lambda c: end(c, True)),
+        Column(
+            "interval",
+            lambda c: None,
+            "Simultaneous interval",
+            lambda c: ratio_interval((c.interval.low, c.interval.high) if c.interval else None),
+            numeric=True,
+        ),
+        Column("finding", lambda c: c.finding, "Finding"),
+        Column(
+            "worst",
+            lambda c: metric_of(c.worst) if c.worst else None,
+            "Worst metric",
+            lambda c: (
+                f"{metric_of(c.worst)} {ratio(1 + (c.worst.overhead or 0.0))}" if c.worst else NONE
+            ),
+        ),
+        Column("blocks", lambda c: c.blocks, "Blocks", numeric=True),
+    )
+    caption = "Cost by resource: the mean over its headline metrics"
+    tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
+    return Table("resources", caption, columns, comparison.resources, tone=tone)
 
 
 def _overhead_note(comparison: Comparison) -> str:
