@@ -44,6 +44,10 @@ class CellSpec:
         return f"{self.workload}[{inside}]"
 
 
+RESOURCES = {"tick": "latency", "switch": "latency", "memory-bandwidth": "memory"}
+RESOURCES |= {"numeric-sort": "cpu"}
+
+
 def observations_of(
     random: np.random.Generator, cell: str, spec: CellSpec, arm: ArmSpec, noise: float
 ) -> list[Observed]:
@@ -51,6 +55,7 @@ def observations_of(
 
     def seen(metric: str, value: float, **more: Any) -> Observed:
         settings = {"unit": "s", "better": "lower", "kind": "typical", **more}
+        settings.setdefault("resource", RESOURCES.get(spec.workload, "application"))
         return Observed(cell=cell, metric=metric, value=value, **settings)
 
     heavy = float(np.exp(random.normal(0, 0.25)))

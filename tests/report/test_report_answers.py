@@ -133,10 +133,9 @@ def test_more_blocks_are_advised_only_where_they_decide() -> None:
     more = undecided.blocks_to_decide
     assert more is not None
     shrunk = math.sqrt(8 / (8 + more)) * t_quantile(0.95, 7 + more) / t_quantile(0.95, 7)
-    low, high = (math.log(end) for end in (0.9, 1.31))
-    centre, half = (low + high) / 2, shrunk * (high - low) / 2
-    then = a_cost("cpu", (1.1, math.exp(centre - half), math.exp(centre + half)))
-    assert then.finding != "undecided"
+    half = shrunk * math.log(1.31 / 0.9) / 2
+    then = a_cost("cpu", (1.0, math.exp(-half), math.exp(half)))
+    assert then.finding == "bounded"
     assert a_cost("cpu", COSTS["wide"]).blocks_to_decide is None, "hundreds are no advice"
     assert "About" not in " ".join(resource_sentences([a_cost("latency-worst", COSTS["wide"])]))
 

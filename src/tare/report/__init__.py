@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tare.report.page.build import build_report
+    from tare.report.page.verdicts import answer_lines
     from tare.report.terminal.advice import render_advice
-    from tare.report.terminal.comparison import answer_lines, render_comparison
+    from tare.report.terminal.comparison import render_comparison
 
 __all__ = ["answer_lines", "build_report", "render_advice", "render_comparison"]
 
 _HOMES = {
-    "answer_lines": "terminal.comparison",
+    "answer_lines": "page.verdicts",
     "build_report": "page.build",
     "render_advice": "terminal.advice",
     "render_comparison": "terminal.comparison",

@@ -23,7 +23,7 @@ from tare.analysis.effects.estimates import Pair, estimate_all
 from tare.analysis.effects.results import Each, Effect, Interval, Key, VerdictWord
 from tare.analysis.effects.two_stage import in_two_stages
 from tare.analysis.statistics.bootstrap import seed_from
-from tare.analysis.statistics.detectable import blocks_for
+from tare.analysis.statistics.detectable import blocks_for_equality
 from tare.analysis.statistics.maxt import least_blocks, simultaneous_confidence
 from tare.events.metric import Metric
 
@@ -122,10 +122,11 @@ class ResourceCost:
 
     @property
     def blocks_to_decide(self) -> int | None:
-        """About how many more blocks decide an undecided resource, if its estimate stays the same.
+        """About how many more blocks are likely to decide an undecided resource.
 
-        None if it is not undecided, if something other than noise leaves it so, or if so many
-        blocks are needed that reducing the noise is the better advice.
+        So many exclude a difference of `BOUND` with a chance of 80 % if there is none. None if the
+        resource is not undecided, if something other than noise leaves it so, or if so many blocks
+        are needed that reducing the noise is the better advice.
         """
         ends = self.interval
         if self.finding != "undecided" or ends is None or self.doubt or self.flattered:
@@ -133,8 +134,7 @@ class ResourceCost:
         if not 0 < ends.low < ends.high < math.inf:
             return None
         half = math.log(ends.high / ends.low) / 2
-        size = abs(math.log(ends.high * ends.low) / 2)
-        needed = blocks_for(half, max(size, math.log1p(BOUND) - size), self.blocks) - self.blocks
+        needed = blocks_for_equality(half, math.log1p(BOUND), self.blocks) - self.blocks
         return needed if 0 < needed <= MOST_BLOCKS else None
 
 

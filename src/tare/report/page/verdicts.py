@@ -130,6 +130,27 @@ def lead(comparison: Comparison) -> str:
     return f"Cost compared with {short(comparison.against, NAME)}, measured in {so_many}"
 
 
+def answer_lines(comparison: Comparison, most: int | None = None) -> list[str]:
+    """Return what each arm costs, one line an arm after a heading.
+
+    Args:
+        comparison: The comparison.
+        most: How many lines at most; None: as many as there are arms.
+    """
+    heading = lead(comparison)
+    if not heading:
+        return ["No comparison: only the baseline has values."]
+    emulated = {verdict.arm: verdict.emulated for verdict in comparison.arm_verdicts}
+    lines = [
+        f"{marked(arm, emulated[arm])}: {sentence}"
+        for arm, sentence in arm_sentences(comparison).items()
+    ]
+    if most is not None and len(lines) > most - 1:
+        rest = len(lines) - (most - 2)
+        lines = [*lines[: most - 2], f"{counted(rest, 'more arm')}: see the report."]
+    return [f"{heading}:", *lines]
+
+
 def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLine, ...]:
     """Return the answer for each arm except the baseline and its twin.
 
@@ -259,7 +280,8 @@ def _advice(costs: Sequence[ResourceCost]) -> list[str]:
     if len(known) == len(undecided) > 1:
         what = "them"
     most, each = max(more for _, more in known), known[0][0].each
-    return [f"about {counted(most, f'more {each}')} would decide {what}"]
+    verb = "is" if most == 1 else "are"
+    return [f"about {counted(most, f'more {each}')} {verb} likely to decide {what}"]
 
 
 def _without_ratio(cost: ResourceCost) -> str:
@@ -355,7 +377,7 @@ class _Axis:
         if cost.interval:
             about += f", interval {_range(cost)}"
         if (worst := cost.worst) is not None:
-            # The largest of several estimates is no bound: its interval has to hold for all of them.
+            # The largest of several estimates is no bound: its interval must hold for all of them.
             ends = simultaneous(worst, len(cost.effects))
             size = f", {ratio_interval(cost_ends(*ends, worst.better))}×" if ends else ""
             about += f"; worst metric {metric_of(worst)}{size}"

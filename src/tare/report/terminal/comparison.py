@@ -18,8 +18,8 @@ from tare.analysis.words import arms_ended, family_note, not_alike, unfit_words
 from tare.report.figures.svg import legible
 from tare.report.page.arrange import arrange
 from tare.report.page.tables import Table
-from tare.report.page.verdicts import arm_sentences, failure_notes, finding_notes, lead
-from tare.report.page.words import EMULATED, counted, marked, metric_name
+from tare.report.page.verdicts import answer_lines, failure_notes, finding_notes
+from tare.report.page.words import EMULATED, counted, metric_name
 from tare.report.sections.interference import neighbours_answer
 from tare.report.sections.pairs import PAIR_COLUMNS, describe_pairs, pairs_table, ranking_table
 from tare.report.sections.results import ABOUT_COST, ABOUT_PAIRED, effects_table
@@ -92,27 +92,6 @@ def comparison_view(
         body = _lines(source) if width < STACKED else _table(source, width, plain)
         parts += [Padding(body, (1, 0)), Text(_foot(comparison), style="dim")]
     return Group(*parts)
-
-
-def answer_lines(comparison: Comparison, most: int | None = None) -> list[str]:
-    """Return what each arm costs, one line an arm after a heading.
-
-    Args:
-        comparison: The comparison.
-        most: How many lines at most; None: as many as there are arms.
-    """
-    heading = lead(comparison)
-    if not heading:
-        return ["No comparison: only the baseline has values."]
-    emulated = {verdict.arm: verdict.emulated for verdict in comparison.arm_verdicts}
-    lines = [
-        f"{marked(arm, emulated[arm])}: {sentence}"
-        for arm, sentence in arm_sentences(comparison).items()
-    ]
-    if most is not None and len(lines) > most - 1:
-        rest = len(lines) - (most - 2)
-        lines = [*lines[: most - 2], f"{counted(rest, 'more arm')}: see the report."]
-    return [f"{heading}:", *lines]
 
 
 def _what(effect: Effect, source: Table[Effect]) -> str:
