@@ -18,10 +18,9 @@ from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.images.live.image import make_live_image
 from tare.platforms.contract import Context, MachineSpec, Prepared, Shape
-from tare.platforms.live.knock import knocks
 from tare.platforms.live.medium import certificate_file, make_medium, read_medium
 from tare.platforms.live.options import ANY, LiveOptions
-from tare.platforms.live.platform import BareLive
+from tare.platforms.live.platform import BareLive, dials
 from tare.platforms.vendors.options import CallbackAddress
 from tare.testing.dialling import LocalGuest
 
@@ -140,7 +139,9 @@ async def test_a_virtual_machine_is_no_bare_one_unless_that_is_asked_for(
     async with played(agent_program, medium):
         machine = await live.start(context, options, BOOTED, spec(tmp_path, 1))
         try:
-            with pytest.raises(MachineFault, match="it is no bare machine: a hypervisor shows"):
+            with pytest.raises(
+                MachineFault, match="is not a bare machine: it runs on a hypervisor"
+            ):
                 await machine.ready(60)
         finally:
             await machine.stop()
@@ -173,7 +174,7 @@ async def test_a_machine_that_dials_is_heard_and_goes_on_dialling(
 
 async def test_where_no_machine_dials_none_is_there(medium: Path, context: Context) -> None:
     place = read_medium(medium).callback
-    assert not await knocks(place, 0.05)
+    assert not await dials(place, 0.05)
     with socket.create_server((place.address, place.port)):
         found = await BareLive().presence(context, LiveOptions(medium=str(medium)))
     assert "the machine cannot dial back" in found.absent
@@ -193,9 +194,9 @@ async def test_what_is_wrong_with_a_medium_is_told_before_anything_starts(
     assert "cannot dial back" in await refused(medium, listen="203.0.113.1:1")
     make_medium(tmp_path / "other.img", free_place())
     certificate_file(tmp_path / "other.img").replace(certificate_file(medium))
-    assert "of another medium" in await refused(medium)
+    assert "belongs to another medium" in await refused(medium)
     medium.write_bytes(bytes(1 << 20))
-    assert "no medium's image" in await refused(medium)
+    assert "is not the image of a medium" in await refused(medium)
     medium.chmod(0o644)
     assert f"chmod 600 {medium}" in await refused(medium)
 

@@ -70,25 +70,25 @@ def with_given(stated: Statement, options: GivenOptions, *, where: str, over: st
 
 
 def require_direct(name: str, seen: AddressPair, inside: AddressPair) -> None:
-    """See that nothing between this computer and a machine translates addresses.
+    """Check that nothing between this computer and a machine translates addresses.
 
     Args:
         name: The machine's name.
-        seen: A connection to it as it is seen here.
-        inside: The same as the machine sees it; what is empty it does not tell.
+        seen: The addresses of a connection to it, as seen here.
+        inside: The same as the machine sees them; empty where it does not report them.
 
     Raises:
-        MachineFault: An end has another address on the other side, or none of IPv4.
+        MachineFault: An end has another address on the other side, or no IPv4 address.
     """
     if seen == UNKNOWN:
         raise MachineFault(
-            f"{name} is reached through another computer, and over that nothing is measured",
+            f"{name} is reached through another computer, where nothing can be measured",
             f"let it be reached directly; or {WITHOUT}",
         )
     for address in (seen.there, seen.here):
         if not is_ipv4(address):
             raise MachineFault(
-                f"{name}: {address} is no IPv4 address, and workloads go over IPv4 alone", WITHOUT
+                f"{name}: {address} is not an IPv4 address, and workloads use IPv4 only", WITHOUT
             )
     problem = ""
     if inside.there and inside.there != seen.there:
@@ -106,7 +106,7 @@ def require_direct(name: str, seen: AddressPair, inside: AddressPair) -> None:
 
 
 def is_ipv4(text: str) -> bool:
-    """Return whether a text is an address of IPv4."""
+    """Return whether a text is an IPv4 address."""
     try:
         ipaddress.IPv4Address(text)
     except ValueError:
@@ -115,28 +115,28 @@ def is_ipv4(text: str) -> bool:
 
 
 def longest_packet(name: str, proof: Mapping[str, Any]) -> int:
-    """Return the longest packet, in bytes, of the interface that a machine's proof tells of.
+    """Return the longest packet, in bytes, of the interface in a machine's proof.
 
     Raises:
-        MachineFault: The proof tells of none, or says that it has not the address looked for.
+        MachineFault: The proof has no interface, or lacks the address that was looked for.
     """
     about = proof.get("network")
     if not isinstance(about, Mapping):
         raise MachineFault(
-            f"{name}: its agent says nothing of its network",
-            "it is older than this Tare: make the live image anew (`tare image live`), and a bare "
+            f"{name}: its agent does not report its network",
+            "it is older than this Tare: make the live image again (`tare image live`), and a bare "
             "machine's medium (`tare image medium`)",
         )
     if about.get("error"):
         raise MachineFault(f"{name}: its network cannot be used: {about['error']}", WITHOUT)
     mtu = about.get("mtu")
     if not isinstance(mtu, int) or isinstance(mtu, bool) or mtu <= 0:
-        raise MachineFault(f"{name}: its agent does not tell the MTU of its network")
+        raise MachineFault(f"{name}: its agent does not report the MTU of its network")
     return min(mtu, LONGEST)
 
 
 def own_address(proof: Mapping[str, Any]) -> str:
-    """Return the address that a machine itself says it has dialled from; empty: it says none."""
+    """Return the address that a machine reports to have dialled from; empty: it reports none."""
     about = proof.get("network")
     address = about.get("address") if isinstance(about, Mapping) else None
     return address if isinstance(address, str) else ""
@@ -144,10 +144,10 @@ def own_address(proof: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Joining:
-    """How a machine joins the network that it has, once its agent has spoken.
+    """How a machine joins the network that it has, after its agent's hello.
 
     Args:
-        network: Is told of it.
+        network: The network that it joins.
         host: Where the peer is.
     """
 
@@ -157,17 +157,17 @@ class Joining:
     async def join(
         self, name: str, seen: AddressPair, inside: AddressPair, proof: Mapping[str, Any]
     ) -> None:
-        """Keep how the peer and the machine reach each other.
+        """Record how the peer and the machine reach each other.
 
         Args:
             name: The machine's name.
-            seen: The addresses of the connection to it as they are seen here.
-            inside: The same as the machine tells them; what is empty it does not tell.
-            proof: What its agent says of it.
+            seen: The addresses of the connection to it, as seen here.
+            inside: The same as the machine sees them; empty where it does not report them.
+            proof: Its agent's proof.
 
         Raises:
-            MachineFault: They do not reach each other without somebody who translates, or the agent
-                does not tell of the interface.
+            MachineFault: Something between them translates addresses, or the agent does not report
+                the interface.
         """
         require_direct(name, seen, inside)
         mtu = longest_packet(name, proof)
@@ -190,7 +190,7 @@ async def source_towards(host: Host, address: str) -> str:
         address: An IPv4 address of the other computer.
 
     Raises:
-        MachineFault: It has no way there, or does not tell.
+        MachineFault: It has no route there, or does not report it.
     """
     try:
         route = await host.run(["ip", "-4", "-o", "route", "get", address], timeout_s=_ASK_S)

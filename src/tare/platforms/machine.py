@@ -175,7 +175,7 @@ class Machine(ABC):
     """What the host was seen to do for the machine once it is ready.
 
     ``scheduling``: how it is scheduled; its ``vcpus`` lists for each vCPU its host CPUs in words,
-    where vCPUs are no threads of the host. ``disk``: the disk of its own, with its ``bytes``."""
+    where vCPUs are not threads of the host. ``disk``: the disk of its own, with its ``bytes``."""
     shares_clock: bool = False
     """Whether the machine's CLOCK_MONOTONIC_RAW is the host's own."""
     inner_cpus: tuple[int, ...] = ()
@@ -197,7 +197,7 @@ class Machine(ABC):
     async def host_cost(self) -> dict[str, float]:
         """Return what the machine cost the host so far.
 
-        ``cpu_s`` (CPU seconds) and ``rss_bytes`` where the host tells of them; platforms may add
+        ``cpu_s`` (CPU seconds) and ``rss_bytes`` where the host reports them; platforms may add
         more. Cheap enough to be asked before and after every cell.
         """
 
@@ -242,7 +242,7 @@ class Machine(ABC):
     async def stopped(self) -> bool:
         """Return whether its host keeps it from running, as by SIGSTOP or a debugger.
 
-        Cheap enough to be asked some times a second; False where the host does not tell.
+        Cheap enough to be called some times a second; False where the host does not report it.
         """
         return False
 
@@ -270,8 +270,8 @@ class Machine(ABC):
             ended: When it ended.
 
         Returns:
-            Only of intervals that lie wholly within, each as the hypervisor tells it, with its
-            ``resolution_s``: nothing is interpolated. None where it tells nothing of that while.
+            Only intervals that are wholly within, each as the hypervisor reports it, with its
+            ``resolution_s``; nothing is interpolated. None if it reports nothing for that time.
         """
         return None
 

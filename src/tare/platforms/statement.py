@@ -10,13 +10,13 @@ from tare.study.planning.guest_kernels import GuestKernels
 from tare.study.planning.host_cpus import Carrier
 
 ANY_BOOT = "any"
-"""A platform that does not care what the host was booted with."""
+"""A platform that works whatever the host was booted with."""
 NO_HYPERVISOR = "none"
 """A platform whose host must have no hypervisor below its kernel."""
 KVM_BOOT = "kvm"
 """A platform whose host must be booted with a kernel that has KVM."""
 TAKES_HOST = "itself"
-"""A platform whose machine takes the host's place: nothing of the host is booted beside it."""
+"""A platform whose machine takes the host's place: the host itself is not booted then."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class NetworkWays:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a platform can do on this host; what it lacks is skipped with the reason.
+    """The abilities of a platform on this host; studies skip what it lacks, with the reason.
 
     Args:
         pinning: Whether each vCPU can be bound to a host CPU.
         max_vcpus: The most vCPUs one machine may have; 0 in a statement: the host's CPUs.
         min_memory: The least memory, in bytes, with which the image starts.
         devices: Device models on offer (``paravirtual``, ``emulated``); empty when it has none.
-        neighbours: Whether other machines can run beside the subject.
-        notes: Limits worth telling the user, one sentence each.
+        neighbours: Whether other machines can run next to the subject.
+        notes: Limits that a user should know, one sentence each.
         knobs: What of :class:`tare.platforms.scheduling.Scheduling` the platform has here:
             ``policy`` (``other``, ``batch``), ``fifo``, ``nice``, ``weight``, ``cap``,
             ``reservation``, ``slice``.
@@ -111,7 +111,7 @@ class Statement:
         kernel: Which kernel its machines run, in words.
         channel: How the agent is reached, in words.
         needs: What the host must have, each with the package or setting that brings it.
-        untested: What nobody has yet tried on real hardware, in one sentence; empty if nothing.
+        untested: What has not been tried on real hardware, in one sentence; empty if nothing.
         confirmed: Where it is known to run: on real computers (cloud instances among them), in
             Tare's own emulated hosts, against a program that plays the product, or not at all.
         emulated: Whether results show behaviour only, not hardware speed.
@@ -159,7 +159,7 @@ class Presence:
 
     Args:
         absent: Why it is not, in words; empty: it is.
-        boot: What tells one boot of it from another; empty where that does not show.
+        boot: The identity of its present boot; empty where it is not known.
         since: Where nothing names the boot: since when the computer runs, in seconds since 1970, as
             well as that is known; None: nobody tells.
     """

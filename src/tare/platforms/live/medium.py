@@ -1,8 +1,8 @@
-"""The medium that a bare machine keeps: who it dials, and the key by which it is known.
+"""The medium of a bare machine: the address that it dials, and the key that identifies it.
 
-Machines of hypervisors get a key each and lose it with their end. A bare machine is booted by its
-owner, again and again with the same stick in it: so its key and Tare's certificate are kept, the
-former on the stick, the latter with its own key in a file beside the stick's image.
+A hypervisor's machine gets a key of its own, which is removed with it. A bare machine is booted by
+its owner many times with the same stick. Its key is kept on the stick; Tare's certificate, with its
+own key, is kept in a file next to the stick's image.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MAKE_ONE = "make one: tare image medium --callback ADDRESS:PORT --out FILE"
 
 @dataclass(frozen=True)
 class Medium:
-    """What a medium's image and the file beside it hold.
+    """The content of a medium's image and of the file next to it.
 
     Args:
         callback: Where the machine dials.
-        key: What it says first.
-        certificate: What is shown to it.
+        key: The first thing that it sends.
+        certificate: The certificate that Tare shows it.
     """
 
     callback: CallbackAddress
@@ -45,14 +45,14 @@ class Medium:
 
 
 def certificate_file(medium: Path) -> Path:
-    """Return the file beside a medium's image that holds Tare's certificate, with its key."""
+    """Return the file next to a medium's image that holds Tare's certificate, with its key."""
     return medium.with_name(f"{medium.name}.pem")
 
 
 def make_medium(out: Path, callback: CallbackAddress) -> None:
-    """Write a medium's image, to be put on a stick or CD, and the certificate beside it.
+    """Write a medium's image for a stick or CD, and the certificate next to it.
 
-    Both are for their owner's eyes only; what was there is replaced.
+    Only their owner may read them. Existing files are replaced.
 
     Args:
         out: The image.
@@ -62,20 +62,23 @@ def make_medium(out: Path, callback: CallbackAddress) -> None:
         InputError: They cannot be written.
     """
     made = identity("ecdsa-p256")
-    told = {
+    configuration = {
         "version": VERSION,
         "name": "bare-live",
         "callback": str(callback),
         "certificate": made.digest,
         "key": secrets.token_hex(KEY_BYTES),
-        # One boot is one batch: when the host is done, the machine starts anew.
+        # One boot is one batch: the machine restarts when the host has finished.
         "again": True,
         # The same medium serves arms that go over the network, and others.
         **REPORT_NETWORK,
     }
     try:
-        _write(out, configuration_image(told))
-        _write(certificate_file(out), json.dumps({**told, "key": "", "pem": made.pem}).encode())
+        _write(out, configuration_image(configuration))
+        _write(
+            certificate_file(out),
+            json.dumps({**configuration, "key": "", "pem": made.pem}).encode(),
+        )
     except OSError as error:
         raise InputError(
             f"{error.filename or out} cannot be written: {error.strerror}", "name another file"
@@ -83,37 +86,42 @@ def make_medium(out: Path, callback: CallbackAddress) -> None:
 
 
 def read_medium(file: Path) -> Medium:
-    """Read a medium's image, and the certificate beside it.
+    """Read a medium's image, and the certificate next to it.
 
     Raises:
-        InputError: One is not there, is no such file, or others may read it; or they are not of
-            the same medium.
+        InputError: One of them is missing or invalid, or others may read it; or they belong to
+            different media.
     """
-    told = configuration_in_file(file)
-    beside = certificate_file(file)
+    configuration = configuration_in_file(file)
+    kept_in = certificate_file(file)
     try:
-        kept = json.loads(_read(beside))
+        kept = json.loads(_read(kept_in))
         pem, digest = str(kept["pem"]), str(kept["certificate"])
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"{beside} holds no certificate of a medium", MAKE_ONE) from None
-    if digest != told["certificate"]:
-        raise InputError(f"{beside} is of another medium than {file}", MAKE_ONE)
+        raise InputError(f"{kept_in} holds no certificate of a medium", MAKE_ONE) from None
+    if digest != configuration["certificate"]:
+        raise InputError(f"{kept_in} belongs to another medium than {file}", MAKE_ONE)
     try:
         certificate = OwnCertificate(served(pem), digest)
     except OSError as error:
-        raise InputError(f"the certificate in {beside} cannot be used: {error}", MAKE_ONE) from None
-    return Medium(parse_callback_address(told["callback"]), Secret(told["key"]), certificate)
+        raise InputError(
+            f"the certificate in {kept_in} cannot be used: {error}", MAKE_ONE
+        ) from None
+    callback = parse_callback_address(configuration["callback"])
+    return Medium(callback, Secret(configuration["key"]), certificate)
 
 
 def configuration_in_file(file: Path) -> dict[str, str]:
     """Return the configuration on a medium's image; raises InputError where it holds none."""
     try:
         found = read_configuration(_read(file))
-        told = {name: str((found or {})[name]) for name in ("callback", "certificate", "key")}
-        parse_callback_address(told["callback"])
+        configuration = {
+            name: str((found or {})[name]) for name in ("callback", "certificate", "key")
+        }
+        parse_callback_address(configuration["callback"])
     except (ValueError, KeyError):
-        raise InputError(f"{file} is no medium's image", MAKE_ONE) from None
-    return told
+        raise InputError(f"{file} is not the image of a medium", MAKE_ONE) from None
+    return configuration
 
 
 def _read(file: Path) -> bytes:

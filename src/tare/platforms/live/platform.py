@@ -1,7 +1,8 @@
-"""``bare-live``: the bare machine, booted from the live image by whoever stands before it."""
+"""``bare-live``: the bare machine, booted from the live image by its owner."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -27,7 +28,6 @@ from tare.platforms.contract import (
 from tare.platforms.existing_network import Joining, joining, with_given
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.live.knock import knocks
 from tare.platforms.live.medium import read_medium
 from tare.platforms.live.options import ANY, LiveOptions
 from tare.platforms.vendors.callback import CallbackListener, DialledChannel
@@ -41,9 +41,11 @@ if TYPE_CHECKING:
 MIN_MEMORY = 384 << 20
 """What the live image was seen to boot with, without its toolbox (tests/images)."""
 MAX_VCPUS = 1024
-"""How many CPUs it has, only its boot tells: a machine with fewer is refused then."""
+"""Only its boot shows how many CPUs it has: a machine with fewer is refused then."""
 RESTART_S = 30.0
-"""Seconds in which its agent is to be gone, once it was asked to start anew."""
+"""Seconds in which its agent has to be gone after it was asked to restart."""
+LISTEN_S = 15.0
+"""Seconds in which a machine that is up has dialled: its agent tries every other second."""
 NAME_ONE = "a study names its medium, as in {platform: bare-live, medium: tare-cfg.img}"
 
 
@@ -70,8 +72,8 @@ class BareLive(Platform[LiveOptions]):
                 notes=(
                     "a machine with more CPUs than the shape has vCPUs is measured on as many of "
                     "them; its memory is all that it has",
-                    "it is booted anew for each batch; somebody or its firmware has to see that it "
-                    "starts from the live image",
+                    "it is booted again for each batch; its owner or its firmware has to make it "
+                    "start from the live image",
                     TOOLBOX,
                 ),
                 no_disk="the machine's disks are its owner's, and Tare formats none of them",
@@ -95,11 +97,11 @@ class BareLive(Platform[LiveOptions]):
         return with_given(stated, options, where="to a machine that boots by itself", over=over)
 
     def writes(self, options: LiveOptions) -> tuple[Write, ...]:
-        """Return what is made here; in the machine nothing is: the live image is in memory."""
+        """Return what is made here. Nothing is made in the machine: the live image is in memory."""
         return (FOLDER,)
 
     async def check(self, context: Context, options: LiveOptions) -> Verdict:
-        """Read the medium, and see that its place can be listened at; nobody is waited for."""
+        """Read the medium, and check that Tare can listen at its address."""
         stated = self.stated(options)
         able, emulated = stated.capabilities, stated.emulated
         if options.medium == ANY:
@@ -121,10 +123,10 @@ class BareLive(Platform[LiveOptions]):
         )
 
     async def presence(self, context: Context, options: LiveOptions) -> Presence:
-        """Listen whether the machine dials; it is not let in, so that it goes on dialling."""
+        """Check whether the machine dials; it gets no answer, so that it keeps dialling."""
         try:
             place = _place(options, read_medium(Path(options.medium)).callback)
-            heard = await knocks(place)
+            heard = await dials(place)
         except InputError as error:
             return Presence(absent=error.message)
         return Presence() if heard else Presence(absent=f"no machine dials {place}")
@@ -167,13 +169,13 @@ class BareLive(Platform[LiveOptions]):
 
 
 class LiveMachine(VendorMachine):
-    """The bare machine for one batch; in the end it starts anew, and waits for the next.
+    """The bare machine for one batch; at the end it restarts, and waits for the next one.
 
     Args:
         name: The machine's name in this batch.
-        there: What is known of it.
+        there: Its state, as far as it is known.
         channel: Where its agent dials in.
-        held: What is given back in the end: the listener and the folder.
+        held: Closes the listener and removes the folder at the end.
         options: The arm's options.
         vcpus: How many of its CPUs are measured on.
         joining: How it joins the network that it dials over; None: it is measured over none.
@@ -194,10 +196,10 @@ class LiveMachine(VendorMachine):
         self._vcpus = vcpus
 
     async def ready(self, timeout_s: float) -> Hello:
-        """Wait for the agent's hello, as long as a boot of such a machine may take.
+        """Wait for the agent's hello, as long as such a machine may take to boot.
 
         Raises:
-            MachineFault: It did not dial back, is no bare machine, or has too few CPUs.
+            MachineFault: It did not dial back, is not a bare machine, or has too few CPUs.
         """
         hello = await super().ready(max(timeout_s, self._patience_s))
         cpus = tuple(int(cpu) for cpu in hello.proof.get("topology", {}).get("usable", ()))
@@ -211,38 +213,38 @@ class LiveMachine(VendorMachine):
 
 
 class _There(VirtualMachine):
-    """A machine that nobody but its owner switches on and off."""
+    """A machine that only its owner switches on and off."""
 
     def __init__(self, channel: DialledChannel, *, virtual: bool) -> None:
         self._channel = channel
         self._virtual = virtual
 
     async def power_on(self) -> None:
-        """Do nothing: its owner does."""
+        """Do nothing: its owner switches it on."""
 
     async def why_off(self) -> str:
-        """Return that its agent is gone, once it is."""
+        """Report that its agent is gone; empty while it is not."""
         gone = self._channel.dialled and self._channel.ended.is_set()
         return "its agent is gone: it was switched off or restarted, or lost its network" * gone
 
     async def power_off(self) -> None:
-        """Do nothing: its agent, left alone, starts the machine anew."""
+        """Do nothing: without a host, its agent restarts the machine."""
 
     def mismatch(self, proof: Mapping[str, Any]) -> str:
-        """Return that a hypervisor shows itself, where the machine is to be a bare one."""
+        """Report a hypervisor in a machine that has to be a bare one; empty otherwise."""
         hypervisor = proof.get("hypervisor")
         signatures = hypervisor.get("signatures") if isinstance(hypervisor, Mapping) else None
         if self._virtual or not signatures:
             return ""
-        told = ", ".join(map(str, signatures))
-        return f"it is no bare machine: a hypervisor shows itself ({told}); see `virtual`"
+        names = ", ".join(map(str, signatures))
+        return f"it is not a bare machine: it runs on a hypervisor ({names}); see `virtual`"
 
 
 def _require_free(place: CallbackAddress) -> None:
-    """Check that a place can be listened at; nobody is let in, or a machine would start anew.
+    """Check that Tare can listen at an address; no connection is accepted.
 
     Raises:
-        InputError: The address is none of this computer's, or the port is taken.
+        InputError: This computer does not have the address, or the port is taken.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -257,3 +259,39 @@ def _require_free(place: CallbackAddress) -> None:
 
 def _place(options: LiveOptions, callback: CallbackAddress) -> CallbackAddress:
     return callback if options.listen is None else parse_callback_address(options.listen)
+
+
+async def dials(place: CallbackAddress, patience_s: float = LISTEN_S) -> bool:
+    """Return whether a machine dials an address within some time.
+
+    The connection is closed without an answer, so that the agent dials again. Once its conversation
+    had begun, it would restart its machine at the end.
+
+    Args:
+        place: The address that machines dial.
+        patience_s: How long to listen.
+
+    Raises:
+        InputError: This computer does not have the address, or the port is taken.
+    """
+    heard = asyncio.Event()
+
+    def hear(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.set()
+        writer.close()
+
+    try:
+        server = await asyncio.start_server(hear, place.address, place.port)
+    except OSError as error:
+        raise InputError(
+            f"the machine cannot dial back to {place}: {error.strerror or error}",
+            "name an address of this computer and a free port by `listen`",
+        ) from None
+    try:
+        async with asyncio.timeout(patience_s):
+            await heard.wait()
+    except TimeoutError:
+        return False
+    finally:
+        server.close()
+    return True

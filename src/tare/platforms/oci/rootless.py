@@ -215,10 +215,10 @@ async def start_rootless(
             return (await agent(), *await children_of(host, await agent()))
 
         async def prove() -> Mapping[str, Any]:
-            told = await runs_as(host, spec.name, await agent(), seccomp)
-            if not told["uid"]:
-                raise MachineFault(f"{spec.name}: it runs as root on the host: {told}")
-            return {"runs_as": told}
+            user = await runs_as(host, spec.name, await agent(), seccomp)
+            if not user["uid"]:
+                raise MachineFault(f"{spec.name}: it runs as root on the host: {user}")
+            return {"runs_as": user}
 
         async def cost() -> dict[str, float]:
             return await tree_cost(host, await agent())
@@ -256,5 +256,5 @@ async def _first_process(host: Host, runtime: Runtime, state: Path, name: str) -
         raise ProcessLookupError(f"{runtime.name} does not know it: {done.words()}") from error
     if isinstance(pid, bool) or not isinstance(pid, int) or not 0 < pid < 1 << 31:
         shown = plain_line(repr(pid)[:80], 60)
-        raise ProcessLookupError(f"{runtime.name} tells of no process: {shown}")
+        raise ProcessLookupError(f"{runtime.name} reports no process: {shown}")
     return pid

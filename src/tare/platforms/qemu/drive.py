@@ -1,4 +1,4 @@
-"""How QEMU is told of a machine's disk: what it is on the host, and by which bus the guest has it.
+"""QEMU's options for a machine's disk: what it is on the host, and the bus of the guest.
 
 Source: QEMU's documentation of ``-blockdev`` and ``-drive`` (qemu-options.hx), and what
 ``-device MODEL,help`` lists.
@@ -20,7 +20,7 @@ _BYTES = 64 << 20
 
 
 def caching(options: QemuOptions) -> dict[str, bool]:
-    """Return what a cache mode means, as QMP tells it.
+    """Return the parts of a cache mode, as QMP reports them.
 
     Source: QEMU's documentation of ``-drive cache=`` (qemu-options.hx), the table of modes.
     """
@@ -77,7 +77,7 @@ def front(options: QemuOptions) -> tuple[str, ...]:
                 *("-device", f"scsi-hd,bus={CONTROLLER}.0,{properties}"),
             )
         case "nvme":
-            # It tells the guest of every error by itself.
+            # It reports every error to the guest by itself.
             queues = f",max_ioqpairs={options.disk_queues}" if options.disk_queues else ""
             return ("-device", f"nvme,serial={DISK_DEVICE},{usual}{queues}")
         case "ahci" if options.machine == "pc":
@@ -100,7 +100,7 @@ def models(options: QemuOptions) -> dict[str, str]:
 
 
 def toolbox(options: QemuOptions, image: Path | None) -> tuple[str, ...]:
-    """Return QEMU's arguments for the disk of applications, which nobody writes to."""
+    """Return QEMU's arguments for the read-only disk with the applications."""
     if image is None:
         return ()
     if options.devices == "paravirtual":

@@ -105,9 +105,9 @@ class QemuMachine(Machine):
         """
         hello = await first_hello(self, timeout_s=timeout_s, gone_s=_GONE_S)
         self._answered = True
-        return self._as_told(hello)
+        return self._require_as_asked(hello)
 
-    def _as_told(self, hello: Hello) -> Hello:
+    def _require_as_asked(self, hello: Hello) -> Hello:
         """Return the hello unless the guest sees another hypervisor or disk than was asked for."""
         seen = hello.proof.get("hypervisor")
         wanted = self._options.enlightenments
@@ -163,7 +163,7 @@ class QemuMachine(Machine):
         would take is nobody's.
         """
         if self._stop is None:
-            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            # Shielded: a stop that has begun continues when its caller is cancelled.
             self._stop = begun(self._end_and_remove())
         await asyncio.shield(self._stop)
 

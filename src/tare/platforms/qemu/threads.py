@@ -1,4 +1,4 @@
-"""Where QEMU's own threads run beside its vCPUs, and the proof that they do."""
+"""The CPUs of QEMU's threads other than its vCPUs, and the proof of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def emulator_cpus(
     option: str = "emulator-cpus",
     housekeeping: Sequence[int] = (),
 ) -> tuple[int, ...]:
-    """Return the CPUs on which everything in QEMU runs that is no vCPU; empty for anywhere.
+    """Return the CPUs for all threads of QEMU but its vCPUs; empty for any.
 
     Args:
         chosen: ``any``, ``same``, ``other``, or CPUs.
         own: The CPUs that the machine's vCPUs are pinned to; empty when they are not.
         online: The host's CPUs.
         option: What chose so, for messages.
-        housekeeping: The CPUs that the user keeps for all that is no vCPU; empty: all others.
+        housekeeping: The CPUs that the user reserves for other threads; empty: all others.
 
     Raises:
         MachineFault: The host has no such CPU.
@@ -58,7 +58,7 @@ async def place_disk_thread(
     Args:
         host: Where it runs.
         name: The machine's name.
-        monitor: QEMU's monitor, which tells the thread's id.
+        monitor: QEMU's monitor, which reports the thread's id.
         cpus: The CPUs.
 
     Returns:
@@ -82,7 +82,7 @@ async def place_disk_thread(
 async def prove_placement(
     host: Host, name: str, pid: int, vcpus: Sequence[int], cpus: Sequence[int]
 ) -> Mapping[str, Any]:
-    """Read back where the threads of a QEMU run that are no vCPUs.
+    """Read back the CPUs of the threads of a QEMU that are not vCPUs.
 
     Args:
         host: Where it runs.

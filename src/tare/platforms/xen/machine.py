@@ -119,7 +119,7 @@ class XenMachine(Machine):
         return (await self.host_cost()).get("vcpu_cpu_s", 0.0)
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what the domain cost the host so far, as ``xl list`` tells it.
+        """Return what the domain cost the host so far, as ``xl list`` reports it.
 
         Returns:
             ``cpu_s`` and ``vcpu_cpu_s``: CPU seconds of its vCPUs, to 0.1 s; ``dom0_cpu_s``: those
@@ -203,7 +203,7 @@ class XenMachine(Machine):
             MachineFault: The domain survives its destruction; it stays in the ledger.
         """
         if self._stop is None:
-            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            # Shielded: a stop that has begun continues when its caller is cancelled.
             self._stop = begun(self._end_and_remove())
         await asyncio.shield(self._stop)
 
@@ -287,7 +287,7 @@ class XenMachine(Machine):
     async def _open(self, key: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         deadline = time.monotonic() + _CONSOLE_S
         while True:
-            # The console's daemon takes its time, and tells nobody.
+            # The console's daemon takes its time, and does not announce itself.
             answer = await self._host.run(["xenstore-read", key], timeout_s=xen.COMMAND_S)
             path = answer.stdout.decode(errors="replace").strip()
             if answer.ok and path.startswith("/"):
@@ -296,7 +296,7 @@ class XenMachine(Machine):
                 raise self.died.result()
             if time.monotonic() > deadline:
                 raise MachineFault(
-                    f"{self.name}: nobody serves its console: xenstore has no {key}",
+                    f"{self.name}: its console has no server: xenstore has no {key}",
                     "start xenconsoled, for example: systemctl start xenconsoled",
                 )
             await asyncio.sleep(_LOOK_S)
@@ -308,7 +308,7 @@ class XenMachine(Machine):
             ) from error
 
     async def _follow(self, process: OwnedProcess) -> None:
-        """Hear what xl says until it ends, and tell of the domain's end."""
+        """Read xl's output until it ends, and report the domain's end."""
         try:
             while line := await process.stdout.readline():
                 self._hear(line.decode(errors="replace").rstrip())
@@ -379,7 +379,7 @@ class XenMachine(Machine):
         return words
 
     def _last_xl_line(self) -> str:
-        return f"; xl said: {self._xl_lines[-1]}" if self._xl_lines else ""
+        return f"; xl reported: {self._xl_lines[-1]}" if self._xl_lines else ""
 
     async def _end_and_remove(self) -> None:
         self._stopping = True

@@ -248,11 +248,11 @@ async def host_cpus(host: Host) -> HostCpus:
 
     Raises:
         InputError: Xen's tools are not installed.
-        MachineFault: Xen's toolstack does not answer, or tells of no CPUs.
+        MachineFault: Xen's toolstack does not answer, or lists no CPUs.
     """
     found = xen_output.topology(await xen.asked(host, "info", "-n"))
     if found is None:
-        raise MachineFault(f"{host.name}: `xl info -n` tells of no CPUs")
+        raise MachineFault(f"{host.name}: `xl info -n` lists no CPUs")
     return found
 
 
@@ -377,7 +377,7 @@ _NO_XEN = "this host does not run under Xen"
 
 
 async def not_dom0(host: Host) -> tuple[str, str] | None:
-    """Return why a host is no dom0 of Xen's, and what to do; None where it is one."""
+    """Return why a host is not a dom0, and what to do; None where it is one."""
     try:
         kind = (await host.read("/sys/hypervisor/type")).decode().strip()
     except OSError:
