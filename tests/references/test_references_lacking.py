@@ -77,7 +77,10 @@ def test_a_source_without_a_bare_machine_leaves_the_runs_own(comparison: Compari
 
 
 def test_an_arm_that_the_host_lacked_is_told_with_that_reason(comparison: Comparison) -> None:
-    hvm = {"platform": "xen", "options": {"type": "hvm", "scheduler": "credit"}}
+    hvm = {
+        "platform": "xen",
+        "options": {"type": "hvm", "devices": "emulated", "scheduler": "credit"},
+    }
     arms = {**comparison.runs[0].study["arms"], "xen-hvm": hvm, "xen-new": hvm}
     skip = SkippedPart("xen-hvm", None, None, NO_XEN)
     unusable = PlatformResult("xen-new", "xen", {}, False, "xl is missing", "", False, {}, {})
@@ -164,7 +167,7 @@ def test_two_arms_that_a_source_compares_are_divided(comparison: Comparison) -> 
     credit = {"scheduler": "credit"}
     arms = {
         "bare": {"platform": "xen", "options": {"type": "pv", **credit}},
-        "vm": {"platform": "xen", "options": {"type": "hvm", **credit}},
+        "vm": {"platform": "xen", "options": {"type": "hvm", "devices": "emulated", **credit}},
     }
     told = {each.name: each for each in stated(changed(comparison, arms), REFERENCE)}
     assert own_words(told["xen-pv-factor"]) == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -182,8 +183,11 @@ def test_a_wrong_name_in_a_fact_is_told(old: str, new: str, why: str) -> None:
 
 def test_arms_stand_for_each_other_by_what_they_are() -> None:
     xen = load_reference("fayyad2013").arms["xen-hw"]
-    credit = {"type": "hvm", "scheduler": "credit"}
+    credit = {"type": "hvm", "devices": "emulated", "scheduler": "credit"}
     hvm = {"platform": "xen", "options": credit}
+    modified = {"platform": "xen", "options": {**credit, "devices": "paravirtual"}}
+    assert not stands_for(modified, xen)
+    assert stands_for({"platform": "xenserver", "options": {"devices": "emulated"}}, xen)
     quick = {"platform": "xen", "options": {**credit, "scheduling": {"slice": 0.001}}}
     assert stands_for(hvm, xen) and not stands_for(quick, xen)
     assert stands_for(quick, load_reference("fayyad2013").arms["xen-hw-1ms"])
@@ -205,6 +209,36 @@ def test_a_budget_and_other_interfaces_are_not_the_sources_machines(
     # Those that are left, such as `xen-pv-rtds` and `kvm-enlightened`, are other machines.
     for arm, own in expected.items():
         assert [each for each in arms if stands_for(arms[each], published[arm])] == own
+
+
+@pytest.mark.parametrize(
+    ("name", "arm", "platform", "options"),
+    [
+        ("hwang2013", "kvm", "libvirt", {"accelerator": "kvm", "devices": "paravirtual"}),
+        ("hwang2013", "kvm", "proxmox", {"kvm": True, "devices": "paravirtual"}),
+        ("hwang2013", "kvm", "ovirt", {"devices": "paravirtual"}),
+        ("hwang2013", "kvm", "incus", {"type": "vm", "accelerator": "kvm"}),
+        ("hwang2013", "xen", "xenserver", {"devices": "paravirtual"}),
+        ("li2013", "kvm", "ovirt", {"devices": "emulated"}),
+        ("li2013", "xen", "xenserver", {}),
+        ("haproxy2012", "rhev", "ovirt", {"devices": "paravirtual"}),
+    ],
+)
+def test_products_that_carry_the_same_hypervisor_stand_for_it(
+    name: str, arm: str, platform: str, options: dict[str, Any]
+) -> None:
+    published = load_reference(name).arms[arm]
+    assert stands_for({"platform": platform, "options": options}, published)
+    assert not stands_for({"platform": "incus", "options": {"type": "container"}}, published)
+
+
+def test_guests_of_the_second_text_have_a_whole_cpu_reserved() -> None:
+    arms = load_reference("fayyad2013-hyperv").arms
+    whole = {"scheduling": {"cap": 1.0, "reservation": 1.0}}
+    for name, devices in (("enlightened", "paravirtual"), ("emulated", "emulated")):
+        plain = {"platform": "hyperv", "options": {"devices": devices}}
+        assert not stands_for(plain, arms[name])
+        assert stands_for({**plain, "options": {"devices": devices, **whole}}, arms[name])
 
 
 def test_what_a_count_of_characters_may_also_be_is_said() -> None:
