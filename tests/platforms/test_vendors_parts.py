@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from tare.errors import InputError, MachineFault, TareError
 from tare.platforms.vendors.configuration import configuration_image, read_configuration
 from tare.platforms.vendors.credentials import HIDDEN, LEAST, Secret, credentials, scrubbed
+from tare.platforms.vendors.machine import other_kernel
 from tare.platforms.vendors.options import VendorOptions, parse_callback_address
 from tare.platforms.vendors.session import Expired, Session, load_library
 from tare.platforms.vendors.tls import own_certificate, verifying
@@ -272,3 +273,13 @@ async def test_an_error_is_told_without_the_secret_it_repeats() -> None:
     assert str(told.value) == f"it said: bad login {HIDDEN}"
     assert PLANTED not in repr(told.value) and told.value.__cause__ is None
     assert told.value.__suppress_context__
+
+
+def test_a_live_image_must_have_the_real_time_kernel_that_its_arm_names() -> None:
+    general = {"kernel": {"release": "6.1.0-28-amd64", "preempt": "voluntary"}}
+    realtime = {"kernel": {"release": "6.1.0-28-rt-amd64", "preempt": "rt"}}
+    assert not other_kernel(realtime, "rt")
+    assert not other_kernel(general, None) and not other_kernel(general, "generic")
+    why = other_kernel(general, "rt")
+    assert "6.1.0-28-amd64" in why and "tare image live --kernel rt" in why
+    assert other_kernel({}, "rt")

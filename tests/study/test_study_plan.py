@@ -49,7 +49,8 @@ def test_all_arms_boot_the_kernel_of_the_live_image_where_one_boots_that() -> No
     (note,) = (note for note in plan.notes if note.startswith(ONE_KERNEL))
     assert note == (
         f"{ONE_KERNEL}, not the real-time one, which the live image of qemu-pv does not have: so "
-        "all are compared on one"
+        "all are compared on one; make that image with `tare image live --kernel rt`, and write "
+        "`kernel: rt`"
     )
 
 
@@ -427,3 +428,15 @@ def test_a_scenario_says_how_many_vcpus_the_subject_has() -> None:
 def test_a_number_of_vcpus_that_is_none_is_told(wrong: str) -> None:
     with pytest.raises(InputError, match="must be a whole number from 1 to 4096, `all` or `spare`"):
         small(MANY.replace("vcpus: all", f"vcpus: {wrong}"))
+
+
+def test_an_arm_names_the_kernel_that_its_live_image_was_made_with() -> None:
+    live = replace(ABLE, boots_image=False, boots_live=True)
+    named = GOOD.replace("accelerator: tcg}", "accelerator: tcg, kernel: rt}")
+    plan = plan_of(small(named), qemu_pv=live)
+    assert "qemu-pv" in plan.arms and plan.kernel_of("qemu-pv") == "rt"
+    other = plan_of(small(named.replace("kernel: rt", "kernel: cloud")), qemu_pv=live)
+    (reason,) = {skip.reason for skip in other.skipped if skip.arm == "qemu-pv"}
+    assert "tare image live --kernel rt" in reason
+    there = plan_of(small(named), qemu_pv=replace(live, boots_live=False))
+    assert "remove `kernel`" in next(s.reason for s in there.skipped if s.arm == "qemu-pv")

@@ -20,6 +20,7 @@ from tare.platforms.guest_hello import first_hello
 from tare.platforms.vendors.callback import DialledChannel
 from tare.platforms.vendors.own_disk import NOT_DROPPED, OwnDisk
 from tare.platforms.vendors.session import of_machine
+from tare.study.planning.guest_kernels import REALTIME
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
@@ -104,6 +105,23 @@ GONE_S = 10.0
 """Seconds after the agent's end within which its hypervisor may still show it as running."""
 
 
+def other_kernel(proof: Mapping[str, Any], wanted: str | None) -> str:
+    """Return that an image has another kernel than the arm names; empty: it has that one.
+
+    Args:
+        proof: The proof of the machine's agent.
+        wanted: The kernel that the arm names; only a real-time kernel can be recognised.
+    """
+    kernel = proof.get("kernel")
+    kernel = kernel if isinstance(kernel, Mapping) else {}
+    if wanted != REALTIME or kernel.get("preempt") == REALTIME:
+        return ""
+    return (
+        f"its image boots Linux {kernel.get('release', '')}, which is not a real-time kernel: make "
+        "one with `tare image live --kernel rt`, or remove `kernel: rt`"
+    )
+
+
 class VendorMachine(Machine):
     """A virtual machine, with an agent that dials back.
 
@@ -116,6 +134,7 @@ class VendorMachine(Machine):
         power_off_s: Seconds that the guest may take to switch itself off.
         disk: Its own disk; None: none.
         joining: How it joins the network that it dials over; None: no network is measured.
+        kernel: The kernel that its image is to have; None: any.
     """
 
     def __init__(
@@ -128,6 +147,7 @@ class VendorMachine(Machine):
         power_off_s: float = 10.0,
         disk: OwnDisk | None = None,
         joining: Joining | None = None,
+        kernel: str | None = None,
     ) -> None:
         self.name = name
         self.agent = AgentClient(channel, name=name)
@@ -139,6 +159,7 @@ class VendorMachine(Machine):
         self._power_off_s = power_off_s
         self._disk = disk
         self._joining = joining
+        self._kernel = kernel
         self._answered = False
         self._watcher: asyncio.Task[None] | None = None
         self._stopping: asyncio.Future[None] | None = None
@@ -163,7 +184,7 @@ class VendorMachine(Machine):
         hello = await first_hello(self, timeout_s=timeout_s, gone_s=GONE_S)
         self._answered = True
         self.applied = await self._vm.applied()
-        why = self._vm.mismatch(hello.proof)
+        why = self._vm.mismatch(hello.proof) or other_kernel(hello.proof, self._kernel)
         if self._disk is not None:
             self.applied = {**self.applied, **self._disk.applied(hello.proof)}
             why = why or self._disk.mismatch(hello.proof)

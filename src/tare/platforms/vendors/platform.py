@@ -307,6 +307,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
                 power_off_s=options.power_off,
                 disk=disk,
                 joining=join,
+                kernel=context.kernel,
             )
         await machine.bring_up()
         return machine

@@ -316,6 +316,7 @@ def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> d
             host_addresses=verdict.capabilities.reaches_out,
             kernels=verdict.kernels,
             general_kernel=_keeps_general(setup, study, name),
+            boots_live=_stated(setup, study, name).capabilities.toolbox == {LIVE},
             carrier=_arranged_carrier(study, name, verdict.carrier),
         )
         for name, verdict in verdicts.items()

@@ -53,6 +53,22 @@ def one_kernel_note(fragile: Sequence[str], live: Sequence[str]) -> str:
         reasons.append(f"which {', '.join(fragile)} may not survive")
     if live:
         reasons.append(f"which the live image of {', '.join(live)} does not have")
+    instead = "; make that image with `tare image live --kernel rt`, and write `kernel: rt`"
     return (
         f"{ONE_KERNEL}, not the real-time one, {' and '.join(reasons)}: so all are compared on one"
+        + (instead if live and not fragile else "")
+    )
+
+
+def unpinned_note(scenario: str, arms: Sequence[str]) -> str:
+    """Return which arms' machines are not bound to CPUs in a scenario that binds them.
+
+    Args:
+        scenario: The scenario.
+        arms: The arms.
+    """
+    which = f"{', '.join(arms)} run unpinned" if len(arms) > 1 else f"{arms[0]} runs unpinned"
+    return (
+        f"{scenario}: {which}, because the platform cannot bind vCPUs to CPUs: its values are not "
+        "those of a machine on CPUs of its own"
     )

@@ -18,7 +18,7 @@ from tare.study.model.study import Study, WorkloadSpec
 from tare.study.planning.cells import Batch, Cell, cell_id
 from tare.study.planning.cpu_choice import described
 from tare.study.planning.duets import exchanged, expected_s, in_one_order, paired
-from tare.study.planning.guest_kernels import GuestKernels, KernelChoice, choose_kernel
+from tare.study.planning.guest_kernels import REALTIME, GuestKernels, KernelChoice, choose_kernel
 from tare.study.planning.host_cpus import Carrier, HostCpus
 from tare.study.planning.memory_held import cached_beyond, little_memory
 from tare.study.planning.order import in_order
@@ -31,6 +31,8 @@ CLUSTER_S = 20.0
 """Seconds from machines that are ready to a cluster that is, and from its stop to its end."""
 
 PLAIN_KERNEL = "generic"
+LIVE_KERNELS = frozenset({PLAIN_KERNEL, REALTIME})
+"""The kernels that an arm may name for the live image that its machines boot."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class ArmFacts:
         host_addresses: Whether its machines are on the host's own network, with its ports.
         kernels: What its machines can boot where the study names no kernel.
         general_kernel: Whether they boot the distribution's general kernel there in any case.
+        boots_live: Whether its machines boot a live image, which may have been made with another
+            kernel.
         carrier: The computer that runs its machines, where its hypervisor reports one; None: the
             arm's host.
     """
@@ -85,6 +89,7 @@ class ArmFacts:
     host_addresses: bool = False
     kernels: GuestKernels = field(default_factory=GuestKernels)
     general_kernel: bool = False
+    boots_live: bool = False
     carrier: Carrier | None = None
 
     def cpus_of(self, host: HostCpus) -> HostCpus:
@@ -381,8 +386,14 @@ def _arm_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
         return facts.reason or "it cannot be used here"
     if reason := shape_lacks(study, arm, facts, cpus):
         return reason
-    if study.arms[arm].kernel and not facts.boots_image:
-        return "names a kernel, but its machines run one that is there already; remove `kernel`"
+    if (named := study.arms[arm].kernel) and not facts.boots_image:
+        if not facts.boots_live:
+            return "names a kernel, but its machines run one that is there already; remove `kernel`"
+        if named not in LIVE_KERNELS:
+            return (
+                f"`kernel: {named}`: its live image was made with `generic` or with `rt` "
+                "(tare image live --kernel rt); name one of them"
+            )
     if reason := unfit_release(study, arm, boots_image=facts.boots_image):
         return reason
     devices = study.arms[arm].options.wanted_devices
