@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tare.study.model.scenario import Scenario
 from tare.study.planning.host_cpus import HostCpus
-from tare.study.planning.placement import Placement, Unplaceable, place
+from tare.study.planning.placement import ONLY_CPU, Placement, Unplaceable, place
 
 ONE = HostCpus(online=(0,))
 TWO = HostCpus(online=(0, 1))
@@ -171,3 +171,31 @@ def test_a_link_is_placed_between_machines_and_processes_of_the_host() -> None:
         Scenario.model_validate({"link": "1Gbit", "machines": {"peer": {}}})
     with pytest.raises(ValueError, match="greater than or equal"):
         Scenario.model_validate({"link": "1kbit"})
+
+
+def test_on_one_cpu_a_platform_that_cannot_bind_runs_what_is_bound() -> None:
+    """This is fayyad2013's own way with Hyper-V: it switched off all other CPUs."""
+    placement = place(scenario("pinned", {"load": "cpu-load", "cpus": "same"}), ONE, 1, False)
+    assert placement.subject == () and not placement.unpinned
+    assert [each.cpus for each in placement.neighbours] == [()]
+    assert ONLY_CPU in placement.notes
+    with pytest.raises(Unplaceable, match="needs 2 CPUs to bind 2 vCPUs"):
+        place(scenario(), ONE, 2, False)
+
+
+def test_a_scenario_runs_unpinned_only_where_it_says_so_and_nothing_can_be_bound() -> None:
+    wanted = scenario("pinned", {"load": "cpu-load", "cpus": "other"})
+    with pytest.raises(Unplaceable, match="needs vCPUs bound"):
+        place(wanted, FOUR, 1, False)
+    free = wanted.model_copy(update={"unpinned": True})
+    placement = place(free, FOUR, 1, False)
+    assert placement.unpinned and placement.subject == placement.neighbours[0].cpus == ()
+    assert place(free, FOUR, 1, True) == place(wanted, FOUR, 1, True)
+    with pytest.raises(ValueError, match="may run on any other one"):
+        Scenario.model_validate(
+            {
+                "subject": {"cpus": "pinned"},
+                "unpinned": True,
+                "neighbours": [{"load": "cpu-load", "cpus": "same"}],
+            }
+        )

@@ -211,6 +211,12 @@ class Scenario(Part):
         "as `1Gbit`, in each direction; as fast as the host can when left out. For workloads with "
         "a network: the peer and an origin are beyond it. Needs root.",
     )
+    unpinned: bool = Field(
+        False,
+        description="Run the scenario with nothing bound to CPUs on platforms that cannot bind "
+        "vCPUs, such as Hyper-V, and report that; otherwise it is skipped there. A host with one "
+        "CPU needs no binding: there the scenario runs in either case.",
+    )
     host_trace: bool | None = Field(
         None,
         description="Whether the host's scheduling and interrupts are recorded while `tick` "
@@ -228,6 +234,11 @@ class Scenario(Part):
                     f"{who} on {cpus!r} CPUs needs a subject that stays in place; "
                     "write `subject: {cpus: pinned}`, or `cpus: any` for it"
                 )
+        if self.unpinned and any(cpus in ("same", "sibling") for _, cpus in named):
+            raise ValueError(
+                "without binding, a neighbour on the subject's core may run on any other one: "
+                "remove `unpinned`"
+            )
         if self.link is not None and (self.machines or self.cluster):
             raise ValueError(
                 "a link is between machines and processes of the host; with `machines` or a "

@@ -137,6 +137,8 @@ def _cores(
     if len(two) != ARMS:
         return (), f"there is nothing to run beside {two[0].arm} here, and this is a duet"
     first, second = two
+    if first.placement.unpinned or second.placement.unpinned:
+        return (), "a duet binds both arms to CPUs, which the platform of one cannot do"
     if first.placement.carrier != second.placement.carrier:
         return (), "the arms run on different computers, so they cannot be a duet"
     if first.boot != second.boot:

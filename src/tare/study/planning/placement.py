@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import TareError
@@ -11,6 +11,9 @@ from tare.study.planning.host_cpus import HostCpus
 
 if TYPE_CHECKING:
     from tare.study.model.scenario import Cluster, Companion, Neighbours, Scenario, Where
+
+
+ONLY_CPU = "the platform cannot bind vCPUs, but all machines share the host's only CPU"
 
 
 class Unplaceable(TareError):
@@ -59,6 +62,7 @@ class Placement:
         within: The host CPUs for machines that are not pinned; empty: all.
         carrier: The name of the other computer that runs the machines, which CPU numbers refer to;
             empty: the arm's host.
+        unpinned: Whether the scenario binds machines to CPUs, which the platform cannot do.
     """
 
     subject: tuple[int, ...] = ()
@@ -69,6 +73,7 @@ class Placement:
     link: float | None = None
     within: tuple[int, ...] = ()
     carrier: str = ""
+    unpinned: bool = False
 
     @property
     def subject_on_host(self) -> tuple[int, ...]:
@@ -108,6 +113,19 @@ def place(
     Raises:
         Unplaceable: It cannot be arranged; the message says what is lacking.
     """
+    if not can_pin and _binds(scenario):
+        if len(cpus.online) == 1:
+            bound = place(scenario, cpus, vcpus, True, host, memory)
+            return replace(
+                bound,
+                subject=(),
+                neighbours=tuple(replace(each, cpus=()) for each in bound.neighbours),
+                companions=tuple(replace(each, cpus=()) for each in bound.companions),
+                notes=(*bound.notes, ONLY_CPU),
+            )
+        if scenario.unpinned:
+            free = place(_unbound(scenario), cpus, vcpus, False, host, memory)
+            return replace(free, unpinned=True)
     notes: list[str] = []
     subject = _subject(scenario, cpus, vcpus, can_pin, notes, memory)
     neighbours: list[NeighbourPlacement] = []
@@ -136,6 +154,29 @@ def place(
         scenario.cluster,
         scenario.link,
         cpus.within,
+    )
+
+
+def _binds(scenario: Scenario) -> bool:
+    """Return whether a scenario binds any machine to CPUs."""
+    return scenario.subject.cpus == "pinned"
+
+
+def _unbound(scenario: Scenario) -> Scenario:
+    """Return a scenario whose machines run wherever the host's scheduler puts them."""
+    cluster = scenario.cluster
+    return scenario.model_copy(
+        update={
+            "subject": scenario.subject.model_copy(update={"cpus": "any"}),
+            "neighbours": tuple(
+                each.model_copy(update={"cpus": "any"}) for each in scenario.neighbours
+            ),
+            "machines": {
+                role: each.model_copy(update={"cpus": "any"})
+                for role, each in scenario.machines.items()
+            },
+            "cluster": cluster and cluster.model_copy(update={"cpus": "any"}),
+        }
     )
 
 

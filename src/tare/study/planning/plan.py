@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from tare.errors import InputError
 from tare.study.model.kinds import Kind, few_vcpus, noting_ends, wrong_machines
 from tare.study.model.knobs import lacking_knobs, starved_host
-from tare.study.model.notes import one_kernel_note, other_shape_note
+from tare.study.model.notes import one_kernel_note, other_shape_note, unpinned_note
 from tare.study.model.releases import Release
 from tare.study.model.scenario import Scenario
 from tare.study.model.study import Study, WorkloadSpec
@@ -162,11 +162,16 @@ class Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """Renamed keys, arms that cannot be distinguished, adapted scenarios: a sentence each."""
-        adapted = (
+        adapted = [
             f"{batch.scenario}{f' on {batch.host}' if batch.host else ''}: {note}"
             for batch in self.batches
             for note in batch.placement.notes
-        )
+        ]
+        free: dict[str, list[str]] = {}
+        for batch in self.batches:
+            if batch.placement.unpinned:
+                free.setdefault(batch.scenario, []).append(batch.arm)
+        adapted += [unpinned_note(scenario, arms) for scenario, arms in free.items()]
         releases = release_notes(self.study, self.arms)
         apart = self._apart if self.study.sessions is None else ()
         kernel = (self.chosen.note,) if self.chosen.note else ()
