@@ -27,7 +27,7 @@ from tare.hosts.local import LocalHost
 from tare.platforms.contract import Context, Machine, MachineSpec, Prepared, Shape
 from tare.platforms.vsphere import builder
 from tare.platforms.vsphere.inventory import all_of, find_location, machine_named
-from tare.platforms.vsphere.options import VsphereOptions
+from tare.platforms.vsphere.options import CpuAllocation, VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.run.lifecycle.session import agent_path
 from tare.run.probes.hypervisor_side import HypervisorSide
@@ -441,3 +441,34 @@ def test_options_that_do_not_agree_are_refused() -> None:
     ):
         with pytest.raises(ValueError):
             VsphereOptions.model_validate({"address": "a", "datastore": "d", **wrong})
+
+
+def test_knobs_become_mhz_and_shares() -> None:
+    """A CPU is the clock rate of the host's, in MHz; 1000 shares a vCPU are ordinary."""
+    options = VsphereOptions.model_validate(
+        {
+            "address": "a",
+            "datastore": "d",
+            "scheduling": {"cap": 1.5, "reservation": 0.5, "weight": 1000},
+        }
+    )
+    own = options.allocation("subject", 2, 2400)
+    assert (own.limit, own.reservation, own.shares) == (3600, 1200, 20_000)
+    assert options.allocation("neighbour-1", 2, 2400) == CpuAllocation()
+    assert "weight 1000" in options.words()[0]
+    plain = VsphereOptions(address="a", datastore="d", limit=900, shares=77)
+    assert plain.allocation("neighbour-1", 1, 2400) == CpuAllocation(None, 900, 77)
+    for both in ({"limit": 900}, {"scheduling": {"nice": 3}}):
+        given = {"address": "a", "datastore": "d", "scheduling": {"cap": 1}, **both}
+        with pytest.raises(ValueError, match=r"give one|knows no nice|know no nice"):
+            VsphereOptions.model_validate(given)
+
+
+async def test_knobs_are_seen_at_the_host(there: Simulator, context: Context) -> None:
+    scheduling = {"cap": "50 %", "reservation": "25 %", "weight": 200}
+    async with running(there, context, scheduling=scheduling) as (machine, _, _firmware):
+        applied = machine.applied["scheduling"]
+        assert applied["limit_mhz"] > 500
+        assert applied["reservation_mhz"] == pytest.approx(applied["limit_mhz"] / 2, abs=1)
+        assert applied["shares"] == 2000 * SIZE.vcpus
+    nothing_left(there, context)

@@ -13,7 +13,7 @@ from tare.platforms.vendors.resource import ServerResource
 from tare.platforms.vendors.session import Missing, Refused
 from tare.platforms.vsphere.esxi_host import in_drs, threads_of
 from tare.platforms.vsphere.inventory import find_location, machine_named
-from tare.platforms.vsphere.options import VsphereOptions
+from tare.platforms.vsphere.options import CpuAllocation, VsphereOptions
 from tare.platforms.vsphere.session import BUSY, WRONG_STATE, VsphereSession
 from tare.platforms.vsphere.spec import (
     BOOT_DISK,
@@ -169,6 +169,8 @@ class VmBuilder:
         self._folder = ""
         self.pins: Sequence[int] = ()
         """The host's processors that it may use; empty: any."""
+        self.cpu = CpuAllocation()
+        """What it gets of the host's CPUs."""
         self.vm = ""
         """The id of the virtual machine that was created."""
         self.home = ""
@@ -196,6 +198,8 @@ class VmBuilder:
         spec = self._request.spec
         pins = sorted(set(spec.cpus or spec.within))
         require_processors(pins, threads_of(where.host))
+        mhz = round(int(where.host.hardware.cpuInfo.hz) / 1e6)
+        self.cpu = self._options.allocation(spec.role, spec.shape.vcpus, mhz)
         if pins and in_drs(where.host, self._vim):
             raise Refused(HIDDEN, "take the host out of the cluster, or do not pin")
         return pins
@@ -205,7 +209,9 @@ class VmBuilder:
 
         def begin(client: Any) -> Any:
             where = find_location(client, self._vim, self._options)
-            config = config_spec(self._vim, self._options, spec.name, spec.shape, where, self.pins)
+            config = config_spec(
+                self._vim, self._options, spec.name, spec.shape, where, self.pins, self.cpu
+            )
             return where.folder.CreateVM_Task(config=config, pool=where.pool, host=where.host)
 
         self.vm = (await self._session.task(begin))._moId

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
+from tare.platforms.scheduling import Scheduling
 from tare.platforms.vendors.options import VendorOptions, network_faults
 
 Devices = Literal["paravirtual", "emulated"]
@@ -18,13 +21,34 @@ STEAL_CLOCK_VERSION = 13
 _ON_DATASTORE = re.compile(r"^\[[^\[\]]+\] \S.*\.(iso|vmdk)$")
 
 
+@dataclass(frozen=True)
+class CpuAllocation:
+    """What a VM gets of the host's CPUs (``ResourceAllocationInfo``); None: as vSphere does.
+
+    Args:
+        reservation: What is kept for it, in MHz.
+        limit: The most that it may use, in MHz.
+        shares: Its weight.
+    """
+
+    reservation: int | None = None
+    limit: int | None = None
+    shares: int | None = None
+
+
 def _on_datastore(text: str) -> str:
     if not _ON_DATASTORE.match(text):
         raise ValueError("must be a file of a datastore, such as `[datastore1] iso/tare.iso`")
     return text
 
 
-class VsphereOptions(VendorOptions):
+KNOBS = frozenset({"weight", "cap", "reservation"})
+UNKNOWN = ("policy", "nice", "slice", "period")
+MODEL_WEIGHT, SHARES_OF_VCPU = 100, 1000
+"""An ordinary weight, and the shares that vSphere gives each vCPU of a VM at level normal."""
+
+
+class VsphereOptions(VendorOptions, ScheduledOptions):
     """Options of the platform ``vsphere``."""
 
     instead: ClassVar[Mapping[str, str]] = {
@@ -72,11 +96,20 @@ class VsphereOptions(VendorOptions):
         description="The ESXi host's logical processors that machines run on, by affinity; by "
         "default all. Not in a cluster with DRS, which keeps no affinity.",
     )
+    scheduling: Scheduling = subject_scheduling(
+        "How ESXi schedules the subject next to others: weight (shares; 100 is 1000 for each "
+        "vCPU), cap (limit) and reservation, in CPUs of the host's clock rate; see `scheduling` "
+        "below."
+    )
     reservation: int | None = Field(
-        default=None, ge=0, description="CPU that is kept for the virtual machine, in MHz."
+        default=None,
+        ge=0,
+        description="CPU that is kept for the subject and for each neighbour, in MHz.",
     )
     limit: int | None = Field(
-        default=None, ge=1, description="The most CPU that the virtual machine may use, in MHz."
+        default=None,
+        ge=1,
+        description="The most CPU that the subject and each neighbour may use, in MHz.",
     )
     shares: int | None = Field(
         default=None,
@@ -105,11 +138,26 @@ class VsphereOptions(VendorOptions):
         "on.",
     )
 
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what ESXi does not know."""
+        return refused(wanted, UNKNOWN, "ESXi knows")
+
     @model_validator(mode="after")
     def _agrees(self) -> Self:
+        asked = {**self.scheduling.given, **self.neighbour_scheduling.given}
+        both = {
+            ("reservation", "reservation"): self.reservation,
+            ("limit", "cap"): self.limit,
+            ("shares", "weight"): self.shares,
+        }
+        for (own, name), value in both.items():
+            if value is not None and name in asked:
+                raise ValueError(f"`{own}` and `scheduling: {{{name}}}` are the same; give one")
         if None not in (self.reservation, self.limit) and self.reservation > self.limit:  # type: ignore[operator]
             raise ValueError("`reservation` is more than `limit`")
-        if self.latency_sensitivity == "high" and not (self.reservation and self.reserve_memory):
+        reserved = self.reservation or self.scheduling.reservation
+        if self.latency_sensitivity == "high" and not (reserved and self.reserve_memory):
             raise ValueError(
                 "`latency-sensitivity: high` needs `reservation` (all of the vCPUs' MHz) and "
                 "`reserve-memory: true`"
@@ -125,9 +173,29 @@ class VsphereOptions(VendorOptions):
         """The device models that are requested."""
         return self.devices
 
+    def allocation(self, role: str, vcpus: int, mhz: int) -> CpuAllocation:
+        """Return what a role's machine gets of the host's CPUs.
+
+        Args:
+            role: The machine's role.
+            vcpus: How many vCPUs it has.
+            mhz: The clock rate of the host's CPUs: vSphere counts CPU time in MHz.
+        """
+        wanted = self.scheduling_of(role)
+        shares = None
+        if wanted.weight is not None:
+            own = round(wanted.weight * SHARES_OF_VCPU * vcpus / MODEL_WEIGHT)
+            shares = min(MOST_SHARES, max(LEAST_SHARES, own))
+        return CpuAllocation(
+            self.reservation if wanted.reservation is None else round(wanted.reservation * mhz),
+            self.limit if wanted.cap is None else max(1, round(wanted.cap * mhz)),
+            self.shares if shares is None else shares,
+        )
+
     def words(self) -> tuple[str, ...]:
         """Return what reports add to an arm's description."""
         parts = {
+            self.scheduling.words(): bool(self.scheduling.words()),
             f"{self.reservation} MHz reserved": self.reservation is not None,
             f"at most {self.limit} MHz": self.limit is not None,
             f"shares {self.shares}": self.shares is not None,

@@ -29,7 +29,7 @@ from tare.platforms.vsphere.builder import (
 )
 from tare.platforms.vsphere.esxi_host import carrier_of, in_drs, presence_of, proof_of
 from tare.platforms.vsphere.inventory import find_location, host_named
-from tare.platforms.vsphere.options import VsphereOptions
+from tare.platforms.vsphere.options import KNOBS, VsphereOptions
 from tare.platforms.vsphere.rights import rights_of
 from tare.platforms.vsphere.session import VsphereSession
 from tare.platforms.vsphere.spec import BUSES, require_processors
@@ -38,6 +38,12 @@ from tare.platforms.vsphere.vm import VsphereVm
 MAX_VCPUS = 128
 """The most that Tare gives one virtual machine, whatever the host has."""
 MIN_MEMORY = 192 << 20
+MISSING_KNOBS = {
+    "policy": "ESXi's scheduler knows no policy",
+    "fifo": "ESXi's scheduler knows no fifo",
+    "nice": "ESXi has shares instead",
+    "slice": "ESXi's API does not set its time slice",
+}
 BOOTS_NOTHING = "without `boot` the virtual machine boots nothing by itself: its network has to"
 
 
@@ -73,12 +79,15 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 notes=(
                     "affinity is the virtual machine's: each vCPU may use all of its CPUs",
                     "in a cluster with DRS nothing is pinned, because affinity is not kept there",
-                    "reservation, limit and shares are vSphere's own options",
+                    "a cap and a reservation are a share of a host CPU's clock rate; weight is "
+                    "shares",
                     "ready and co-stop time are reported for intervals of 20 s, and no shorter",
                     "a free ESXi refuses every change by its API",
                     *NOTES,
                     "the same applies while ESXi reports ballooned, swapped or compressed memory",
                 ),
+                knobs=KNOBS,
+                missing_knobs=MISSING_KNOBS,
                 disk=frozenset({BUSES[options.devices].name}),
                 toolbox=frozenset({LIVE}),
             ),

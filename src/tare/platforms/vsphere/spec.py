@@ -9,7 +9,7 @@ from tare.errors import InputError
 from tare.platforms.contract import Shape
 from tare.platforms.vendors.own_disk import Bus, OwnDisk
 from tare.platforms.vsphere.inventory import VmLocation
-from tare.platforms.vsphere.options import VsphereOptions
+from tare.platforms.vsphere.options import CpuAllocation, VsphereOptions
 
 GUEST = "otherLinux64Guest"
 CONFIGURATION = "tare-cfg.iso"
@@ -48,6 +48,7 @@ def config_spec(
     shape: Shape,
     where: VmLocation,
     pins: Sequence[int],
+    cpu: CpuAllocation,
 ) -> Any:
     """Return the machine to create: CPU, memory, a SCSI controller and a network interface.
 
@@ -58,6 +59,7 @@ def config_spec(
         shape: Its size.
         where: Where it is created.
         pins: The host's processors that it may use; empty: any.
+        cpu: What it gets of the host's CPUs.
     """
     memory = shape.memory >> 20
     spec = vim.vm.ConfigSpec(
@@ -70,7 +72,7 @@ def config_spec(
         cpuHotAddEnabled=False,
         memoryHotAddEnabled=False,
         files=vim.vm.FileInfo(vmPathName=f"[{where.datastore.name}]"),
-        cpuAllocation=_allocation(vim, options),
+        cpuAllocation=_allocation(vim, cpu),
         memoryReservationLockedToMax=options.reserve_memory,
         latencySensitivity=vim.LatencySensitivity(level=options.latency_sensitivity),
         extraConfig=[
@@ -96,13 +98,13 @@ def extra(options: VsphereOptions) -> dict[str, str]:
     return {"stealclock.enable": "TRUE"} if options.steal_clock else {}
 
 
-def _allocation(vim: Any, options: VsphereOptions) -> Any:
+def _allocation(vim: Any, cpu: CpuAllocation) -> Any:
     shares = vim.SharesInfo(level="normal", shares=0)
-    if options.shares is not None:
-        shares = vim.SharesInfo(level="custom", shares=options.shares)
+    if cpu.shares is not None:
+        shares = vim.SharesInfo(level="custom", shares=cpu.shares)
     return vim.ResourceAllocationInfo(
-        reservation=options.reservation or 0,
-        limit=-1 if options.limit is None else options.limit,
+        reservation=cpu.reservation or 0,
+        limit=-1 if cpu.limit is None else cpu.limit,
         shares=shares,
     )
 

@@ -46,7 +46,7 @@ class VsphereVm(VirtualMachine):
         self._vcpus = vcpus
         self._id = builder.vm
         self._home = builder.home
-        self._pins = builder.pins
+        self._pins, self._cpu = builder.pins, builder.cpu
 
     def _known(self, client: Any) -> Any:
         return self._vim.VirtualMachine(self._id, client._stub)
@@ -60,9 +60,9 @@ class VsphereVm(VirtualMachine):
         config, asked = self._known(client).config, self._options
         cpu = config.cpuAllocation
         seen: dict[str, tuple[Any, Any]] = {
-            "reservation": (cpu.reservation, asked.reservation),
-            "limit": (cpu.limit, asked.limit),
-            "shares": (cpu.shares.shares if cpu.shares else None, asked.shares),
+            "reservation": (cpu.reservation, self._cpu.reservation),
+            "limit": (cpu.limit, self._cpu.limit),
+            "shares": (cpu.shares.shares if cpu.shares else None, self._cpu.shares),
             "latency sensitivity": (
                 config.latencySensitivity.level if config.latencySensitivity else None,
                 None if asked.latency_sensitivity == "normal" else asked.latency_sensitivity,
