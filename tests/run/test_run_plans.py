@@ -29,7 +29,7 @@ from tare.run.preflight import remembered
 from tare.run.preflight.planning import Outlook, plan_here, show_plan
 from tare.run.preflight.remembered import RememberedHost, keep, question, recall
 from tare.study.model.study import Study
-from tare.study.planning.host_cpus import HostCpus
+from tare.study.planning.host_cpus import Carrier, HostCpus, numbered
 from tare.study.planning.plan import Skip
 from tare.study.reading.load import load_study, parse_study
 
@@ -293,3 +293,36 @@ def test_a_deadline_that_nothing_can_meet_is_refused(deadline: str) -> None:
     with pytest.raises(InputError) as told:
         parse_study(text.encode(), "s.yaml", build_catalog())
     assert "deadline" in str(told.value)
+
+
+OWNED = """
+study: owned
+baseline: bare
+arms:
+  bare: {platform: bare}
+  pve:
+    platform: proxmox
+    address: pve.example
+    callback: "192.0.2.7:4460"
+    image: "local:iso/t.iso"
+scenarios: {full: {neighbours: [{load: cpu-load, count: fill}]}}
+workloads: {tick: {duration: 1s}}
+"""
+
+
+@pytest.mark.usefixtures("nothing_may_start")
+async def test_a_hypervisor_is_planned_for_by_its_own_cpus_once_it_was_asked() -> None:
+    study = parse_study(OWNED.encode(), "s.yaml", build_catalog())
+    warning = "the hypervisor of pve was never asked"
+    assert warning in shown(await planned(study))
+    carrier = Carrier("pve1", numbered(5, cores=5), 64 << 30, 60 << 30, 1)
+    remember(study, {"pve": found(study, carrier=carrier)["pve"]})
+    outlook = await planned(study)
+    assert warning not in shown(outlook)
+    (batch,) = (each for each in outlook.plan.batches if each.arm == "pve")
+    assert len(batch.placement.neighbours) == 4 and batch.placement.carrier == "pve1"
+    assert "CPUs of pve1, which runs pve: 5 CPUs on 5 cores in 1 socket" in shown(outlook)
+    small = replace(carrier, memory=1 << 30, free=None)
+    remember(study, {"pve": found(study, carrier=small)["pve"]})
+    with pytest.raises(InputError, match="pve1 has 1 GiB"):
+        await planned(study)
