@@ -65,7 +65,7 @@ def _after_a_kill(trial: Trial) -> list[str]:
 
 
 def _gone_on_with(trial: Trial) -> list[str]:
-    """Resume the run until it has ended; return what was not told rightly."""
+    """Resume the run until it has ended; return what was not reported rightly."""
     wrong: list[str] = []
     for _ in range(MOST_RESUMES):
         events = trial.events()

@@ -24,7 +24,7 @@ WAIT_S = 90.0
 LEAST_STOP_S, MOST_STOP_S = 3.0, 5.0
 """Longer than the look of :mod:`tare.run.probes.standstill` and its least standstill together."""
 Judge = Callable[["Said", list[Event]], list[str]]
-"""Says from the command's end and all events until then what was not told rightly."""
+"""Says from the command's end and all events until then what was not reported rightly."""
 
 
 def _anything(said: Said, events: list[Event]) -> list[str]:

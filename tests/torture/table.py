@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from torture.judging import Verdict
 
 MARKS = ("<!-- torture -->", "<!-- end -->")
-HEAD = "| fault | tries | cells spoilt, with the reason | cells lost | left behind | told rightly |"
+HEAD = (
+    "| fault | tries | cells spoilt, with the reason | cells lost | left behind | "
+    "reported rightly |"
+)
 
 
 def table(verdicts: Sequence[Verdict], seed: int, took_s: float) -> str:
