@@ -33,9 +33,8 @@ from benchmarks._stub_site import ARMS, CELLS, simulate
 from tare.events import Fold, read_fold
 from tare.fleet import connecting
 from tare.fleet.cluster import RESOURCE
-from tare.fleet.command import ClusterChoice, carry_out
-from tare.fleet.descriptors import allow_many
-from tare.fleet.servers import HostWorker
+from tare.fleet.command import ClusterChoice, run_on_cluster
+from tare.fleet.servers import HostWorker, allow_many
 from tare.run.catalog import build_catalog
 from tare.run.lifecycle.session import study_source
 from tare.run.lifecycle.setup import Decision
@@ -182,7 +181,7 @@ async def _measure(wanted: Wanted, folder: Path) -> Result:
     async with _scheduler(address) as scheduler, _workers(address, wanted):
         used = _Used(cpu_s(scheduler))
         with (folder / "progress").open("w") as progress:
-            finished = await carry_out(
+            finished = await run_on_cluster(
                 load_study(path, build_catalog()),
                 study_source(path),
                 folder / "run",

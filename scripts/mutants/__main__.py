@@ -51,9 +51,9 @@ ROOMS = {
         ("tests/study", "tests/run/test_run_plans.py", "tests/run/test_run_resume_plans.py"),
     ),
     "resume": Room(
-        ("src/tare/run/lifecycle/account.py", "src/tare/run/lifecycle/appending.py",
+        ("src/tare/run/lifecycle/account.py", "src/tare/run/lifecycle/folder.py",
          "src/tare/run/preflight/arm_facts.py", "src/tare/run/lifecycle/folder.py",
-         "src/tare/run/lifecycle/resuming.py"),
+         "src/tare/run/lifecycle/resume_checks.py"),
         ("tests/run/test_run_account.py", "tests/run/test_run_folders.py",
          "tests/run/test_run_outputs.py", "tests/run/test_run_plans.py",
          "tests/run/test_run_resume_plans.py", "tests/run/test_run_resuming.py",
@@ -62,7 +62,7 @@ ROOMS = {
     ),
     "clock": Room(
         ("src/tare/agent/clocktrust.py", "src/tare/run/cells/plausibility.py",
-         "src/tare/run/cells/settled_clock.py", "src/tare/run/probes/standstill.py"),
+         "src/tare/run/cells/plausibility.py", "src/tare/run/probes/standstill.py"),
         ("tests/agent", "tests/run/test_run_plausibility.py", "tests/run/test_run_disk_believed.py",
          "tests/run/test_run_settled_clock.py", "tests/run/test_run_standstill.py"),
     ),

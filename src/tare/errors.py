@@ -1,4 +1,4 @@
-"""The errors Tare tells its users about; each says what is wrong and what to do."""
+"""The errors that Tare reports to its users; each states what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from tare.plaintext import plain
 
 
 class TareError(Exception):
-    """Something a user must be told, in one message, with a hint that can be acted on."""
+    """An error for the user: one message, and a hint on what to do."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        # Much of it was said by programs, devices and guests.
+        # Messages often contain output of programs, devices and guests.
         self.message = plain(message)
         self.hint = plain(hint)
         super().__init__(self.message)
@@ -19,11 +19,11 @@ class TareError(Exception):
 
 
 class InputError(TareError):
-    """What the user gave cannot be used: nothing was started; exit code 2."""
+    """The user's input cannot be used: nothing was started; exit code 2."""
 
 
 class NotAvailable(InputError):
-    """What is asked for is right, but this computer cannot get it: a package, say, or a network."""
+    """The request is valid, but this computer lacks something, such as a package or a network."""
 
 
 class MachineFault(TareError):
@@ -43,9 +43,9 @@ class MachineFault(TareError):
 
 
 class HostFroze(MachineFault):
-    """An emulated host stopped answering, while its emulator still ran: a fault of the emulation.
+    """An emulated host stopped answering while its emulator still ran: a fault of the emulation.
 
-    It is always transient: whoever has the host boots it again.
+    It is always transient: the host is booted again.
     """
 
     def __init__(
@@ -60,19 +60,19 @@ class HostFroze(MachineFault):
 
 
 class WorkloadFault(TareError):
-    """The agent says that a workload could not be carried out."""
+    """The agent reports that a workload could not run."""
 
 
 def heard(todo: str, tool: str, words: str) -> str:
-    """Return a hint that ends with a tool's own words: they help those who know the tool.
+    """Return a hint that ends with a tool's own message, for users who know the tool.
 
-    A reason and what to do about it are Tare's sentences; nobody has to know the tool for them.
+    The reason and the advice are Tare's own sentences, which do not require knowledge of the tool.
 
     Args:
         todo: What to do; may be empty.
-        tool: What spoke, such as ``QEMU``.
-        words: What it said; empty if nothing.
+        tool: The tool, such as ``QEMU``.
+        words: Its message; empty if there is none.
     """
     line = " ".join(plain(words).split())
-    said = f'({tool} said: "{line}")' if line else ""
-    return " ".join(part for part in (todo, said) if part)
+    quoted = f'({tool} said: "{line}")' if line else ""
+    return " ".join(part for part in (todo, quoted) if part)

@@ -72,7 +72,7 @@ def test_a_run_whose_beginning_is_not_told_cannot_be_gone_on_with(tmp_path: Path
     with EventLog(events) as log:
         log.append(BlockStarted(block=1, order=()))
     told = refused("resume", tmp_path)
-    assert f"{events} does not tell how the run was begun" in told
+    assert f"{events} lacks the run's first event" in told
     assert "tare run STUDY --out FOLDER" in told
 
 

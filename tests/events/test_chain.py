@@ -52,7 +52,7 @@ def test_a_line_that_was_changed_is_told_by_its_number(number: int) -> None:
     lines, digests = written(4)
     lines[number] = lines[number].replace(b'"seq":', b'"seq": ')
     doubts = read(lines, Seal(3, digests[3])).doubts()
-    assert doubts == [f"line {number + 1} was changed, or one before it was taken out"]
+    assert doubts == [f"line {number + 1} was changed, or one before it was removed"]
 
 
 def test_a_line_that_is_gone_is_told_at_the_next() -> None:
@@ -60,20 +60,20 @@ def test_a_line_that_is_gone_is_told_at_the_next() -> None:
     del lines[1]
     told = read(lines, Seal(2, digests[3])).doubts()
     assert told == [
-        "line 2 was changed, or one before it was taken out",
+        "line 2 was changed, or one before it was removed",
     ]
 
 
 def test_an_end_that_was_written_anew_is_not_the_one_that_was_kept() -> None:
     lines, _ = written(3)
     chain = read(lines, Seal(2, "0" * 64))
-    assert chain.doubts() == ["event 2 is not the one whose hash was kept beside it"]
+    assert chain.doubts() == ["event 2 does not have the hash that was kept next to it"]
 
 
 def test_hashes_that_were_taken_out_are_missed() -> None:
     lines, digests = written(3)
     plain = [line[: line.index(b',"chain"')] + b"}" for line in lines]
-    assert read(plain, Seal(2, digests[2])).doubts() == ["its hashes were taken out"]
+    assert read(plain, Seal(2, digests[2])).doubts() == ["its hashes were removed"]
     # Where nothing was kept, they may never have been there.
     assert read(plain, None).doubts() == []
     assert (read(plain, None).plain, read(plain, None).chained) == (3, False)

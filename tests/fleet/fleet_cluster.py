@@ -16,7 +16,7 @@ from benchmarks import _stub_site
 from tare.cli.ending import decide_on
 from tare.events import RunFinished, read_fold
 from tare.fleet import connecting
-from tare.fleet.command import ClusterChoice, carry_out
+from tare.fleet.command import ClusterChoice, run_on_cluster
 from tare.fleet.servers import WorkersHost
 from tare.run.catalog import build_catalog
 from tare.run.lifecycle.session import study_source
@@ -81,7 +81,7 @@ async def run(
     """Carry the study in a file out."""
     study = load_study(path, build_catalog())
     choice = ClusterChoice(address, program=program)
-    return await carry_out(
+    return await run_on_cluster(
         study, study_source(path), out, 7, decide_on, console, choice, strict=strict
     )
 

@@ -23,7 +23,7 @@ from tare.errors import InputError
 from tare.events import HostLost, read_events
 from tare.fleet import command
 from tare.fleet.cluster import RESOURCE, Attempt, Cluster
-from tare.fleet.command import ClusterChoice, carry_out
+from tare.fleet.command import ClusterChoice, run_on_cluster
 from tare.fleet.faults import ClusterGone, HostGone, HostTaken, PartFailed, PartRefused
 from tare.fleet.retrying import Pauses, Retries
 from tare.fleet.wire import Said, StillThere
@@ -103,7 +103,7 @@ async def test_a_worker_that_says_what_nobody_knows_is_refused() -> None:
 
 async def test_a_scheduler_that_is_gone_while_something_is_told_ends_the_run_in_order() -> None:
     with pytest.raises(ClusterGone):
-        await attempt(Mute(gone=True)).tell(StillThere())
+        await attempt(Mute(gone=True)).send(StillThere())
 
 
 async def test_a_worker_that_does_not_begin_is_told_once_and_waited_for_until_withdrawn(
@@ -116,7 +116,7 @@ async def test_a_worker_that_does_not_begin_is_told_once_and_waited_for_until_wi
     assert not waiting.done()
     waited.withdraw()
     (told,) = await asyncio.wait_for(waiting, 5)
-    assert isinstance(told, Said) and "may carry another run out" in told.sentence
+    assert isinstance(told, Said) and "may be busy with another run" in told.sentence
 
 
 async def test_one_that_has_begun_is_not_withdrawn() -> None:
@@ -163,7 +163,7 @@ async def test_ctrl_c_ends_the_waiting_for_a_worker_that_has_other_work(
             await asyncio.sleep(0.05)
         running = asyncio.create_task(run(path, address, out, Console(file=told, width=300)))
         async with asyncio.timeout(30):
-            while "may carry another run out" not in told.getvalue():
+            while "may be busy with another run" not in told.getvalue():
                 await asyncio.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
         assert await asyncio.wait_for(running, 20) is None
@@ -180,14 +180,11 @@ async def test_work_that_no_worker_can_begin_is_given_up_with_its_reason(
     console = Console(file=told, width=300)
     async with cluster("h1") as (address, _):
         choice = ClusterChoice(address, task=_fails)
-        running = carry_out(study, source, tmp_path / "run", 7, decide_on, console, choice)
-        with pytest.raises(InputError, match="no host could carry the study out"):
+        running = run_on_cluster(study, source, tmp_path / "run", 7, decide_on, console, choice)
+        with pytest.raises(InputError, match="no host could run the study"):
             await asyncio.wait_for(running, 60)
-    assert (
-        told.getvalue().count("its worker could not carry its part out: No module named 'tare'")
-        == 4
-    )
-    assert "one of `tare worker`, of this version of Tare" in told.getvalue()
+    assert told.getvalue().count("its worker could not run its part: No module named 'tare'") == 4
+    assert "started by `tare worker`, with this version of Tare" in told.getvalue()
 
 
 @pytest.mark.slow
@@ -215,7 +212,7 @@ async def test_a_host_whose_worker_dies_again_and_again_is_given_up(
     assert finished is not None and finished.status == "failed", told.getvalue()
     events = [record.event for record in read_events(out / "events.jsonl")]
     (lost,) = [event for event in events if isinstance(event, HostLost)]
-    assert lost.reason == "its worker died again and again, without a finished cell in between"
+    assert lost.reason == "its worker died repeatedly, without a finished cell in between"
 
 
 def begun_cells(out: Path) -> int:

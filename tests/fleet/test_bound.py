@@ -18,7 +18,7 @@ from tare.analysis.data.settings import Settings
 from tare.cli.ending import decide_on
 from tare.errors import InputError
 from tare.events import ArmEnded, BlockStarted, HostLost, read_events, read_fold
-from tare.fleet.command import ClusterChoice, go_on
+from tare.fleet.command import ClusterChoice, resume_on_cluster
 
 WHOLE = {"planned": 36, "ok": 36, "failed": 0, "withheld": 0, "skipped": 0, "left": 0}
 
@@ -58,7 +58,7 @@ async def test_a_bound_run_that_was_interrupted_goes_on_where_it_was(
         cut = _cells(out)
         assert 0 < len(cut) < 18
         choice = ClusterChoice(address, program=STUB)
-        finished = await asyncio.wait_for(go_on(out, decide_on, Console(), choice), 60)
+        finished = await asyncio.wait_for(resume_on_cluster(out, decide_on, Console(), choice), 60)
     assert finished is not None and finished.status == "complete", finished
     assert finished.cells["ok"] == 18 and cut <= _cells(out)
 
@@ -66,7 +66,10 @@ async def test_a_bound_run_that_was_interrupted_goes_on_where_it_was(
 async def test_machines_on_other_hosts_and_spread_are_refused(tmp_path: Path) -> None:
     across = BOUND + "scenarios: {{a: {{machines: {{peer: {{on: h1}}}}}}}}\n"
     known = BOUND.replace("h1", "local").replace("h2", "lab").replace("hosts: ", "spread: split #")
-    for study, said in ((known, "`spread` has each"), (across, "scenario a has machines")):
+    for study, said in (
+        (known, "with `spread` each host runs"),
+        (across, "scenario a has machines"),
+    ):
         path = study_file(tmp_path, 2, study=study)
         with pytest.raises(InputError, match=said):
             await run(path, "local:1", tmp_path / "run", Console())

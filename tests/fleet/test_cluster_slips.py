@@ -19,7 +19,7 @@ from tare.fleet.certificates import require_usable
 from tare.fleet.connecting import keep_to
 from tare.fleet.labs import require_labs_of
 from tare.run.catalog import build_catalog
-from tare.run.lifecycle.resume_command import first_event
+from tare.run.lifecycle.folder import first_event
 from tare.study.reading.changes import Changes
 from tare.study.reading.load import load_study
 
@@ -47,7 +47,7 @@ def test_a_number_of_labs_is_one(number: str, tmp_path: Path) -> None:
     folder = begun(tmp_path / "run")
     started = first_event(folder / "events.jsonl")
     assert started is not None
-    with pytest.raises(InputError, match="is no number of labs") as refused:
+    with pytest.raises(InputError, match="is not a number of labs") as refused:
         require_labs_of(started, f"local:{number}", folder)
     assert "--cluster local:2" in refused.value.hint
 
@@ -98,18 +98,18 @@ def test_a_run_goes_on_in_as_many_labs_as_it_was_begun_in(tmp_path: Path) -> Non
     require_labs_of(started, "local:2", folder)
     require_labs_of(started, "tcp://10.0.0.1:8786", folder)
     for number in (1, 3):
-        with pytest.raises(InputError, match=f"in 2 labs, and not in {number}") as refused:
+        with pytest.raises(InputError, match=f"in 2 labs, not in {number}") as refused:
             require_labs_of(started, f"local:{number}", folder)
         assert refused.value.hint == f"write: tare resume {folder} --cluster local:2"
     told = tare("resume", folder, "--cluster", "local:3")
-    assert told.returncode == 2 and "was begun in 2 labs" in told.stderr, told
+    assert told.returncode == 2 and "was started in 2 labs" in told.stderr, told
 
 
 def test_a_run_of_other_hosts_does_not_go_on_in_labs(tmp_path: Path) -> None:
     folder = begun(tmp_path / "run")
     started = first_event(folder / "events.jsonl")
     assert started is not None
-    with pytest.raises(InputError, match="is of the hosts h1") as refused:
+    with pytest.raises(InputError, match="is on the hosts h1") as refused:
         require_labs_of(started, "local:1", folder)
     assert "--cluster ADDRESS, with the address of their scheduler" in refused.value.hint
 

@@ -29,7 +29,7 @@ from tare.events import (
     read_fold,
 )
 from tare.fleet import command, connecting
-from tare.fleet.command import ClusterChoice, carry_out, go_on
+from tare.fleet.command import ClusterChoice, resume_on_cluster, run_on_cluster
 from tare.fleet.faults import fleet_versions
 from tare.fleet.retrying import Pauses
 from tare.fleet.servers import WorkersHost
@@ -110,7 +110,7 @@ async def test_a_host_that_stays_away_is_told_and_its_blocks_go_to_others(
     assert finished is not None and finished.status == "complete"
     records = [record.event for record in read_events(out / "events.jsonl")]
     assert [event.host for event in records if isinstance(event, HostLost)] == ["h2"]
-    assert "h2 is left out from here on: no worker stood for h2" in told.getvalue()
+    assert "h2 is left out from here on: h2 had no worker for" in told.getvalue()
     # The block that it had begun was begun anew: no block is of two hosts.
     on: dict[str, str] = {}
     cells: dict[str, set[tuple[str, str]]] = {}
@@ -140,7 +140,7 @@ async def test_a_worker_of_another_version_is_refused_at_once(
     told = StringIO()
     console = Console(file=told, width=200)
     async with cluster("h1") as (address, _):
-        with pytest.raises(InputError, match="no host could carry the study out"):
+        with pytest.raises(InputError, match="no host could run the study"):
             await run(study_file(tmp_path, 2), address, tmp_path / "run", console)
     words = f"the worker has {name} 0.0.1, and the controller {fleet_versions()[name]}"
     # Said where it is refused and where the host is left out, and not tried three times.
@@ -160,7 +160,7 @@ async def test_an_interrupted_run_goes_on_where_it_was(
         cut = read_fold(out / "events.jsonl")
         assert 0 < len(cut.finished) < 16 and cut.ended is None
         choice = ClusterChoice(address, program=STUB)
-        finished = await asyncio.wait_for(go_on(out, decide_on, Console(), choice), 60)
+        finished = await asyncio.wait_for(resume_on_cluster(out, decide_on, Console(), choice), 60)
     assert finished is not None and finished.status == "complete"
     fold = read_fold(out / "events.jsonl")
     assert len(fold.finished) == 16 and fold.resumed == 1
@@ -181,11 +181,11 @@ async def test_a_run_goes_on_with_fewer_and_with_other_workers(
     async with cluster("h1", "h3") as (address, _):
         choice = ClusterChoice(address, program=STUB)
         console = Console(file=told, width=300)
-        finished = await asyncio.wait_for(go_on(out, decide_on, console, choice), 60)
+        finished = await asyncio.wait_for(resume_on_cluster(out, decide_on, console, choice), 60)
     assert finished is not None and finished.status == "complete", told.getvalue()
     said = told.getvalue()
-    assert "no part in this run has h3: it was begun on h1, h2" in said
-    assert "waiting for a worker that stands for h2, for at most 1" in said
+    assert "not part of this run: h3; it was started on h1, h2" in said
+    assert "waiting for a worker of h2, for at most 1" in said
     assert "tare worker --host h2 ADDRESS" in said
     fold = read_fold(out / "events.jsonl")
     assert len(fold.finished) == 16 and 0 < len(cut) < 16
@@ -234,7 +234,7 @@ async def test_a_run_without_a_hosts_own_blocks_is_not_complete(
     async with cluster("h1", "h2") as (address, held):
         study = load_study(path, build_catalog())
         choice = ClusterChoice(address, program=STUB)
-        begin = carry_out(
+        begin = run_on_cluster(
             study, study_source(path), tmp_path / "run", 7, decide_on, Console(), choice
         )
         running = asyncio.create_task(begin)
@@ -243,7 +243,7 @@ async def test_a_run_without_a_hosts_own_blocks_is_not_complete(
         await held["h2"].aclose()
         finished = await asyncio.wait_for(running, 60)
     assert finished is not None and finished.status == "failed", finished
-    assert "blocks of hosts that stayed away were never measured" in finished.reason
+    assert "blocks of hosts that were away were never measured" in finished.reason
 
 
 @pytest.mark.slow
@@ -259,16 +259,16 @@ async def test_a_scheduler_that_dies_leaves_a_run_that_resumes(
     assert await asyncio.wait_for(running, 90) is None
     async with cluster("h1") as (address, _):
         choice = ClusterChoice(address, program=STUB)
-        finished = await asyncio.wait_for(go_on(out, decide_on, Console(), choice), 60)
+        finished = await asyncio.wait_for(resume_on_cluster(out, decide_on, Console(), choice), 60)
     assert finished is not None and finished.cells["ok"] == 12
 
 
 @pytest.mark.parametrize(
     ("hosts", "more", "said"),
     [
-        ((), "spread: split", "no worker that stands for a host"),
-        (("h1",), "spread: split\nhosts: [h1, xen9]", "no worker stands for the host xen9"),
-        (("h1", "h2"), "", "does not say how 2 hosts share it"),
+        ((), "spread: split", "no worker for a host"),
+        (("h1",), "spread: split\nhosts: [h1, xen9]", "there is no worker for the host xen9"),
+        (("h1", "h2"), "", "does not define how 2 hosts share it"),
     ],
 )
 async def test_what_a_cluster_cannot_carry_out_is_refused_before_anything_starts(
@@ -285,7 +285,7 @@ async def test_what_a_cluster_cannot_carry_out_is_refused_before_anything_starts
 
 async def test_a_second_worker_for_a_host_is_refused() -> None:
     async with cluster("h1") as (address, _):
-        with pytest.raises(InputError, match="another worker stands for the host h1"):
+        with pytest.raises(InputError, match="the host h1 has a worker already"):
             async with connecting.worker(address, "h1", WorkersHost()):
                 pass
 
@@ -301,9 +301,13 @@ async def test_over_tls_only_those_with_a_certificate_of_the_ca_are_let_in(tmp_p
         for stranger in (theirs, None):
             choice = ClusterChoice(serving.address, stranger, STUB)
             with pytest.raises(InputError, match="no scheduler answers"):
-                await carry_out(study, source, tmp_path / "no", 7, decide_on, Console(), choice)
+                await run_on_cluster(
+                    study, source, tmp_path / "no", 7, decide_on, Console(), choice
+                )
         choice = ClusterChoice(serving.address, ours, STUB)
-        finished = await carry_out(study, source, tmp_path / "run", 7, decide_on, Console(), choice)
+        finished = await run_on_cluster(
+            study, source, tmp_path / "run", 7, decide_on, Console(), choice
+        )
     assert finished is not None and finished.status == "complete"
 
 
@@ -325,7 +329,7 @@ async def test_a_part_that_always_fails_is_told_and_leaves_nothing(
     told = StringIO()
     program = (sys.executable, "-c", "import sys; sys.exit('no disk here')")
     async with cluster("h1") as (address, _):
-        with pytest.raises(InputError, match="no host could carry the study out"):
+        with pytest.raises(InputError, match="no host could run the study"):
             await run(
                 study_file(tmp_path, 2), address, tmp_path / "run", Console(file=told), program
             )

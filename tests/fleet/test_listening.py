@@ -19,8 +19,7 @@ from tare.cli.addresses import listening_place, tell_if_open
 from tare.errors import InputError
 from tare.fleet import connecting
 from tare.fleet.connecting import Place
-from tare.fleet.descriptors import MOST, allow_many
-from tare.fleet.servers import WorkersHost
+from tare.fleet.servers import MOST_DESCRIPTORS, WorkersHost, allow_many
 
 
 @pytest.mark.parametrize("address", ["tcp://:8786", "tls://:8786", "tcp://[]:8786"])
@@ -113,7 +112,7 @@ async def test_a_scheduler_that_says_nothing_is_not_waited_for_for_ever(
     monkeypatch.setattr(connecting, "CONNECT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
-        with pytest.raises(InputError, match="takes connections and says nothing"):
+        with pytest.raises(InputError, match="accepts connections but does not answer"):
             async with asyncio.timeout(30), connecting.connected(address, None):
                 pass
 
@@ -148,7 +147,7 @@ async def test_a_worker_does_not_guess_where_it_listens_if_there_is_no_way_to_th
     None
 ):
     with pytest.raises(
-        InputError, match=r"there is no way to the scheduler at tcp://no\.invalid:1"
+        InputError, match=r"there is no route to the scheduler at tcp://no\.invalid:1"
     ):
         async with connecting.worker("tcp://no.invalid:1", "h1", WorkersHost()):
             pass
@@ -175,13 +174,13 @@ async def test_a_controller_waits_for_more_hosts_than_dask_has_requests_by_itsel
 
 def test_a_process_that_hosts_meet_at_may_have_as_many_connections_as_the_system_lets_it() -> None:
     say = (
-        "import resource as r; from tare.fleet.descriptors import allow_many;"
+        "import resource as r; from tare.fleet.servers import allow_many;"
         "r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1])); allow_many();"
         "print(*r.getrlimit(r.RLIMIT_NOFILE))"
     )
     said = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True)
     soft, hard = map(int, said.stdout.split())
-    assert soft == (hard if hard >= 0 else MOST)
+    assert soft == (hard if hard >= 0 else MOST_DESCRIPTORS)
 
 
 async def test_a_worker_whose_scheduler_is_gone_says_so_and_ends_with_a_fault() -> None:

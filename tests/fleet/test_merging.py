@@ -94,8 +94,9 @@ def test_hosts_that_share_blocks_and_are_not_equal_are_told(how: Way, tmp_path: 
         # A host that comes back was compared with itself.
         joins(merger, "h3", {**xeon, "cpu_model": "EPYC"}, "7.2")
     said = (
-        "h3 shares the blocks with h1 and is not its equal: the processor is EPYC, and on h1 Xeon; "
-        "qemu is 7.2, and on h1 8.2 (arm qemu). What blocks differ by is in part the hosts."
+        "h3 shares the blocks with h1 but differs from it: the processor is EPYC, and on h1 Xeon; "
+        "qemu is 7.2, and on h1 8.2 (arm qemu). Differences between blocks are in part "
+        "those of the hosts."
     )
     # Where each host measures all blocks, it is compared within itself.
     assert fold.notes == (("A plan.", said) if how == "split" else ("A plan.",))

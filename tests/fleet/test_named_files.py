@@ -12,8 +12,8 @@ from rich.console import Console
 from fleet.fleet_cluster import cluster
 from tare.cli.ending import decide_on
 from tare.errors import InputError
-from tare.fleet.command import ClusterChoice, carry_out
-from tare.fleet.named_files import FilesMissing, files_booted, require_here
+from tare.fleet.command import ClusterChoice, run_on_cluster
+from tare.fleet.site import FilesMissing, files_booted, require_here
 from tare.run.catalog import build_catalog
 from tare.run.lifecycle.session import study_source
 from tare.study.reading.load import load_study
@@ -57,8 +57,8 @@ async def test_a_worker_without_a_file_of_the_study_is_left_out_at_once(
     console = Console(file=told, width=300)
     async with cluster("h1") as (address, _):
         choice = ClusterChoice(address)
-        with pytest.raises(InputError, match="no host could carry the study out"):
-            await carry_out(study, source, tmp_path / "run", 7, decide_on, console, choice)
+        with pytest.raises(InputError, match="no host could run the study"):
+            await run_on_cluster(study, source, tmp_path / "run", 7, decide_on, console, choice)
     missing = f"the study names files that the worker's computer lacks: {file}"
     assert f"h1: {missing}; put them at the same paths there; they are not sent" in told.getvalue()
     assert "next try" not in told.getvalue()

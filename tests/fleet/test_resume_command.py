@@ -18,8 +18,7 @@ from tare.cli.ending import says_how_to_go_on
 from tare.errors import InputError, TareError
 from tare.events import EventLog, RunStarted
 from tare.run.catalog import build_catalog
-from tare.run.lifecycle.appending import appending
-from tare.run.lifecycle.folder import RunFolder, create_folder
+from tare.run.lifecycle.folder import RunFolder, create_folder, open_event_log
 from tare.study.reading.load import load_study
 
 CLUSTER = "tcp://10.0.0.1:8786"
@@ -78,10 +77,10 @@ def test_a_folder_that_holds_a_shared_run_is_told_with_its_cluster(
         create_folder(folder)
     words = f"`tare resume {folder}" + (" --cluster ADDRESS`" if shared else "`")
     assert words in refused.value.hint
-    with pytest.raises(TareError) as full, appending(RunFolder(folder), CLUSTER):
+    with pytest.raises(TareError) as full, open_event_log(RunFolder(folder), CLUSTER):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     words = f"tare resume {folder}" + (f" --cluster {CLUSTER}" if shared else "")
-    assert full.value.hint.endswith(f"then go on with: {words}")
+    assert full.value.hint.endswith(f"then resume: {words}")
 
 
 @pytest.mark.parametrize("more", [(), ("--accept",), ("--wait",)])

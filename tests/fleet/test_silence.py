@@ -15,7 +15,7 @@ from fleet.test_fleet import started_cells
 from processes import of_state
 from tare.cli.ending import decide_on
 from tare.events import read_fold
-from tare.fleet.command import ClusterChoice, go_on
+from tare.fleet.command import ClusterChoice, resume_on_cluster
 from tare.fleet.hosts_part import _Attempt
 from tare.fleet.wire import Assignment, Block
 from tare.run.catalog import build_catalog
@@ -50,7 +50,7 @@ async def test_a_controller_that_is_killed_leaves_nothing_on_its_hosts_and_a_run
         assert not list((tmp_path / "state").rglob("ledgers/*.jsonl"))
         # Its host is free again: the run goes on from the beginning of the cell that was lost.
         choice = ClusterChoice(address)
-        finished = await asyncio.wait_for(go_on(out, decide_on, Console(), choice), 300)
+        finished = await asyncio.wait_for(resume_on_cluster(out, decide_on, Console(), choice), 300)
     assert finished is not None and finished.status == "complete", finished
     # Two arms of one cell each, in two blocks.
     assert len(read_fold(out / "events.jsonl").finished) == finished.cells["ok"] == 4

@@ -22,7 +22,7 @@ from tare.lab.emulator import (
 )
 from tare.lab.options import Hypervisor, LabOptions
 from tare.platforms.qemu.command import SANDBOX
-from tare.run.lifecycle.resuming import changed_hosts
+from tare.run.lifecycle.resume_checks import changed_hosts
 
 
 def argv_of(hypervisor: str, version: str) -> tuple[str, str]:
@@ -101,5 +101,5 @@ def test_a_lab_filters_its_system_calls_where_its_qemu_can(hypervisor: Hyperviso
 def test_a_run_is_not_gone_on_with_by_other_workarounds() -> None:
     then, now = ({"name": "h", "lab": {"workarounds": each}} for each in (EAGER_FPU, "none"))
     (phrase,) = changed_hosts(then, now)
-    assert phrase == f"what a lab with Xen works around is none, and was {EAGER_FPU}"
+    assert phrase == f"the list of workarounds of a lab with Xen is none, and was {EAGER_FPU}"
     assert changed_hosts(then, {"name": "h", "lab": {}}) == []

@@ -19,7 +19,7 @@ from tare.platforms.linux.network import lacking_switch
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen
 from tare.platforms.xen.settings import Dom0Vcpus, Dom0Weight, pinned_cpus
-from tare.run.lifecycle.undoing import all_undoers
+from tare.run.lifecycle.undoers import all_undoers
 from tare.run.topologies.peers import connected, require_network, started_peer
 
 pytestmark = [

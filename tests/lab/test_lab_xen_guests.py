@@ -23,7 +23,7 @@ from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen, host_cpus, launch
 from tare.platforms.xen.scheduling import pool_of
 from tare.platforms.xen.settings import scheduler_parameters
-from tare.run.lifecycle.undoing import all_undoers
+from tare.run.lifecycle.undoers import all_undoers
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Running

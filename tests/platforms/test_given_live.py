@@ -150,7 +150,7 @@ async def test_a_guest_is_measured_over_the_network_it_has(
                     workload = PAIRS[name]
                     asked = workload.parameters.model_validate(said)
                     ends = workload.ends(asked)
-                    outcome = await peer.carry_out(
+                    outcome = await peer.run(
                         ends,
                         machine,
                         barrier=Barrier(1),

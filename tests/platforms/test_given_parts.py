@@ -23,7 +23,7 @@ from tare.platforms.existing_network import (
 from tare.platforms.linux.network import chosen_way, offered_network, with_network
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.preflight.lacking import lacking, lacking_loads, unmet
+from tare.run.preflight.unmet_needs import lacking, lacking_loads, unmet
 from tare.study.model.platform_options import GIVEN
 from tare.study.reading.load import parse_study
 from tare.workloads import WORKLOADS

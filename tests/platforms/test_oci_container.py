@@ -26,7 +26,7 @@ from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.platform import Oci
 from tare.platforms.oci.runtime import root_file_system
 from tare.platforms.oci.seccomp import SeccompName
-from tare.run.lifecycle.undoing import all_undoers
+from tare.run.lifecycle.undoers import all_undoers
 
 OCI = Oci()
 AUTO = OciOptions()

@@ -24,7 +24,7 @@ from tare.platforms.oci.rootless import NO_REALTIME, User
 from tare.platforms.qemu.platform import Qemu
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.preflight.lacking import lacking
+from tare.run.preflight.unmet_needs import lacking
 from tare.study.reading.load import load_study
 
 OCI = Oci()

@@ -132,4 +132,4 @@ def job_of(cluster: RunningCluster, job: Job | None) -> ClusterJob:
 
 
 async def carried_out(cluster: RunningCluster, job: Job | None) -> Outcome:
-    return await job_of(cluster, job).carry_out(barrier=Barrier(1), on_progress=lambda *_: None)
+    return await job_of(cluster, job).run(barrier=Barrier(1), on_progress=lambda *_: None)

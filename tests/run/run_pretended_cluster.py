@@ -119,4 +119,4 @@ def asked_of(cluster: RunningCluster) -> list[Asked]:
 async def done(cluster: RunningCluster, job: Job) -> Mapping[str, Any]:
     """Return what became of a job."""
     work = ClusterJob(cluster, job, ENOUGH_S)
-    return (await work.carry_out(barrier=Barrier(1), on_progress=lambda *_: None)).value
+    return (await work.run(barrier=Barrier(1), on_progress=lambda *_: None)).value

@@ -35,10 +35,10 @@ from tare.run.lifecycle.account import (
     failing_arms,
     require_worth,
     run_finished,
+    summary_lines,
     tallied,
     unfinished,
 )
-from tare.run.lifecycle.closing import closing
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.planning.plan import HostFacts, make_plan
 from tare.study.reading.load import parse_study
@@ -145,7 +145,7 @@ def test_planned_is_finished_failed_skipped_and_left(blocks: list[dict[str, str]
 
 def test_where_only_their_number_was_planned_what_did_not_end_is_left() -> None:
     found = tallied([], 3, "bare")
-    assert found.told == {
+    assert found.numbers == {
         "planned": 3, "ok": 0, "failed": 0, "withheld": 0, "skipped": 0, "left": 3
     }  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_only_a_run_that_has_its_cells_and_its_baseline_is_complete(
     counts = {"ok": 3, "failed": 0, "withheld": 0, "skipped": 0, "left": left}
     cells = Account(3 + left, counts, {}, compared)
     told = run_finished(cells, Fold(), "metal", status, "it was asked to", 1.5)
-    assert told.wall_s == 1.5 and told.cells == cells.told
+    assert told.wall_s == 1.5 and told.cells == cells.numbers
     if status != "complete" or (not left and compared):
         assert (told.status, told.reason) == (status, "it was asked to")
     elif left:
@@ -239,7 +239,7 @@ def test_the_closing_line_counts_everything() -> None:
     finished = RunFinished(
         status="failed", reason="no cell of the baseline", cells=cells, reasons={"it broke": 6}
     )
-    assert [line for line, _ in closing(finished)] == [
+    assert [line for line, _ in summary_lines(finished)] == [
         "  6 × it broke",
         "failed: 6 cells planned, 6 failed (no cell of the baseline)",
     ]

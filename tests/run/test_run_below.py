@@ -15,7 +15,7 @@ from tare.hosts import LocalHost
 from tare.platforms.contract import Below, CpuAccounting
 from tare.platforms.xen.cpu_accounting import cpu_accounting
 from tare.platforms.xen.output import domains
-from tare.run.topologies.proxied_cell import given_out_meanwhile
+from tare.run.topologies.proxied_cell import cpu_shares_below
 from tare.run.topologies.proxied_setup import processes_of
 
 LISTED = """\
@@ -51,7 +51,7 @@ LATER = LISTED.replace("61.5", "69.5").replace(" 4.0", " 5.0").replace(" 9.2", "
 
 
 def test_only_what_was_used_between_both_looks_counts() -> None:
-    assert given_out_meanwhile(BELOW, looks(LISTED, LATER)) == {
+    assert cpu_shares_below(BELOW, looks(LISTED, LATER)) == {
         "domain": 3,
         "cpus": 4,
         "machine": pytest.approx(0.2),
@@ -64,25 +64,25 @@ def test_only_what_was_used_between_both_looks_counts() -> None:
 def test_a_domain_that_ended_meanwhile_took_its_time_with_it() -> None:
     without = "".join(line for line in LATER.splitlines(True) if not line.startswith("other"))
     for first, last, other in ((LISTED, without, None), (without, LATER, 0.05)):
-        assert given_out_meanwhile(BELOW, looks(first, last))["others"].get("other") == other
+        assert cpu_shares_below(BELOW, looks(first, last))["others"].get("other") == other
 
 
 @pytest.mark.parametrize(
     ("account", "says"),
     [
-        ({}, "not what it saw at both ends"),
-        ({"printed": [{"at_s": 1.0, "text": LISTED}]}, "not what it saw at both ends"),
+        ({}, "instead of two readings"),
+        ({"printed": [{"at_s": 1.0, "text": LISTED}]}, "instead of two readings"),
         ({"printed": 7}, "cannot be read"),
         ({"printed": [{"text": LISTED}] * 2}, "cannot be read"),
         (looks(LISTED, LATER, ended_s=float("nan")), "cannot be read"),
-        (looks(LISTED, LATER, ended_s=100.0), "in one moment"),
+        (looks(LISTED, LATER, ended_s=100.0), "have the same time"),
     ],
 )
 def test_a_host_that_tells_of_no_stretch_is_not_believed(
     account: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(WorkloadFault, match=says):
-        given_out_meanwhile(BELOW, account)
+        cpu_shares_below(BELOW, account)
 
 
 def test_the_hosts_agent_asks_at_both_ends_of_what_it_accounts_for(agent_program: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_hosts_agent_asks_at_both_ends_of_what_it_accounts_for(agent_program
         check=True,
     )
     told = json.loads(done.stdout)["value"]
-    assert given_out_meanwhile(BELOW, told)["others"].keys() == {
+    assert cpu_shares_below(BELOW, told)["others"].keys() == {
         "neighbour-1",
         "other",
     }

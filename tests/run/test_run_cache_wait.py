@@ -17,7 +17,7 @@ from tare.hosts import Ledger, LocalHost, host_lock
 from tare.hosts.lock import HostHeld
 from tare.images.cache import exclusive, while_waiting
 from tare.run.hosts.ssh import remote_lock
-from tare.run.preflight.cache_wait import announced, builder_of, giving_way
+from tare.run.preflight.cache_wait import announced, builder_of, releasing_while_waiting
 from tare.run.preflight.checking import PATIENCE_S, _BuildNote
 
 BUILD = (
@@ -80,12 +80,16 @@ async def test_the_host_is_free_while_waiting_and_held_again_after(tmp_path: Pat
         async with exclusive(cache):
             pass
 
-    with builder(cache) as other, host_lock("mine", path) as lock, giving_way([lock], said.append):
+    with (
+        builder(cache) as other,
+        host_lock("mine", path) as lock,
+        releasing_while_waiting([lock], said.append),
+    ):
         # Two arms wait at once: it is said once, and the host is held again once.
         waiting = [asyncio.ensure_future(wait()) for _ in range(2)]
         await asyncio.sleep(0.2)
         assert [sentence.split(",")[0] for sentence in said] == [f"waiting for process {other.pid}"]
-        assert "other runs may have the host" in said[0]
+        assert "other runs may use the host" in said[0]
         with host_lock("theirs", path):
             pass
         end(other)
@@ -103,7 +107,11 @@ async def test_a_host_that_another_run_took_meanwhile_is_theirs(tmp_path: Path) 
         async with exclusive(cache):
             pass
 
-    with builder(cache) as other, host_lock("mine", path) as lock, giving_way([lock], print):
+    with (
+        builder(cache) as other,
+        host_lock("mine", path) as lock,
+        releasing_while_waiting([lock], print),
+    ):
         waiting = asyncio.ensure_future(wait())
         await asyncio.sleep(0.2)
         with host_lock("theirs", path):
@@ -119,7 +127,7 @@ async def test_a_wait_that_is_cancelled_leaves_the_host_free(tmp_path: Path) -> 
         async with exclusive(cache):
             pass
 
-    with builder(cache), host_lock("mine", path) as lock, giving_way([lock], print):
+    with builder(cache), host_lock("mine", path) as lock, releasing_while_waiting([lock], print):
         waiting = asyncio.ensure_future(wait())
         await asyncio.sleep(0.2)
         waiting.cancel()
@@ -138,7 +146,7 @@ async def test_nothing_is_said_to_be_built_while_another_builds(tmp_path: Path) 
             assert said == []
             await asyncio.sleep(PATIENCE_S + 0.2)
             assert len(said) == 1
-            assert "building what the guests boot" in said[0]
+            assert "building the image that the guests boot" in said[0]
     note.end()
 
 

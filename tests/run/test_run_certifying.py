@@ -9,15 +9,14 @@ from typing import Any
 from tare.hosts import Ledger
 from tare.platforms.certificates.model import Case, contradictions
 from tare.platforms.contract import Verdict
-from tare.run.lifecycle.certifying import _certificate, _forget
-from tare.run.lifecycle.certifying_order import asked
+from tare.run.lifecycle.certifying import _certificate, _forget, parse_request
 from tare.study.reading.hosts_file import KnownHosts
 
 NO_HOSTS = KnownHosts(Path("hosts.yaml"))
 
 
 def test_the_file_is_made_of_what_was_found_and_agrees_with_itself() -> None:
-    order = asked("qemu", ["accelerator=kvm"], NO_HOSTS, minutes=1, figures=False)
+    order = parse_request("qemu", ["accelerator=kvm"], NO_HOSTS, minutes=1, figures=False)
     able = order.platform.stated(order.options).capabilities
     verdict = Verdict(True, "a guest booted", "", False, {"qemu": "7.2.22"}, able)
     cell = "b001/subject/alone/tick[samples=20000]"

@@ -15,7 +15,7 @@ import pytest
 from tare.hosts import Ledger, LocalHost
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.ledger import ledger_path
-from tare.run.lifecycle.undoing import all_undoers
+from tare.run.lifecycle.undoers import all_undoers
 from tare.run.topologies.cluster.folder import KIND
 
 

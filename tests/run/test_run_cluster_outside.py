@@ -24,7 +24,7 @@ from run.run_driving import TARE, of_type
 from tare.hosts import LocalHost
 from tare.images.cache import default_cache
 from tare.images.toolbox.toolbox import prepare_toolbox
-from tare.run.topologies.cluster.state import lacking
+from tare.run.topologies.cluster.state import missing_part
 from tare.workloads.mapreduce.configuration import SET_UP, Layout, files_for, set_up_words
 from tare.workloads.mapreduce.daemons import (
     DAEMONS,
@@ -114,11 +114,11 @@ class Theirs:
         return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
     def wait(self, *enough: str) -> None:
-        """Wait until nothing is lacking, or only what begins with one of these words."""
+        """Wait until nothing is missing_part, or only what begins with one of these words."""
         until = time.monotonic() + patient(UP_S)
         while True:
             said = "".join(map(self.ask, _STATES))
-            reason = lacking(said, 1)
+            reason = missing_part(said, 1)
             if not reason or reason.startswith(enough):
                 return
             assert time.monotonic() < until, reason
@@ -217,5 +217,5 @@ def test_jobs_are_done_on_a_cluster_of_another_user_and_leave_nothing(
         refused = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
         assert refused.returncode == 1, refused.stdout
         first, *_ = of_type(tmp_path / "refused", "cell_finished")
-        assert "HDFS gives root no right to make /user/root/tare-" in first["reason"]
+        assert "HDFS does not let root create /user/root/tare-" in first["reason"]
     assert_nothing_is_left(tmp_path, folder)

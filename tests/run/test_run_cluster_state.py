@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.run.topologies.cluster.state import (
-    lacking,
+    error_lines,
+    is_ready_for_history,
+    missing_part,
     objects_in,
-    ready_for_history,
-    telling,
     written,
 )
 
@@ -39,7 +39,7 @@ def said(
 
 
 def test_a_cluster_is_up_when_all_say_so() -> None:
-    assert lacking(said(), 2) == ""
+    assert missing_part(said(), 2) == ""
 
 
 @pytest.mark.parametrize(
@@ -56,25 +56,25 @@ def test_a_cluster_is_up_when_all_say_so() -> None:
     ],
 )
 def test_what_is_lacking_is_named(told: str, words: str) -> None:
-    assert words in lacking(told, 2)
+    assert words in missing_part(told, 2)
 
 
 def test_a_datanode_counts_when_it_has_told_of_its_room() -> None:
     nodes = {"slave-1": {"remaining": 7}, "slave-2": {"remaining": 0}, "slave-3": {}}
     told = json.dumps({"beans": [{"Safemode": "", "LiveNodes": json.dumps(nodes)}]})
-    assert "knows 1 of 3 DataNodes with room" in lacking(told, 3)
+    assert "knows 1 of 3 DataNodes with free space" in missing_part(told, 3)
 
 
 def test_the_history_server_waits_for_the_namenode_alone() -> None:
-    assert ready_for_history(said(live=0, nodes=None, history=False))
-    assert not ready_for_history(said(safe="on", nodes=2))
-    assert not ready_for_history("")
+    assert is_ready_for_history(said(live=0, nodes=None, history=False))
+    assert not is_ready_for_history(said(safe="on", nodes=2))
+    assert not is_ready_for_history("")
 
 
 @pytest.mark.fuzz
 @given(st.text() | st.lists(JSON, max_size=4).map(lambda all: "".join(map(json.dumps, all))))
 def test_whatever_is_answered_is_no_fault(told: str) -> None:
-    assert isinstance(lacking(told, 1), str)
+    assert isinstance(missing_part(told, 1), str)
     assert written(told) >= 0 or "BytesWritten" in told
     assert all(isinstance(each, dict) for each in objects_in(told))
 
@@ -92,10 +92,10 @@ def test_bytes_are_added_over_machines() -> None:
 
 def test_the_telling_lines_of_a_log_are_those_that_say_what_went_wrong() -> None:
     log = "INFO starting\nERROR java.io.IOException: No space left on device\nINFO ended\n"
-    assert telling(log) == "ERROR java.io.IOException: No space left on device"
-    assert telling("one\ntwo\n") == "two"
+    assert error_lines(log) == "ERROR java.io.IOException: No space left on device"
+    assert error_lines("one\ntwo\n") == "two"
     handled = "INFO: Registering org.apache.hadoop.yarn.webapp.GenericExceptionHandler as a class"
-    assert telling(f"{handled}\nINFO all is well") == "INFO all is well"
+    assert error_lines(f"{handled}\nINFO all is well") == "INFO all is well"
     thrown = "java.lang.IllegalStateException: no"
-    assert telling(f"{thrown}\nINFO more") == thrown
-    assert telling("") == ""
+    assert error_lines(f"{thrown}\nINFO more") == thrown
+    assert error_lines("") == ""

@@ -65,7 +65,7 @@ async def test_a_disk_load_that_never_reached_its_disk_was_none(
     if believed:
         assert report.doubt == ""
     else:
-        assert report.doubt.startswith("neighbour-1: it told of")
+        assert report.doubt.startswith("neighbour-1: it reported")
         assert "a cache was measured and not the disk" in report.doubt
 
 
@@ -73,14 +73,14 @@ def test_what_never_reached_the_disk_is_told_with_what_to_write() -> None:
     claim = DiskClaim(written=24_000 * MB, instead="write `direct: true`")
     inside = {"disk": {"seconds": 1.0, "read_bytes_per_s": 0.0, "write_bytes_per_s": 54 * MB}}
     said = unmoved(claim, inside, {}, 1.0)
-    assert said.startswith("it told of 22.35 GiB/s written and its disk did 51.5 MiB/s")
+    assert said.startswith("it reported 22.35 GiB/s written, but its disk moved 51.5 MiB/s")
     assert said.endswith("write `direct: true`")
     # A sandbox whose own kernel counts no disk: what the host counted says it.
     assert unmoved(DiskClaim(written=500 * MB), {"disk": None}, {"written": 0.0}, 2.0)
     assert unmoved(DiskClaim(read=500 * MB), {}, {"read": 1 * MB}, 2.0)
     # What the guest's kernel gave to a disk, and a cache of the host's took.
     inside["disk"]["write_bytes_per_s"] = 500 * MB
-    assert "its disk did 512 KiB/s" in unmoved(
+    assert "its disk moved 512 KiB/s" in unmoved(
         DiskClaim(written=500 * MB), inside, {"written": float(1 << 20)}, 2.0
     )
 

@@ -13,8 +13,7 @@ import pytest
 from tare.errors import InputError, TareError
 from tare.events import read_fold
 from tare.outputs import PART
-from tare.run.lifecycle.appending import appending
-from tare.run.lifecycle.folder import create_folder, open_folder
+from tare.run.lifecycle.folder import create_folder, open_event_log, open_folder
 
 
 def _nothing(_: Path) -> None:
@@ -146,16 +145,16 @@ def test_what_a_full_disk_refused_is_named_unless_nobody_knows_the_name(
     named: str | None, told: str, tmp_path: Path
 ) -> None:
     run = create_folder(tmp_path / "run")
-    with pytest.raises(TareError) as refused, appending(run):
+    with pytest.raises(TareError) as refused, open_event_log(run):
         raise _full(named and str(run.path / named))
     assert str(refused.value).startswith(f"{run.path / told}: No space left on device")
-    assert refused.value.hint.endswith(f"then go on with: tare resume {run.path}")
+    assert refused.value.hint.endswith(f"then resume: tare resume {run.path}")
 
 
 def test_a_folder_that_is_gone_cannot_be_gone_on_with(tmp_path: Path) -> None:
     run = create_folder(tmp_path / "run")
     removed = "was removed while the run wrote into it"
-    with pytest.raises(TareError, match=removed) as refused, appending(run):
+    with pytest.raises(TareError, match=removed) as refused, open_event_log(run):
         shutil.rmtree(run.path)
         raise FileNotFoundError(errno.ENOENT, "No such file", str(run.series / "a.parquet"))
-    assert refused.value.hint == "start the run anew"
+    assert refused.value.hint == "start the run again"

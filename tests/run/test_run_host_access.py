@@ -8,7 +8,7 @@ import pytest
 
 from run.run_driving import tare
 from tare.run.catalog import build_catalog
-from tare.run.preflight.host_access import handed_to_hosts, lines_for_plan, require_allowed
+from tare.run.preflight.host_access import lines_for_plan, list_host_access, require_allowed
 from tare.study.reading.load import load_study
 from tare.study.reading.shipped import shipped_studies
 
@@ -69,7 +69,7 @@ def test_a_plan_lists_all_that_a_study_hands_to_hosts(study: Path, tmp_path: Pat
 def test_the_command_line_allows_what_a_study_cannot(study: Path) -> None:
     loaded = load_study(study, build_catalog())
     require_allowed(loaded, study, allowed=True)
-    asking = [each.keys for each in handed_to_hosts(loaded) if each.asks]
+    asking = [each.keys for each in list_host_access(loaded) if each.restricted]
     assert asking == [("arms", "tcg", "extra-args"), ("arms", "free", "confined")]
 
 

@@ -16,7 +16,7 @@ from tare.hosts import Ledger
 from tare.hosts.local import LocalHost
 from tare.platforms.contract import Context, Machine
 from tare.run.probes import host_hardware
-from tare.run.probes.host_hardware import FACT, NO_THREADS, HostHardware
+from tare.run.probes.host_hardware import NO_THREADS, HostHardware
 
 
 def machine(vcpus: tuple[int, ...] = (), threads: tuple[int, ...] = ()) -> Machine:
@@ -56,7 +56,7 @@ def stand_in(folder: Path, script: str) -> Path:
 def test_the_agent_counts_for_threads_or_says_why_not(agent_program: Path, tmp_path: Path) -> None:
     me = machine(vcpus=(os.getpid(),))
     told = over_a_cell(agent_program, tmp_path, {"subject": me, "neighbour": me}, agent_program)[
-        FACT
+        "host_hardware"
     ]
     assert list(told) == ["subject", "neighbour"]
     for each in told.values():
@@ -79,7 +79,7 @@ def test_each_machine_has_what_was_counted_for_its_own_threads(
     }
     told = over_a_cell(agent, tmp_path, machines, agent_program)
     assert told == {
-        FACT: {
+        "host_hardware": {
             "subject": {"llc_misses": 7},
             "neighbour": {"llc_misses": 9},
             "far": {"missing": NO_THREADS},
@@ -108,14 +108,14 @@ def test_what_cannot_count_is_told_and_fails_no_cell(
     told = over_a_cell(
         stand_in(tmp_path, script), tmp_path, {"subject": machine(vcpus=(1,))}, agent_program
     )
-    assert told[FACT]["subject"]["missing"].startswith("the host could not count: ")
+    assert told["host_hardware"]["subject"]["missing"].startswith("the host could not count: ")
 
 
 def test_an_agent_that_is_not_there_is_told(tmp_path: Path, agent_program: Path) -> None:
     told = over_a_cell(tmp_path / "none", tmp_path, {"subject": machine(vcpus=(1,))}, agent_program)
-    assert "could not count" in told[FACT]["subject"]["missing"]
+    assert "could not count" in told["host_hardware"]["subject"]["missing"]
 
 
 def test_nothing_runs_where_no_machine_has_threads(tmp_path: Path, agent_program: Path) -> None:
     told = over_a_cell(tmp_path / "none", tmp_path, {"subject": machine()}, agent_program)
-    assert told == {FACT: {"subject": {"missing": NO_THREADS}}}
+    assert told == {"host_hardware": {"subject": {"missing": NO_THREADS}}}

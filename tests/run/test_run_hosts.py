@@ -286,7 +286,7 @@ async def test_a_hypervisor_without_an_entry_is_told_where_to_name_one() -> None
 async def test_a_hypervisor_that_no_platform_tells_how_to_recognise_is_refused() -> None:
     host = Rebooting()
     menu = {"others": {"jailhouse": {"entry": "plain"}}}
-    with pytest.raises(InputError, match="no platform says how that is recognised"):
+    with pytest.raises(InputError, match="no platform declares how to detect it"):
         await (await run_host(host, menu)).under("jailhouse", 1)
     assert not host.asked
 

@@ -11,7 +11,7 @@ import pytest
 from tare.platforms.contract import Capabilities
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.preflight.lacking import lacking, lacking_loads
+from tare.run.preflight.unmet_needs import lacking, lacking_loads
 from tare.study.model.study import Study
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.planning.plan import ArmFacts, HostFacts, make_plan
@@ -109,7 +109,7 @@ workloads:
     able = replace(ABLE, toolbox=frozenset({"live"}))
     found = lacking(WORKLOADS, study, "bare", able)
     assert list(found) == ["more"]
-    assert found["more"].startswith("more needs what the study adds to the toolbox")
+    assert found["more"].startswith("more needs additions to the toolbox")
     assert lacking(WORKLOADS, study, "bare", ABLE) == {}
 
 

@@ -56,7 +56,7 @@ async def test_it_is_removed_on_each_host(tmp_path: Path, left_on: list[str]) ->
             context.ledger.record("directory", path=str(folder))
             site: Any = SimpleNamespace(run_host=run_host(), context=context)
             machine: Any = Unstoppable()
-            await runner._stop_and_tell(site, machine, folder, first)
+            await runner._stop_and_log(site, machine, folder, first)
             assert folder.exists() and not told[-1].expected
         for name, context in contexts.items():
             await runner._clear(run_host(), context)

@@ -1,4 +1,4 @@
-"""Libraries that take long to load are there before the first cell, and loaded once."""
+"""Slow libraries are loaded once, before the first cell."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from tare.run.lifecycle import slow_libraries
-from tare.run.lifecycle.slow_libraries import SlowLibraries
+from tare.run.lifecycle import library_loading
+from tare.run.lifecycle.library_loading import LibraryLoader
 
 
-async def test_who_needs_them_waits_until_they_are_loaded_and_they_are_loaded_once(
+async def test_every_waiter_gets_the_libraries_of_one_load(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go, loads = threading.Event(), []
@@ -20,8 +20,8 @@ async def test_who_needs_them_waits_until_they_are_loaded_and_they_are_loaded_on
         loads.append(threading.current_thread())
         go.wait(60)
 
-    monkeypatch.setattr(slow_libraries, "_load", load)
-    libraries = SlowLibraries()
+    monkeypatch.setattr(library_loading, "_load", load)
+    libraries = LibraryLoader()
     libraries.begin()
     libraries.begin()
     waiting = [asyncio.ensure_future(libraries.loaded()) for _ in range(2)]

@@ -12,9 +12,9 @@ import pytest
 from tare.agent.client import Outcome
 from tare.hosts.local import LocalHost
 from tare.probes import Probe
-from tare.run.cells.sites import ReadyArm
+from tare.run.cells.placement import ReadyArm
 from tare.run.probes.host_hardware import HostHardware
-from tare.run.probes.memory_traffic import FACT, NONE, UNAVAILABLE, MemoryTraffic
+from tare.run.probes.memory_traffic import NONE, UNAVAILABLE, MemoryTraffic
 from tare.workloads import WORKLOADS
 
 
@@ -47,7 +47,7 @@ def test_all_sockets_and_groups_count_and_each_group_once(tmp_path: Path) -> Non
     found = over_a_cell(
         tmp_path, ("", 0, "3000"), ("realtime", 0, "107"), ("mon_groups/part", 0, "1900")
     )
-    assert found == {FACT: {"bytes": 2100, "seconds": 2.5}}
+    assert found == {"host_memory": {"bytes": 2100, "seconds": 2.5}}
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_all_sockets_and_groups_count_and_each_group_once(tmp_path: Path) -> Non
 )
 def test_what_cannot_be_told_is_no_number(tmp_path: Path, meanwhile: tuple[str, int, str]) -> None:
     put(tmp_path, "", 0, "1000")
-    assert over_a_cell(tmp_path, meanwhile) == {FACT: {"missing": UNAVAILABLE}}
+    assert over_a_cell(tmp_path, meanwhile) == {"host_memory": {"missing": UNAVAILABLE}}
 
 
 def test_a_host_without_such_counters_says_so(tmp_path: Path) -> None:
-    assert over_a_cell(tmp_path / "nowhere") == {FACT: {"missing": NONE}}
+    assert over_a_cell(tmp_path / "nowhere") == {"host_memory": {"missing": NONE}}
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ async def pair(
         yield machine, await held.enter_async_context(started_peer(context, joined.network, spec))
 
 
-async def carry_out(peer: Peer, machine: Machine, ends: Ends) -> Outcome:
-    return await peer.carry_out(
+async def run_ends(peer: Peer, machine: Machine, ends: Ends) -> Outcome:
+    return await peer.run(
         ends, machine, barrier=Barrier(1), deadline_s=PATIENCE_S, on_progress=lambda *_: None
     )
 
@@ -119,15 +119,15 @@ async def test_both_ends_find_each_other(
         await peer.prove(machine)
         for name in ("request-response", "connect-request-response", "packet-rate"):
             workload = WORKLOADS[name]
-            outcome = await carry_out(peer, machine, ends_of(name, duration=BRIEFLY_S))
+            outcome = await run_ends(peer, machine, ends_of(name, duration=BRIEFLY_S))
             observed = workload.observe(workload.parameters(), outcome.value)
             assert all(value > 0 for value in observed.values()), (name, outcome.value)
         sent = ends_of("packet-rate", duration=BRIEFLY_S, direction="from-machine")
         if peer.network.links[machine.name].way == "user":
             with pytest.raises(WorkloadFault, match="network: tap"):
-                await carry_out(peer, machine, sent)
+                await run_ends(peer, machine, sent)
         else:
-            outcome = await carry_out(peer, machine, sent)
+            outcome = await run_ends(peer, machine, sent)
             assert 0 < outcome.value["server"]["packets"] <= outcome.value["sent"]
 
 
@@ -173,9 +173,9 @@ async def test_a_client_that_finds_no_server_fails_with_both_words(context: Cont
     )
     async with pair(context, Bare(), BareOptions()) as (machine, peer):
         with pytest.raises(WorkloadFault, match=r"cannot connect to .*:7100"):
-            await carry_out(peer, machine, deaf)
+            await run_ends(peer, machine, deaf)
         # The server that was there in vain is stopped, and the next cell works.
-        outcome = await carry_out(peer, machine, ends_of("request-response", duration=BRIEFLY_S))
+        outcome = await run_ends(peer, machine, ends_of("request-response", duration=BRIEFLY_S))
         assert outcome.value["exchanges"] > 0
 
 
@@ -183,14 +183,14 @@ async def test_a_server_that_cannot_serve_is_told(context: Context) -> None:
     taken = Ends(7100, End("net-server", {"address": "192.0.2.1", "port": 1}), End("hog"))
     async with pair(context, Bare(), BareOptions()) as (machine, peer):
         with pytest.raises(WorkloadFault, match=r"cannot serve at 192\.0\.2\.1:1"):
-            await carry_out(peer, machine, taken)
+            await run_ends(peer, machine, taken)
 
 
 async def test_a_peer_that_dies_is_told(context: Context) -> None:
     async with pair(context, Bare(), BareOptions()) as (machine, peer):
         entries = [e for e in context.ledger.open_entries() if e.kind == "process"]
         running = asyncio.ensure_future(
-            carry_out(peer, machine, ends_of("request-response", duration=30))
+            run_ends(peer, machine, ends_of("request-response", duration=30))
         )
         await asyncio.sleep(0.5)
         os.kill(int(entries[-1].details["pid"]), 9)

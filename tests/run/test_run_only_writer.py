@@ -20,9 +20,14 @@ from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of,
 from run.run_driving import tare
 from tare.errors import TareError
 from tare.events import BlockStarted, EventLog, RunStarted
-from tare.run.lifecycle.appending import appending
-from tare.run.lifecycle.folder import RunFolder, create_folder, open_folder
-from tare.run.lifecycle.only_writer import NAME, VOID_AFTER_S, FolderHeld, only_writer, this_process
+from tare.run.lifecycle.folder import RunFolder, create_folder, open_event_log, open_folder
+from tare.run.lifecycle.only_writer import (
+    NAME,
+    STALE_AFTER_S,
+    FolderHeld,
+    only_writer,
+    this_process,
+)
 
 WRITER = """
 import sys
@@ -118,13 +123,13 @@ def test_where_locks_stay_on_one_computer_a_living_process_counts(folder: Path) 
 
 @pytest.mark.usefixtures("unlocked")
 def test_another_computers_lock_counts_until_it_gives_no_sign_of_life(folder: Path) -> None:
-    foreign(folder, age_s=VOID_AFTER_S - 30)
+    foreign(folder, age_s=STALE_AFTER_S - 30)
     with pytest.raises(FolderHeld) as refused, only_writer(folder):
         pass
     assert "a process on node-b writes to" in refused.value.message
     assert "kill" not in refused.value.hint.replace("killed", "")
     assert "try again in 30 s" in refused.value.hint
-    foreign(folder, age_s=VOID_AFTER_S + 1)
+    foreign(folder, age_s=STALE_AFTER_S + 1)
     with only_writer(folder):
         pass
 
@@ -146,7 +151,7 @@ def test_a_container_a_reboot_or_a_forged_lock_is_judged_by_its_age(
     with pytest.raises(FolderHeld) as refused, only_writer(folder):
         pass
     assert refused.value.message.isprintable() and len(refused.value.message) < 500
-    foreign(folder, VOID_AFTER_S + 1, **changed)
+    foreign(folder, STALE_AFTER_S + 1, **changed)
     with only_writer(folder):
         pass
 
@@ -159,7 +164,7 @@ def test_a_process_of_the_same_number_that_began_later_is_another(folder: Path) 
 
 
 def test_an_owner_gives_signs_of_life(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tare.run.lifecycle.only_writer.SIGN_OF_LIFE_S", 0.02)
+    monkeypatch.setattr("tare.run.lifecycle.only_writer.HEARTBEAT_S", 0.02)
     with only_writer(folder):
         os.utime(folder / NAME, (1, 1))
         deadline = time.monotonic() + 5
@@ -169,7 +174,7 @@ def test_an_owner_gives_signs_of_life(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_who_was_taken_for_dead_writes_no_more(folder: Path) -> None:
-    with appending(open_or_new(folder)) as log:
+    with open_event_log(open_or_new(folder)) as log:
         log.append(BlockStarted(block=1, order=("a", "b")))
         before = (folder / "events.jsonl").read_bytes()
         (folder / NAME).unlink()
@@ -251,7 +256,7 @@ def test_a_damaged_stream_is_recovered_up_to_its_last_good_event(whole: Path, da
     assert again.returncode == 0 and original.name in again.stdout, again
     assert tare("report", whole).returncode == 0
     assert tare("export", whole).returncode == 0
-    with appending(open_folder(whole)) as log:
+    with open_event_log(open_folder(whole)) as log:
         log.append(BlockStarted(block=99, order=("a", "b")))
     assert "nothing to repair" in tare("verify", "--repair", whole).stdout
 

@@ -1,10 +1,10 @@
-"""Blocks that are spread over time begin no sooner than the study says."""
+"""Blocks that are spread over time start no earlier than the study requests."""
 
 from __future__ import annotations
 
 import time
 
-from tare.run.lifecycle.pacing import Pace
+from tare.run.lifecycle.block_schedule import Pace
 
 
 async def test_a_block_waits_for_the_one_before() -> None:
@@ -16,13 +16,13 @@ async def test_a_block_waits_for_the_one_before() -> None:
     assert time.monotonic() - began >= 0.8
 
 
-async def test_nobody_waits_for_a_run_that_is_to_end() -> None:
+async def test_a_stopping_run_does_not_wait() -> None:
     pace = Pace(3600.0, lambda: True)
     await pace.wait()
     await pace.wait()
 
 
-async def test_without_a_time_blocks_follow_at_once() -> None:
+async def test_without_an_interval_blocks_start_at_once() -> None:
     pace = Pace(None, lambda: False)
     for _ in range(1000):
         await pace.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.run.cells.patience import FACTOR, HANDS_OFF_LEAST_S, LEAST_S, deadline_s
+from tare.run.cells.cell import FACTOR, HANDS_OFF_LEAST_S, LEAST_S, deadline_s
 
 
 @given(st.floats(0, 1e6))

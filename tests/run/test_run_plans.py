@@ -1,4 +1,4 @@
-"""Plans: made from what is remembered and assumed, quickly, and with nothing started."""
+"""Plans from remembered and assumed facts: fast, and nothing is started."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tare.platforms.contract import Verdict
 from tare.platforms.xen.platform import XEN
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.hosts.assumed import AssumedHost, assumed_host, at_best
+from tare.run.hosts.assumed import AssumedHost, assumed_host, best_case
 from tare.run.lifecycle.setup import StudySource
-from tare.run.preflight import remembered
+from tare.run.preflight import remembered_checks
 from tare.run.preflight.planning import Outlook, plan_here, show_plan
-from tare.run.preflight.remembered import RememberedHost, keep, question, recall
+from tare.run.preflight.remembered_checks import RememberedHost, keep, question, recall
 from tare.study.model.study import Study
 from tare.study.planning.host_cpus import Carrier, HostCpus, numbered
 from tare.study.planning.plan import Skip
@@ -121,12 +121,12 @@ def _cpu_seconds_of_plan(study: Path) -> float:
 async def test_a_host_that_was_never_asked_is_planned_for_without_reaching_it() -> None:
     outlook = await planned(small("{ssh: xen1.example}"))
     assert outlook.plan.arms == ("bare", "kvm")
-    assert "root@xen1.example was never asked: it is taken to have the" in shown(outlook)
+    assert "root@xen1.example was never checked: it is assumed to have the" in shown(outlook)
 
 
 def found(study: Study, **changes: Any) -> dict[str, Verdict]:
     host = unasked(study)
-    best = {name: at_best(host, study, name) for name in study.arms}
+    best = {name: best_case(host, study, name) for name in study.arms}
     return {name: replace(verdict, **changes) for name, verdict in best.items()}
 
 
@@ -176,7 +176,7 @@ async def test_what_was_found_on_this_computer_ends_with_its_boot(
     assert recall("local") is not None
     other = tmp_path / "boot_id"
     other.write_text("another boot")
-    monkeypatch.setattr(remembered, "BOOT_ID", other)
+    monkeypatch.setattr(remembered_checks, "BOOT_ID", other)
     assert recall("local") is None
     assert recall(unasked(afar).name) is not None
 
@@ -207,12 +207,12 @@ async def test_beside_xen_a_baseline_runs_in_dom0_and_is_told_of() -> None:
     remember(study, {}, hypervisor=XEN.name, cpus=HostCpus((0, 1, 2)))
     outlook = await planned(study)
     assert f"the baseline bare runs {XEN.mark}, and all ratios are to that" in shown(outlook)
-    assert outlook.believed["kvm"].verdict.mark == ""
+    assert outlook.verdicts["kvm"].verdict.mark == ""
 
 
 async def test_a_boot_menu_with_xen_alone_makes_dom0_the_baseline() -> None:
     outlook = await planned(small(MENU))
-    assert outlook.believed["bare"].verdict.mark == XEN.mark
+    assert outlook.verdicts["bare"].verdict.mark == XEN.mark
     assert {batch.boot for batch in outlook.plan.batches if batch.arm == "bare"} == {"xen"}
 
 
@@ -243,13 +243,13 @@ def test_a_change_that_cannot_be_made_ends_a_command_before_anything_begins(
 
 async def test_what_to_do_for_an_arm_that_is_skipped_is_said_as_by_doctor() -> None:
     outlook = await planned(small())
-    believed = outlook.believed["kvm"]
+    verdicts = outlook.verdicts["kvm"]
     verdict = replace(
-        believed.verdict, usable=False, reason="no KVM here", hint="modprobe kvm_intel"
+        verdicts.verdict, usable=False, reason="no KVM here", hint="modprobe kvm_intel"
     )
     skipped = replace(
         outlook,
-        believed={**outlook.believed, "kvm": replace(believed, verdict=verdict)},
+        verdicts={**outlook.verdicts, "kvm": replace(verdicts, verdict=verdict)},
         plan=replace(outlook.plan, skipped=(Skip("kvm", None, None, "no KVM here"),)),
     )
     said = shown(skipped)
@@ -272,13 +272,13 @@ async def test_with_an_arm_of_xen_every_guest_boots_the_general_kernel() -> None
 
 async def test_arms_that_are_skipped_for_one_reason_share_a_line() -> None:
     outlook = await planned(small())
-    believed = replace(outlook.believed["kvm"])
-    absent = replace(believed.verdict, usable=False, reason="no Xen here", hint="install Xen")
+    verdicts = replace(outlook.verdicts["kvm"])
+    absent = replace(verdicts.verdict, usable=False, reason="no Xen here", hint="install Xen")
     names = ("xen-pv", "xen-hvm")
     skips = tuple(Skip(name, None, None, "no Xen here") for name in names)
     skipped = replace(
         outlook,
-        believed={**outlook.believed, **{n: replace(believed, verdict=absent) for n in names}},
+        verdicts={**outlook.verdicts, **{n: replace(verdicts, verdict=absent) for n in names}},
         plan=replace(outlook.plan, skipped=(*skips, Skip("bare", "alone", "tick", "no clock"))),
     )
     said = shown(skipped)

@@ -177,7 +177,7 @@ async def test_what_a_hypervisor_did_to_any_machine_of_a_cell_is_told(whose: str
         role: cast(Machine, Disturbed(*(["paused by a user"] if role == whose else [])))
         for role in ("subject", "neighbour-1")
     }
-    side = HypervisorSide(made["subject"], beside=made)
+    side = HypervisorSide(made["subject"], machines=made)
     await side.open()
     await side.close()
     words = {"subject": "the machine", "neighbour-1": "that of the neighbour-1"}.get(whose)

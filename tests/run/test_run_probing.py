@@ -19,7 +19,7 @@ from tare.hosts import LocalHost
 from tare.probes import Probe, ProbedCell, ProbeKind
 from tare.run.cells.alive import ANSWER_S, REMOVED_S
 from tare.run.probes import stack as probing_module
-from tare.run.probes.stack import FACT, ProbeStack, added_probes, probing
+from tare.run.probes.stack import ProbeStack, added_probes, probing
 
 DONE = Outcome({})
 CELL = cast(ProbedCell, SimpleNamespace())
@@ -137,7 +137,7 @@ async def facts_of(*made: Any) -> Any:
 
 
 async def test_the_facts_of_a_foreign_probe_are_kept_under_its_name() -> None:
-    assert await facts_of(Noting("a", [])) == {FACT: {"theirs": {"a": 1}}}
+    assert await facts_of(Noting("a", [])) == {"probes": {"theirs": {"a": 1}}}
     assert await facts_of(None) == {}
 
 
@@ -148,7 +148,7 @@ async def test_two_foreign_probes_keep_their_facts() -> None:
     kinds = [Added(Noting("a", [])), Other(Noting("b", []))]
     async with probing(added_probes(kinds, CELL)) as stack:
         await through(stack)
-    assert stack.facts == {FACT: {"theirs": {"a": 1}, "others": {"b": 1}}}
+    assert stack.facts == {"probes": {"theirs": {"a": 1}, "others": {"b": 1}}}
     assert stack.doubts == ["theirs: a doubts", "others: b doubts"]
 
 
@@ -161,7 +161,7 @@ async def test_a_fault_of_a_foreign_probe_costs_only_its_facts(
 ) -> None:
     log: list[str] = []
     found = await facts_of(Noting("a", log, moment, fault))
-    assert "boom" in found[FACT]["theirs"]["missing"]
+    assert "boom" in found["probes"]["theirs"]["missing"]
     assert log[-1] == "abandon a"
 
 
@@ -194,12 +194,14 @@ async def test_what_a_foreign_probe_cannot_record_is_missing(
     for kind in (Hanging, Wordy, Uneven):
         async with probing(added_probes([Added(kind("a", []))], CELL)) as stack:
             await through(stack)
-        assert stack.facts[FACT]["theirs"]["missing"]
+        assert stack.facts["probes"]["theirs"]["missing"]
         assert not stack.doubts and not stack.series
 
 
 async def test_a_foreign_kind_that_makes_no_probe_says_why() -> None:
-    assert await facts_of(ValueError("no sensor")) == {FACT: {"theirs": {"missing": "no sensor"}}}
+    assert await facts_of(ValueError("no sensor")) == {
+        "probes": {"theirs": {"missing": "no sensor"}}
+    }
 
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tare-pressure" / "tare_pressure.py"

@@ -21,7 +21,7 @@ from processes import named
 from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_type
 from tare.agent.client import Outcome
 from tare.errors import WorkloadFault
-from tare.run.cells.place import Place
+from tare.run.cells.placement import BatchPlacement
 from tare.run.topologies.peers import shared_out
 from tare.run.topologies.proxied_cell import ProxiedMachines, _while_serving
 from tare.study.planning.host_cpus import HostCpus
@@ -275,7 +275,7 @@ def test_a_hosts_kernel_above_a_hypervisor_keeps_a_cpu_for_the_machines_packets(
         "home": SimpleNamespace(context=SimpleNamespace(host=host)),
         "specs": {"subject": SimpleNamespace(cpus=(3,))},
     }
-    place = Place(abroad={}, machines=AsyncExitStack(), **parts)
+    place = BatchPlacement(others={}, machines=AsyncExitStack(), **parts)
     assert place.outside() == {"client": client, "origin": origin}
 
 

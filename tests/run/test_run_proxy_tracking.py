@@ -19,7 +19,7 @@ from deadlines import patient
 from run.run_driving import Running, assert_no_ledger_is_left, of_type
 from tare.errors import WorkloadFault
 from tare.platforms.linux.network.tracking import COUNT, MOST, Tracked
-from tare.run.cells.turns import Undivided
+from tare.run.cells.duet import Undivided
 from tare.run.topologies.proxied_cell import ProxiedMachines
 
 LOST = "the switch's conntrack lost"
@@ -135,7 +135,7 @@ async def test_a_course_that_fails_says_what_the_switch_lost_meanwhile() -> None
     network: Any = Switch()
     between = ProxiedMachines(nobody, nobody, nobody, network, cpus={}, watch=None)
     with pytest.raises(WorkloadFault) as failed:
-        await between.carry_out(
+        await between.run(
             nobody,
             barrier=nobody,
             deadline_s=1.0,
@@ -143,6 +143,6 @@ async def test_a_course_that_fails_says_what_the_switch_lost_meanwhile() -> None
             turns=Undivided(),
         )
     assert str(failed.value) == (
-        "it cannot be taken down who uses the host's CPUs: nothing watches it; "
+        "the use of the host's CPUs cannot be recorded: there is no sampler; "
         f"{LOST} 2 packets (drop); its table has 9 of 9 connections"
     )

@@ -17,7 +17,7 @@ from tare.errors import InputError
 from tare.events import BlockStarted, ImageReady, Planned, PlatformChecked, RunResumed
 from tare.platforms.contract import Capabilities, Prepared, Verdict
 from tare.run.hosts.host_facts import _own_machine_id, computer_of, host_facts
-from tare.run.lifecycle.resuming import (
+from tare.run.lifecycle.resume_checks import (
     changed_arms,
     changed_hosts,
     require_as_begun,

@@ -15,7 +15,7 @@ from study.test_study_plan import small
 from tare.platforms.host_hypervisor import hypervisors_of
 from tare.registry import installed
 from tare.run.hosts.booted import booted_here
-from tare.run.preflight.room import machines_of, own_memory
+from tare.run.preflight.capacity import machines_of, own_memory
 from tare.study.planning.cells import Batch
 from tare.study.planning.placement import CompanionPlacement, NeighbourPlacement, Placement
 

@@ -28,14 +28,13 @@ from tare.events import (
     SessionStarted,
     fold_records,
 )
-from tare.run.lifecycle.account import unfinished
+from tare.run.lifecycle.account import account_of_sessions, cells_in_a_block, unfinished
 from tare.run.lifecycle.folder import RunFolder
 from tare.run.preflight.arm_facts import recorded, restored_facts
 from tare.run.sessions import one_session
-from tare.run.sessions.accounting import account_of_sessions, cells_in_a_block
-from tare.run.sessions.looking import Look
-from tare.run.sessions.one_session import Given
-from tare.run.sessions.words import agenda_of, session_lines
+from tare.run.sessions.agenda_text import agenda_of, session_lines
+from tare.run.sessions.boot_state import Look
+from tare.run.sessions.one_session import SessionContext
 from tare.study.model.sessions import part_of
 from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.study.planning.session_plan import Session
@@ -141,7 +140,7 @@ async def test_a_block_that_failed_whole_is_held_against_what_is_up(
         for event in session_events(session, plan, facts)
     ]
     fold = fold_records([as_read(0, begun())])
-    given = Given(
+    given = SessionContext(
         study, tmp_path, agenda_of(study), SEED, "r1", RunFolder(tmp_path), fold, False, fail_open
     )
     said: list[str] = []
@@ -173,8 +172,7 @@ def test_the_plan_says_what_to_swap_and_how_long_it_takes() -> None:
         "session 1: metal, block 1, about 10 s",
         "swap 1 of 3: boot the computer from disk B, then `tare resume DIR` (about 1 min)",
         "session 2: kvm, block 1, about 10 s",
-        "swap 2 of 3: boot the computer anew, again from disk B, then `tare resume DIR` "
-        "(about 1 min)",
+        "swap 2 of 3: boot the computer again, from disk B, then `tare resume DIR` (about 1 min)",
         "session 3: kvm, block 2, about 10 s",
         "swap 3 of 3: boot the computer as metal, then `tare resume DIR` (about 10 min)",
         "session 4: metal, block 2, about 10 s",

@@ -22,10 +22,10 @@ from tare.events import (
 )
 from tare.run.lifecycle.folder import RunFolder
 from tare.run.lifecycle.setup import Decision
-from tare.run.sessions import carrying
-from tare.run.sessions.carrying import RunInSessions
-from tare.run.sessions.looking import Look
+from tare.run.sessions import session_loop
+from tare.run.sessions.boot_state import Look
 from tare.run.sessions.one_session import Ended
+from tare.run.sessions.session_loop import RunInSessions
 from tare.study.planning.session_plan import Session
 
 
@@ -70,12 +70,12 @@ class Played:
 @pytest.fixture
 def computer(monkeypatch: pytest.MonkeyPatch) -> Played:
     played = Played("metal")
-    monkeypatch.setattr(carrying, "look", played.look)
-    monkeypatch.setattr(carrying, "measure", played.measure)
-    monkeypatch.setattr(carrying, "boots_by_itself", lambda *_: played.by_itself)
-    monkeypatch.setattr(carrying, "run_session", _no_session)
-    monkeypatch.setattr(carrying, "POLL_S", 0.001)
-    monkeypatch.setattr(carrying, "replace", lambda setup, **_: setup)
+    monkeypatch.setattr(session_loop, "look", played.look)
+    monkeypatch.setattr(session_loop, "measure", played.measure)
+    monkeypatch.setattr(session_loop, "boots_by_itself", lambda *_: played.by_itself)
+    monkeypatch.setattr(session_loop, "run_session", _no_session)
+    monkeypatch.setattr(session_loop, "POLL_S", 0.001)
+    monkeypatch.setattr(session_loop, "replace", lambda setup, **_: setup)
     return played
 
 
@@ -100,7 +100,7 @@ async def carried(
         read(TWO_BLOCKS), "r1", SEED, run, fold, begun() if begin else None,
         lambda *_: Decision(False, "enough"), (), lambda *_: None, said.append, wait=wait,
     )  # fmt: skip
-    return await sessions.carry_out(), said
+    return await sessions.execute(), said
 
 
 async def test_each_process_measures_what_is_up_and_says_what_to_swap(
@@ -113,7 +113,7 @@ async def test_each_process_measures_what_is_up_and_says_what_to_swap(
     waiting, _ = await carried(tmp_path)
     # The next is of the same boot: it is to be booted anew, or the two would be one.
     assert isinstance(waiting, Waiting)
-    assert waiting.swap == "swap 2 of 3: boot the computer anew, again from disk B"
+    assert waiting.swap == "swap 2 of 3: boot the computer again, from disk B"
     waiting, _ = await carried(tmp_path)
     assert isinstance(waiting, Waiting) and waiting.boot == "metal"
     computer.up = "metal"
@@ -129,7 +129,9 @@ async def test_resume_takes_what_is_up_and_says_that_it_is_not_what_was_planned(
     waiting, said = await carried(tmp_path)
     assert computer.measured == [(1, 1), (4, 2)]
     assert isinstance(waiting, Waiting) and waiting.boot == "kvm"
-    assert any("session 4 (metal) is measured now, as that is what is up" in each for each in said)
+    assert any(
+        "session 4 (metal) is measured now, because that boot is up" in each for each in said
+    )
     # Of metal nothing is left: nothing is measured, and the stream stays as it is.
     before = (tmp_path / "events.jsonl").read_bytes()
     waiting, said = await carried(tmp_path)
@@ -189,12 +191,12 @@ async def test_a_computer_that_shows_no_boot_must_have_been_away(
         computer.up = "metal" if session.number == 3 else "kvm"
 
     computer.then = swap
-    monkeypatch.setattr(carrying, "look", looked)
+    monkeypatch.setattr(session_loop, "look", looked)
     finished, said = await carried(tmp_path, begin=True, wait=True)
     assert isinstance(finished, RunFinished)
     assert computer.measured == [(1, 1), (2, 2), (3, 3), (4, 4)]
     assert next(ups) == "metal"
-    assert "swap 2 of 3: boot the computer anew, again from disk B; it is waited for" in said
+    assert "swap 2 of 3: boot the computer again, from disk B; waiting for it" in said
 
 
 async def test_a_computer_that_boots_for_each_batch_need_not_be_booted_by_anybody(
@@ -252,4 +254,4 @@ async def test_the_first_boot_is_none_anew_though_the_last_is_the_same(
     computer.up = ""
     waiting, _ = await carried(tmp_path, begin=True)
     assert isinstance(waiting, Waiting)
-    assert waiting.swap == "to begin with, boot the computer as metal"
+    assert waiting.swap == "first, boot the computer as metal"

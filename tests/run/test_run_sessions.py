@@ -71,7 +71,7 @@ def test_what_is_up_is_measured_and_what_is_not_is_asked_for(
     study, folder = tmp_path / "study.yaml", tmp_path / "run"
     planned = tare("plan", study).stdout
     assert "swap 1 of 3: boot rack-3 from disk B, then `tare resume DIR`" in planned
-    assert "swap 2 of 3: boot rack-3 anew, again from disk B" in planned
+    assert "swap 2 of 3: boot rack-3 again, from disk B" in planned
 
     computer.boot("a")
     first = tare("run", study, "--out", folder)
@@ -84,12 +84,14 @@ def test_what_is_up_is_measured_and_what_is_not_is_asked_for(
     computer.boot("b")
     second = tare("resume", folder)
     assert second.returncode == WAITING, second.stdout + second.stderr
-    assert "swap 2 of 3: boot rack-3 anew, again from disk B" in second.stdout
+    assert "swap 2 of 3: boot rack-3 again, from disk B" in second.stdout
     # Nothing is swapped back, and another disk than planned is in it: it is taken.
     computer.boot("a")
     third = tare("resume", folder)
     assert third.returncode == WAITING, third.stdout + third.stderr
-    assert "session 4 (a) is measured now, as that is what is up; session 3 (b) was" in third.stdout
+    assert (
+        "session 4 (a) is measured now, because that boot is up; session 3 (b) was" in third.stdout
+    )
     computer.boot("b")
     last = tare("resume", folder)
     assert last.returncode == 0, last.stdout + last.stderr
@@ -119,7 +121,7 @@ def test_one_command_waits_for_each_swap(computer: Computer, tmp_path: Path) -> 
             running.wait_for(partial(operator.eq, session_end(number)), limit_s=400)
         status, said = running.end(400)
     assert status == 0, said
-    assert "to begin with, boot rack-3 from disk A; it is waited for" in said
+    assert "first, boot rack-3 from disk A; waiting for it" in said
     assert sessions(folder) == [(1, "a", 1), (2, "b", 2), (3, "b", 3), (4, "a", 4)]
     assert len({event["booted"] for event in of_type(folder, "session_started")}) == 4
     assert not of_type(folder, "run_resumed")
@@ -136,7 +138,7 @@ def test_where_nothing_is_up_tare_says_what_to_boot(computer: Computer, tmp_path
     study, folder = tmp_path / "study.yaml", tmp_path / "run"
     nothing = tare("run", study, "--out", folder)
     assert nothing.returncode == WAITING, nothing.stdout + nothing.stderr
-    assert nothing.stdout.splitlines()[-2] == "to begin with, boot rack-3 from disk A"
+    assert nothing.stdout.splitlines()[-2] == "first, boot rack-3 from disk A"
     again = tare("resume", folder)
     assert again.returncode == WAITING, again.stdout + again.stderr
     assert not of_type(folder, "run_resumed")

@@ -8,8 +8,8 @@ import pytest
 
 from agent.agent_doubles import ScriptedAgent
 from tare.agent import AgentClient
-from tare.run.cells import settled_clock
-from tare.run.cells.settled_clock import settled
+from tare.run.cells import plausibility
+from tare.run.cells.plausibility import wait_for_settled_clock
 
 
 class Booted(ScriptedAgent):
@@ -31,13 +31,13 @@ class Booted(ScriptedAgent):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled_clock, "LOOK_S", 0.01)
+    monkeypatch.setattr(plausibility, "SETTLE_LOOK_S", 0.01)
 
 
 async def _clock_after(guest: Booted) -> str:
     client = AgentClient(guest, name="vm-1", repeat_s=0.5)
     try:
-        hello = await settled(client, await client.hello(5))
+        hello = await wait_for_settled_clock(client, await client.hello(5))
     finally:
         await client.close()
     return str(hello.proof["clocksource"]["current"])
@@ -59,5 +59,5 @@ async def test_any_other_clock_is_taken_as_it_is(clock: str) -> None:
 async def test_a_clock_that_stays_early_is_not_waited_for_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(settled_clock, "MOST_WAIT_S", 0.05)
+    monkeypatch.setattr(plausibility, "SETTLE_MOST_S", 0.05)
     assert await _clock_after(Booted("tsc-early")) == "tsc-early"

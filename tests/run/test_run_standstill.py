@@ -54,7 +54,9 @@ async def test_a_stop_that_lasts_is_told_and_one_that_does_not_is_not(
     assert await stood((0.1, 0.22), (0.7, 0.83)) == ""
     # Of two looks at the usual distance only one meets it.
     told = await stood((0.6, 1.8), look_s=1.0, seconds=2.4)
-    found = re.fullmatch(r"the machine was stopped for (\S+) s meanwhile, as its host saw", told)
+    found = re.fullmatch(
+        r"the machine was stopped for (\S+) s meanwhile, as its host reports", told
+    )
     assert found is not None and 0.1 <= float(found[1]) <= 1.5
 
 

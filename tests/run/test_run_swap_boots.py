@@ -6,21 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.platforms.contract import Presence
-from tare.run.sessions.boots import SAME_S, told_as_before, words_of
+from tare.run.sessions.boot_state import SAME_S, boot_words, canonical_boot
 
 T0 = 1_800_000_000
 drifts = st.lists(st.integers(-int(SAME_S), int(SAME_S)), max_size=20)
 
 
 def told(since: float, *before: str) -> str:
-    return told_as_before(words_of([Presence(since=since)]), before)
+    return canonical_boot(boot_words([Presence(since=since)]), before)
 
 
 def test_a_name_of_a_boot_is_taken_as_it_is() -> None:
     presences = [Presence(boot="b"), Presence(), Presence(boot="a", since=3.0), Presence(boot="b")]
-    assert words_of(presences) == ("b", "a")
-    assert told_as_before(words_of(presences), ["c"]) == "a b"
-    assert told_as_before((), ["c"]) == ""
+    assert boot_words(presences) == ("b", "a")
+    assert canonical_boot(boot_words(presences), ["c"]) == "a b"
+    assert canonical_boot((), ["c"]) == ""
 
 
 @given(drifts)
@@ -40,10 +40,10 @@ def test_a_computer_that_was_booted_later_is_told_apart(later: float, named: boo
 
 def test_arms_on_one_host_tell_one_boot() -> None:
     presences = [Presence(since=T0 + 1.4), Presence(since=T0), Presence(since=T0 + 0.6)]
-    assert told_as_before(words_of(presences), ()) == f"since:{T0}"
+    assert canonical_boot(boot_words(presences), ()) == f"since:{T0}"
     # And with another host in the same boot, one that is booted anew tells them apart.
     both = [*presences, Presence(since=T0 + 500)]
-    before = told_as_before(words_of(both), ())
+    before = canonical_boot(boot_words(both), ())
     anew = [*presences, Presence(since=T0 + 5000)]
-    assert len(before.split()) == 2 and told_as_before(words_of(anew), [before]) != before
-    assert told_as_before(reversed(words_of(both)), [before]) == before
+    assert len(before.split()) == 2 and canonical_boot(boot_words(anew), [before]) != before
+    assert canonical_boot(reversed(boot_words(both)), [before]) == before

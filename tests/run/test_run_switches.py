@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadlines import patient
-from run.test_run_networks import BRIEFLY_S, PATIENCE_S, SHAPE, carry_out, ends_of, parts
+from run.test_run_networks import BRIEFLY_S, PATIENCE_S, SHAPE, ends_of, parts, run_ends
 from tare.errors import InputError, MachineFault
 from tare.hosts import Ledger, LocalHost, clean
 from tare.images.cache import default_cache
@@ -120,7 +120,7 @@ async def test_a_router_passes_packets_on_and_the_hosts_own_network_stays_as_it_
     forwarding = Path("/proc/sys/net/ipv4/ip_forward").read_text()
     async with pair(context, platform, options) as (machine, peer, spec):
         asked = ends_of("connect-request-response", duration=BRIEFLY_S)
-        outcome = await carry_out(peer, machine, asked)
+        outcome = await run_ends(peer, machine, asked)
         assert outcome.value["exchanges"] > 0
         token = token_of(peer)
         inside = ("nsenter", f"--net=/run/netns/{token}-switch")
@@ -174,7 +174,7 @@ async def test_nothing_is_faster_than_the_link_and_packets_are_cut_before_they_a
     async with pair(context, platform, options, SLOW_LINK) as (machine, peer, _):
         before = await received(context, peer)
         big = {"request": 1, "response": ANSWER, "duration": 2 * BRIEFLY_S}
-        outcome = await carry_out(peer, machine, ends_of("request-response", **big))
+        outcome = await run_ends(peer, machine, ends_of("request-response", **big))
         rate = outcome.value["exchanges_per_s"] * ANSWER * 8
         # Of a full packet's 1538 bytes on the wire 1448 are the answer's.
         assert 0 < rate < SLOW_LINK * 1448 / (1500 + HEADER + AROUND_FRAME) * 1.1

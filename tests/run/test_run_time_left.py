@@ -224,7 +224,7 @@ async def test_a_run_that_was_stopped_is_no_failed_one_whatever_breaks_then() ->
         append=happened.append, wall_s=0.0, run_hosts={}, path=Path(), started=None
     )
     execution = Breaking(given, given, given, {}, given, given, "r", given, given)
-    assert await execution.carry_out() is None
+    assert await execution.run() is None
     assert happened == [Interrupted(finishing=False, reason="SIGTERM")]
     task = asyncio.current_task()
     assert task is not None

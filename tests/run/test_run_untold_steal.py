@@ -10,7 +10,7 @@ import pytest
 from tare.errors import InputError
 from tare.hosts import Completed
 from tare.run.cells.neighbours import wanted_as_guests_see
-from tare.run.probes.host_trace import tells_steal
+from tare.run.probes.host_trace import counts_steal
 
 TIMING = {"accepted_ns": 0, "started_ns": 10**9, "ended_ns": 3 * 10**9}
 
@@ -42,13 +42,13 @@ class Proving:
 )
 async def test_a_host_s_zero_is_a_count_only_where_one_counts(said: Any, told: bool) -> None:
     host: Any = Proving(json.dumps({"hypervisor": said}))
-    assert await tells_steal(host, "/agent") is told
+    assert await counts_steal(host, "/agent") is told
 
 
 @pytest.mark.parametrize("stdout", [None, "", "[]", "no JSON", "{}"])
 async def test_an_agent_that_proves_nothing_tells_nothing(stdout: str | None) -> None:
     host: Any = Proving(stdout)
-    assert await tells_steal(host, "/agent") is False
+    assert await counts_steal(host, "/agent") is False
 
 
 def test_what_a_load_wanted_is_not_known_where_steal_is_not() -> None:

@@ -9,7 +9,7 @@ import pytest
 from study.study_catalog import ABLE, CATALOG, KINDS
 from tare.errors import InputError
 from tare.run.preflight.arm_facts import recorded, restored_facts
-from tare.run.preflight.room import _require_memory_at
+from tare.run.preflight.capacity import _require_memory_at
 from tare.study.planning.host_cpus import Carrier, HostCpus, numbered
 from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.study.reading.load import parse_study

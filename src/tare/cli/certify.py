@@ -68,14 +68,13 @@ def certify(
             raise InputError("--check reads a file and tries nothing", "leave the rest out")
         _check(check)
         return
-    from tare.run.lifecycle.certifying import carry_out, steps
-    from tare.run.lifecycle.certifying_order import asked
+    from tare.run.lifecycle.certifying import certify, list_steps, parse_request
     from tare.study.reading.hosts_file import load_hosts
 
     if not platform:
         raise InputError("no platform is named", "tare doctor lists them")
     known = load_hosts(hosts)
-    order = asked(
+    request = parse_request(
         platform,
         values or (),
         known,
@@ -83,7 +82,7 @@ def certify(
         figures=with_figures,
         host_access=host_access,
     )
-    for line in steps(order):
+    for line in list_steps(request):
         tell(line, wrapped=False)
     if dry_run:
         return
@@ -101,7 +100,7 @@ def certify(
             f"the conformance suite needs pytest ({error.name} is missing)",
             "pip install 'hypertare[testing]'",
         ) from error
-    made = asyncio.run(carry_out(order, file, piped_or_terminal(), try_all))
+    made = asyncio.run(certify(request, file, piped_or_terminal(), try_all))
     _say(made.results)
     tell(f"read {file} before you send it; to see that it agrees with itself:")
     tell(f"    tare certify --check {file}", wrapped=False)

@@ -40,7 +40,7 @@ def verify(
         _repair(directory)
     from tare.analysis.data.verify import verify_run
     from tare.run.lifecycle.folder import open_folder
-    from tare.run.preflight.calibration_words import calibration_lines
+    from tare.run.ui.progress import calibration_lines
 
     found = verify_run(open_folder(directory).path, last)
     tell(f"{found.events} events, {found.series} series, {found.files} logs and outputs")

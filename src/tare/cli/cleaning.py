@@ -56,7 +56,7 @@ def clean(
     from tare.hosts.ledger.finding import unlisted
     from tare.hosts.local import LocalHost
     from tare.run.lifecycle.session import agent_path, reach
-    from tare.run.lifecycle.undoing import all_undoers
+    from tare.run.lifecycle.undoers import all_undoers
 
     host = LocalHost(agent_path())
     with _only_cleaner(within):

@@ -164,13 +164,12 @@ def says_how_to_go_on(directory: Path, cluster: str = "") -> Iterator[None]:
 
 def _going_on(directory: Path, cluster: str) -> str:
     from tare.events import read_fold
-    from tare.run.lifecycle.folder import RunFolder
-    from tare.run.lifecycle.resume_command import ANY_CLUSTER, resuming
+    from tare.run.lifecycle.folder import ANY_CLUSTER, RunFolder, resume_command
 
     fold = read_fold(RunFolder(directory).events)
     if fold.ended is not None and fold.ended.status == "complete":
         return f"interrupted; the run is complete, and its report comes by: tare report {directory}"
-    command = resuming(directory, fold.started, cluster or ANY_CLUSTER)
+    command = resume_command(directory, fold.started, cluster or ANY_CLUSTER)
     return f"interrupted; {_clearing(fold.started)}go on with: {command}"
 
 
@@ -195,7 +194,7 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
     """
     from tare.analysis.topics.kernels import different_kernels
     from tare.events.chain import read_seal
-    from tare.run.lifecycle.closing import closing
+    from tare.run.lifecycle.account import summary_lines
     from tare.run.lifecycle.folder import RunFolder
     from tare.study.planning.blocks import SMOKE_RUN
 
@@ -220,7 +219,7 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
         tell(f"{arm} is missing although the host can run it: {reason}", "red")
     for sentence in different_kernels(data):
         tell(sentence, "yellow")
-    for line, style in closing(finished):
+    for line, style in summary_lines(finished):
         tell(line, style)
     if (data.study.get("blocks") or {}).get("most") == 1:
         tell(f"this was {SMOKE_RUN}", "yellow")

@@ -153,12 +153,12 @@ def run_on(
     import asyncio
 
     from tare.cli.ending import decide_on
-    from tare.fleet.command import carry_out
-    from tare.fleet.descriptors import allow_many
+    from tare.fleet.command import run_on_cluster
+    from tare.fleet.servers import allow_many
 
     allow_many()
     console = piped_or_terminal()
-    running = carry_out(
+    running = run_on_cluster(
         study, source, folder, seed, decide_on, console, choice,
         strict=strict, host_access=host_access,
     )  # fmt: skip
@@ -181,12 +181,14 @@ def resume_on(
     import asyncio
 
     from tare.cli.ending import decide_on
-    from tare.fleet.command import go_on
-    from tare.fleet.descriptors import allow_many
+    from tare.fleet.command import resume_on_cluster
+    from tare.fleet.servers import allow_many
 
     allow_many()
     console = piped_or_terminal()
-    going = go_on(folder, decide_on, console, choice, strict=strict, host_access=host_access)
+    going = resume_on_cluster(
+        folder, decide_on, console, choice, strict=strict, host_access=host_access
+    )
     return asyncio.run(going)
 
 
@@ -213,7 +215,7 @@ def scheduler(
     import asyncio
 
     from tare.fleet import connecting
-    from tare.fleet.descriptors import allow_many
+    from tare.fleet.servers import allow_many
 
     allow_many()
 

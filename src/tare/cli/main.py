@@ -247,7 +247,7 @@ def run(
     """
     import asyncio
 
-    from tare.run.ui.foreground import carry_out
+    from tare.run.ui.foreground import run_study
 
     changes = changes_of(host, arm, workload, scenario, blocks, values, cpus, housekeeping)
     wanted, source = read_study(study, changes, hosts)
@@ -263,7 +263,7 @@ def run(
             end(folder, shared, cluster)
         return
     fleet.require_no_cluster(wanted)
-    running = carry_out(
+    running = run_study(
         wanted, source, folder, seed, decide_on, piped_or_terminal(),
         strict=strict, wait=wait, host_access=allow_host_access,
     )  # fmt: skip
@@ -334,9 +334,9 @@ def resume(
         return
     import asyncio
 
-    from tare.run.ui.foreground import go_on
+    from tare.run.ui.foreground import resume_run
 
-    going = go_on(
+    going = resume_run(
         directory, decide_on, piped_or_terminal(),
         strict=strict, accept=accept, wait=wait, host_access=allow_host_access,
     )  # fmt: skip

@@ -89,7 +89,7 @@ def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
     from tare.analysis.effects.resolving import BLOCKS_OF_SPREAD, sentences_on_kinds, told
     from tare.analysis.effects.verdict import LEVEL
     from tare.analysis.statistics.maxt import least_blocks
-    from tare.run.sessions.words import agenda_of
+    from tare.run.sessions.agenda_text import agenda_of
 
     agenda = agenda_of(study)
     rounds = " to ".join(map(str, dict.fromkeys((agenda.least, agenda.most))))

@@ -161,9 +161,8 @@ def read_study(path: Path, changes: Changes, hosts: Path | None) -> tuple[Study,
     Raises:
         InputError: The study, the changes or the hosts file cannot be used.
     """
-    from tare.run.catalog import build_catalog
+    from tare.run.catalog import build_catalog, require_known_floors
     from tare.run.lifecycle.session import study_source
-    from tare.run.preflight.floors import require_known_floors
     from tare.study.reading.hosts_file import load_hosts
     from tare.study.reading.load import load_study
 

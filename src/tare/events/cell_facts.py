@@ -1,7 +1,7 @@
-"""What the record of a cell holds besides its values: written by a run, read by the analysis.
+"""The facts in a cell's record in addition to its values, typed for the run and the analysis.
 
-The types say what a fact is called and what it holds. They are plain JSON: a workload of another
-package may add facts of its own, and a newer Tare keys that this one does not know.
+The types define the names and forms of facts. They are plain JSON: workloads of other packages may
+add facts of their own, and newer versions of Tare may add keys that this one does not know.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class ProxyFault(TypedDict):
 
 
 class ProxySpent(TypedDict, total=False):
-    """Who used how much of the CPUs."""
+    """The share of the CPUs that one user of them had."""
 
     where: Required[str]
     who: Required[str]
@@ -171,7 +171,7 @@ class ProxySpent(TypedDict, total=False):
 
 
 class ProxyAccount(TypedDict, total=False):
-    """Who used the CPUs while the proxy was full."""
+    """The use of the CPUs while the proxy was at its limit."""
 
     spent: list[ProxySpent]
     cpus: Whole

@@ -1,9 +1,9 @@
-"""Each line of a stream carries a hash of all before it, so that what was changed later shows.
+"""The hash chain of an event stream, which makes later changes visible.
 
-The hash of a line is SHA-256 over the hash of the line before and the line without its own; the
-first follows :data:`BEGINNING`. Lines of before 2026-11-23 carry none, but count for those behind
-them. The last hash is kept in a file beside the stream, and told at the end of a run: who has it
-from there can tell even a stream that was written anew as a whole.
+The hash of a line is SHA-256 over the hash of the line before and the line without its own hash;
+the first follows :data:`BEGINNING`. Lines from before 2026-11-23 have no hash, but are included in
+those of later lines. The last hash is kept in a file next to the stream, and shown at the end of a
+run: with that copy, even a stream that was rewritten as a whole can be detected.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BEGINNING = hashlib.sha256(b"tare events").digest()
-NO_SEAL = "what was kept of its end is missing, so that nothing shows whether it was shortened"
+NO_SEAL = "the record of its end is missing, so it is unknown whether it was shortened"
 _CLAIM = re.compile(rb',"chain":"([0-9a-f]{64})"\}')
 _MARK = b',"chain":"'
 _CLAIM_AT = -(64 + len(b'"}'))
 _MARK_AT = _CLAIM_AT - len(_MARK)
-_MOST_TOLD = 20
+_MOST_LISTED = 20
 _SEAL = re.compile(rb"(\d{1,19}) ([0-9a-f]{64}) *\n")
 _SEAL_BYTES = 19 + 1 + 64 + 1
 
 
 @dataclass(frozen=True)
 class Seal:
-    """The last event that was known to be on the disk: its number, and its hash."""
+    """The number and the hash of the last event that was known to be on the disk."""
 
     seq: int
     digest: str
@@ -35,15 +35,15 @@ class Seal:
 
 @dataclass
 class Chain:
-    """Follows the lines of a stream, whoever wrote them.
+    """Checks the hashes of a stream's lines.
 
     Args:
-        seal: What was kept of the stream's end; None: nothing.
+        seal: The record of the stream's end; None: there is none.
 
     Attributes:
-        lines: How many lines were followed.
-        plain: How many at the beginning carry no hash.
-        broken: The first lines whose hash does not follow, counted from 1.
+        lines: The number of checked lines.
+        plain: The number of lines at the beginning without a hash.
+        broken: The first lines whose hash is wrong, counted from 1.
     """
 
     seal: Seal | None = None
@@ -59,23 +59,23 @@ class Chain:
         return self._digest.hex()
 
     def follow(self, line: bytes) -> None:
-        """Take the next line, without its end."""
+        """Check the next line, without its newline."""
         if line[_MARK_AT:_CLAIM_AT] == _MARK:
             hashed = hashlib.sha256(self._digest + line[:_MARK_AT])
             if hashed.hexdigest().encode() == line[_CLAIM_AT:-2]:
-                # As good as every line, so nothing else is looked at.
+                # This is the case for almost every line.
                 self._take(hashed.digest())
                 return
         body, claim = parted(line)
         self._doubt(hashlib.sha256(self._digest + body).digest(), claim)
 
     def _doubt(self, digest: bytes, claim: bytes) -> None:
-        """Take a line without a hash, or with one that does not follow."""
+        """Take a line without a hash, or with a wrong one."""
         if not claim and self.plain == self.lines:
             self.plain += 1
-        elif len(self.broken) < _MOST_TOLD:
+        elif len(self.broken) < _MOST_LISTED:
             self.broken.append(self.lines + 1)
-        # From here on only what was changed as well is told.
+        # Later lines are checked against this line, so only further changes are reported.
         self._take(claim or digest)
 
     def _take(self, digest: bytes) -> None:
@@ -85,7 +85,7 @@ class Chain:
             self._sealed = self.digest
 
     def chaining(self, body: bytes) -> tuple[bytes, bytes]:
-        """Return a new line with its hash, from one without, and the hash for :meth:`add`."""
+        """Return a new line with its hash appended, and the hash for :meth:`add`."""
         hashed = hashlib.sha256(self._digest + body[:-1])
         return b'%s,"chain":"%s"}' % (body[:-1], hashed.hexdigest().encode()), hashed.digest()
 
@@ -95,13 +95,13 @@ class Chain:
 
     @property
     def chained(self) -> bool:
-        """Whether any line carries a hash."""
+        """Whether any line has a hash."""
         return self.lines > self.plain
 
     def doubts(self) -> list[str]:
-        """Return what shows that the stream is not as it was written, one sentence each."""
+        """Return what shows that the stream was changed, one sentence each."""
         found = [
-            f"line {number} was changed, or one before it was taken out" for number in self.broken
+            f"line {number} was changed, or one before it was removed" for number in self.broken
         ]
         if self.seal is None:
             return [*found, NO_SEAL] if self.chained else found
@@ -109,14 +109,14 @@ class Chain:
             lost = self.seal.seq + 1 - self.lines
             found.append(f"it was shortened: the last {lost} of {self.seal.seq + 1} events miss")
         elif self.seal.seq < self.plain:
-            found.append("its hashes were taken out")
+            found.append("its hashes were removed")
         elif self._sealed != self.seal.digest:
-            found.append(f"event {self.seal.seq} is not the one whose hash was kept beside it")
+            found.append(f"event {self.seal.seq} does not have the hash that was kept next to it")
         return found
 
 
 def parted(line: bytes) -> tuple[bytes, bytes]:
-    """Return what a line's hash is made of, and the hash that it carries; empty without one."""
+    """Return the hashed part of a line, and its hash; empty if it has none."""
     claim = _CLAIM.fullmatch(line[_MARK_AT:])
     if claim is None:
         return line[:-1], b""
@@ -124,12 +124,12 @@ def parted(line: bytes) -> tuple[bytes, bytes]:
 
 
 def seal_path(stream: Path) -> Path:
-    """Return where the last hash of a stream is kept: beside it, as ``events.last``."""
+    """Return the file with the last hash of a stream: ``events.last``, next to it."""
     return stream.with_name(f"{stream.stem}.last")
 
 
 def read_seal(stream: Path) -> Seal | None:
-    """Return what is kept of a stream's end; None where there is nothing that can be read."""
+    """Return the record of a stream's end; None if it cannot be read."""
     try:
         with seal_path(stream).open("rb") as file:
             kept = _SEAL.fullmatch(file.read(2 * _SEAL_BYTES))
@@ -145,9 +145,9 @@ class Sealer:
         self._file = os.open(seal_path(stream), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def keep(self, seq: int, digest: str) -> None:
-        """Write it over the one before; always as long, and within one sector of any disk.
+        """Overwrite the former hash, always with the same length, within one sector of any disk.
 
-        It need not reach the disk at once: an older one says less, and nothing wrong.
+        It need not reach the disk at once: an older hash is still correct.
 
         Raises:
             OSError: It cannot be written.

@@ -109,7 +109,7 @@ class BlockProgress:
         self.finished.append(event.block)
 
     def forget(self) -> None:
-        """What was under way when a process ended never happened."""
+        """Drop the blocks that were under way when a process ended."""
         self.under_way = False
         self._began.clear()
 
@@ -149,11 +149,11 @@ class Fold:
     booting_s: float = 0.0
     measuring_s: float = 0.0
     host: Mapping[str, Any] = field(default_factory=dict)
-    """What was recorded last of the host, and of the versions."""
+    """The last recorded facts of the host, and below the versions."""
     versions: Mapping[str, str] = field(default_factory=dict)
     breaks: list[Break] = field(default_factory=list)
     doubts: tuple[str, ...] = ()
-    """What shows that the stream is not as it was written."""
+    """The signs that the stream was changed after it was written."""
     _process_began: float = 0.0
     _open: dict[str, OpenCell] = field(default_factory=dict)
     _passing: set[str] = field(default_factory=set)
@@ -168,7 +168,7 @@ class Fold:
         if event.type in ("run_started", "run_resumed"):
             self._process_began = record.time - self.wall_s
         self.wall_s = max(self.wall_s, record.time - self._process_began)
-        # To find that a model is not of a class takes long: what there is most of comes first.
+        # Checking the class of a model is slow, so the most frequent events come first.
         match event:
             case CellStarted():
                 self._open[event.cell] = OpenCell(event)
@@ -305,7 +305,7 @@ class Fold:
         self.host, self.versions = event.host or self.host, event.versions
         if event.changed:
             ended = set(self.block.finished)
-            self.sessions.measure_anew(ended)
+            self.sessions.discard_incomplete(ended)
             self.breaks.append(Break(max(ended, default=0), event.changed))
             # A block is compared within itself, so it may not hold what was before and after.
             self.finished = {
@@ -416,11 +416,11 @@ def read_fold(path: Path) -> Fold:
 
 
 def checks_since(before: tuple[CheckResult, ...], event: Preflight) -> tuple[CheckResult, ...]:
-    """Return what was found of all hosts, once one is looked at anew.
+    """Return the checks of all hosts, with those of one host replaced by new ones.
 
     Args:
-        before: What was found until then.
-        event: What is found now; where it names no host, of the run's only one.
+        before: The checks so far.
+        event: The new checks; without a name of a host, those of the run's only one.
     """
     others = (each for each in before if event.host and each.host != event.host)
     now = (

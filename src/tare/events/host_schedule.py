@@ -8,8 +8,8 @@ cpu       u16   the host CPU
 kind      u8    a :class:`HostEvent`
 who       u32   SWITCH: the thread that runs from now on; WAKEUP: the thread; IRQ_*: the
                 interrupt's number; SOFTIRQ_*: its vector; VECTOR_*: a :class:`Vector`;
-                QUOTA_PERIOD: a mark of the control group whose quota is granted anew;
-                RUNS_ON: the thread that runs, and goes on
+                QUOTA_PERIOD: a mark of the control group whose quota is renewed;
+                RUNS_ON: the thread that runs, and continues
 other     u32   SWITCH: the thread that ran until now; WAKEUP: the CPU it is to run on; all
                 others: the thread that runs on the CPU at that moment
 runnable  u8    SWITCH: how the thread that ran until now left (:class:`Left`); 0 otherwise

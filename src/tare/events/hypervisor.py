@@ -1,6 +1,6 @@
-"""What a hypervisor counted of its machine while a cell was measured, in the form of all of them.
+"""A hypervisor's own figures of a machine during a cell, in one form for all platforms.
 
-A platform fills it in, and exports and reports show it: neither knows a platform's figures by name.
+A platform fills it in; exports and reports show it without knowing the figures by name.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ FACT: Final = "hypervisor"
 """The key of these figures in ``CellFinished.facts``."""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _MOST = 1e18
-"""What is greater is no figure of a machine, in any unit."""
+"""A greater number is not a valid figure of a machine, in any unit."""
 
 
 @dataclass(frozen=True)
 class HypervisorFigure:
-    """One thing that was counted.
+    """One counted quantity.
 
     Args:
-        name: What exports call it, such as ``cpu-ready``: lower case, with hyphens.
-        words: What it is, for people.
+        name: Its name in exports, such as ``cpu-ready``: lower case, with hyphens.
+        words: Its description for users.
         unit: The SI unit of its values, such as ``s``, ``B/s``, ``s/s``; ``1`` for shares.
-        values: As the hypervisor told them: one for each interval, or each vCPU.
-        of: What each value is of: when its interval ended (s, Unix time), or the vCPU's number.
-        weights: What each counts for in their mean, such as seconds or dispatches; empty: all the
-            same.
+        values: The hypervisor's values: one for each interval, or each vCPU.
+        of: For each value the end of its interval (s, Unix time), or the vCPU's number.
+        weights: The weight of each value in the mean, such as seconds or dispatches; empty: all
+            are equal.
 
     Raises:
-        ValueError: It is none of that form.
+        ValueError: It does not have this form.
     """
 
     name: str
@@ -45,17 +45,17 @@ class HypervisorFigure:
     def __post_init__(self) -> None:
         numbers = (*self.values, *self.of, *self.weights)
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} is no figure's name: write it like cpu-ready")
+            raise ValueError(f"{self.name!r} is not a figure's name: write it like cpu-ready")
         if not self.values or len(self.of) != len(self.values):
             raise ValueError(f"{self.name} has {len(self.values)} values of {len(self.of)} things")
         if self.weights and (len(self.weights) != len(self.values) or sum(self.weights) <= 0):
             raise ValueError(f"{self.name} has {len(self.values)} values, and other weights")
         if not all(abs(each) < _MOST for each in numbers) or min(self.weights, default=0) < 0:
-            raise ValueError(f"{self.name} holds what is no number, or a negative weight")
+            raise ValueError(f"{self.name} has a value that is not a number, or a negative weight")
 
     @property
     def mean(self) -> float:
-        """The mean of its values, by their weights: no greatest one, and nothing in between."""
+        """The weighted mean of its values."""
         weights = self.weights or (1.0,) * len(self.values)
         both = zip(self.values, weights, strict=True)
         return math.fsum(value * weight for value, weight in both) / math.fsum(weights)
@@ -63,13 +63,13 @@ class HypervisorFigure:
 
 @dataclass(frozen=True)
 class HypervisorFigures:
-    """All that a hypervisor counted of a machine in one while.
+    """All figures of a machine that its hypervisor counted over a period.
 
     Args:
-        source: Whose account it is, for people: the product, and what the product calls it.
-        resolution_s: Seconds that each value is a mean over.
-        each: What there is a value of each: ``interval`` or ``vCPU``.
-        figures: What was counted.
+        source: The product and its name for the figures, for users.
+        resolution_s: The seconds over which each value is a mean.
+        each: Whether there is a value for each ``interval`` or each ``vCPU``.
+        figures: The figures.
     """
 
     source: str
@@ -78,27 +78,26 @@ class HypervisorFigures:
     figures: tuple[HypervisorFigure, ...]
 
     def fact(self) -> dict[str, Any]:
-        """Return it as events hold it."""
-        told = {"source": self.source, "resolution_s": self.resolution_s, "each": self.each}
-        return {**told, "figures": [_fact(figure) for figure in self.figures]}
+        """Return the figures as a fact for events."""
+        about = {"source": self.source, "resolution_s": self.resolution_s, "each": self.each}
+        return {**about, "figures": [_fact(figure) for figure in self.figures]}
 
 
 def hypervisor_figures(facts: Mapping[str, Any]) -> HypervisorFigures | None:
-    """Return what a cell's facts hold of its hypervisor's figures.
+    """Return the hypervisor's figures from a cell's facts; None if there are none.
 
-    None where they hold none; so it is with runs of before 2026-11-24 too, of which each platform
-    had a form of its own.
+    Runs from before 2026-11-24 have other forms, one for each platform, and return None as well.
 
     Args:
-        facts: Of ``CellFinished.facts``.
+        facts: The facts from ``CellFinished.facts``.
     """
-    told = facts.get(FACT)
-    if not isinstance(told, Mapping) or not isinstance(told.get("figures"), Sequence):
+    fact = facts.get(FACT)
+    if not isinstance(fact, Mapping) or not isinstance(fact.get("figures"), Sequence):
         return None
     try:
-        figures = tuple(_figure(each) for each in told["figures"])
+        figures = tuple(_figure(each) for each in fact["figures"])
         found = HypervisorFigures(
-            str(told["source"]), float(told["resolution_s"]), str(told["each"]), figures
+            str(fact["source"]), float(fact["resolution_s"]), str(fact["each"]), figures
         )
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError):
         return None
@@ -106,17 +105,17 @@ def hypervisor_figures(facts: Mapping[str, Any]) -> HypervisorFigures | None:
 
 
 def _fact(figure: HypervisorFigure) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": figure.name, "words": figure.words, "unit": figure.unit}
-    told |= {"values": list(figure.values), "of": list(figure.of)}
-    return {**told, "weights": list(figure.weights)} if figure.weights else told
+    fact: dict[str, Any] = {"name": figure.name, "words": figure.words, "unit": figure.unit}
+    fact |= {"values": list(figure.values), "of": list(figure.of)}
+    return {**fact, "weights": list(figure.weights)} if figure.weights else fact
 
 
-def _figure(told: Mapping[str, Any]) -> HypervisorFigure:
+def _figure(fact: Mapping[str, Any]) -> HypervisorFigure:
     return HypervisorFigure(
-        str(told["name"]),
-        str(told["words"]),
-        str(told["unit"]),
-        tuple(map(float, told["values"])),
-        tuple(map(float, told["of"])),
-        tuple(map(float, told.get("weights", ()))),
+        str(fact["name"]),
+        str(fact["words"]),
+        str(fact["unit"]),
+        tuple(map(float, fact["values"])),
+        tuple(map(float, fact["of"])),
+        tuple(map(float, fact.get("weights", ()))),
     )

@@ -20,10 +20,10 @@ CellStatus = Literal["ok", "failed", "withheld"]
 
 
 class RunStarted(Base):
-    """The first event: what will be carried out, by which versions, from which seed.
+    """The first event: the study to run, the versions and the seed.
 
-    ``study`` is the study as it is carried out; ``changes`` are the options of the command line
-    that made it differ from its file.
+    ``study`` includes all changes; ``changes`` are the options of the command line that made it
+    differ from its file.
     """
 
     type: Literal["run_started"] = "run_started"
@@ -41,10 +41,10 @@ class RunStarted(Base):
 class RunResumed(Base):
     """A new process took the run over at the first unfinished cell.
 
-    ``doubts`` say what showed that the stream was not as it had been written. ``changed`` says what
-    was not as the run had recorded it, and was accepted: a break between two blocks, so that what a
-    block held that had not ended does not count. ``host`` is the host as it was found; empty in
-    runs of before.
+    ``doubts`` are the signs that the stream was changed after it was written. ``changed`` are
+    changes since the run's last record that the user accepted: a break between two blocks, so that
+    the cells of an unfinished block do not count. ``host`` has the host's facts; empty in older
+    runs.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
@@ -56,9 +56,9 @@ class RunResumed(Base):
 
 
 class Preflight(Base):
-    """What the host looked like before the first block (or when the run was resumed).
+    """The condition of the host before the first block (or when the run was resumed).
 
-    ``host`` is its name, where several share a run: each says it for itself.
+    ``host`` is its name if several hosts share a run: each has its own event.
     """
 
     type: Literal["preflight"] = "preflight"
@@ -67,9 +67,9 @@ class Preflight(Base):
 
 
 class Calibrated(Base):
-    """What the agent told of a host's counter, memory and disk, beside what others tell.
+    """The agent's figures of a host's counter, memory and disk, compared with references.
 
-    ``host`` is its name, where there are several; it took ``took_s`` seconds.
+    ``host`` is its name if there are several; the calibration took ``took_s`` seconds.
     """
 
     type: Literal["calibrated"] = "calibrated"
@@ -244,7 +244,7 @@ class MachineReady(Base):
 
 
 class MachineStopped(Base):
-    """The machine is gone; ``reason`` tells an unexpected end, with its last console lines.
+    """The machine has ended; ``reason`` is set if that was unexpected, with its last console lines.
 
     ``files`` are its logs, relative to the run's folder, each with its SHA-256 in hexadecimal.
     """
@@ -274,7 +274,7 @@ class ClusterReady(Base):
 
 
 class ClusterStopped(Base):
-    """A cluster is no more; ``reason`` tells why it never came up, or what it lost."""
+    """A cluster has ended; ``reason`` is why it never came up, or what it lost."""
 
     type: Literal["cluster_stopped"] = "cluster_stopped"
     machine: str
@@ -381,7 +381,7 @@ class BlockFinished(Base):
 
 
 class Decided(Base):
-    """Whether to go on after a block, and why (precision, most blocks, budget)."""
+    """The decision whether to measure another block, and why (precision, most blocks, budget)."""
 
     type: Literal["decided"] = "decided"
     block: int

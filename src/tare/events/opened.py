@@ -1,4 +1,4 @@
-"""Cells and machines as their events come in, and what is handed on of them."""
+"""Cells and machines while their events arrive, and the results made from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tare.events.results import (
 
 @dataclass
 class OpenCell:
-    """A cell that has begun and not ended: dropped if it begins again."""
+    """A cell that has begun but not ended; it is dropped if it begins again."""
 
     started: CellStarted
     observed: list[Observation] = field(default_factory=list)
@@ -43,7 +43,7 @@ class OpenMachine:
 
 
 def series_entry(cell: CellResult, saved: SeriesSaved, folder: Path) -> SeriesEntry:
-    """Return what the analysis needs of a series; ``folder`` is where its path begins."""
+    """Return the entry of a series for the analysis; its path is relative to ``folder``."""
     return SeriesEntry(
         run=cell.run,
         cell=cell.cell,
@@ -64,7 +64,7 @@ def series_entry(cell: CellResult, saved: SeriesSaved, folder: Path) -> SeriesEn
 
 
 def machine_result(machine: OpenMachine) -> MachineResult:
-    """Return a machine as far as its events told of it."""
+    """Return the result of a machine from its events so far."""
     ready, stopped = machine.ready, machine.stopped
     return MachineResult(
         machine=machine.starting.machine,
@@ -87,14 +87,14 @@ def of_one_host(
     event: BlockStarted | BlockFinished,
     hosts: Mapping[int, str],
 ) -> dict[str, FinishedCell]:
-    """Return the cells that count still, once a block begins.
+    """Return the cells that still count once a block begins.
 
-    A block is compared within itself, so of one that begins on another host than before nothing
-    counts that the former host measured.
+    Comparisons are within a block. So if a block begins on another host, the cells of its former
+    host do not count any more.
 
     Args:
         finished: All cells that ended.
-        event: A block's begin or end.
+        event: A block's start or end.
         hosts: The host of each block so far.
     """
     if not isinstance(event, BlockStarted) or not event.host:

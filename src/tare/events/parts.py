@@ -1,4 +1,4 @@
-"""What events are made of: their common base, and what was looked at before a run."""
+"""The common base of events, roles of machines and hosts, and checks before a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Level = Literal["ok", "warn", "bad"]
 SUBJECT = "subject"
 """The role of the machine that is measured."""
 ARMS_HOST = "host"
-"""The role of the arm's own host, whose counters are sampled beside the machines'."""
+"""The role of the arm's own host, whose counters are sampled in addition to the machines'."""
 
 
 def host_role(name: str) -> str:
@@ -20,7 +20,7 @@ def host_role(name: str) -> str:
 
 
 def is_host(role: str) -> bool:
-    """Whether a role is a host's, and no machine's."""
+    """Return whether a role is that of a host, not of a machine."""
     return role == ARMS_HOST or role.startswith(f"{ARMS_HOST}-")
 
 
@@ -30,7 +30,7 @@ def host_named(role: str) -> str:
 
 
 class Base(BaseModel):
-    """What all events share: they hold, and do nothing."""
+    """The base class of all events: immutable data."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
@@ -45,10 +45,10 @@ class Check(Base):
 
 
 class Calibration(Base):
-    """One figure of the agent's beside another's of the same thing.
+    """One figure of the agent compared with a reference.
 
-    ``own`` is the agent's and ``reference`` that of ``by``, both in ``unit``; either is missing
-    where it could not be had. ``level`` is ``ok`` where they agree or none could be had.
+    ``own`` is the agent's figure and ``reference`` that of ``by``, both in ``unit``; either may be
+    missing. ``level`` is ``ok`` if they agree, or if there is nothing to compare.
     """
 
     what: str

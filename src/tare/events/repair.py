@@ -1,4 +1,4 @@
-"""Recover a damaged stream up to its last good event, such as after two processes wrote to it."""
+"""Recovery of a damaged stream up to its last good event, for example after two writers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tare.events.stream import UnreadableStream, read_line
 from tare.outputs import put
 
 DAMAGED = "damaged"
-"""What the names of damaged streams that were kept end with, before a number."""
+"""The suffix of the names of kept damaged streams, before a number."""
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """What became of a stream.
+    """The result of a repair.
 
     Args:
-        kept: How many events are whole and in order, from the first on.
-        lost: How many lines after them are left out, whole or not, or missing.
+        kept: The number of good events from the first on.
+        lost: The number of lines after them that are removed or missing.
         reason: What is wrong with the first of these; empty if nothing is.
-        original: Where the damaged stream is now; None where nothing was damaged.
+        original: The path of the damaged stream; None if nothing was damaged.
     """
 
     kept: int
@@ -34,7 +34,7 @@ class Repaired:
 
 
 def repair_stream(path: Path) -> Repaired:
-    """Cut a stream before the first line that is not as it was written; keep the original.
+    """Cut a stream before the first damaged line; keep the original.
 
     A line is good if it is an event, has the next number, and its hash follows from all before it.
 
@@ -43,7 +43,7 @@ def repair_stream(path: Path) -> Repaired:
 
     Raises:
         InputError: Not even its first event is good.
-        OSError: It cannot be written; then it is as it was.
+        OSError: It cannot be written; then it is unchanged.
     """
     *whole, torn = path.read_bytes().split(b"\n")
     chain, kept, reason = Chain(read_seal(path)), 0, ""
@@ -58,7 +58,7 @@ def repair_stream(path: Path) -> Repaired:
         )
     doubts = [] if reason else [doubt for doubt in chain.doubts() if doubt != NO_SEAL]
     if not reason and not doubts:
-        # A torn last line is what any crash leaves, and resuming removes it.
+        # Any crash may leave an incomplete last line, which resuming removes.
         return Repaired(kept, 0)
     written = 0 if chain.seal is None else chain.seal.seq + 1
     original = _aside(path)

@@ -26,7 +26,7 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True)
 class Break:
-    """Between two blocks of a run something changed, and the user went on with it.
+    """A change between two blocks of a run that the user accepted.
 
     Args:
         block: The last block before it; 0: none had ended.
@@ -122,7 +122,7 @@ class MachineResult:
         boot_s: Seconds from its start to the agent's hello; None if it never got there.
         proof: Its environment proof, nested; empty if it never said hello.
         placement: On which CPUs it was put, as recorded.
-        expected: Whether its end was asked for; None if it was not seen to end.
+        expected: Whether its end was requested; None if its end was not recorded.
         reason: Why it ended, if unexpectedly.
         console_tail: Its last console lines, if it ended unexpectedly.
         host_cost: What it cost the host, e.g. ``{"cpu_s": 12.1, "rss_bytes": 3e8}``.
@@ -160,7 +160,7 @@ class CellResult:
         warnings: What the user should know about it.
         logs: Last lines, or paths relative to the folder, that help to find the reason.
         measured_s: Seconds spent measuring.
-        facts: What is known of it besides its values.
+        facts: Its facts in addition to the values.
         attempt: 1, or more after transient failures or a resumed run.
     """
 
@@ -193,8 +193,8 @@ class SeriesEntry:
         path: The Parquet file, absolute.
         columns: Column types by name.
         rows: Number of rows.
-        folder: What the file must lie in; None: anywhere.
-        sha256: What its SHA-256 (hex) must be; None where this process wrote it.
+        folder: The folder that must contain the file; None: any.
+        sha256: The required SHA-256 (hex); None if this process wrote the file.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""What happens in a study in sessions: the computer is booted one way, is measured, is swapped."""
+"""The events of a study in sessions, in which one computer is booted in turns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tare.events.parts import Base
 
 
 class SessionStarted(Base):
-    """The computer is up in one way, and a session of those arms is measured, or gone on with.
+    """A boot of the computer is up, and the session of its arms is started or resumed.
 
-    Its blocks are those from ``first`` to ``last``, of its own arms alone; sessions of all boots
+    Its blocks are those from ``first`` to ``last``, with only its own arms; sessions of all boots
     with the same ``round`` measure the same blocks. ``planned`` is the session that was next in the
-    plan: another number says that what was up was measured instead. ``cells`` are how many each arm
-    has in a block. ``host`` is the host as it was found. ``booted`` tells one boot of the computer
-    from another, where it shows; empty where it does not.
+    plan: another number means that the boot that was up was measured instead. ``cells`` is the
+    number of cells of each arm in a block. ``host`` has the host's facts. ``booted`` distinguishes
+    boots of the computer; empty if nothing does.
     """
 
     type: Literal["session_started"] = "session_started"
@@ -39,9 +39,9 @@ class SessionFinished(Base):
 
 
 class Waiting(Base):
-    """Nothing that is up is left to be measured: the computer is to be booted as ``boot``.
+    """No boot that is up is left to measure: the user has to start ``boot``.
 
-    It is for the ``session`` that is next in the plan; ``swap`` says what to do.
+    This is for the ``session`` that is next in the plan; ``swap`` is the instruction.
     """
 
     type: Literal["waiting"] = "waiting"

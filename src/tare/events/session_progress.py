@@ -1,4 +1,4 @@
-"""Where a study in sessions stands: which were measured, when, and what is waited for."""
+"""The progress of a study in sessions: measured sessions with times, and the boot it waits for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 
 @dataclass(frozen=True)
 class Go:
-    """One time that a session was measured, or a part of it.
+    """One period in which a session, or a part of it, was measured.
 
     Args:
-        began: In seconds since the epoch.
+        began: Its start, in seconds since the epoch.
         planned: The session that was next in the plan.
-        booted: Tells boots of the computer apart; empty where they do not show.
-        ended: When the session was done; 0 where it was not done in this go.
+        booted: What distinguishes boots of the computer; empty if nothing does.
+        ended: When the session was done; 0 if it was not done in this period.
     """
 
     began: float
@@ -31,13 +31,13 @@ class SessionResult:
     """One session that was begun.
 
     Args:
-        number: In the order that was planned, from 1.
-        boot: How the computer was booted.
-        round: Which sessions belong together.
+        number: Its number in the plan, from 1.
+        boot: The boot of the computer.
+        round: The round of sessions to which it belongs.
         first: The first of its blocks.
         last: The last of them.
-        cells: How many cells each of its arms has in a block.
-        goes: The times that it was measured: one, unless it was broken off.
+        cells: The number of cells of each arm in a block.
+        goes: The periods in which it was measured: one, unless it was interrupted.
     """
 
     number: int
@@ -61,12 +61,12 @@ class SessionResult:
 
 @dataclass
 class SessionsProgress:
-    """The sessions of a run, by number, in the order of their first begin.
+    """The sessions of a run by number, in the sequence of their first start.
 
     Args:
-        begun: Those that were begun.
-        hosts: How the host was found last in each boot.
-        waiting: What the run waits for, if it does.
+        begun: The sessions that were begun.
+        hosts: The last facts of the host in each boot.
+        waiting: The boot that the run waits for, if it does.
     """
 
     begun: dict[int, SessionResult] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class SessionsProgress:
         return frozenset(number for number, each in self.begun.items() if each.done)
 
     def take(self, event: SessionStarted | SessionFinished | Waiting, time: float) -> None:
-        """Account for a session's begin or end, or for the wait for one."""
+        """Take a session's start or end, or the wait for one."""
         match event:
             case SessionStarted():
                 go = Go(time, event.planned, event.booted)
@@ -103,8 +103,8 @@ class SessionsProgress:
             case Waiting():
                 self.waiting = event
 
-    def measure_anew(self, whole: Collection[int]) -> None:
-        """Forget the sessions of which something does not count any more.
+    def discard_incomplete(self, whole: Collection[int]) -> None:
+        """Forget the sessions with blocks that do not count any more.
 
         Args:
             whole: The blocks that still count.

@@ -66,8 +66,8 @@ def read_events(path: Path) -> list[Record]:
         The records in order.
 
     Raises:
-        UnreadableStream: A line other than the last is no event, the order is broken, or the
-            stream was written by a newer version; the message names file and line.
+        UnreadableStream: A line other than the last is not an event, the sequence is broken, or
+            the stream was written by a newer version; the message names file and line.
     """
     return [read_line(path, number, line) for number, line in _whole_lines(path)]
 
@@ -77,7 +77,7 @@ def read_entries(path: Path, chain: Chain | None = None) -> Iterator[Record | Se
 
     Args:
         path: An ``events.jsonl`` file.
-        chain: Follows the lines, where it is to be known whether they are as they were written.
+        chain: Checks whether the lines are unchanged; None: no check.
 
     Yields:
         The records in order; observations as :class:`tare.events.observations.Seen`.
@@ -142,10 +142,10 @@ def read_line(path: Path, number: int, line: bytes) -> Record:
     Args:
         path: The file, for messages.
         number: The line's number, from 1.
-        line: It, without its end.
+        line: The line, without its newline.
 
     Raises:
-        UnreadableStream: It is no event, or not the one that belongs there.
+        UnreadableStream: It is not an event, or not the one that belongs there.
     """
     try:
         record = _legible(line)
@@ -157,9 +157,9 @@ def read_line(path: Path, number: int, line: bytes) -> Record:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        told = f"{where}: {message_of(first)}" if where else f"the line {message_of(first)}"
+        fault = f"{where}: {message_of(first)}" if where else f"the line {message_of(first)}"
         raise UnreadableStream(
-            f"{path}: line {number}: {told}; the file is damaged there", repairing(path)
+            f"{path}: line {number}: {fault}; the file is damaged there", repairing(path)
         ) from error
     if record.seq != number - 1:
         raise _misplaced(path, number, record.seq)
@@ -173,14 +173,14 @@ def read_line(path: Path, number: int, line: bytes) -> Record:
 
 
 def _legible(line: bytes) -> Record:
-    """Return the record of a line, with texts that can be shown wherever they came from."""
+    """Return the record of a line, with all texts made safe to print."""
     odd = _ODD.search(line) is not None
     if not odd and not steers(line):
         return Record.model_validate_json(line)
     try:
         value = plain_json(json.loads(line.decode()))
     except (ValueError, RecursionError):
-        # The model says what is wrong with it.
+        # The model's error describes the fault.
         return Record.model_validate_json(line)
     if odd and not bounded(value):
         raise BeyondAllBounds
@@ -195,7 +195,7 @@ def _misplaced(path: Path, number: int, seq: int) -> UnreadableStream:
 
 
 def repairing(path: Path) -> str:
-    """Return what to type to recover a damaged stream."""
+    """Return the command that recovers a damaged stream."""
     return f"recover all events before that: tare verify --repair {path.parent}"
 
 
@@ -204,10 +204,10 @@ class EventLog:
 
     Args:
         path: The file.
-        guard: Raises TareError once this process may write there no longer.
+        guard: Raises TareError once this process must not write there any more.
 
     Raises:
-        UnreadableStream: The stream is damaged, or is not as it was written.
+        UnreadableStream: The stream is damaged, or was changed.
     """
 
     def __init__(self, path: Path, guard: Callable[[], None] = lambda: None) -> None:
@@ -296,7 +296,7 @@ class EventLog:
 
 
 def _followed(path: Path) -> Chain:
-    """Return the chain of what a former process wrote, which must be as it was written."""
+    """Return the chain of a former process's events, which must be unchanged."""
     chain = Chain(read_seal(path))
     if not path.exists() or not path.stat().st_size:
         return chain

@@ -1,1 +1,1 @@
-"""One study over many hosts at once: Dask deals its blocks out, and their events become one run."""
+"""One study on many hosts at once: Dask distributes its blocks; their events become one run."""

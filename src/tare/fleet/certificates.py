@@ -1,4 +1,4 @@
-"""See that certificates are of use before Dask takes them, whose words do not tell which is not."""
+"""Checks of TLS certificates before Dask uses them, whose errors do not name the wrong file."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ MAKING = "see `tare help fleet` for how to make them"
 
 
 def require_usable(ca: Path, cert: Path, key: Path) -> None:
-    """See that three files are a CA, a certificate and its key.
+    """Check that three files are a CA, a certificate and its key.
 
-    Whether the CA signed the certificate is found out where two sides meet.
+    Whether the CA signed the certificate is only checked when two sides connect.
 
     Args:
-        ca: Whom to trust.
+        ca: The CA to trust.
         cert: The own certificate.
         key: Its key.
 
     Raises:
-        InputError: One is not there, or is not that; the message names its option.
+        InputError: One does not exist or is not valid; the message names its option.
     """
     for option, path in (("--tls-ca", ca), ("--tls-cert", cert), ("--tls-key", key)):
         if not path.is_file():
@@ -55,13 +55,13 @@ def _require_key_of(cert: Path, key: Path) -> None:
     except ssl.SSLError as error:
         if asked:
             raise InputError(
-                f"--tls-key {key} is protected by a passphrase, which nobody can be asked for",
-                f"write it without one: openssl pkey -in {key} -out FILE",
+                f"--tls-key {key} is protected by a passphrase, which Tare cannot ask for",
+                f"write it without a passphrase: openssl pkey -in {key} -out FILE",
             ) from error
         if error.reason == "KEY_VALUES_MISMATCH":
             raise InputError(
                 f"--tls-key {key} is not the key of --tls-cert {cert}",
-                "name the two that belong together",
+                "name a certificate and its own key",
             ) from error
         raise InputError(f"--tls-key {key} holds no key in PEM form", MAKING) from error
     except OSError as error:

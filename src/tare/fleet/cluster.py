@@ -1,4 +1,4 @@
-"""A cluster of Dask's as a run's controller needs it: hosts, attempts on them, messages."""
+"""A Dask cluster as a run's controller uses it: hosts, attempts on them, messages."""
 
 from __future__ import annotations
 
@@ -12,32 +12,29 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tare.fleet.faults import ClusterGone, HostGone, PartFailed, PartRefused
-from tare.fleet.hosts_part import carry_out_part
-from tare.fleet.inbox import Inbox
-from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Message, Said, StillThere
+from tare.fleet.hosts_part import run_part
+from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Inbox, Message, Said, StillThere
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Queue
 
 RESOURCE = "tare-host-"
-"""A worker states ``tare-host-NAME: 1``; an attempt takes it whole: a host has one at a time."""
+"""A worker declares ``tare-host-NAME: 1``; an attempt takes all of it: one at a time per host."""
 Task = Callable[..., Coroutine[Any, Any, None]]
 LOOK_S = 2.0
-"""Seconds between two looks at whether the worker of an attempt is still there."""
+"""Seconds between two checks whether the worker of an attempt still exists."""
 HEARTBEAT_S = 5.0
-"""So often a host hears that the controller is still there."""
-
-
+"""Seconds between two messages to a host that the controller is alive."""
 BUSY_S = 30.0
-"""How long a worker may take to begin until that is reported, in seconds."""
+"""Seconds until a worker that has not begun is reported."""
 
 
 @contextmanager
 def _asking() -> Iterator[None]:
-    """Ask the scheduler for something.
+    """Translate faults of a request to the scheduler.
 
     Raises:
-        ClusterGone: It does not answer, or knows nothing of this run any more.
+        ClusterGone: It does not answer, or does not know this run any more.
     """
     from distributed.client import ClosedClientError
 
@@ -48,14 +45,14 @@ def _asking() -> Iterator[None]:
 
 
 class Attempt:
-    """One go at a host's part of a run.
+    """One attempt at a host's part of a run.
 
     Args:
-        cluster: Where it runs.
+        cluster: The cluster.
         host: The host's name.
-        future: Dask's word on it.
-        up: What the host says.
-        down: What is sent to it.
+        future: Dask's state of the attempt.
+        up: The messages from the host.
+        down: The messages to it.
     """
 
     def __init__(
@@ -68,7 +65,7 @@ class Attempt:
         self._down = down
         self._worker = ""
         self._withdrawn = self._ended = False
-        self._asked = self._told = time.monotonic()
+        self._asked = self._sent_at = time.monotonic()
 
     @property
     def begun(self) -> bool:
@@ -76,33 +73,33 @@ class Attempt:
         return bool(self._worker)
 
     def withdraw(self) -> None:
-        """Wait no longer for a worker that has not begun: it may have other work for hours."""
+        """Stop waiting for a worker that has not begun: it may be busy for hours."""
         self._withdrawn = self._withdrawn or not self.begun
 
-    async def tell(self, message: Message) -> None:
-        """Say something to the host.
+    async def send(self, message: Message) -> None:
+        """Send a message to the host.
 
         Raises:
             ClusterGone: The scheduler is gone.
         """
-        self._told = time.monotonic()
+        self._sent_at = time.monotonic()
         with _asking():
             await self._down.put(message.model_dump(mode="json"))
 
     async def messages(self) -> AsyncIterator[FromHost]:
-        """Yield what the host says, until it is left, or withdrawn before it began.
+        """Yield the host's messages, until it is left, or withdrawn before it began.
 
         Raises:
             HostGone: Its worker is gone.
-            PartFailed: Its worker cannot carry the attempt out.
-            PartRefused: It says what this version of Tare does not know.
+            PartFailed: Its worker cannot run the attempt.
+            PartRefused: It sends a message that this version of Tare does not know.
             ClusterGone: The scheduler is gone.
         """
         late = False
         while not self._withdrawn:
             await self._remind()
-            for said in await self._next():
-                message = _understood(said)
+            for received in await self._next():
+                message = _parsed(received)
                 if self._withdrawn:
                     return
                 if message.kind == "hello":
@@ -112,20 +109,20 @@ class Attempt:
             if not late and not self.begun and time.monotonic() - self._asked > BUSY_S:
                 late = True
                 yield Said(
-                    sentence="its worker has not begun yet, and may carry another run out; "
-                    "it is waited for until it is free, or until Ctrl-C"
+                    sentence="its worker has not begun yet, and may be busy with another run; "
+                    "Tare waits until it is free, or until Ctrl-C"
                 )
 
     def _welcome(self, worker: str) -> None:
-        """Take note of who carries the attempt out; Dask may have given it to another worker."""
+        """Record the worker of the attempt; fail if Dask has moved it to another worker."""
         if self._worker and worker != self._worker:
             raise HostGone(f"the worker of {self.host} died, and Dask began its work again")
         self._worker = worker
 
     async def _next(self) -> Sequence[Any]:
-        """Return the host's next message; nothing if none came for a while.
+        """Return the host's next messages; none if none came for a while.
 
-        It is looked meanwhile whether it is still there.
+        In that case this checks whether its worker still exists.
         """
         with _asking():
             if await self._inbox.ready(LOOK_S):
@@ -134,20 +131,20 @@ class Attempt:
         return ()
 
     async def _remind(self) -> None:
-        if time.monotonic() - self._told > HEARTBEAT_S:
-            await self.tell(StillThere())
+        if time.monotonic() - self._sent_at > HEARTBEAT_S:
+            await self.send(StillThere())
 
     async def _look(self) -> None:
-        """See that the worker is still there, and does what it was given.
+        """Check that the worker still exists and runs the attempt.
 
         Raises:
-            HostGone: It is not.
-            PartFailed: It could not.
+            HostGone: It does not exist.
+            PartFailed: It failed to run the attempt.
         """
         shared = await self._cluster.hosts(LOOK_S)
         # The shared answer may be older than the worker.
-        if not self._stands(shared) and not self._stands(await self._cluster.hosts()):
-            what = "the worker of {} is gone" if self._worker else "no worker stands for {}"
+        if not self._is_in(shared) and not self._is_in(await self._cluster.hosts()):
+            what = "the worker of {} is gone" if self._worker else "there is no worker for {}"
             raise HostGone(what.format(self.host))
         if self._future.status in ("cancelled", "lost"):
             raise HostGone(f"the scheduler dropped the work of {self.host}")
@@ -155,7 +152,7 @@ class Attempt:
             raise await self._fault()
 
     async def _fault(self) -> HostGone | PartFailed:
-        """Return why Dask took the attempt for failed."""
+        """Return why the attempt failed in Dask."""
         from distributed.scheduler import KilledWorker
 
         with _asking():
@@ -163,19 +160,19 @@ class Attempt:
         if isinstance(error, KilledWorker):
             return HostGone(f"the worker of {self.host} died")
         return PartFailed(
-            f"its worker could not carry its part out: {error}",
-            "see that it is one of `tare worker`, of this version of Tare",
+            f"its worker could not run its part: {error}",
+            "check that it was started by `tare worker`, with this version of Tare",
         )
 
-    def _stands(self, hosts: Mapping[str, str]) -> bool:
-        """Return whether the attempt's worker is among those that stand for hosts."""
+    def _is_in(self, hosts: Mapping[str, str]) -> bool:
+        """Return whether the attempt's worker is among the workers of the hosts."""
         return hosts.get(self.host, "") == self._worker if self._worker else self.host in hosts
 
     async def leave(self) -> None:
-        """Forget the attempt; whatever of it still runs ends by itself."""
+        """Cancel the attempt; processes that still run end by themselves."""
         self._inbox.close()
         if self._ended:
-            # The scheduler would tell all clients of it, and complain of each that is gone by now.
+            # The scheduler would notify all clients, and log an error for each that has left.
             return
         with suppress(ClusterGone), _asking():
             await self._future.cancel(force=True)
@@ -185,14 +182,12 @@ class Cluster:
     """The connection to a scheduler.
 
     Args:
-        client: Dask's own.
-        program: What carries a host's part out; Tare's own if empty.
-        task: What Dask is given for each attempt.
+        client: Dask's client.
+        program: The program that runs a host's part; Tare's own if empty.
+        task: The Dask task of each attempt.
     """
 
-    def __init__(
-        self, client: Client, program: Sequence[str] = (), task: Task = carry_out_part
-    ) -> None:
+    def __init__(self, client: Client, program: Sequence[str] = (), task: Task = run_part) -> None:
         self._client = client
         self._program = tuple(program)
         self._task = task
@@ -202,11 +197,11 @@ class Cluster:
     async def hosts(self, age_s: float = 0.0) -> Mapping[str, str]:
         """Return the address of each host's worker, by the host's name.
 
-        The scheduler's answer grows with the hosts, and so do those who want to know. Whoever asks
-        while another does shares the answer.
+        The answer and the number of requests both grow with the number of hosts, so concurrent
+        requests share one answer.
 
         Args:
-            age_s: Seconds that the answer may be old.
+            age_s: The highest age of the answer, in seconds.
 
         Raises:
             ClusterGone: The scheduler does not answer.
@@ -215,7 +210,7 @@ class Cluster:
         if asked is None or (asked.done() and self._is_old(asked, age_s)):
             self._asked_at = time.monotonic()
             asked = self._asked = asyncio.ensure_future(self._hosts())
-        # Whoever gives up waiting takes the answer from nobody else.
+        # Cancelling one waiter must not cancel the request of the others.
         return await asyncio.shield(asked)
 
     def _is_old(self, answer: asyncio.Task[Mapping[str, str]], age_s: float) -> bool:
@@ -236,7 +231,7 @@ class Cluster:
         return found
 
     async def begin(self, host: str, assignment: Assignment) -> Attempt:
-        """Have a host's worker carry an assignment out.
+        """Start an assignment on a host's worker.
 
         Raises:
             ClusterGone: The scheduler does not answer.
@@ -261,16 +256,16 @@ class Cluster:
         return Attempt(self, host, future, up, down)
 
 
-def _understood(said: Any) -> FromHost:
-    """Return a host's message.
+def _parsed(received: Any) -> FromHost:
+    """Parse a host's message.
 
     Raises:
-        PartRefused: This version of Tare knows none like it.
+        PartRefused: This version of Tare does not know it.
     """
     try:
-        return FROM_HOST.validate_python(said)
+        return FROM_HOST.validate_python(received)
     except ValidationError as error:
         raise PartRefused(
-            "its worker says what this version of Tare does not know",
+            "its worker sends messages that this version of Tare does not know",
             "install the same version there",
         ) from error

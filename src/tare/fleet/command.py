@@ -1,4 +1,4 @@
-"""Carry a study out on a cluster, or go on with it, before the eyes of a user."""
+"""Run or resume a study on a cluster, with live progress in the terminal."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from rich.text import Text
 from tare.errors import InputError
 from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
 from tare.fleet.cluster import Cluster, Task
-from tare.fleet.controller import Controller
+from tare.fleet.controller import Controller, FleetSetup
 from tare.fleet.dealing import Deal, Dealing, Way
-from tare.fleet.hosts_part import carry_out_part
+from tare.fleet.hosts_part import run_part
 from tare.fleet.labs import are_labs, how_many, require_labs_of
 from tare.fleet.lockstep import Lockstep
 from tare.fleet.retrying import Pauses
-from tare.fleet.setup import FleetSetup
 from tare.outputs import put_for_user
 from tare.run.catalog import build_catalog
-from tare.run.lifecycle.appending import appending
-from tare.run.lifecycle.folder import RunFolder, create_folder, open_folder
+from tare.run.lifecycle.folder import (
+    RunFolder,
+    create_folder,
+    is_shared,
+    open_event_log,
+    open_folder,
+)
 from tare.run.lifecycle.only_writer import only_writer
-from tare.run.lifecycle.resume_command import is_shared
 from tare.run.lifecycle.session import new_run_id
 from tare.run.lifecycle.setup import Decide, StudySource
 from tare.run.lifecycle.versions import run_versions
@@ -43,26 +46,26 @@ if TYPE_CHECKING:
     from distributed import Security
 
 PATIENCE_S = 300.0
-"""So long a host may stay away before its blocks are given to others."""
+"""Seconds that a host may be away before its blocks are given to others."""
 PAUSES = Pauses()
-"""Between tries of a host that failed."""
+"""The pauses between tries of a failed host."""
 
 
 @dataclass(frozen=True)
 class ClusterChoice:
-    """Which cluster a command names.
+    """The cluster that a command names.
 
     Args:
         address: ``tcp://NAME:PORT``, ``tls://NAME:PORT`` or ``local:N``.
         security: The certificates for ``tls://``.
-        program: What carries a host's part out; Tare's own if empty.
-        task: What Dask is given for each attempt.
+        program: The program that runs a host's part; Tare's own if empty.
+        task: The Dask task of each attempt.
     """
 
     address: str
     security: Security | None = None
     program: Sequence[str] = ()
-    task: Task = carry_out_part
+    task: Task = run_part
 
 
 @asynccontextmanager
@@ -70,9 +73,9 @@ async def cluster_of(choice: ClusterChoice, study: Study) -> AsyncIterator[Clust
     """Connect to the cluster that a command names.
 
     Raises:
-        InputError: It is not there, or it cannot carry the study out.
+        InputError: It does not exist, or it cannot run the study.
     """
-    # Loaded here: nobody else needs Dask.
+    # Imported here, because only this needs Dask.
     from tare.fleet.connecting import connected, local_labs
 
     _require_shareable(study)
@@ -87,21 +90,21 @@ async def cluster_of(choice: ClusterChoice, study: Study) -> AsyncIterator[Clust
 def _require_shareable(study: Study) -> None:
     if study.sessions is not None:
         raise InputError(
-            "the sessions of this study are of one computer, which somebody swaps",
+            "the sessions of this study are on one computer that is booted in turns",
             "run it without --cluster",
         )
     if not _bound(study):
         return
     if study.spread is not None:
         raise InputError(
-            "the arms of this study say which host they are `on`, and `spread` has each host run "
+            "the arms of this study name the host they are `on`, but with `spread` each host runs "
             "all arms",
-            "leave out one of the two",
+            "remove one of the two",
         )
     if name := scenario_across(study):
         raise InputError(
-            f"the scenario {name} has machines on other hosts than its arm's, and a cluster's "
-            "hosts each carry their arms out alone",
+            f"the scenario {name} has machines on hosts other than its arm's, but each host of a "
+            "cluster runs its arms alone",
             "run it without --cluster",
         )
 
@@ -110,7 +113,7 @@ def _bound(study: Study) -> bool:
     return len(study.computers) > 1
 
 
-async def carry_out(
+async def run_on_cluster(
     study: Study,
     source: StudySource,
     out: Path,
@@ -122,21 +125,21 @@ async def carry_out(
     strict: bool = False,
     host_access: bool = False,
 ) -> RunFinished | None:
-    """Carry a study out on a cluster, into the new folder ``out``.
+    """Run a study on a cluster, into the new folder ``out``.
 
     Args:
-        study: What to measure.
-        source: Where it came from.
-        out: A folder that holds nothing yet.
-        seed: Overrides the study's own seed; a fresh one is drawn where neither is given.
-        decide: Judges after each block whether to go on.
-        console: Where progress is shown.
+        study: The study.
+        source: The origin of the study.
+        out: A new or empty folder.
+        seed: Overrides the study's own seed; without either, a random seed is drawn.
+        decide: Decides after each block whether to continue.
+        console: Shows progress.
         choice: The cluster.
         strict: Whether the run ends as soon as an arm does.
-        host_access: Whether the command line allows what the study asks of its hosts.
+        host_access: Whether the command line allows raw arguments that may act on hosts.
 
     Returns:
-        The last event, or None when the run was interrupted and can be resumed.
+        The last event; None if the run was interrupted and can be resumed.
 
     Raises:
         InputError: The folder or the cluster cannot be used; nothing was started.
@@ -161,16 +164,16 @@ async def carry_out(
         written = Path(source.path).read_bytes()
         put_for_user(folder.study, written, "choose another folder with --out")
         ways = _Ways(decide, console, strict, choice.address)
-        finished = await _carry(cluster, study, started, folder, fold, ways, True)
+        finished = await _execute(cluster, study, started, folder, fold, ways, True)
         if finished is not None and not fold.joined:
             shutil.rmtree(folder.path)
             raise InputError(
-                "no host could carry the study out", "the lines above say what each one lacks"
+                "no host could run the study", "the lines above show what each host lacks"
             )
         return finished
 
 
-async def go_on(
+async def resume_on_cluster(
     directory: Path,
     decide: Decide,
     console: Console,
@@ -179,10 +182,10 @@ async def go_on(
     strict: bool = False,
     host_access: bool = False,
 ) -> RunFinished | None:
-    """Go on with a shared run at its first unfinished cells.
+    """Resume a shared run at its first unfinished cells.
 
     Returns:
-        The last event, or None when the run was interrupted again.
+        The last event; None if the run was interrupted again.
 
     Raises:
         InputError: There is no run, it is complete, it is not shared, or the cluster cannot be
@@ -194,7 +197,7 @@ async def go_on(
         started = fold.started
         if started is None or not is_shared(started):
             raise InputError(
-                f"the run in {directory} was begun on one host", f"write: tare resume {directory}"
+                f"the run in {directory} was started on one host", f"write: tare resume {directory}"
             )
         if fold.ended is not None and fold.ended.status == "complete":
             raise InputError(
@@ -205,25 +208,25 @@ async def go_on(
         require_allowed(study, folder.study, allowed=host_access)
         async with cluster_of(choice, study) as cluster:
             ways = _Ways(decide, console, strict, choice.address)
-            if said := _strangers(await cluster.hosts(), started):
-                console.print(Text(said, "yellow"))
-            return await _carry(cluster, study, started, folder, fold, ways, False)
+            if note := _unused_hosts(await cluster.hosts(), started):
+                console.print(Text(note, "yellow"))
+            return await _execute(cluster, study, started, folder, fold, ways, False)
 
 
-def _strangers(there: Mapping[str, str], started: RunStarted) -> str:
-    """Return who is in the cluster and takes no part; empty where all do."""
-    found = [name for name in there if name not in started.host]
+def _unused_hosts(workers: Mapping[str, str], started: RunStarted) -> str:
+    """Return a note on hosts in the cluster that do not take part; empty if all do."""
+    found = [name for name in workers if name not in started.host]
     if not found:
         return ""
     return (
-        f"no part in this run {'has' if len(found) == 1 else 'have'} {', '.join(sorted(found))}: "
-        f"it was begun on {', '.join(started.host)}"
+        f"not part of this run: {', '.join(sorted(found))}; it was started on "
+        f"{', '.join(started.host)}"
     )
 
 
 @dataclass(frozen=True)
 class _Ways:
-    """How a run is carried out, as the command says."""
+    """The options of the command for a run."""
 
     decide: Decide
     console: Console
@@ -231,14 +234,14 @@ class _Ways:
     address: str
 
 
-async def _carry(
+async def _execute(
     cluster: Cluster,
     study: Study,
     started: RunStarted,
     folder: RunFolder,
     fold: Fold,
     ways: _Ways,
-    anew: bool,
+    is_new: bool,
 ) -> RunFinished | None:
     view = ProgressView(ways.console, Tally(fold, study.blocks.most))
     how: Way = next(iter(started.host.values()))["spread"]
@@ -246,25 +249,25 @@ async def _carry(
         cluster,
         ways.decide,
         view.progress,
-        lambda said: ways.console.print(Text(said, "yellow")),
+        lambda sentence: ways.console.print(Text(sentence, "yellow")),
         PATIENCE_S,
         ways.strict,
         PAUSES,
     )
     deal = _deal(how, tuple(started.host), study, fold)
-    with view, appending(folder, ways.address) as log:
+    with view, open_event_log(folder, ways.address) as log:
         log.subscribe(fold.take)
         log.subscribe(view.take)
-        if anew:
+        if is_new:
             log.append(started)
         else:
             log.append(RunResumed(run=started.run, versions=run_versions(), doubts=fold.doubts))
         controller = Controller(setup, study, started, deal, how, folder, log, fold)
-        return await controller.carry_out()
+        return await controller.run()
 
 
 def _deal(how: Way, hosts: Sequence[str], study: Study, fold: Fold) -> Dealing:
-    """Return what is left to measure, dealt out as the hosts share it."""
+    """Return the remaining blocks, to be assigned in the way in which the hosts share the run."""
     most = study.blocks.most
     if how != "bound":
         return Deal(how, hosts, most, frozenset(fold.block.finished), fold.block.hosts)
@@ -285,28 +288,28 @@ def _deal(how: Way, hosts: Sequence[str], study: Study, fold: Fold) -> Dealing:
 
 
 async def _wanted(cluster: Cluster, study: Study) -> dict[str, str]:
-    """Return the addresses of the workers of the hosts that the study wants, by host.
+    """Return the addresses of the workers of the study's hosts, by host.
 
     Raises:
-        InputError: Nobody stands for one of them.
+        InputError: One of them has no worker.
     """
-    there = await cluster.hosts()
+    workers = await cluster.hosts()
     wanted = tuple(study.spread.hosts) if study.spread is not None else ()
     if _bound(study):
         wanted = hosts_with_arms(study)
     for name in wanted:
-        if name not in there:
+        if name not in workers:
             raise InputError(
-                f"no worker stands for the host {name}"
-                + (f"; there are workers for {', '.join(there)}" if there else ""),
+                f"there is no worker for the host {name}"
+                + (f"; there are workers for {', '.join(workers)}" if workers else ""),
                 f"start one: tare worker --host {name} ADDRESS",
             )
-    if not there:
+    if not workers:
         raise InputError(
-            "the cluster has no worker that stands for a host",
+            "the cluster has no worker for a host",
             "start one for each host: tare worker --host NAME ADDRESS",
         )
-    return {name: there[name] for name in wanted or sorted(there)}
+    return {name: workers[name] for name in wanted or sorted(workers)}
 
 
 def _how(study: Study, hosts: dict[str, str], choice: ClusterChoice) -> Way:
@@ -317,7 +320,7 @@ def _how(study: Study, hosts: dict[str, str], choice: ClusterChoice) -> Way:
     if len(hosts) == 1 or are_labs(choice.address):
         return "split"
     raise InputError(
-        f"the study does not say how {len(hosts)} hosts share it",
-        "write `spread: replicate`, where each host measures all blocks, or `spread: split`, "
-        "where equal hosts share them (or --set spread=split)",
+        f"the study does not define how {len(hosts)} hosts share it",
+        "write `spread: replicate` (each host measures all blocks) or `spread: split` (equal hosts "
+        "share the blocks; or --set spread=split)",
     )

@@ -1,4 +1,4 @@
-"""Reach a cluster of Dask's, or make one of labs on this computer; stand for a host in one."""
+"""Connections to a Dask cluster, a cluster of labs on this computer, and workers of hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from distributed import Client, Scheduler, Worker
 
 from tare.errors import InputError
 from tare.fleet.cluster import RESOURCE, Cluster, Task
-from tare.fleet.hosts_part import carry_out_part
+from tare.fleet.hosts_part import run_part
 from tare.fleet.labs import lab_names
 from tare.fleet.scratch import scratch
 from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 CONNECT_S = 15.0
 MOST_ASKED = 1 << 16
-"""Requests that a controller may have open at once: it waits for every host's word in one of its
-own. Dask's usual 512 are all taken by as many hosts, and nothing could be sent to any of them."""
+"""Requests that a controller may have open at once: one waits for the messages of each host. With
+Dask's default of 512, that many hosts would take all, and nothing could be sent to them."""
 SETTINGS = {
-    # A worker runs next to what is measured: it must not sample itself a hundred times a second,
-    # nor look fifty times a second how late its own loop is.
+    # A worker runs next to the workload: it must not sample itself a hundred times a second, nor
+    # check fifty times a second how late its own loop is.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
@@ -44,12 +44,12 @@ SETTINGS = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
-    # A cell that was lost is repeated by Tare, not by Dask.
+    # Tare repeats lost cells, not Dask.
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.worker-ttl": "30s",
     "distributed.admin.tick.limit": "30s",
 }
-"""Dask's settings that measuring needs: https://docs.dask.org/en/stable/configuration.html."""
+"""Dask's settings for measurements: https://docs.dask.org/en/stable/configuration.html."""
 
 
 @contextmanager
@@ -64,15 +64,15 @@ async def connected(
     address: str,
     security: Security | None,
     program: Sequence[str] = (),
-    task: Task = carry_out_part,
+    task: Task = run_part,
 ) -> AsyncIterator[Cluster]:
     """Connect to a scheduler.
 
     Args:
-        address: As ``tcp://NAME:PORT`` or ``tls://NAME:PORT``.
+        address: ``tcp://NAME:PORT`` or ``tls://NAME:PORT``.
         security: The certificates for ``tls://``.
-        program: What carries a host's part out; Tare's own if empty.
-        task: What Dask is given for each attempt.
+        program: The program that runs a host's part; Tare's own if empty.
+        task: The Dask task of each attempt.
 
     Raises:
         InputError: It does not answer.
@@ -89,9 +89,9 @@ async def connected(
         try:
             await _answered(client)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
-            said = str(error) or "it takes connections and says nothing"
+            reason = str(error) or "it accepts connections but does not answer"
             raise InputError(
-                f"no scheduler answers at {address}: {said}",
+                f"no scheduler answers at {address}: {reason}",
                 f"start one: tare scheduler {address}, and a `tare worker` for each host; "
                 + _encrypted(address),
             ) from error
@@ -104,11 +104,11 @@ async def connected(
 async def _answered(client: Client) -> None:
     """Wait until a scheduler has answered.
 
-    Dask waits for ever for one that takes the connection and says nothing, and now and then does
-    not hear Ctrl-C meanwhile; so it is waited for from outside.
+    Dask waits for ever for a scheduler that accepts the connection but does not answer, and
+    sometimes ignores Ctrl-C meanwhile. So this waits with a time limit of its own.
 
     Raises:
-        TimeoutError: It says nothing.
+        TimeoutError: It does not answer.
     """
 
     async def connect() -> None:
@@ -128,12 +128,12 @@ async def _answered(client: Client) -> None:
 async def scheduler(
     address: str, security: Security | None = None, dashboard: str = ""
 ) -> AsyncIterator[Scheduler]:
-    """Serve a scheduler with the settings that measuring needs.
+    """Serve a scheduler with the settings for measurements.
 
     Args:
-        address: Where it listens, as ``tcp://NAME:PORT`` or ``tls://NAME:PORT``.
+        address: The address to listen at, ``tcp://NAME:PORT`` or ``tls://NAME:PORT``.
         security: The certificates for ``tls://``.
-        dashboard: Where Dask's own page listens; nowhere if empty.
+        dashboard: The address of Dask's own page; empty: none.
 
     Raises:
         InputError: It cannot listen there.
@@ -157,7 +157,7 @@ async def scheduler(
 
 @dataclass(frozen=True)
 class Place:
-    """An address of this computer, and a port; 0: any that is free."""
+    """An address of this computer, and a port; 0: any free port."""
 
     name: str
     port: int = 0
@@ -171,18 +171,18 @@ async def worker(
     security: Security | None = None,
     listen: Place | None = None,
 ) -> AsyncIterator[Worker]:
-    """Stand for a host in a cluster.
+    """Run the worker of a host in a cluster.
 
     Args:
-        address: The scheduler's.
-        name: What the cluster calls the host.
-        host: What it is.
+        address: The scheduler's address.
+        name: The host's name in the cluster.
+        host: The host.
         security: The certificates for ``tls://``.
-        listen: Where it listens itself; any port of the address that faces the scheduler if None.
+        listen: The worker's own address; None: any port at the address that faces the scheduler.
 
     Raises:
-        InputError: The scheduler does not answer, another worker stands for the host already, or it
-            cannot listen there.
+        InputError: The scheduler does not answer, the host has a worker already, or the worker
+            cannot listen at the address.
     """
     if listen is not None:
         _require_listenable(listen)
@@ -193,7 +193,7 @@ async def worker(
             name=name,
             nthreads=1,
             resources={RESOURCE + name: 1},
-            # Dask wants an IPv6 address as in URLs.
+            # Dask needs IPv6 addresses in brackets, as in URLs.
             host=f"[{at.name}]" if ":" in at.name else at.name,
             port=at.port,
             memory_limit=0,
@@ -214,7 +214,7 @@ async def worker(
 
 
 def _require_listenable(place: Place) -> None:
-    """See that this computer can listen somewhere: Dask's own words do not tell where it failed.
+    """Check that this computer can listen at an address, which Dask's errors do not name.
 
     Raises:
         InputError: It cannot.
@@ -225,7 +225,7 @@ def _require_listenable(place: Place) -> None:
     except OSError as error:
         raise InputError(
             f"cannot listen at {place.name}: {error.strerror or error}",
-            "name an address of this computer's, and a port that is free",
+            "name an address of this computer, and a free port",
         ) from error
 
 
@@ -233,7 +233,7 @@ def _refused(address: str, name: str, error: BaseException) -> InputError:
     cause = error.__cause__ or error
     if "name taken" in str(cause):
         return InputError(
-            f"another worker stands for the host {name} already",
+            f"the host {name} has a worker already",
             "end it first: a host measures one thing at a time",
         )
     return InputError(
@@ -243,50 +243,49 @@ def _refused(address: str, name: str, error: BaseException) -> InputError:
 
 
 def _encrypted(address: str) -> str:
-    """Return what keeps a scheduler that is there from answering, as far as it is encrypted."""
+    """Return advice on encryption, for a scheduler that exists but does not answer."""
     if address.startswith("tls://"):
         return (
-            "where there is one, its certificate and the one given here must both be signed by "
+            "if there is one, its certificate and the one given here must both be signed by "
             "the CA of --tls-ca"
         )
-    return f"one that is encrypted is reached by tls{address[address.find('://') :]}"
+    return f"if it is encrypted, use tls{address[address.find('://') :]}"
 
 
 @asynccontextmanager
 async def local_labs(
     number: int, study: Study, program: Sequence[str] = ()
 ) -> AsyncIterator[Cluster]:
-    """Make a cluster of labs on this computer, which do not disturb one another.
+    """Run a cluster of labs on this computer, which do not disturb one another.
 
     Args:
-        number: How many.
-        study: What they will measure.
-        program: What carries a lab's part out; Tare's own if empty.
+        number: The number of labs.
+        study: The study.
+        program: The program that runs a lab's part; Tare's own if empty.
 
     Raises:
         InputError: The study is not for a lab whose time counts instructions, or there is too
-            little memory for so many.
+            little memory.
     """
     if study.host.kind != "lab" or not study.lab.deterministic:
         raise InputError(
-            "--cluster local:N runs labs side by side, and only those whose time counts "
+            "--cluster local:N runs labs at the same time, and only labs whose time counts "
             "instructions do not disturb one another",
-            "write `host: lab` and `lab: deterministic`, or leave --cluster out",
+            "write `host: lab` and `lab: deterministic`, or remove --cluster",
         )
     require_memory(Path("/proc/meminfo").read_text(), study.lab.memory, number)
     async with AsyncExitStack() as held:
         serving = await held.enter_async_context(scheduler("tcp://127.0.0.1:0"))
         for name in lab_names(number):
-            standing = worker(serving.address, name, WorkersHost())
-            await held.enter_async_context(standing)
+            await held.enter_async_context(worker(serving.address, name, WorkersHost()))
         yield await held.enter_async_context(connected(serving.address, None, program))
 
 
 def _own_address(scheduler: str) -> str:
-    """Return the address of this computer by which a scheduler reaches it.
+    """Return the address of this computer at which a scheduler reaches it.
 
     Raises:
-        InputError: There is no way to the scheduler, or nobody knows its name.
+        InputError: There is no route to the scheduler, or its name cannot be resolved.
     """
     name, _, port = scheduler.partition("://")[2].rpartition(":")
     try:
@@ -294,24 +293,24 @@ def _own_address(scheduler: str) -> str:
         known.sort(key=lambda each: each[0] != socket.AF_INET)
         family, kind, protocol, _, place = known[0]
         with socket.socket(family, kind, protocol) as probe:
-            # Nothing is sent: the kernel says which of its addresses it would send from.
+            # This sends nothing: the kernel only chooses the source address.
             probe.connect(place)
             return str(probe.getsockname()[0])
     except OSError as error:
         raise InputError(
-            f"there is no way to the scheduler at {scheduler}: {error.strerror or error}",
-            "write the address by which this computer reaches it",
+            f"there is no route to the scheduler at {scheduler}: {error.strerror or error}",
+            "write the address at which this computer reaches it",
         ) from error
 
 
 def keep_to(cpus: Sequence[int]) -> tuple[int, ...]:
-    """Keep this process to some CPUs; return all that it had, for what measures.
+    """Bind this process to some CPUs; return all CPUs that it had, for the measurements.
 
     Args:
-        cpus: The housekeeping CPUs; all if empty.
+        cpus: The housekeeping CPUs; empty: no binding.
 
     Raises:
-        InputError: It has not all of them.
+        InputError: It does not have all of them.
     """
     if not cpus:
         return ()

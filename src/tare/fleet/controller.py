@@ -1,12 +1,14 @@
-"""Carry a study out on all hosts of a cluster at once: the one process that knows the whole run."""
+"""The controller of a run on a cluster: it assigns blocks to hosts, and merges their events."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from tare.errors import TareError
 from tare.events import (
@@ -20,10 +22,9 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.fleet.account import shared_account
-from tare.fleet.cluster import Attempt
+from tare.fleet.account import Measured, ended_on, newly_failed, shared_account
+from tare.fleet.cluster import Attempt, Cluster
 from tare.fleet.dealing import Dealing, Way
-from tare.fleet.failing import ended_on, newly_failed
 from tare.fleet.faults import (
     ClusterGone,
     HostGone,
@@ -32,10 +33,8 @@ from tare.fleet.faults import (
     fault_of,
     require_versions,
 )
-from tare.fleet.measured import Measured
 from tare.fleet.merging import HostPart, Merger
-from tare.fleet.retrying import Retries, told, why_given_up
-from tare.fleet.setup import FleetSetup
+from tare.fleet.retrying import Pauses, Retries, failure_text, why_given_up
 from tare.fleet.shipping import receive
 from tare.fleet.wire import (
     Assignment,
@@ -50,27 +49,49 @@ from tare.fleet.wire import (
     Said,
 )
 from tare.run.lifecycle.account import Status, require_worth, run_finished
-from tare.run.lifecycle.folder import RunFolder
+from tare.run.lifecycle.folder import RunFolder, resume_command
 from tare.run.lifecycle.interrupt import listening
-from tare.run.lifecycle.resume_command import resuming
 from tare.run.lifecycle.session import new_run_id
-from tare.run.lifecycle.setup import Decision
+from tare.run.lifecycle.setup import Decide, Decision
 from tare.study.model.study import Study
 from tare.units import format_duration
 
 
-class Controller:
-    """Deals the blocks of one run out.
+@dataclass(frozen=True)
+class FleetSetup:
+    """The cluster and the callbacks of a shared run.
 
     Args:
-        setup: What it is carried out with.
-        study: What is measured.
+        cluster: The cluster of the hosts' workers.
+        decide: Decides after each block whether to continue.
+        on_progress: Receives progress within a cell.
+        say: Shows the user a sentence.
+        patience_s: Seconds that a host may be away before its blocks are given to others.
+        strict: Whether the run ends as soon as an arm does.
+        pauses: The pauses before a failed host is tried again.
+    """
+
+    cluster: Cluster
+    decide: Decide
+    on_progress: Callable[[str, float, Mapping[str, Any]], None]
+    say: Callable[[str], None]
+    patience_s: float
+    strict: bool = False
+    pauses: Pauses = field(default_factory=Pauses)
+
+
+class Controller:
+    """Assigns the blocks of one run to its hosts.
+
+    Args:
+        setup: The cluster and the callbacks.
+        study: The study.
         started: The run's first event.
-        deal: Which host measures which block.
-        how: How the hosts share the run.
+        deal: The assignment of blocks to hosts.
+        how: The way in which the hosts share the run.
         folder: The run's folder.
         log: Its events.
-        fold: What they add up to.
+        fold: The fold of its events.
     """
 
     def __init__(
@@ -123,15 +144,15 @@ class Controller:
         """Whether the run ends before all blocks are measured."""
         return bool(self._asked or self._failed)
 
-    async def carry_out(self) -> RunFinished | None:
-        """Measure until it is decided to stop.
+    async def run(self) -> RunFinished | None:
+        """Measure until a decision to stop.
 
         Returns:
             The last event, or None when the run was interrupted and can be resumed.
         """
         self._require_worth()
         serving = [asyncio.create_task(self._serve(host)) for host in self._hosts]
-        with listening(self, self._folder.path, resuming(self._folder.path, self._started)):
+        with listening(self, self._folder.path, resume_command(self._folder.path, self._started)):
             try:
                 await asyncio.gather(*serving)
             except ClusterGone as gone:
@@ -144,7 +165,7 @@ class Controller:
         return None if self._asked else self._finish()
 
     async def _serve(self, host: str) -> None:
-        """Have a host measure for as long as there are blocks for it."""
+        """Let a host measure while there are blocks for it."""
         while (block := await self._block_for(host)) is not None:
             pause_s = 0.0
             try:
@@ -153,7 +174,7 @@ class Controller:
                 continue
             except (HostGone, PartFailed) as failed:
                 again_s = self._retries[host].pause_after(failed)
-                self._setup.say(told(host, failed, again_s))
+                self._setup.say(failure_text(host, failed, again_s))
                 if again_s is None:
                     self._give_up(host, why_given_up(failed))
                     return
@@ -171,7 +192,7 @@ class Controller:
             await self._pause(pause_s)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before a host is tried again, for as long as anything is left to measure."""
+        """Wait before a host is tried again, while anything is left to measure."""
         ends = time.monotonic() + seconds
         while (left_s := ends - time.monotonic()) > 0 and not self._over:
             if self._deal.idle:
@@ -179,7 +200,7 @@ class Controller:
             await asyncio.sleep(min(0.5, left_s))
 
     async def _block_for(self, host: str) -> int | None:
-        """Return the next block for a host once there is one; None when there will be no more."""
+        """Wait for the next block for a host; return None if there will be no more."""
         while not self._asked:
             if (block := self._deal.take(host)) is not None:
                 return block
@@ -191,24 +212,24 @@ class Controller:
         return None
 
     async def _wait_for(self, host: str) -> None:
-        """Wait until a worker stands for a host.
+        """Wait until a host has a worker.
 
         Raises:
-            StaysAway: None does within the time that it is given.
+            StaysAway: It has none within the time limit.
         """
-        began, told = time.monotonic(), False
+        began, announced = time.monotonic(), False
         while host not in await self._setup.cluster.hosts():
             if time.monotonic() - began > self._setup.patience_s or self._over:
                 raise StaysAway(
-                    f"no worker stood for {host} in {format_duration(self._setup.patience_s)}"
+                    f"{host} had no worker for {format_duration(self._setup.patience_s)}"
                 )
-            if not told:
+            if not announced:
                 self._setup.say(
-                    f"waiting for a worker that stands for {host}, for at most "
-                    f"{format_duration(self._setup.patience_s)}; it is started by: "
+                    f"waiting for a worker of {host}, for at most "
+                    f"{format_duration(self._setup.patience_s)}; start it: "
                     f"tare worker --host {host} ADDRESS"
                 )
-                told = True
+                announced = True
             await asyncio.sleep(0.5)
 
     def _give_up(self, host: str, reason: str) -> None:
@@ -216,7 +237,7 @@ class Controller:
         self._lost += len(blocks)
         self._log.append(HostLost(host=host, reason=reason, blocks=blocks))
         if self._how == "bound":
-            # The others may have done their parts of the block that is under way.
+            # The others may have finished their parts of the current block.
             self._end_block(self._fold.block.number)
 
     async def _attempt(self, host: str, block: int) -> None:
@@ -238,7 +259,7 @@ class Controller:
             if self._over:
                 # It was not there yet when all were notified.
                 return
-            await attempt.tell(self._order(block, host))
+            await attempt.send(self._order(block, host))
             part = None
             async for message in attempt.messages():
                 if isinstance(message, Hello):
@@ -271,7 +292,7 @@ class Controller:
                 pass
 
     async def _after(self, block: int, attempt: Attempt) -> None:
-        """Decide after a block, and tell its host what to do next."""
+        """Decide after a block, and send its host the next one."""
         self._deal.done(block, attempt.host)
         self._end_block(block)
         self._changed.set()
@@ -279,7 +300,7 @@ class Controller:
         await self._deal_on()
 
     def _end_block(self, block: int) -> None:
-        """End a block that is measured whole, and decide whether another is wanted."""
+        """Record the end of a completed block, and decide whether to measure another."""
         if not block or block in self._fold.block.finished or not self._deal.whole(block):
             return
         self._log.append(BlockFinished(block=block))
@@ -292,7 +313,7 @@ class Controller:
                 self._withdraw()
 
     async def _deal_on(self) -> None:
-        """Tell the hosts that have ended a block what to do next, as far as that is known."""
+        """Send the next block to hosts that have finished one, as far as it is known."""
         for host, attempt in list(self._waiting.items()):
             if self._asked:
                 return
@@ -303,10 +324,10 @@ class Controller:
             if following is None and self._deal.awaits(host):
                 continue
             del self._waiting[host]
-            await _tell(attempt, End() if following is None else self._order(following, host))
+            await _send(attempt, End() if following is None else self._order(following, host))
 
     def _order(self, block: int, host: str) -> Block:
-        # What another host measured of a block compares with nothing that this one measures.
+        # Cells that another host measured of a block are not comparable with those of this one.
         stays = self._fold.block.hosts.get(block, host) == host
         settled = self._measured.settled(block) if stays else ()
         return Block(number=block, settled=settled, ended=tuple(sorted(ended_on(self._fold, host))))
@@ -324,7 +345,7 @@ class Controller:
         self._require_worth()
 
     def _require_worth(self) -> None:
-        """End the run where the arms that have ended leave it nothing to compare, or are strict."""
+        """End the run if ended arms leave nothing to compare, or with ``strict``."""
         on_all = [each for each in self._fold.arms_ended if self._setup.strict or not each.host]
         try:
             require_worth(on_all, self._study.baseline, strict=self._setup.strict)
@@ -332,10 +353,10 @@ class Controller:
             self._failed = self._failed or error.message
             self._deal.close()
             self._changed.set()
-            self._tell_all("finish")
+            self._send_to_all("finish")
 
     def _judged(self) -> Decision | None:
-        """Return what the values so far say; None while some host has too few blocks."""
+        """Return the decision on the values so far; None while some host has too few blocks."""
         finished = self._fold.block.finished
         rounds = len(finished)
         if self._deal.owner(1):
@@ -353,30 +374,30 @@ class Controller:
 
     def _ask(self, how: Literal["finish", "stop"], reason: str) -> None:
         self._asked = how
-        # The terminal may be gone, or the disk full: that keeps nobody from stopping.
+        # The run stops even if the terminal is gone or the disk is full.
         with suppress(OSError):
             self._log.append(Interrupted(finishing=how == "finish", reason=reason))
         self._deal.close()
         self._changed.set()
-        self._tell_all(how)
+        self._send_to_all(how)
 
-    def _tell_all(self, how: Literal["finish", "stop"]) -> None:
+    def _send_to_all(self, how: Literal["finish", "stop"]) -> None:
         for attempt in self._attempts.values():
-            self._tell_soon(attempt, End(kind=how))
+            self._send_soon(attempt, End(kind=how))
         self._withdraw()
 
     def _withdraw(self) -> None:
-        """Wait for nobody who has not begun, and has nothing to finish."""
+        """Stop waiting for attempts that have not begun, and have nothing to finish."""
         for attempt in self._attempts.values():
             if not attempt.begun:
                 attempt.withdraw()
                 # It may begin at this moment.
-                self._tell_soon(attempt, End(kind="stop"))
+                self._send_soon(attempt, End(kind="stop"))
 
-    def _tell_soon(self, attempt: Attempt, order: End) -> None:
-        telling = asyncio.create_task(_tell(attempt, order))
-        self._orders.add(telling)
-        telling.add_done_callback(self._orders.discard)
+    def _send_soon(self, attempt: Attempt, order: End) -> None:
+        sending = asyncio.create_task(_send(attempt, order))
+        self._orders.add(sending)
+        sending.add_done_callback(self._orders.discard)
 
     def _finish(self) -> RunFinished:
         baseline = self._study.baseline
@@ -386,14 +407,14 @@ class Controller:
             status, reason = "failed", self._failed
         elif lost := self._lost + self._deal.left:
             status = "failed"
-            reason = f"{lost} blocks of hosts that stayed away were never measured"
+            reason = f"{lost} blocks of hosts that were away were never measured"
         cells, wall_s = shared_account(self._fold, self._study), time.monotonic() - self._began
         finished = run_finished(cells, self._fold, baseline, status, reason, wall_s)
         self._log.append(finished)
         return finished
 
 
-async def _tell(attempt: Attempt, order: End | Block) -> None:
-    # A host that is gone by now needs no telling.
+async def _send(attempt: Attempt, order: End | Block) -> None:
+    # A host that is gone needs no message.
     with suppress(OSError, TareError):
-        await attempt.tell(order)
+        await attempt.send(order)

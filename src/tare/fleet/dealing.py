@@ -1,4 +1,4 @@
-"""Which host measures which block next."""
+"""The assignment of blocks to hosts."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 Way = Literal["replicate", "split", "bound"]
-"""How hosts share a run; ``bound``: each has the arms that say they are on it."""
+"""The ways in which hosts share a run; ``bound``: each measures the arms that are on it."""
 
 
 class Dealing(Protocol):
-    """The blocks of a run, as they are dealt out to hosts."""
+    """The assignment of a run's blocks to hosts."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being measured, and nothing is left to deal out."""
+        """Whether nothing is being measured, and nothing is left to assign."""
         ...
 
     @property
     def left(self) -> int:
-        """How many blocks, or parts of blocks, would still have to be dealt out."""
+        """The number of blocks, or parts of blocks, that are not assigned yet."""
         ...
 
     def owner(self, block: int) -> str:
-        """Return the host whose block this is; empty where it is not one host's."""
+        """Return the host of a block; empty if it is not bound to one host."""
         ...
 
     def take(self, host: str) -> int | None:
-        """Deal a block out to a host; None when there is none for it now."""
+        """Assign a block to a host; return None if there is none for it now."""
         ...
 
     def awaits(self, host: str) -> bool:
@@ -36,49 +36,49 @@ class Dealing(Protocol):
         ...
 
     def done(self, block: int, host: str) -> None:
-        """Take note that a host has measured a block, or its part of it."""
+        """Record that a host has measured a block, or its part of it."""
         ...
 
     def whole(self, block: int) -> bool:
-        """Return whether nothing of a block that was begun is left to measure."""
+        """Return whether a block that was begun is complete."""
         ...
 
     def give_back(self, host: str) -> tuple[int, ...]:
-        """Take back what a host did not finish; return the numbers."""
+        """Take back a host's unfinished blocks; return their numbers."""
         ...
 
     def give_up(self, host: str) -> tuple[int, ...]:
-        """Let a host go; return the blocks that no other host can measure for it."""
+        """Remove a host; return the blocks that no other host can measure for it."""
         ...
 
     def close(self) -> None:
-        """Deal nothing out any more."""
+        """Assign no further blocks."""
         ...
 
 
 def blocks_in_all(how: Way, hosts: int, most: int) -> int:
-    """Return how many blocks there are at most, of all hosts together.
+    """Return the highest number of blocks over all hosts.
 
     Args:
         how: ``replicate``: each host measures ``most`` of its own; ``split``: they share them.
-        hosts: How many hosts there are.
-        most: The most blocks that the study says.
+        hosts: The number of hosts.
+        most: The study's highest number of blocks.
     """
     return most * hosts if how == "replicate" else most
 
 
 class Deal:
-    """The blocks of a run, dealt out one at a time.
+    """The blocks of a run, assigned one at a time.
 
-    Blocks are numbered from 1 over all hosts. Where they are replicated, each host's own are every
-    ``len(hosts)``-th number, so that a run that stops early has as many of each host; where they
-    are split, whoever is free takes the next one. A block that a host has begun is kept for it
-    until it is given up: what it measured of it compares with nothing that another host measures.
+    Blocks are numbered from 1 over all hosts. If they are replicated, each host has every
+    ``len(hosts)``-th number, so that a run that stops early has as many blocks of each host. If
+    they are split, the next free host takes the next block. A block that a host has begun is kept
+    for it until the host is given up, because cells of different hosts are not comparable.
 
     Args:
-        how: How the hosts share the blocks.
-        hosts: Their names, each once, in the order of the run.
-        most: The most blocks that the study says.
+        how: The way in which the hosts share the blocks.
+        hosts: Their names, each once, in the sequence of the run.
+        most: The study's highest number of blocks.
         finished: Numbers of the blocks that are measured already.
         begun: The host of each block that was begun before, also of finished ones.
     """
@@ -110,20 +110,20 @@ class Deal:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being measured, and nothing is left to deal out."""
+        """Whether nothing is being measured, and nothing is left to assign."""
         return not self._out and (self._closed or not self._waiting)
 
     @property
     def left(self) -> int:
-        """How many blocks would still have to be dealt out."""
+        """The number of blocks that are not assigned yet."""
         return 0 if self._closed else len(self._waiting)
 
     def owner(self, block: int) -> str:
-        """Return the host whose block this is; empty where any host may measure it."""
+        """Return the host of a block; empty if any host may measure it."""
         return self._hosts[(block - 1) % len(self._hosts)] if self._how == "replicate" else ""
 
     def take(self, host: str) -> int | None:
-        """Deal a block out to a host; None when there is none for it."""
+        """Assign a block to a host; return None if there is none for it."""
         if self._closed:
             return None
         found = next((block for block, kept in self._kept.items() if kept == host), None)
@@ -141,7 +141,7 @@ class Deal:
         return not self._closed and any(self.owner(block) in ("", host) for block in self._kept)
 
     def done(self, block: int, host: str) -> None:
-        """Take note that a host has measured a block."""
+        """Record that a host has measured a block."""
         del host
         self._out.pop(block, None)
 
@@ -150,7 +150,7 @@ class Deal:
         return block not in self._out and block not in self._waiting
 
     def give_back(self, host: str) -> tuple[int, ...]:
-        """Take back what a host did not finish, and keep it for it; return the numbers."""
+        """Take back a host's unfinished blocks, and keep them for it; return their numbers."""
         back = sorted(block for block, out in self._out.items() if out == host)
         for block in back:
             self._kept[block] = self._out.pop(block)
@@ -158,7 +158,7 @@ class Deal:
         return tuple(back)
 
     def give_up(self, host: str) -> tuple[int, ...]:
-        """Let a host go that stays away; return the blocks that no other host can measure."""
+        """Remove a host that is away; return the blocks that no other host can measure."""
         self.give_back(host)
         self._kept = {block: kept for block, kept in self._kept.items() if kept != host}
         lost = tuple(block for block in self._waiting if self.owner(block) == host)
@@ -166,5 +166,5 @@ class Deal:
         return lost
 
     def close(self) -> None:
-        """Deal nothing out any more."""
+        """Assign no further blocks."""
         self._closed = True

@@ -1,4 +1,4 @@
-"""Why a host does not carry its part of a run out."""
+"""Faults of hosts and of the cluster in a shared run."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from tare.fleet.wire import Ended
 from tare.run.lifecycle.versions import run_versions
 
 COMPARED = ("tare", "distributed")
-"""Versions that must be the controller's own: what values mean, and what carries messages.
+"""Programs whose version must equal the controller's: for the meaning of values, and for messages.
 
-Python's and the libraries' may differ from host to host: each host's are in its `host_joined`.
+Versions of Python and libraries may differ between hosts: each `host_joined` event has them.
 """
 
 
 class PartFailed(TareError):
-    """A host could not carry its part out."""
+    """A host could not run its part."""
 
 
 class HostTaken(PartFailed):
-    """Another run holds a host: one that somebody else began, or what a killed worker left."""
+    """Another run has locked a host: somebody else's, or the rest of a killed worker's run."""
 
 
 class PartRefused(PartFailed):
-    """A host's part is of no use to this run, however often it is tried."""
+    """A host cannot take part in this run, and trying again does not help."""
 
 
 class HostGone(TareError):
-    """The worker of an attempt is gone; what it had not finished is measured again."""
+    """The worker of an attempt is gone; its unfinished cells are measured again."""
 
 
 class ClusterGone(TareError):
@@ -37,30 +37,29 @@ class ClusterGone(TareError):
 
 
 class StaysAway(TareError):
-    """Nobody stands for a host."""
+    """A host has no worker for too long."""
 
 
 def fault_of(ended: Ended) -> PartFailed:
-    """Return why a host's part is over, where it is for a reason."""
+    """Return the fault that ended a host's part."""
     kind = PartRefused if ended.final else HostTaken if ended.taken else PartFailed
     return kind(ended.reason, ended.hint)
 
 
 def fleet_versions() -> dict[str, str]:
-    """Return the versions of a run, and that of Dask."""
+    """Return the versions of a run, with that of Dask."""
     return {**run_versions(), "distributed": version("distributed")}
 
 
 def require_versions(host: str, theirs: Mapping[str, str]) -> None:
-    """See that a host carries its part out with this version of Tare, and of Dask.
+    """Check that a host's worker has this version of Tare and of Dask.
 
     Args:
         host: Its name.
-        theirs: What its worker runs.
+        theirs: The versions of its worker.
 
     Raises:
-        PartRefused: It does not, and its values might mean something else; trying again
-            changes nothing.
+        PartRefused: They differ, so its values may have another meaning.
     """
     ours = fleet_versions()
     for name in COMPARED:

@@ -1,4 +1,4 @@
-"""What a Dask worker does: it stands for one host, and runs that host's part of a run."""
+"""The task of a Dask worker, which runs one host's part of a run in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.fleet.faults import fleet_versions
-from tare.fleet.inbox import Inbox
 from tare.fleet.scratch import Scratch, scratch
 from tare.fleet.shipping import Shipper
 from tare.fleet.site import CPUS, LONGEST_LINE
@@ -23,6 +22,7 @@ from tare.fleet.wire import (
     FilePiece,
     Happened,
     Hello,
+    Inbox,
     Message,
     StillThere,
 )
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from distributed import Queue
 
 SILENCE_S = 60.0
-"""So long a controller may be silent before its run is taken for given up."""
+"""Seconds without a message after which the controller is considered gone."""
 FAREWELL_S = 120.0
-"""So long a part may take to remove what it made, before it is killed."""
-TOLD_WITH_FILES = frozenset({"series", "cell_finished", "machine_stopped", "block_finished"})
-"""Events that speak of files: these travel first, so that no event names a file that is missing."""
+"""Seconds that a part may take to clean up before it is killed."""
+SENT_AFTER_FILES = frozenset({"series", "cell_finished", "machine_stopped", "block_finished"})
+"""Events that refer to files: the files are sent first, so that no event names a missing file."""
 MOST_AT_ONCE = 32
-"""Messages in one go, so that at most so many pieces of files are in flight."""
+"""The most messages per request, which limits the pieces of files that are in transit."""
 TAIL = 20
 
 
-async def carry_out_part(assignment: str, up: str, down: str, program: Sequence[str] = ()) -> None:
-    """Carry an assignment out: the task that Dask is given, one for each attempt on a host.
+async def run_part(assignment: str, up: str, down: str, program: Sequence[str] = ()) -> None:
+    """Run an assignment: the Dask task of each attempt on a host.
 
     Args:
-        assignment: As JSON.
-        up: Name of the queue for what happens.
-        down: Name of the queue for what is to be done.
-        program: What carries it out, as a process of its own; Tare's own if empty.
+        assignment: The assignment as JSON.
+        up: The name of the queue for messages to the controller.
+        down: The name of the queue for messages from it.
+        program: The program that runs it as a separate process; Tare's own if empty.
     """
     from distributed import Client, Queue, get_worker
 
@@ -82,14 +82,14 @@ class _Attempt:
         with scratch("part") as place:
             sending = asyncio.create_task(self._send())
             try:
-                await self._tell(Hello(worker=self._worker, versions=fleet_versions()))
-                await self._tell(await self._follow(assignment, program, place))
+                await self._enqueue(Hello(worker=self._worker, versions=fleet_versions()))
+                await self._enqueue(await self._follow(assignment, program, place))
             finally:
                 await self._waiting.put(None)
                 await sending
 
     async def _follow(self, assignment: str, program: list[str], place: Scratch) -> Ended:
-        """Let the process measure, and pass on what it says; return how it ended."""
+        """Let the process measure, and forward its messages; return how it ended."""
         folder = place.folder / "run"
         async with self._process(program, folder, place.lock) as (process, errors):
             assert process.stdin is not None and process.stdout is not None
@@ -103,18 +103,18 @@ class _Attempt:
                     if isinstance(message, Ended):
                         ended = message
                         continue
-                    if isinstance(message, Happened) and message.event.type in TOLD_WITH_FILES:
+                    if isinstance(message, Happened) and message.event.type in SENT_AFTER_FILES:
                         await self._ship(shipper)
-                    await self._tell(message)
+                    await self._enqueue(message)
                 await self._ship(shipper)
                 status = await process.wait()
             finally:
                 listening.cancel()
-            return ended or Ended(reason=_fate(status, errors))
+            return ended or Ended(reason=_end_reason(status, errors))
 
     async def _ship(self, shipper: Shipper) -> None:
         for piece in shipper.news():
-            await self._tell(piece)
+            await self._enqueue(piece)
 
     @asynccontextmanager
     async def _process(
@@ -132,7 +132,7 @@ class _Attempt:
                 env={**os.environ, CPUS: json.dumps(list(self._cpus))},
                 limit=LONGEST_LINE,
                 start_new_session=True,
-                # Where this worker is killed, the process still needs the folder to end in order.
+                # If this worker is killed, the process still needs the folder for its clean-up.
                 pass_fds=(lock,),
             )
         try:
@@ -141,29 +141,29 @@ class _Attempt:
             await _end(process)
 
     async def _listen(self, orders: asyncio.StreamWriter) -> None:
-        """Pass on what the controller says; close the process's input once it is gone."""
+        """Forward the controller's messages; close the process's input once it is gone."""
         inbox = Inbox(self._down)
         try:
             while await inbox.ready(SILENCE_S):
-                for said in await inbox.take():
-                    if not isinstance(TO_HOST.validate_python(said), StillThere):
-                        orders.write(json.dumps(said).encode() + b"\n")
+                for received in await inbox.take():
+                    if not isinstance(TO_HOST.validate_python(received), StillThere):
+                        orders.write(json.dumps(received).encode() + b"\n")
                         await orders.drain()
         finally:
             inbox.close()
             orders.close()
 
-    async def _tell(self, message: Message) -> None:
-        # Bytes stay bytes: Dask's queues carry them as they are.
+    async def _enqueue(self, message: Message) -> None:
+        # Dask's queues transport bytes unchanged.
         mode = "python" if isinstance(message, FilePiece) else "json"
         await self._waiting.put(message.model_dump(mode=mode))
 
     async def _send(self) -> None:
-        """Send what waits, all of it in one go: each go is a round trip to the scheduler.
+        """Send all waiting messages in one request: each is a round trip to the scheduler.
 
         Raises:
-            OSError: Something could not be sent; the process was told to stop, and all that it said
-                since is dropped.
+            OSError: A message could not be sent; the process was stopped, and its later messages
+                are dropped.
         """
         over = False
         lost: OSError | None = None
@@ -178,7 +178,7 @@ class _Attempt:
             try:
                 await self._up.put(messages)
             except OSError as error:
-                # What comes after a gap is of no use; whoever speaks must not wait for ever either.
+                # Messages after a gap are useless, but their sender must not block.
                 lost = error
                 if self._orders is not None:
                     self._orders.close()
@@ -187,7 +187,7 @@ class _Attempt:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process that Tare started, and give it time to remove what it made."""
+    """End a process that Tare started, and give it time to clean up."""
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -197,9 +197,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _fate(status: int, errors: Path) -> str:
-    """Return what became of a process that ended without a word."""
+def _end_reason(status: int, errors: Path) -> str:
+    """Return the reason for a process that ended without its last message."""
     lines = errors.read_text(errors="replace").splitlines()[-TAIL:]
     how = f"by signal {-status}" if status < 0 else f"with status {status}"
-    said = f": {lines[-1]}" if lines else ""
-    return f"its process ended {how}{said}"
+    last_line = f": {lines[-1]}" if lines else ""
+    return f"its process ended {how}{last_line}"

@@ -1,4 +1,4 @@
-"""``--cluster local:N``: labs of this computer side by side, and what they are called."""
+"""``--cluster local:N``: several labs on this computer, and their names."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ MOST = 64
 
 
 def are_labs(address: str) -> bool:
-    """Return whether an address means labs of this computer, and not a scheduler."""
+    """Return whether an address means labs on this computer instead of a scheduler."""
     return address.startswith(LOCAL)
 
 
 def how_many(address: str) -> int:
-    """Return how many labs an address means.
+    """Return the number of labs in an address.
 
     Raises:
-        InputError: It says no number of them.
+        InputError: It has no valid number.
     """
-    said = address.removeprefix(LOCAL)
-    if not said.isascii() or not said.isdigit() or not 1 <= int(said) <= MOST:
+    number = address.removeprefix(LOCAL)
+    if not number.isascii() or not number.isdigit() or not 1 <= int(number) <= MOST:
         raise InputError(
-            f"--cluster {address}: {said!r} is no number of labs",
+            f"--cluster {address}: {number!r} is not a number of labs",
             f"write a number from 1 to {MOST}, as in --cluster local:2",
         )
-    return int(said)
+    return int(number)
 
 
 def lab_names(number: int) -> tuple[str, ...]:
-    """Return what so many labs are called."""
+    """Return the names of labs."""
     return tuple(f"lab-{each}" for each in range(1, number + 1))
 
 
 def require_labs_of(started: RunStarted, address: str, directory: Path) -> None:
-    """See that a run goes on in as many labs as it was begun in: of others it knows nothing.
+    """Check that a run is resumed in as many labs as it was started in.
 
     Args:
         started: The run's first event.
-        address: Where it is to go on; a scheduler's workers may come later.
+        address: The cluster; workers of a scheduler may join later.
         directory: The run's folder.
 
     Raises:
-        InputError: It was begun in another number of them, or on other hosts.
+        InputError: It was started in another number of labs, or on other hosts.
     """
-    # Loaded here: the command line asks this module for a word alone.
-    from tare.run.lifecycle.resume_command import resuming
+    # Imported here, because the command line uses this module only for its constants.
+    from tare.run.lifecycle.folder import resume_command
 
     if not are_labs(address):
         return
@@ -61,11 +61,10 @@ def require_labs_of(started: RunStarted, address: str, directory: Path) -> None:
         return
     if set(has) == set(lab_names(len(has))):
         raise InputError(
-            f"the run in {directory} was begun in {len(has)} labs, and not in {number}",
-            f"write: {resuming(directory, started, f'{LOCAL}{len(has)}')}",
+            f"the run in {directory} was started in {len(has)} labs, not in {number}",
+            f"write: {resume_command(directory, started, f'{LOCAL}{len(has)}')}",
         )
     raise InputError(
-        f"the run in {directory} is of the hosts {', '.join(has)}, and not of labs of this "
-        "computer",
-        f"write: {resuming(directory, started)}, with the address of their scheduler",
+        f"the run in {directory} is on the hosts {', '.join(has)}, not in labs on this computer",
+        f"write: {resume_command(directory, started)}, with the address of their scheduler",
     )

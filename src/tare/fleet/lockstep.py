@@ -1,4 +1,4 @@
-"""The blocks of a study whose arms are bound to hosts: all hosts go through them together."""
+"""The blocks of a study whose arms are bound to hosts, measured by all hosts together."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 
 class Lockstep:
-    """Each host measures its own arms in every block; the next begins once all have.
+    """Each host measures its own arms in every block; the next block begins once all have.
 
-    So the arms of one block are measured at about the same time, as on one host, and whether to go
-    on is decided on whole blocks.
+    So the arms of one block are measured at about the same time, as on one host, and decisions are
+    made on complete blocks.
 
     Args:
         hosts: Their names, each once.
-        most: The most blocks that the study says.
-        done: For each block the hosts that have measured their part of it already.
+        most: The study's highest number of blocks.
+        done: For each block, the hosts that have already measured their part of it.
     """
 
     def __init__(
@@ -30,21 +30,21 @@ class Lockstep:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being measured, and nothing is left to deal out."""
+        """Whether nothing is being measured, and nothing is left to assign."""
         return not self._out and (self._closed or not any(self._left.values()))
 
     @property
     def left(self) -> int:
-        """How many parts of blocks would still have to be dealt out."""
+        """The number of parts of blocks that are not assigned yet."""
         return 0 if self._closed else sum(map(len, self._left.values()))
 
     def owner(self, block: int) -> str:
-        """Return the host that a block is of: none of them, as all take part in it."""
+        """Return an empty host, because all hosts take part in each block."""
         del block
         return ""
 
     def take(self, host: str) -> int | None:
-        """Deal a host its part of the block that is under way; None when it has done that."""
+        """Assign a host its part of the current block; return None if it has done that."""
         left = self._left.get(host)
         if self._closed or not left or host in self._out or left[0] != self._under_way:
             return None
@@ -56,18 +56,18 @@ class Lockstep:
         return not self._closed and bool(self._left.get(host))
 
     def done(self, block: int, host: str) -> None:
-        """Take note that a host has measured its part of a block."""
+        """Record that a host has measured its part of a block."""
         if self._out.get(host) == block:
             del self._out[host]
 
     def whole(self, block: int) -> bool:
-        """Return whether no host has a part of a block to measure any more."""
+        """Return whether all hosts have measured their part of a block."""
         return block not in self._out.values() and not any(
             block in left for left in self._left.values()
         )
 
     def give_back(self, host: str) -> tuple[int, ...]:
-        """Take back what a host did not finish, to be dealt out first; return its number."""
+        """Take back a host's unfinished block, to be assigned first; return its number."""
         block = self._out.pop(host, None)
         if block is None:
             return ()
@@ -75,12 +75,12 @@ class Lockstep:
         return (block,)
 
     def give_up(self, host: str) -> tuple[int, ...]:
-        """Let a host go that stays away; return the blocks that its arms are missing in."""
+        """Remove a host that is away; return the blocks in which its arms are missing."""
         self.give_back(host)
         return tuple(self._left.pop(host, ()))
 
     def close(self) -> None:
-        """Deal nothing out any more."""
+        """Assign no further blocks."""
         self._closed = True
 
     @property

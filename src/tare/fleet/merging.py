@@ -1,6 +1,8 @@
-"""Makes one run's stream of events of what its hosts say, in the order in which they say it."""
+"""The merging of hosts' events into one stream, in the sequence in which they arrive."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from tare.events import (
     ArmEnded,
@@ -24,22 +26,22 @@ from tare.events import (
     Skipped,
 )
 from tare.fleet.dealing import Way, blocks_in_all
-from tare.fleet.equal import unequal
+from tare.run.lifecycle.resume_checks import differing_hosts
 from tare.study.model.study import Study
 
 
 class Merger:
-    """Appends what hosts say to the run's events.
+    """Appends the events of hosts to those of the run.
 
-    Of what goes before the first block, each host tells its own: all of it is kept in one event
-    for the host, and the run's events say it once. When a block ends is the controller's to say.
+    Each host sends its own events that precede the first block. All of them are kept in one event
+    for the host, and the run's stream has them once. The controller records the end of blocks.
 
     Args:
         log: The run's events.
-        fold: What they add up to.
-        study: What is measured.
-        hosts: How many hosts share the run.
-        how: How they share it.
+        fold: The fold of these events.
+        study: The study.
+        hosts: The number of hosts that share the run.
+        how: The way in which they share it.
     """
 
     def __init__(self, log: EventLog, fold: Fold, study: Study, hosts: int, how: Way) -> None:
@@ -51,15 +53,15 @@ class Merger:
         self._begun: set[int] = set()
 
     def part_of(self, host: str, worker: str) -> HostPart:
-        """Return where what a host says goes, for one attempt."""
+        """Return the receiver of a host's events, for one attempt."""
         return HostPart(self, host, worker)
 
     def append(self, event: Event) -> None:
-        """Append an event as it is."""
+        """Append an event unchanged."""
         self._log.append(event)
 
     def join(self, joined: HostJoined, skipped: list[Skipped], planned: Planned) -> None:
-        """Take note of a host that is ready to measure."""
+        """Record a host that is ready to measure."""
         known = self._fold.platforms
         new = joined.host not in self._fold.joined
         self._log.append(joined)
@@ -81,7 +83,7 @@ class Merger:
                 self._log.append(before.model_copy(update={"notes": (*before.notes, note)}))
 
     def block(self, event: BlockStarted, host: str) -> None:
-        """Append that a block has begun: on a host, or on the first of all its hosts."""
+        """Append the start of a block: on its host, or on the first of all its hosts."""
         if self._how != "bound":
             self._log.append(event.model_copy(update={"host": host}))
         elif event.block not in self._begun and event.block not in self._fold.block.finished:
@@ -89,12 +91,12 @@ class Merger:
             self._log.append(event)
 
     def image(self, event: ImageReady) -> None:
-        """Append what an arm boots, once."""
+        """Append the image of an arm, once."""
         if (event.arm, event.digest) not in self._fold.images:
             self._log.append(event)
 
     def condition(self, host: str, event: Preflight) -> None:
-        """Append what a host looks like, each check with the host's name."""
+        """Append the checks of a host's condition, each with the host's name."""
         checks = (
             check.model_copy(update={"name": f"{check.name} on {host}"}) for check in event.checks
         )
@@ -102,7 +104,7 @@ class Merger:
 
 
 def _with_part(before: Planned | None, part: Planned) -> Planned:
-    """Return what is planned of all hosts, with one more host's part of each block."""
+    """Return the plan of all hosts, with one more host's part of each block."""
     if before is None:
         return part
     return part.model_copy(
@@ -115,12 +117,12 @@ def _with_part(before: Planned | None, part: Planned) -> Planned:
 
 
 class HostPart:
-    """What one host says in one attempt.
+    """The events of one host in one attempt.
 
     Args:
-        merger: Where it goes.
+        merger: Their receiver.
         host: The host's name.
-        worker: The address of what speaks for it.
+        worker: The address of its worker.
     """
 
     def __init__(self, merger: Merger, host: str, worker: str) -> None:
@@ -133,7 +135,7 @@ class HostPart:
         self._images: dict[str, str] = {}
 
     def take(self, event: Event) -> None:
-        """Account for one more event."""
+        """Take one more event."""
         match event:
             case RunStarted():
                 self._started = event
@@ -160,7 +162,7 @@ class HostPart:
                 | ArmEnded()
                 | BlockFinished()
             ):
-                # The controller's to say, of the run as a whole.
+                # The controller records these for the run as a whole.
                 pass
             case _:
                 self._merger.append(event)
@@ -177,3 +179,35 @@ class HostPart:
             images=self._images,
         )
         self._merger.join(joined, self._skipped, planned)
+
+
+def unequal(first: HostJoined, other: HostJoined) -> str:
+    """Return a sentence on the differences between a host and the first that joined; empty: none.
+
+    Args:
+        first: The event of the first host.
+        other: The event of the other host.
+    """
+    found = [*differing_hosts(first.facts, other.facts, first.host), *_versions(first, other)]
+    if not found:
+        return ""
+    return (
+        f"{other.host} shares the blocks with {first.host} but differs from it: "
+        f"{'; '.join(found)}. Differences between blocks are in part those of the hosts."
+    )
+
+
+def _versions(first: HostJoined, other: HostJoined) -> Iterator[str]:
+    """Yield the differences between the versions of arms on both hosts."""
+    known = {event.arm: event for event in first.checked if event.usable}
+    found: dict[str, list[str]] = {}
+    for event in other.checked:
+        if not event.usable or event.arm not in known:
+            continue
+        before = known[event.arm].versions
+        for name, version in event.versions.items():
+            if before.get(name, version) != version:
+                phrase = f"{name} is {version}, and on {first.host} {before[name]}"
+                found.setdefault(phrase, []).append(event.arm)
+    for phrase, arms in found.items():
+        yield f"{phrase} (arm {', '.join(arms)})"

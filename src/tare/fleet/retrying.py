@@ -1,4 +1,4 @@
-"""When a host whose part failed is tried again, and when it is given up."""
+"""Retries of a host whose part failed, and when to give up."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tare.units import format_duration
 
 @dataclass(frozen=True)
 class Pauses:
-    """Seconds before each further try; a host that fails once more after the last is given up.
+    """Seconds before each further try; a host that fails after the last one is given up.
 
     Args:
-        failed_s: After failures that may come again at once.
-        taken_s: Where another run holds the host: what a killed worker leaves clears up within two
-            minutes, and holds it until then.
-        gone_s: Where its worker died; whether another stands for the host is waited for besides.
+        failed_s: After failures that may recur at once.
+        taken_s: If another run has locked the host: the rest of a killed worker's run cleans up
+            within two minutes, and keeps its lock until then.
+        gone_s: If its worker died; the wait for a new worker is added.
     """
 
     failed_s: Sequence[float] = (1.0, 5.0)
@@ -27,10 +27,10 @@ class Pauses:
 
 
 class Retries:
-    """The failures of one host, in a row.
+    """The consecutive failures of one host.
 
     Args:
-        pauses: How long is waited after each.
+        pauses: The pauses after each.
     """
 
     def __init__(self, pauses: Pauses) -> None:
@@ -38,11 +38,11 @@ class Retries:
         self._failures: Counter[type] = Counter()
 
     def measured(self) -> None:
-        """Take note that the host has finished a cell: its failures are in a row no more."""
+        """Record that the host has finished a cell, which resets its failures."""
         self._failures.clear()
 
     def pause_after(self, failed: PartFailed | HostGone) -> float | None:
-        """Return the seconds until the host is tried again; None: it is given up.
+        """Return the seconds until the host is tried again; None: give up.
 
         Args:
             failed: Its newest failure.
@@ -60,16 +60,16 @@ class Retries:
         return pauses[number - 1] if number <= len(pauses) else None
 
 
-def told(host: str, failed: PartFailed | HostGone, again_s: float | None) -> str:
-    """Return what a user reads about a failure, and what happens next.
+def failure_text(host: str, failed: PartFailed | HostGone, again_s: float | None) -> str:
+    """Return a sentence for the user on a failure and the next step.
 
     Args:
-        host: Where it was.
+        host: The host.
         failed: The failure.
         again_s: Seconds until the next try; None: there is none.
     """
     if isinstance(failed, HostGone):
-        again = "" if again_s is None else "; what it had not finished is measured again"
+        again = "" if again_s is None else "; its unfinished cells are measured again"
         return f"{failed}{again}"
     again = "" if again_s is None else f"; next try in {format_duration(again_s)}"
     return f"{host}: {failed}{again}"
@@ -78,5 +78,5 @@ def told(host: str, failed: PartFailed | HostGone, again_s: float | None) -> str
 def why_given_up(failed: PartFailed | HostGone) -> str:
     """Return why a host is left out after its last failure."""
     if isinstance(failed, HostGone):
-        return "its worker died again and again, without a finished cell in between"
+        return "its worker died repeatedly, without a finished cell in between"
     return failed.message

@@ -1,4 +1,4 @@
-"""Folders that a worker needs for a while, and that go even where it was killed."""
+"""Temporary folders of a worker, which are removed even if it was killed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Scratch:
-    """A folder, which nobody removes while its lock is held.
+    """A folder that is kept while its lock is held.
 
     Args:
-        folder: Where it is.
-        lock: A descriptor; a process that has it too holds the lock as well.
+        folder: Its path.
+        lock: A descriptor; a process that inherits it holds the lock as well.
     """
 
     folder: Path
@@ -27,19 +27,19 @@ class Scratch:
 
 @contextlib.contextmanager
 def scratch(kind: str) -> Iterator[Scratch]:
-    """Make a folder and remove it afterwards.
+    """Create a folder and remove it afterwards.
 
-    A process that is killed removes nothing, so those that are left of such processes of this user
-    go first.
+    A killed process removes nothing, so this first removes folders that killed processes of this
+    user left.
 
     Args:
-        kind: What it is for, a word of its name.
+        kind: Its purpose, a word of its name.
     """
     prefix = f"tare-{kind}-"
     places = Path(tempfile.gettempdir())
     for left in places.glob(f"{prefix}*"):
         _remove_unless_held(left)
-    # It has its name once it is locked: one without a lock counts as left.
+    # It is renamed once it is locked: a folder with that name and without a lock is a leftover.
     unnamed = Path(tempfile.mkdtemp(prefix=".tare-"))
     lock = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY)
     try:

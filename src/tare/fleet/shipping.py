@@ -1,4 +1,4 @@
-"""Bring the files of a host's part to the run's folder, piece by piece."""
+"""Transfer of the files of a host's part to the run's folder, piece by piece."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from tare.fleet.wire import CHUNK_BYTES, FilePiece, safe_path
 
 OWN = ("events.jsonl", "events.last", "study.yaml")
-"""What the run's folder has of its own."""
+"""Files that the run's folder has itself."""
 
 
 class Shipper:
-    """Finds what is new or has grown in a folder.
+    """Finds new and changed files in a folder.
 
     Args:
-        folder: Where a host's part writes.
+        folder: The folder of a host's part.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -23,7 +23,7 @@ class Shipper:
         self._known: dict[Path, tuple[int, int]] = {}
 
     def news(self) -> Iterator[FilePiece]:
-        """Yield each file that changed since the last time, in pieces."""
+        """Yield each file that has changed since the last call, in pieces."""
         for path in sorted(self._folder.rglob("*")):
             if path.name in OWN or path.is_symlink() or not path.is_file():
                 continue
@@ -46,7 +46,7 @@ def receive(piece: FilePiece, folder: Path) -> None:
     """Write a piece of a file into a run's folder.
 
     Args:
-        piece: As it came.
+        piece: The piece.
         folder: The run's folder.
 
     Raises:

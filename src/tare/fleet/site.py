@@ -1,8 +1,8 @@
 """One host's part of a run, as a process of its own: ``python -m tare.fleet.site FOLDER``.
 
-It reads an assignment and then blocks from its standard input, a line each, and writes what happens
-to its standard output. When its input ends without a word, whoever started it is gone: it then
-stops, and removes all that it made.
+It reads an assignment and then blocks from its standard input, one line each, and writes messages
+to its standard output. If its input ends unexpectedly, its parent is gone: it then stops, and
+cleans up.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from tare.errors import TareError
+from tare.errors import InputError, TareError
 from tare.events import Fold, Record
-from tare.fleet.named_files import FilesMissing, files_booted, require_here
 from tare.fleet.wire import (
     TO_HOST,
     Assignment,
@@ -35,10 +34,10 @@ from tare.hosts.lock import HostHeld
 from tare.platforms.vendors.offer import keeps_general
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.hosts.rejoining import HostChanged
+from tare.run.lifecycle.block_schedule import AssignedBlock, RunPart
 from tare.run.lifecycle.executor import execute
 from tare.run.lifecycle.folder import create_folder
-from tare.run.lifecycle.part import GivenBlock, Part
+from tare.run.lifecycle.resume_checks import HostChanged
 from tare.run.lifecycle.session import run_session
 from tare.run.lifecycle.setup import Decision, StudySource
 from tare.run.preflight.toolbox import require_additions, study_additions
@@ -49,17 +48,57 @@ from tare.study.reading.hosting import HostSpec
 from tare.study.reading.load import restore_study
 
 CPUS = "TARE_SITE_CPUS"
-"""The environment variable with the CPUs of the host, where the worker keeps to some of them."""
+"""The environment variable with the CPUs of the host, if the worker is bound to some of them."""
 LONGEST_LINE = 1 << 26
+LAB_FILES = ("xen", "kernel", "qemu")
+MOST_NAMED = 5
+
+
+class FilesMissing(InputError):
+    """A worker's computer lacks files that the study names."""
+
+
+def files_booted(stored: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the kernels, hypervisors and emulators that a stored study names by their paths.
+
+    They are not sent to workers, and have to exist at the same path there.
+
+    Args:
+        stored: The study, as in a run's events.
+    """
+    lab = stored.get("lab") or {}
+    arms = stored.get("arms", {}).values()
+    named = [stored.get("kernel"), *(arm.get("kernel") for arm in arms)]
+    if isinstance(lab, Mapping):
+        named += [lab.get(each) for each in LAB_FILES]
+    for each in named:
+        if isinstance(each, str) and "/" in each:
+            yield Path(each)
+
+
+def require_here(files: Iterable[Path]) -> None:
+    """Check that files of a study exist on this computer.
+
+    Raises:
+        FilesMissing: Some do not.
+    """
+    missing = [str(path) for path in dict.fromkeys(files) if not path.exists()]
+    if missing:
+        more = len(missing) - MOST_NAMED
+        names = ", ".join(missing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        raise FilesMissing(
+            f"the study names files that the worker's computer lacks: {names}",
+            "put them at the same paths there; they are not sent",
+        )
 
 
 class Site:
-    """Carries an assignment out.
+    """Runs an assignment.
 
     Args:
-        folder: Where this part's events and files go.
-        lines: What the worker says.
-        out: Where what happens is written.
+        folder: The folder of this part's events and files.
+        lines: The messages of the worker.
+        out: The output for messages to it.
     """
 
     def __init__(self, folder: Path, lines: asyncio.StreamReader, out: TextIO) -> None:
@@ -68,8 +107,8 @@ class Site:
         self._out = out
         self._orders: asyncio.Queue[Block | None] = asyncio.Queue()
 
-    async def carry_out(self) -> None:
-        """Measure what is assigned, until there is no more."""
+    async def run(self) -> None:
+        """Measure the assigned blocks until there are no more."""
         assignment = Assignment.model_validate_json(await self._lines.readline())
         listening = asyncio.create_task(self._listen())
         try:
@@ -102,16 +141,16 @@ class Site:
                 require_here(added.files.values())
             await require_additions(setup, setup.context.builder, study, Path(source.path))
             folder = create_folder(self._folder)
-            part = Part(assignment.before, self._blocks())
+            part = RunPart(assignment.before, self._blocks())
             finished = await execute(
                 setup, study, source, folder, assignment.run, assignment.seed, fold, part
             )
         if finished is not None and finished.status != "complete":
             raise TareError(finished.reason)
 
-    async def _blocks(self) -> AsyncIterator[GivenBlock]:
+    async def _blocks(self) -> AsyncIterator[AssignedBlock]:
         while (order := await self._orders.get()) is not None:
-            yield GivenBlock(order.number, frozenset(order.settled), frozenset(order.ended))
+            yield AssignedBlock(order.number, frozenset(order.settled), frozenset(order.ended))
 
     async def _listen(self) -> None:
         while line := await self._lines.readline():
@@ -145,10 +184,10 @@ def _interrupt(order: End) -> None:
 
 
 def study_there(assignment: Assignment) -> Study:
-    """Return an assignment's study as its host carries it out.
+    """Return an assignment's study as its host runs it.
 
     Raises:
-        InputError: This version of Tare does not know what it names.
+        InputError: This version of Tare does not know parts of it.
     """
     stored = {**assignment.study, "spread": None}
     if not assignment.bound:
@@ -165,9 +204,9 @@ def study_there(assignment: Assignment) -> Study:
 
 
 def _boots_plain(study: Study, host: str) -> bool:
-    """Return whether an arm on another host keeps all arms from the real-time kernel.
+    """Return whether an arm on another host requires the plain kernel for all arms.
 
-    All arms that are compared boot one kernel; those on this host are looked at by its plan.
+    All compared arms boot one kernel; the plan considers those on this host.
     """
     parts = installed()
     stated = (
@@ -187,14 +226,14 @@ async def _main(folder: Path, out: TextIO) -> None:
     reader = asyncio.StreamReader(limit=LONGEST_LINE)
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
-    await Site(folder, reader, out).carry_out()
+    await Site(folder, reader, out).run()
 
 
 def main() -> None:
-    """Be one host's part of a run."""
+    """Run one host's part of a run."""
     if cpus := json.loads(os.environ.get(CPUS, "[]")):
         os.sched_setaffinity(0, cpus)
-    # Whatever else prints must not come between the messages.
+    # Other output must not mix with the messages.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     asyncio.run(_main(Path(sys.argv[1]), out))

@@ -1,36 +1,40 @@
-"""What the controller of a run and its hosts say to each other."""
+"""The messages between the controller of a run and its hosts."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from tare.events import Event, HostJoined
 
+if TYPE_CHECKING:
+    from distributed import Queue
+
 CHUNK_BYTES = 1 << 20
-"""Files travel in pieces of this size, so that neither side holds a whole series."""
+"""Files are sent in pieces of this size, so that neither side holds a whole series."""
 
 
 class Message(BaseModel):
-    """What all messages share: they hold, and refuse what they do not know."""
+    """The base class of all messages: immutable, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Assignment(Message):
-    """What a host is given of a run.
+    """A host's part of a run.
 
     Args:
-        run: The identity that its machines are named by; each attempt has its own.
+        run: The identity in the names of its machines; each attempt has its own.
         study: The study, as stored in events.
-        source_path: Where the study came from.
-        source_sha256: Of the file's bytes.
-        seed: Determines the order of everything.
-        host: What the worker's host is, as a study says it; None: as the study says.
-        bound: The host's name in a study whose arms say which host they are on; empty: it has all.
-        before: What the host reported when it joined the run the last time; None: it is new.
+        source_path: The origin of the study.
+        source_sha256: SHA-256 of the file's bytes.
+        seed: Determines the sequence of everything.
+        host: The worker's host in the form of a study; None: as the study defines it.
+        bound: The host's name if the study's arms name their hosts; empty: it has all arms.
+        before: The host's event when it last joined the run; None: it is new.
     """
 
     run: str
@@ -44,7 +48,7 @@ class Assignment(Message):
 
 
 class Block(Message):
-    """Measure a block, but for the cells that are settled and the arms that have ended."""
+    """Measure a block, except for settled cells and ended arms."""
 
     kind: Literal["block"] = "block"
     number: int = Field(ge=1)
@@ -65,7 +69,7 @@ class StillThere(Message):
 
 
 class Hello(Message):
-    """Who carries an assignment out, and with what."""
+    """The worker of an assignment, and its versions."""
 
     kind: Literal["hello"] = "hello"
     worker: str
@@ -89,7 +93,7 @@ class FilePiece(Message):
 
 
 class Progress(Message):
-    """How far a cell is."""
+    """The progress of a cell."""
 
     kind: Literal["progress"] = "progress"
     cell: str
@@ -107,7 +111,7 @@ class Said(Message):
 class Ended(Message):
     """The host's part is over: as requested, or for a reason.
 
-    ``final``: for good; ``taken``: because another run holds the host, which passes.
+    ``final``: trying again does not help; ``taken``: another run has locked the host for a while.
     """
 
     kind: Literal["ended"] = "ended"
@@ -129,9 +133,48 @@ def safe_path(path: str) -> PurePosixPath:
     """Return a path that stays inside a run's folder.
 
     Raises:
-        ValueError: It does not.
+        ValueError: It leads out of the folder.
     """
     found = PurePosixPath(path)
     if found.is_absolute() or not found.parts or ".." in found.parts or "\0" in path:
         raise ValueError(f"{path!r} is not a path inside a run's folder")
     return found
+
+
+class Inbox:
+    """The messages of one side.
+
+    Dask's own time-outs cause an error in the scheduler's log. Here one request stays open until
+    there is a message.
+
+    Args:
+        queue: Their queue, with no other reader.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._asked: asyncio.Task[Any] | None = None
+
+    async def ready(self, patience_s: float) -> bool:
+        """Return whether there is a message within the time limit."""
+        if self._asked is None:
+            self._asked = asyncio.ensure_future(self._queue.get())
+        done, _ = await asyncio.wait({self._asked}, timeout=patience_s)
+        return bool(done)
+
+    async def take(self) -> list[Any]:
+        """Wait for the first message, and return all that are in the queue.
+
+        Raises:
+            OSError: The scheduler is gone.
+        """
+        await self.ready(0)
+        assert self._asked is not None
+        first = await self._asked
+        self._asked = None
+        return [first, *await self._queue.get(batch=True)]
+
+    def close(self) -> None:
+        """Stop waiting for messages."""
+        if self._asked is not None:
+            self._asked.cancel()

@@ -1,1 +1,1 @@
-"""Carrying a plan out: blocks, batches and cells; resume and clean-up."""
+"""Execution of a plan: blocks, batches and cells; resume and clean-up."""

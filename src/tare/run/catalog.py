@@ -1,15 +1,18 @@
-"""The catalog of all platforms and workloads there are, by which studies are typed."""
+"""The catalog of installed platforms and workloads, against which studies are checked."""
 
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 from tare.registry import installed
-from tare.study.model.study import Catalog
+from tare.study.model.study import Catalog, Study
+from tare.study.reading.checking import suggestion
+from tare.study.reading.load import wrong_in_study
 
 
 def build_catalog() -> Catalog:
-    """Return what a study may name: every platform's options and workload's parameters."""
+    """Return all names that a study may use: platforms, workloads, options and parameters."""
     parts = installed()
     summaries = {f"workload/{name}": workload.summary for name, workload in parts.workloads.items()}
     summaries |= {
@@ -39,3 +42,31 @@ def build_catalog() -> Catalog:
 def _first_paragraph(model: type) -> str:
     text = inspect.cleandoc(model.__doc__ or "")
     return " ".join(text.partition("\n\n")[0].split())
+
+
+def require_known_floors(study: Study, path: Path) -> None:
+    """Check that the metric of each floor exists: otherwise the floor would have no effect.
+
+    Metrics of workloads that the study lacks are accepted, because ``--workload`` selects some.
+
+    Args:
+        study: The study.
+        path: Its file.
+
+    Raises:
+        InputError: A metric does not exist; the message suggests the nearest.
+    """
+    kinds = installed().workloads
+    known = {metric.name for kind in kinds.values() for metric in kind.metrics}
+    for spec in study.workloads.values():
+        kind = kinds[spec.workload]
+        for point in spec.points:
+            parameters = kind.parameters.model_validate(dict(point))
+            known |= {metric.name for metric in kind.metrics_for(parameters)}
+    found = [
+        (("floors", name), f"there is no metric {name!r}{suggestion(name, known)}")
+        for name in study.floors
+        if name not in known
+    ]
+    if found:
+        raise wrong_in_study(path, found)

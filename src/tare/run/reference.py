@@ -1,4 +1,4 @@
-"""Write what of the docs is made from the code: ``python -m tare.run.reference [DIR]``."""
+"""Write the generated parts of the documentation: ``python -m tare.run.reference [DIR]``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def study_schema() -> str:
 
 
 def platform_tables() -> str:
-    """Return the tables of what each platform offers and needs, as Markdown."""
+    """Return the tables of the offers and needs of each platform, as Markdown."""
     return tables.render(installed().platforms)
 
 

@@ -16,7 +16,7 @@ netns     name                           deleted, if named ``tare-…``: a netwo
 ========= ============================== =====================================================
 
 Platforms and parts of a run have further kinds of their own, and state how each is undone
-(:attr:`tare.platforms.contract.Platform.undoers`, :mod:`tare.run.lifecycle.undoing`): the
+(:attr:`tare.platforms.contract.Platform.undoers`, :mod:`tare.run.lifecycle.undoers`): the
 caller that cleans passes them.
 
 Everything may be undone twice. What does not look like Tare's own is left, and reported.

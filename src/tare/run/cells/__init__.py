@@ -1,1 +1,1 @@
-"""Batches and their cells: machines are started, measured and removed; results become events."""
+"""Batches and their cells: start machines, measure, remove them, and record events."""

@@ -1,4 +1,4 @@
-"""Wait for work that is of no use once a machine, the host, or other work is lost."""
+"""Waiting for work that ends early if a machine, the host, or other work is lost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 LAST_WORDS_S = 1.0
 ANSWER_S = 30.0
-"""Seconds that an agent which is needed once more has to answer that something was stopped."""
+"""Seconds that an agent may take to confirm a stop, if its machine is used again."""
 REMOVED_S = 3.0
-"""Seconds that one has whose machine is removed next: it may be stopped, and never answer."""
+"""The same if its machine is removed next: that may be stopped, and never answer."""
 
 
 async def while_alive(
@@ -25,14 +25,14 @@ async def while_alive(
     work: Coroutine[Any, Any, T],
     *lost: asyncio.Future[MachineFault],
 ) -> T:
-    """Return what ``work`` returns, unless one of ``machines`` dies before, or a host is lost.
+    """Return the result of ``work``, unless one of ``machines`` dies before, or a host is lost.
 
     Raises:
-        MachineFault: A machine died; what its platform says of it, rather than that its channel
-            broke, which is only how it shows first.
+        MachineFault: A machine died. The fault is the platform's report, not the broken channel
+            by which the death first shows.
     """
     task = asyncio.ensure_future(work)
-    # The host's end says more than that of the machines, which end with it.
+    # The loss of a host explains more than that of its machines.
     deaths = [*lost, *(machine.died for machine in machines)]
     try:
         either: list[asyncio.Future[Any]] = [task, *deaths]
@@ -50,7 +50,7 @@ async def while_alive(
 
 
 async def side_by_side(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """Return what all return, in their order; where one fails, the others are given up."""
+    """Return all results in order; if one fails, the others are cancelled."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return await asyncio.gather(*tasks)
@@ -61,7 +61,7 @@ async def side_by_side(*work: Coroutine[Any, Any, Any]) -> list[Any]:
 
 
 async def given_up(work: Iterable[Coroutine[Any, Any, Any]]) -> None:
-    """Wait for work whose end is of no use, all at once, whatever becomes of it."""
+    """Wait concurrently for work whose result is not needed, and ignore its faults."""
     found = await asyncio.gather(*work, return_exceptions=True)
     for each in found:
         if isinstance(each, BaseException) and not isinstance(each, TareError):

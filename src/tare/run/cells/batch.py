@@ -17,9 +17,9 @@ from tare.events import MachineReady, MachineStarting
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.settings import held_unaltered
 from tare.platforms.contract import SUBJECT, Context, Machine
+from tare.platforms.host_hypervisor import hypervisor_of
 from tare.probes import ProbedCell
 from tare.run.cells.alive import while_alive
-from tare.run.cells.batch_tracing import traced_cells
 from tare.run.cells.cell import LEAST_COUNTED_S, Attempt
 from tare.run.cells.cell_context import CellContext
 from tare.run.cells.cell_events import (
@@ -32,15 +32,22 @@ from tare.run.cells.cell_events import (
 from tare.run.cells.duet import InStep
 from tare.run.cells.neighbours import Neighbour
 from tare.run.cells.outputs import save_logs
-from tare.run.cells.place import Place, connected_by, spec_at
+from tare.run.cells.placement import (
+    ArmHost,
+    BatchPlacement,
+    OtherHosts,
+    ReadyArm,
+    connected_by,
+    spec_at,
+)
+from tare.run.cells.plausibility import wait_for_settled_clock
 from tare.run.cells.roles import Roles
-from tare.run.cells.settled_clock import settled
-from tare.run.cells.sites import OtherHosts, ReadyArm, Site
 from tare.run.cells.tries import Tries
 from tare.run.hosts.cpu_watch import CpuWatch, cpus_of
-from tare.run.lifecycle.slow_libraries import SlowLibraries
-from tare.run.lifecycle.undoing import undoers_with
+from tare.run.lifecycle.library_loading import LibraryLoader
+from tare.run.lifecycle.undoers import undoers_of_run
 from tare.run.probes.host_counters import HostSampler, host_sampler
+from tare.run.probes.host_trace import host_tracing
 from tare.run.probes.stack import added_probes
 from tare.run.topologies.cluster.batch import clustered
 from tare.run.topologies.kinds import Pair, Proxied, Topology
@@ -63,14 +70,14 @@ if TYPE_CHECKING:
     from tare.workloads.contract import Need
 
 AGAIN_S = (1.0,)
-"""How long packets are sent before a further cell that needs the network, in seconds."""
+"""Seconds for which packets are sent before each further cell that needs the network."""
 STOP_S = 120.0
-"""Seconds after which a machine that does not let itself be removed is left to the ledger."""
+"""Seconds after which the removal of a machine is left to the ledger."""
 
 
 @dataclass
 class BatchRunner:
-    """Boots and measures batches; holds what all batches of a run share on a host."""
+    """Boots and measures batches, with everything that a run's batches share on a host."""
 
     run: str
     cells: CellContext
@@ -79,16 +86,15 @@ class BatchRunner:
     others: OtherHosts
     stop: StopRequest
     numbers: count[int]
-    """Of the run's machines, on whichever host."""
-    libraries: SlowLibraries
+    """Numbers of the run's machines, on all hosts."""
+    libraries: LibraryLoader
     newest: str = ""
     """The name of the machine that was started last."""
     _left: dict[str, tuple[Context, int]] = field(default_factory=dict)
-    """Where something may be left of machines, by the host's name, and the first ledger entry that
-    may be of them."""
+    """By host name: where machines may have left something, and their first ledger entry."""
 
     async def why(self, fault: TareError) -> TareError:
-        """Return what a fault comes from: that an emulated host froze, or the fault itself."""
+        """Return the cause of a fault: that an emulated host froze, or the fault itself."""
         if isinstance(fault, HostFroze) or not isinstance(fault, MachineFault):
             return fault
         for run_host in (self.run_host, *self.others.run_hosts.values()):
@@ -97,20 +103,20 @@ class BatchRunner:
         return fault
 
     def fail(self, cells: Sequence[Cell], error: TareError) -> None:
-        """Tell that cells could not be begun, and why."""
+        """Log that cells could not start, and why."""
         for cell in cells:
             log_not_begun(self.cells, cell, error, self._logs(self.newest))
 
     async def boot_and_measure(
         self, batch: Batch, cells: list[Cell], tries: Tries, side: Side | None = None
     ) -> list[Cell]:
-        """Measure in one boot; return the cells that another is needed for.
+        """Measure cells in one boot; return those that need another boot.
 
         Args:
             batch: The batch.
-            cells: Those of its cells that are wanted.
-            tries: How often each cell was begun, which is kept.
-            side: Where another batch is measured beside it.
+            cells: The cells of the batch to measure.
+            tries: The number of tries of each cell, which is updated.
+            side: Its side, if another batch is measured at the same time.
 
         Raises:
             TareError: The machines could not be started.
@@ -120,25 +126,25 @@ class BatchRunner:
         watch, on = self.cpus, batch.host
         await watch.require(context.host, on, batch.block, cpus_of(batch.placement))
         async with AsyncExitStack() as machines:
-            home = Site(self.run_host, context, arm.platform, arm.prepared)
-            abroad = await self.others.sites(batch, arm)
-            for site in abroad.values():
+            home = ArmHost(self.run_host, context, arm.platform, arm.prepared)
+            others = await self.others.sites(batch, arm)
+            for site in others.values():
                 await self._clear(site.run_host, site.context)
-            place = Place(batch, arm, home, abroad, machines)
-            place = replace(place, connection=await self._connection(place, cells))
-            watched = await self._watched(place, cells)
+            placing = BatchPlacement(batch, arm, home, others, machines)
+            placing = replace(placing, connection=await self._connection(placing, cells))
+            watched = await self._watched(placing, cells)
             bridged = "bridged" in self._needs(batch, cells)
-            roles = await self._roles(place, bridged, watched[0] if watched else None)
-            roles = await place.machines.enter_async_context(
+            roles = await self._roles(placing, bridged, watched[0] if watched else None)
+            roles = await placing.machines.enter_async_context(
                 clustered(
                     roles,
-                    place.specs,
-                    place.connection,
+                    placing.specs,
+                    placing.connection,
                     batch,
                     self.cells,
                     context,
                     emulated=arm.facts.emulated,
-                    lost=place.lost,
+                    lost=placing.lost,
                 )
             )
             await self.libraries.loaded()
@@ -148,7 +154,7 @@ class BatchRunner:
                 if self.stop.finishing or (side and not await side.meets(index)):
                     return cells[index:]
                 number = tries.begin(cell)
-                if index and (silent := await self._silence(place, roles, cell)):
+                if index and (silent := await self._silence(placing, roles, cell)):
                     log_started(self.cells, cell, number, roles)
                     log_failed(self.cells, cell, silent, True, self._logs(roles.subject.name))
                     return cells[index if tries.may_again(cell) else index + 1 :]
@@ -162,7 +168,7 @@ class BatchRunner:
                     why=self.why,
                     logs=self._logs(roles.subject.name),
                     host_trace=batch.host_trace,
-                    lost=place.lost,
+                    lost=placing.lost,
                     watched=watched,
                     unaltered=partial(
                         self._unaltered, context, batch, cell, self.cpus.count(context.host)
@@ -176,7 +182,7 @@ class BatchRunner:
                         ProbedCell(cell, kind, context, roles.machines, not self.cells.hands_off),
                     ),
                 )
-                fault = await attempt.carry_out()
+                fault = await attempt.execute()
                 self.stop.cell_over()
                 if fault is not None:
                     return self._after(fault, batch, cells[index:], tries)
@@ -184,13 +190,13 @@ class BatchRunner:
 
     @cached_property
     def cpus(self) -> CpuWatch:
-        """What notices that CPUs of the hosts came or went."""
+        """The watch over the CPUs of the hosts."""
         return CpuWatch(self.cells.log)
 
     def for_partner(self) -> BatchRunner:
-        """Return a runner for one of two batches that are up at the same time.
+        """Return a runner for one of two batches that run at the same time.
 
-        Only the newest machine's name is its own.
+        It shares everything but the newest machine's name.
         """
         made = replace(self, newest="")
         made.cpus = self.cpus
@@ -199,22 +205,22 @@ class BatchRunner:
     async def _unaltered(
         self, context: Context, batch: Batch, cell: Cell, cpu_changes: int
     ) -> None:
-        """See that the arm's host is as it was when a cell began.
+        """Check that settings and CPUs of the arm's host did not change during a cell.
 
         Args:
             context: The host.
             batch: The cell's batch.
             cell: The cell.
-            cpu_changes: How many changes of the host's CPUs were noticed before the cell.
+            cpu_changes: The number of changes of the host's CPUs before the cell.
 
         Raises:
-            MachineFault: It is not, so the cell does not count.
+            MachineFault: They changed, so the cell does not count.
         """
         await held_unaltered(context.host, context.ledger)
         await self.cpus.unchanged(context.host, batch.host, batch.block, cell.id, cpu_changes)
 
     def _after(self, fault: TareError, batch: Batch, cells: list[Cell], tries: Tries) -> list[Cell]:
-        """Return what another boot is needed for, after the first of some cells has failed."""
+        """Return the cells that need another boot, after the first of some cells failed."""
         if isinstance(fault, HostFroze):
             tries.freeze(fault, batch, cells[0], self.cells)
             if tries.spoilt:
@@ -226,30 +232,32 @@ class BatchRunner:
         return cells[0 if passing and tries.may_again(cells[0]) else 1 :]
 
     async def host_for(self, batch: Batch) -> Context:
-        """Return the host as it has to be booted, and clear of what was left on it."""
+        """Boot the host as the batch needs it, and remove what was left on it."""
         context = await self.run_host.under(batch.boot, batch.block)
         await self._clear(self.run_host, context)
         return self.arms[batch.arm].at(context)
 
     async def _clear(self, run_host: RunHost, context: Context) -> None:
-        """Remove what was left of machines on a host, unless it was booted anew since."""
+        """Remove what machines left on a host, unless it was booted again since."""
         where, first = self._left.pop(context.host.name, (None, 0))
         if where is not None and where.host is context.host:
-            undoers = undoers_with(run_host.platforms.values())
+            undoers = undoers_of_run(run_host.platforms.values())
             await clean(context.host, context.ledger, undoers, since=first)
 
-    async def _connection(self, place: Place, cells: Sequence[Cell]) -> Connection | None:
-        batch = place.batch
+    async def _connection(
+        self, placing: BatchPlacement, cells: Sequence[Cell]
+    ) -> Connection | None:
+        batch = placing.batch
         needs = self._needs(batch, cells)
         cluster = batch.placement.cluster
         if "network" not in needs or (cluster is not None and cluster.external is not None):
-            # Where a cluster exists already, its client reaches it as the host does.
+            # The client of an existing cluster reaches it by the host's own network.
             return None
-        contexts = [site.context for site in (place.home, *place.abroad.values())]
+        contexts = [site.context for site in (placing.home, *placing.others.values())]
         several = bool(batch.placement.companions) or cluster is not None or "bridged" in needs
-        platform, options, link = place.arm.platform, place.arm.options, batch.placement.link
+        platform, options, link = placing.arm.platform, placing.arm.options, batch.placement.link
         joining = connected(contexts, platform, options, several=several, link=link)
-        return await place.machines.enter_async_context(joining)
+        return await placing.machines.enter_async_context(joining)
 
     def _needs(self, batch: Batch, cells: Sequence[Cell]) -> frozenset[Need]:
         known = self.cells.workloads
@@ -257,105 +265,107 @@ class BatchRunner:
             *(needs_of(known[cell.kind], [cell.parameters]) for cell in cells)
         )
 
-    async def _watched(self, place: Place, cells: Sequence[Cell]) -> list[HostSampler]:
-        """Have the counters of all hosts at hand where any cell is long enough for them.
+    async def _watched(self, placing: BatchPlacement, cells: Sequence[Cell]) -> list[HostSampler]:
+        """Open the counters of all hosts, if any cell is long enough for them.
 
-        The arm's own host comes first.
+        The arm's own host is the first.
         """
         known = self.cells.workloads
         if not any(
             not known[cell.kind].realtime and cell.expected_s >= LEAST_COUNTED_S for cell in cells
         ):
             return []
-        placed = place.batch.placement
-        watching = [host_sampler(place.home.context, placed.subject_on_host)]
-        for name, site in place.abroad.items():
+        placed = placing.batch.placement
+        watching = [host_sampler(placing.home.context, placed.subject_on_host)]
+        for name, site in placing.others.items():
             apart = [cpu for each in placed.companions if each.host == name for cpu in each.cpus]
             watching.append(host_sampler(site.context, apart, name))
-        return [await place.machines.enter_async_context(each) for each in watching]
+        return [await placing.machines.enter_async_context(each) for each in watching]
 
-    async def _roles(self, place: Place, bridged: bool, watch: HostSampler | None) -> Roles:
-        """Boot the machines of all roles; ``bridged``: some cell has the subject between two."""
-        placed = place.batch.placement
-        subject = await self._boot(place, placed.subject, SUBJECT, placed.subject_memory)
-        neighbours = await self._boot_neighbours(place)
+    async def _roles(
+        self, placing: BatchPlacement, bridged: bool, watch: HostSampler | None
+    ) -> Roles:
+        """Boot the machines of all roles; ``bridged``: in some cell the subject is a proxy."""
+        placed = placing.batch.placement
+        subject = await self._boot(placing, placed.subject, SUBJECT, placed.subject_memory)
+        neighbours = await self._boot_neighbours(placing)
         companions = {
             each.role: await self._boot(
-                place, each.cpus, each.role, each.memory, each.vcpus, each.host
+                placing, each.cpus, each.role, each.memory, each.vcpus, each.host
             )
             for each in placed.companions
         }
-        own = place.outside() if bridged else {}
-        peer = await self._peer(place, subject, companions.get(PEER), own.get("client", ()))
+        own = placing.outside() if bridged else {}
+        peer = await self._peer(placing, subject, companions.get(PEER), own.get("client", ()))
         topologies: list[Topology] = [] if peer is None else [Pair(subject, peer)]
         if peer is not None and bridged:
-            machines = await set_up_proxied(place, subject, peer, companions, own, watch)
-            beside = tuple(each.machine for each in neighbours)
-            topologies.append(Proxied(replace(machines, neighbours=beside)))
+            machines = await set_up_proxied(placing, subject, peer, companions, own, watch)
+            loaded = tuple(each.machine for each in neighbours)
+            topologies.append(Proxied(replace(machines, neighbours=loaded)))
         return Roles(subject, neighbours, peer, companions, tuple(topologies))
 
     async def _peer(
         self,
-        place: Place,
+        placing: BatchPlacement,
         subject: Machine,
         companion: Machine | None,
         cpus: tuple[int, ...],
     ) -> Peer | None:
-        """Return the other end: the machine of that role, or else a process of the host."""
-        if place.connection is None:
+        """Return the peer: the machine of that role, or else a process on the host."""
+        if placing.connection is None:
             return None
-        network = place.connection.network
+        network = placing.connection.network
         if companion is not None:
             peer = Peer(companion, network)
         else:
-            starting = started_peer(place.home.context, network, place.specs[SUBJECT], cpus)
-            peer = await place.machines.enter_async_context(starting)
-        await while_alive((subject, peer.machine), peer.prove(subject), *place.lost)
+            starting = started_peer(placing.home.context, network, placing.specs[SUBJECT], cpus)
+            peer = await placing.machines.enter_async_context(starting)
+        await while_alive((subject, peer.machine), peer.prove(subject), *placing.lost)
         return peer
 
-    async def _silence(self, place: Place, roles: Roles, cell: Cell) -> str:
-        """Return why a cell cannot use the network that cells before it could; empty if it can."""
+    async def _silence(self, placing: BatchPlacement, roles: Roles, cell: Cell) -> str:
+        """Return why a cell cannot use the network that earlier cells used; empty if it can."""
         needs = needs_of(self.cells.workloads[cell.kind], [cell.parameters])
         if roles.peer is None or "network" not in needs:
             return ""
         machines = (roles.subject, roles.peer.machine)
         try:
-            await while_alive(machines, roles.peer.prove(roles.subject, AGAIN_S), *place.lost)
+            await while_alive(machines, roles.peer.prove(roles.subject, AGAIN_S), *placing.lost)
         except TareError as error:
             return f"{roles.subject.name}: its network has fallen silent: {error}"
         return ""
 
-    async def _boot_neighbours(self, place: Place) -> tuple[Neighbour, ...]:
+    async def _boot_neighbours(self, placing: BatchPlacement) -> tuple[Neighbour, ...]:
         neighbours = []
-        for number, wanted in enumerate(place.batch.placement.neighbours, start=1):
+        for number, wanted in enumerate(placing.batch.placement.neighbours, start=1):
             role = f"neighbour-{number}"
-            machine = await self._boot(place, wanted.cpus, role, wanted.memory)
-            memory = wanted.memory or place.arm.shape.memory
+            machine = await self._boot(placing, wanted.cpus, role, wanted.memory)
+            memory = wanted.memory or placing.arm.shape.memory
             neighbours.append(
                 Neighbour(
-                    role, machine, wanted.load, wanted.parameters, memory, place.arm.shape.vcpus
+                    role, machine, wanted.load, wanted.parameters, memory, placing.arm.shape.vcpus
                 )
             )
         return tuple(neighbours)
 
     async def _boot(
         self,
-        place: Place,
+        placing: BatchPlacement,
         cpus: tuple[int, ...],
         role: str,
         memory: int | None = None,
         vcpus: int | None = None,
         host: str = "",
     ) -> Machine:
-        batch, arm = place.batch, place.arm
-        site = place.abroad.get(host, place.home)
+        batch, arm = placing.batch, placing.arm
+        site = placing.others.get(host, placing.home)
         context = site.context
         name = self.newest = f"tare-{self.run}-{next(self.numbers)}-{role}"
         vcpus = batch.vcpus if role == SUBJECT else vcpus or arm.shape.vcpus
         shape = replace(arm.shape, memory=memory or arm.shape.memory, vcpus=vcpus)
-        # Of all cells of the batch: a boot for some of them must be like any other.
+        # This considers all cells of the batch, so that all its boots are equal.
         uses_disk = "disk" in self._needs(batch, batch.cells)
-        spec = spec_at(place, site, name, shape, cpus, role, uses_disk=uses_disk)
+        spec = spec_at(placing, site, name, shape, cpus, role, uses_disk=uses_disk)
         self.cells.log.append(
             MachineStarting(
                 machine=name, block=batch.block, arm=arm.name, scenario=batch.scenario, role=role
@@ -365,19 +375,19 @@ class BatchRunner:
         began = time.monotonic()
         try:
             starting = site.platform.start(context, arm.options, site.prepared, spec)
-            machine = await while_alive((), starting, *place.lost)
+            machine = await while_alive((), starting, *placing.lost)
         except TareError as fault:
             self._left.setdefault(context.host.name, (context, first))
             log_stopped(self.cells, name, fault)
             raise
-        place.machines.push_async_callback(self._remove, site, machine, spec.workdir, first)
-        hello = await while_alive((), machine.ready(site.run_host.machine_s), *place.lost)
+        placing.machines.push_async_callback(self._remove, site, machine, spec.workdir, first)
+        hello = await while_alive((), machine.ready(site.run_host.machine_s), *placing.lost)
         boot_s = time.monotonic() - began
         if spec.network is not None:
             require_network(name, hello.proof)
         if not self.cells.clocks.virtual:
-            settling = settled(machine.agent, hello)
-            hello = await while_alive((machine,), settling, *place.lost)
+            settling = wait_for_settled_clock(machine.agent, hello)
+            hello = await while_alive((machine,), settling, *placing.lost)
         self.cells.log.append(
             MachineReady(
                 machine=name,
@@ -385,33 +395,35 @@ class BatchRunner:
                 proof=dict(hello.proof),
                 placement={
                     "role": role,
-                    **({"host": host} if host in place.abroad else {}),
+                    **({"host": host} if host in placing.others else {}),
                     "cpus": list(cpus),
                     "vcpu_threads": list(await machine.vcpu_threads()),
-                    # Its counters of CPUs are the host's then, which has more than its own.
+                    # Its CPU counters are then those of the host, which has more CPUs.
                     "sees_host_cpus": machine.shares_clock,
-                    **connected_by(place, spec),
+                    **connected_by(placing, spec),
                     **machine.applied,
                 },
             )
         )
         return machine
 
-    async def _remove(self, site: Site, machine: Machine, workdir: Path, first: int) -> None:
+    async def _remove(self, site: ArmHost, machine: Machine, workdir: Path, first: int) -> None:
         # A second Ctrl-C must not leave a machine behind, so stopping is shielded from it.
-        stopping = asyncio.ensure_future(self._stop_and_tell(site, machine, workdir, first))
+        stopping = asyncio.ensure_future(self._stop_and_log(site, machine, workdir, first))
         try:
             await asyncio.shield(stopping)
         except asyncio.CancelledError:
             await stopping
             raise
 
-    async def _stop_and_tell(self, site: Site, machine: Machine, workdir: Path, first: int) -> None:
+    async def _stop_and_log(
+        self, site: ArmHost, machine: Machine, workdir: Path, first: int
+    ) -> None:
         cost: Mapping[str, float] = {}
         context, lost = site.context, site.run_host.lost
         fault = lost.result() if lost.done() else None
         if fault is None:
-            # A dead machine has no cost to ask for; what it died of is told below.
+            # A dead machine has no cost; its fault is logged below.
             with suppress(MachineFault):
                 cost = await while_alive([machine], machine.host_cost(), lost)
             fault = machine.died.result() if machine.died.done() else None
@@ -421,7 +433,7 @@ class BatchRunner:
             async with asyncio.timeout(STOP_S):
                 await while_alive((), machine.stop(), lost)
         except (TareError, OSError, TimeoutError) as error:
-            # The host is lost for now: what is left there is removed once it is back.
+            # The host is lost for now: the rest is removed once it is back.
             self._left.setdefault(context.host.name, (context, first))
             if fault is None:
                 fault = not_removed(machine.name, error)
@@ -434,3 +446,22 @@ class BatchRunner:
         if not name:
             return ()
         return (self.cells.folder.relative(self.cells.folder.machines / name),)
+
+
+async def traced_cells(
+    cells: CellContext, batch: Batch, context: Context, held: AsyncExitStack
+) -> CellContext:
+    """Return the context of a batch's cells, with a trace recorder if the host is remote.
+
+    A remote host may be rebooted between batches, which ends a recorder there.
+
+    Args:
+        cells: The context of all cells on the run host.
+        batch: The batch.
+        context: The host of its machines.
+        held: Releases the recorder.
+    """
+    # A kernel under a hypervisor sees nothing of the other machines.
+    if not batch.host_trace or context.host.local or hypervisor_of(batch.boot):
+        return cells
+    return replace(cells, tracing=await held.enter_async_context(host_tracing(context)))

@@ -1,4 +1,4 @@
-"""Carry out one cell: measure in a machine that runs, and tell of it in events."""
+"""One cell: measure in running machines, and record the results as events."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tare.agent.barrier import Barrier
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished
+from tare.events.cell_facts import CellFacts
 from tare.platforms.contract import SUBJECT
-from tare.run.cells import patience
 from tare.run.cells.alive import ANSWER_S, REMOVED_S, while_alive
 from tare.run.cells.cell_events import log_started, log_without_values, observed, texts, warnings
+from tare.run.cells.duet import Undivided
 from tare.run.cells.neighbours import LoadReport, Loads
 from tare.run.cells.outputs import logs_and_files, save_output
 from tare.run.cells.plausibility import CellClocks, all_impossible, unmoved
 from tare.run.cells.series import save_series
-from tare.run.cells.turns import Undivided
-from tare.run.probes.cost import HOST_COST, MEMORY, CellCost
+from tare.run.probes.cost import MEMORY, CellCost
 from tare.run.probes.disk_use import DiskUse, disk_facts
 from tare.run.probes.host_counters import Counters, HostSampler
 from tare.run.probes.host_trace import trace_of_cell
@@ -53,23 +53,30 @@ UNREADABLE = (
     ArithmeticError,
     RecursionError,
 )
-"""What it raises to take a result for what it is not: the machine's fault, and no end of a run."""
+"""Errors of reading a malformed result: they fail the cell, but do not end the run."""
 LEAST_COUNTED_S = 2.0
-PHASES = "phases"
-"""The fact that lists what neighbours, or a job's tasks, did in turn."""
+LEAST_S = 30.0
+HANDS_OFF_LEAST_S = 150.0
+"""The same if the machine's time counts instructions: it idles for minutes of its own clock before
+it starts, which takes as long as this computer needs to emulate their few timers."""
+FACTOR = 20.0
+"""An emulated machine may be slower by this factor than the hardware of the estimate."""
+HANDS_OFF_REPEAT_S = 300.0
+"""Seconds until a request to an agent whose time counts instructions is repeated. It reports its
+start together with its result, up to ten minutes of its own clock later."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """All that a cell found, before it is known whether that is plausible.
+    """All results of a cell, before they are checked for plausibility.
 
     Args:
         outcome: The result of the subject's work.
-        took_s: For how long the work was under way.
-        loads: What the neighbours did.
-        skew_s: How far the machines' starts were apart; None: there was one machine.
-        probes: What observed the cell; closed.
-        stated: The facts that the workload itself takes from the result.
+        took_s: Seconds from the start to the end of the work.
+        loads: The reports on the neighbours' loads.
+        skew_s: Seconds between the machines' starts; None: there was one machine.
+        probes: The probes of the cell, closed.
+        stated: The facts that the workload itself derives from the result.
     """
 
     outcome: Outcome
@@ -79,24 +86,25 @@ class Measured:
     probes: ProbeStack
     stated: Mapping[str, Any] = field(default_factory=dict)
 
-    def facts(self) -> dict[str, Any]:
-        """Return what the cell's record keeps in addition to the values."""
-        observed = self.probes.facts
-        return {
-            **observed,
-            HOST_COST: self._host_cost(observed[HOST_COST]),
-            "start_skew_s": self.skew_s,
-            "neighbours": [report.facts() for report in self.loads],
-            PHASES: self.outcome.value.get(PHASES)
-            or next((report.phases for report in self.loads if report.phases), ()),
-            **disk_facts(self.outcome.value),
-            **{name: fact for name, fact in self.stated.items() if name != HOST_COST},
-            **job_facts(self.outcome.value),
-        }
+    def facts(self) -> CellFacts:
+        """Return the facts for the cell's record: everything in addition to the values."""
+        observed, result = self.probes.facts, self.outcome.value
+        neighbours = [report.facts() for report in self.loads]
+        found = CellFacts(
+            host_cost=self._host_cost(observed["host_cost"]),
+            start_skew_s=self.skew_s,
+            neighbours=neighbours,
+            phases=result.get("phases")
+            or next((each["phases"] for each in neighbours if each["phases"]), ()),
+        )
+        # A workload may state facts that Tare does not know.
+        stated = {name: fact for name, fact in self.stated.items() if name != "host_cost"}
+        every = {**observed, **found, **disk_facts(result), **stated, **job_facts(result)}
+        return cast(CellFacts, every)
 
     def _host_cost(self, observed: Mapping[str, float]) -> dict[str, float]:
-        """Return what the machine cost; workloads of many stages say themselves of which."""
-        own = self.stated.get(HOST_COST)
+        """Return the cost of the machines; workloads of many stages state it for one of them."""
+        own = self.stated.get("host_cost")
         if own is None:
             return dict(observed)
         return {name: observed[name] for name in observed if name == MEMORY} | dict(own)
@@ -107,20 +115,20 @@ class Attempt:
     """One attempt at a cell.
 
     Args:
-        context: What every cell of the run shares.
-        cell: What to measure.
+        context: The context that all cells of the run share.
+        cell: The cell.
         roles: The machines; the agent of each is ready.
-        facts: What the host knows of these machines.
+        facts: The host's facts of these machines.
         number: 1, or 2 for the retry of a transient failure.
         logs: Paths of the subject's logs, relative to the run's folder.
-        host_trace: Whether the host's side is recorded where the workload can use it.
-        lost: Each set if a host is lost as a whole, or the network between hosts.
-        watched: What samples the hosts' counters beside the machines'.
-        unaltered: Raises MachineFault where the host is no longer as the machines need it.
-        in_step: What keeps it in step with an arm that is up beside it.
-        memory_probes: What observes the host's caches and memory bus.
+        host_trace: Whether the host is traced if the workload can use that.
+        lost: Each set if a host as a whole is lost, or the network between hosts.
+        watched: The samplers of the hosts' counters.
+        unaltered: Raises MachineFault if the host has changed.
+        in_step: Synchronises the cell with an arm that is measured at the same time.
+        memory_probes: The probes of the host's caches and memory bus.
         added: The probes that other packages add.
-        why: Returns what a fault of a machine comes from.
+        why: Returns the cause of a machine's fault.
     """
 
     context: CellContext
@@ -140,55 +148,55 @@ class Attempt:
 
     @property
     def workload(self) -> Workload[Any]:
-        """What is measured."""
+        """The workload that is measured."""
         return self.context.workloads[self.cell.kind]
 
     @cached_property
     def parameters(self) -> Parameters:
-        """Its parameters, with which it ends by itself."""
-        asked = self.workload.parameters.model_validate(dict(self.cell.parameters))
-        return self._topology.parameters(self.workload, self.workload.ending(asked))
+        """The workload's parameters, with which it ends by itself."""
+        given = self.workload.parameters.model_validate(dict(self.cell.parameters))
+        return self._topology.parameters(self.workload, self.workload.ending(given))
 
     @cached_property
     def _topology(self) -> Topology:
-        """The machines that it works on, by the topology that the workload names."""
+        """The topology that the workload names, with its machines."""
         return self.roles.topology(self.workload.topology)
 
     @cached_property
     def _disk(self) -> DiskUse | None:
-        """What counts what the subject's own disk moves; None where the work does not use it."""
+        """The probe of the subject's own disk; None if the work does not use it."""
         uses_disk = "disk" in self.workload.needs_for(self.parameters)
         return DiskUse(self.roles.subject) if uses_disk and self._topology.uses_own_disk else None
 
     @cached_property
     def _standstills(self) -> Standstills:
-        """What looks whether any machine of the cell is stopped."""
+        """The probe that detects stopped machines of the cell."""
         return Standstills(self.roles.machines, looks=not self.context.hands_off)
 
     @property
     def deadline_s(self) -> float:
-        """Seconds after which it has failed: the study's, or far beyond what is expected."""
+        """Seconds after which the cell fails: set by the study, or far beyond the estimate."""
         expected_s, hands_off = self.cell.expected_s, self.context.hands_off
-        own_s = self.cell.deadline_s or patience.deadline_s(expected_s, hands_off=hands_off)
+        own_s = self.cell.deadline_s or deadline_s(expected_s, hands_off=hands_off)
         waits = self._topology.takes_turns and self.in_step is not None and self.in_step.by_turns
         return 2 * own_s if waits else own_s
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
-        """Return the turn that it has as a whole."""
+        """Return the turn of the whole cell."""
         if self.in_step is None or self._topology.takes_turns:
             return Undivided().turn()
         return self.in_step.turn()
 
-    async def carry_out(self) -> TareError | None:
+    async def execute(self) -> TareError | None:
         """Measure the cell and append its events.
 
         Returns:
-            The fault if a machine was lost; the cell has failed then, and the machines with it.
+            The fault if a machine was lost; then the cell has failed.
         """
         async with self._turn():
-            return await self._carry_out()
+            return await self._execute()
 
-    async def _carry_out(self) -> TareError | None:
+    async def _execute(self) -> TareError | None:
         log_started(self.context, self.cell, self.number, self.roles)
         try:
             measured = await while_alive(
@@ -197,23 +205,23 @@ class Attempt:
             if self.unaltered is not None:
                 await self.unaltered()
             result = measured.outcome.value
-            if said := save_output(self.context.folder, self.cell.id, self.workload, result):
-                self.logs = (*self.logs, said)
+            if saved := save_output(self.context.folder, self.cell.id, self.workload, result):
+                self.logs = (*self.logs, saved)
             values = self.workload.observe(self.parameters, result)
             measured = replace(measured, stated=self.workload.facts(self.parameters, result))
             claim = self.workload.disk_claim(self.parameters, result)
             moved_bytes = {} if self._disk is None else self._disk.moved
-            stayed = unmoved(claim, result, moved_bytes, measured.took_s)
-            told = self._told(values, measured, stayed)
+            disk_doubt = unmoved(claim, result, moved_bytes, measured.took_s)
+            events = self._events(values, measured, disk_doubt)
         except MachineFault as shown:
             fault = shown if self.why is None else await self.why(shown)
             transient = isinstance(fault, MachineFault) and fault.transient
             self._end("failed", str(fault), transient=transient)
             return fault
         except WorkloadFault as fault:
-            if stood := self._standstills.doubt:
-                # A partner of a stopped machine waits in vain: the stop is the cause.
-                self._end("withheld", f"{stood}; {fault}")
+            if standstill := self._standstills.doubt:
+                # The partner of a stopped machine waits in vain: the stop is the cause.
+                self._end("withheld", f"{standstill}; {fault}")
             else:
                 self._end("failed", str(fault))
             return None
@@ -221,7 +229,7 @@ class Attempt:
             reason = f"the agent's result of {self.cell.kind} cannot be read: {error!r}"
             self._end("failed", reason)
             return None
-        for event in told:
+        for event in events:
             self.context.log.append(event)
         return None
 
@@ -231,22 +239,22 @@ class Attempt:
         log_without_values(self.context, self.cell, status, reason, self.logs, transient)
 
     def _probes(self) -> list[Probe]:
-        """Return what observes the cell, in the order in which it begins.
+        """Return the probes of the cell in the order in which they begin.
 
-        What other packages add begins first and ends last. The trace and the clocks are read before
-        anything loads the host; the counters note the common start, so they begin last.
+        Probes of other packages begin first and end last. The trace and the clocks are read before
+        anything loads the host; the counters record the common start, so they begin last.
         """
         context, roles, looks = self.context, self.roles, not self.context.hands_off
         traced = self.host_trace and self.workload.logs_gaps
         neighbours = {each.role: each.machine for each in roles.neighbours}
         clocks = CellClocks(context.clocks, roles.measuring)
-        # Not where there would be no second sample to compare the first with.
+        # A shorter cell would have no second sample to compare with the first.
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
         probes: list[Probe] = [
             *self.added,
             trace_of_cell(context.tracing if traced else None, roles.subject, neighbours),
             clocks,
-            HypervisorSide(roles.subject, beside=roles.machines),
+            HypervisorSide(roles.subject, machines=roles.machines),
             self._standstills,
             *([] if self._disk is None else [self._disk]),
             *self.memory_probes,
@@ -262,7 +270,7 @@ class Attempt:
         loads = Loads(roles.neighbours, context.workloads, self.facts, roles.peer)
         looks = not context.hands_off
         if not looks:
-            subject.agent.repeat_after(patience.HANDS_OFF_REPEAT_S)
+            subject.agent.repeat_after(HANDS_OFF_REPEAT_S)
         async with probing(self._probes()) as probes:
 
             async def start() -> None:
@@ -278,7 +286,7 @@ class Attempt:
             progress = Watch(
                 subject,
                 lambda done, fields: context.on_progress(self.cell.id, done, fields),
-                looks=looks,
+                polls=looks,
             )
             try:
                 work = self._topology.run(self._work(barrier, progress))
@@ -306,38 +314,40 @@ class Attempt:
             self.facts,
             barrier,
             self.deadline_s,
-            progress.hear,
+            progress.take,
             self.in_step or Undivided(),
         )
 
     def _metrics(self) -> dict[str, tuple[Metric, ...]]:
-        """Return what each role's work tells."""
+        """Return the metrics of each role's work."""
         metrics = {
             each.role: each.metrics(self.context.workloads) for each in self.roles.neighbours
         }
         metrics[SUBJECT] = self.workload.recorded_metrics(self.parameters)
         return metrics
 
-    def _told(self, values: Mapping[str, float], measured: Measured, stayed: str) -> list[Event]:
-        """Return what is to be told of a cell that was measured; its series are written by then.
+    def _events(
+        self, values: Mapping[str, float], measured: Measured, disk_doubt: str
+    ) -> list[Event]:
+        """Write the series of a measured cell, and return its events.
 
         Raises:
             MachineFault: A value is impossible.
-            ValueError: A value or a fact is of a kind that no event holds.
+            ValueError: An event cannot hold a value or a fact.
         """
         context, cell = self.context, self.cell
         metrics = self._metrics()
-        told: list[Event] = observed(cell, metrics[SUBJECT], SUBJECT, values)
+        events: list[Event] = observed(cell, metrics[SUBJECT], SUBJECT, values)
         for report in measured.loads:
-            told += observed(cell, metrics[report.role], report.role, report.values)
+            events += observed(cell, metrics[report.role], report.role, report.values)
         saved = [(SUBJECT, series) for series in measured.outcome.series]
         saved += measured.probes.series
-        told += [save_series(context.folder, cell.id, role, series) for role, series in saved]
+        events += [save_series(context.folder, cell.id, role, series) for role, series in saved]
         found = {SUBJECT: values, **{each.role: each.values for each in measured.loads}}
         loads = [each.doubt for each in measured.loads]
-        doubts = (*measured.probes.doubts, *loads, all_impossible(metrics, found), stayed)
+        doubts = (*measured.probes.doubts, *loads, all_impossible(metrics, found), disk_doubt)
         why = "; ".join(filter(None, doubts))
-        told.append(
+        events.append(
             CellFinished(
                 cell=cell.id,
                 status="withheld" if why else "ok",
@@ -345,19 +355,19 @@ class Attempt:
                 warnings=(*texts(measured.outcome.value), *warnings(measured.loads)),
                 **logs_and_files(context.folder, self.logs),
                 measured_s=measured.took_s,
-                facts=measured.facts() | (self.in_step.facts() if self.in_step else {}),
+                facts={**measured.facts(), **(self.in_step.facts() if self.in_step else {})},
             )
         )
-        return told
+        return events
 
 
 async def _abandon(beginning: asyncio.Future[None], loads: Loads, error: BaseException) -> None:
-    """Stop the loads; what kept them from starting is the real reason, so it is raised.
+    """Stop the loads; raise what kept them from starting, because it is the real cause.
 
     Args:
-        beginning: Their start.
-        loads: They.
-        error: Why they are stopped. A cell that is cancelled is the last one of its machines.
+        beginning: The start of the loads.
+        loads: The loads.
+        error: Why they are stopped. A cancelled cell is the last one of its machines.
     """
     cancelled = isinstance(error, asyncio.CancelledError)
     beginning.cancel()
@@ -365,3 +375,13 @@ async def _abandon(beginning: asyncio.Future[None], loads: Loads, error: BaseExc
     await loads.abandon(REMOVED_S if cancelled else ANSWER_S)
     if isinstance(cause, TareError) and not cancelled:
         raise cause
+
+
+def deadline_s(expected_s: float, *, hands_off: bool) -> float:
+    """Return the seconds after which a cell fails: far beyond its estimate.
+
+    Args:
+        expected_s: The estimate for hardware, in seconds.
+        hands_off: Whether its machine's time counts instructions.
+    """
+    return (HANDS_OFF_LEAST_S if hands_off else LEAST_S) + FACTOR * expected_s

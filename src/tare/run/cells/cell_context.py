@@ -1,4 +1,4 @@
-"""What all cells of a run share."""
+"""The context that all cells of a run share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CellContext:
-    """What every cell of a run shares."""
+    """The context that all cells of a run share on one host."""
 
     folder: RunFolder
     log: EventLog
@@ -26,10 +26,9 @@ class CellContext:
     on_progress: Callable[[str, float, Mapping[str, Any]], None]
     clocks: Clocks = field(default_factory=Clocks)
     tracing: HostTracing | None = None
-    """What the host's side of cells is recorded with."""
+    """The recorder of the host's side of cells."""
     probe_kinds: tuple[ProbeKind, ...] = ()
     """The probes that other packages add."""
     hands_off: bool = False
-    """Whether nothing is asked of the machine's host while work is under way: where time counts
-    instructions, each answer takes time from the work, and how many there are depends on how fast
-    this computer is."""
+    """Whether the machine's host is left alone during the work: if time counts instructions, each
+    answer takes time from the work, and their number depends on the speed of this computer."""

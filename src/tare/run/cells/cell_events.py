@@ -1,4 +1,4 @@
-"""The events of a cell and its machines: that it began, what it found, and why it failed."""
+"""The events of a cell and its machines: start, results and faults."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def texts(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what the agent warns of in its result."""
+    """Return the agent's warnings from its result."""
     return tuple(str(text) for text in result.get("warnings") or ())
 
 
 def warnings(reports: Sequence[LoadReport]) -> tuple[str, ...]:
-    """Return what neighbours' agents warn of, each with its role and load."""
+    """Return the warnings of neighbours' agents, each with its role and load."""
     return tuple(f"{each.role}, {each.load}: {text}" for each in reports for text in each.warnings)
 
 
@@ -48,7 +48,7 @@ def observed(
 def log_started(
     context: CellContext, cell: Cell, attempt: int = 1, roles: Roles | None = None
 ) -> None:
-    """Log that a cell begins, and which machine has which role in it."""
+    """Log the start of a cell, with the machine of each role."""
     machines = {} if roles is None else roles.machines
     context.log.append(
         CellStarted(
@@ -67,7 +67,7 @@ def log_started(
 def log_failed(
     context: CellContext, cell: Cell, reason: str, transient: bool, logs: tuple[str, ...]
 ) -> None:
-    """Log that a cell has failed, and why."""
+    """Log that a cell has failed, with the reason."""
     log_without_values(context, cell, "failed", reason, logs, transient)
 
 
@@ -79,7 +79,7 @@ def log_without_values(
     logs: tuple[str, ...],
     transient: bool = False,
 ) -> None:
-    """Log that a cell ended without any value, and why."""
+    """Log that a cell ended without any value, with the reason."""
     context.log.append(
         CellFinished(
             cell=cell.id,
@@ -94,7 +94,7 @@ def log_without_values(
 def log_not_begun(
     context: CellContext, cell: Cell, error: TareError, logs: tuple[str, ...]
 ) -> None:
-    """Log that ``cell`` could not even be begun, and why."""
+    """Log that ``cell`` could not start, with the reason."""
     log_started(context, cell)
     transient = isinstance(error, MachineFault) and error.transient
     log_failed(context, cell, str(error), transient, logs)
@@ -106,7 +106,7 @@ def log_stopped(
     fault: TareError | None,
     cost: Mapping[str, float] | None = None,
 ) -> None:
-    """Log that a machine has stopped, and why if that was not wanted."""
+    """Log that a machine has stopped, with the fault if that was not intended."""
     tail = fault.console_tail if isinstance(fault, MachineFault) else ()
     logs = context.folder.machines / machine
     context.log.append(
@@ -122,7 +122,7 @@ def log_stopped(
 
 
 def not_removed(machine: str, error: TareError | OSError | TimeoutError) -> MachineFault:
-    """Return why a machine could not be removed, as a fault of it."""
+    """Return the fault of a machine that could not be removed."""
     if isinstance(error, MachineFault):
         return error
     words = "it did not end in time" if isinstance(error, TimeoutError) else str(error)

@@ -1,4 +1,4 @@
-"""Let neighbours load the host while a subject measures, and prove that they did."""
+"""Loads of neighbours while a subject measures, and the proof that they ran."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEAST_WANTED_SHARE = 0.9
-"""A load that neither ran nor waited for a CPU for a tenth of the time was no load."""
+"""A load that neither ran nor waited for a CPU for a tenth of the time does not count."""
 LEAST_WATCHED_S = 0.25
-"""Shorter cells say nothing of a load; it is watched beyond their end, for so long in all."""
+"""Shorter cells show nothing about a load; it is watched beyond their end, for this long in all."""
 SLACK_S = 0.1
-"""What no account of a thread holds: the kernel brings it up to date at its ticks, which may be
-10 ms apart, and leaves out what interrupts and a hypervisor below took meanwhile."""
+"""Time that is missing in a thread's accounting: the kernel updates it at ticks of up to 10 ms, and
+excludes the time of interrupts and of a hypervisor below."""
 PATIENCE_S = 2.0
 LOOK_S = 0.02
 RAN = ("vcpu_cpu_s", "threads_cpu_s")
 WAITED = ("vcpu_run_delay_s", "threads_run_delay_s")
-"""Where a machine's cost says how long it ran, and how long it was ready but another ran: of a
-guest its vCPUs, of a process all its threads, of which only the load's are ever busy."""
+"""Fields of a machine's cost: how long it ran, and how long it was ready while another ran. For a
+guest they count its vCPUs, for a process all its threads, of which only the load's are busy."""
 _VCPU = re.compile(r"vcpu\d+_run_delay_s")
 
 
@@ -43,7 +43,7 @@ _VCPU = re.compile(r"vcpu\d+_run_delay_s")
 class Neighbour:
     """A machine that loads the host while the subject measures.
 
-    ``memory`` and ``vcpus`` are its own where they are not those of the subject.
+    ``memory`` and ``vcpus`` are set if they differ from those of the subject.
     """
 
     role: str
@@ -54,27 +54,16 @@ class Neighbour:
     vcpus: int | None = None
 
     def metrics(self, workloads: Mapping[str, Workload[Any]]) -> tuple[Metric, ...]:
-        """Return what its load tells, with these parameters."""
+        """Return the metrics of its load with these parameters."""
         load = workloads[self.load]
         return load.recorded_metrics(load.parameters.model_validate(dict(self.parameters)))
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a neighbour did while the subject measured.
+    """The activity of a neighbour while the subject measured.
 
-    Args:
-        role: The neighbour's role, such as ``neighbour-1``.
-        load: The workload it carried.
-        values: The load's own metrics, in their units.
-        ran_share: CPU time that its vCPUs, or a process's threads, had on the host, as a share of
-            the time: 2 where two were busy throughout; None if unknown.
-        wanted_share: The same with the time that they were ready but another ran, by the host's
-            account or else by the guest's (steal time); None if unknown.
-        busy: How many of them the load should have kept busy.
-        phases: ``name``, ``begin_s`` and ``end_s`` of what it did in turn, since its start.
-        warnings: What it says itself that should be known.
-        doubt: Why it was no load of that kind; empty if it was.
+    The fields are those of :class:`tare.events.cell_facts.NeighbourFacts`.
     """
 
     role: str
@@ -88,7 +77,7 @@ class LoadReport:
     doubt: str = ""
 
     def facts(self) -> NeighbourFacts:
-        """Return what the cell's record holds of it."""
+        """Return the report as facts for the cell's record."""
         return cast("NeighbourFacts", asdict(self))
 
 
@@ -99,7 +88,7 @@ class Loads:
     Args:
         neighbours: The machines.
         workloads: All workloads by name.
-        facts: What the host knows of the subject; what a neighbour says of itself goes first.
+        facts: The host's facts of the subject; a neighbour's own memory and vCPUs override them.
         peer: The partner of network loads.
     """
 
@@ -120,7 +109,7 @@ class Loads:
         self._began = time.monotonic()
         try:
             await asyncio.gather(*(self._begin_one(one, barrier) for one in self.neighbours))
-            # The start itself takes a while where the host's side is recorded.
+            # The start itself takes a while if the host is traced.
             self._began = time.monotonic()
         except TareError as error:
             barrier.abort(str(error))
@@ -151,7 +140,7 @@ class Loads:
     async def _meet_partner(
         self, neighbour: Neighbour, load: Workload[Any], parameters: Parameters
     ) -> dict[str, Any]:
-        """Let the peer look for a network load; return where that is to wait for it."""
+        """Make the peer connect to a network load; return the address for the load."""
         if self.peer is None:
             raise WorkloadFault(f"{neighbour.load} needs a peer, and this batch has none")
         number = [each.role for each in self.neighbours].index(neighbour.role)
@@ -160,7 +149,7 @@ class Loads:
         return at
 
     async def _with_partner(self, neighbour: Neighbour, error: WorkloadFault) -> WorkloadFault:
-        """Return why a load failed: for what its partner says, where that failed too."""
+        """Return why a load failed, with its partner's reason if that failed too."""
         partner = self._partners.pop(neighbour.role, None)
         words = f"{neighbour.role} could not begin its {neighbour.load}: {error}"
         try:
@@ -173,7 +162,7 @@ class Loads:
         return WorkloadFault(words)
 
     async def while_all_run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the subject's ``work`` returns, unless a load ends before it.
+        """Return the result of the subject's ``work``, unless a load ends before it.
 
         Raises:
             WorkloadFault: A load ended, and why.
@@ -198,7 +187,7 @@ class Loads:
         raise WorkloadFault("a neighbour's load ended before the subject's work did")
 
     async def end(self) -> tuple[LoadReport, ...]:
-        """Stop all loads that began, and tell what they did."""
+        """Stop all loads that began, and return their reports."""
         reports = []
         for neighbour in self.neighbours:
             if neighbour.role in self._under_way:
@@ -212,7 +201,7 @@ class Loads:
         load = self.workloads[neighbour.load]
         parameters = load.parameters.model_validate(dict(neighbour.parameters))
         threads = load.threads_for(parameters) or len(neighbour.machine.inner_cpus)
-        # Before it is asked for its result: what stands still does not answer.
+        # This precedes the request for the result, because a stalled machine does not answer.
         share: dict[str, Any] = {"ran_share": None, "wanted_share": None}
         if load.keeps_busy:
             share = await self._proven(neighbour, max(1, threads))
@@ -232,7 +221,7 @@ class Loads:
         except (KeyError, ValueError, TypeError) as error:
             words = error.args[0] if isinstance(error, ValueError) else repr(error)
             raise WorkloadFault(
-                f"the {neighbour.load} of {neighbour.role} did not do what it should: {words}"
+                f"the result of {neighbour.load} on {neighbour.role} is wrong: {words}"
             ) from error
         return LoadReport(
             role=neighbour.role,
@@ -248,17 +237,17 @@ class Loads:
         )
 
     async def _proven(self, neighbour: Neighbour, threads: int) -> dict[str, Any]:
-        """Return how a load shared the CPUs, once the host's figures prove that it wanted them.
+        """Return a load's shares of the CPUs, once the host's figures prove that it ran or waited.
 
-        The kernel counts a wait only when it is over, so a neighbour that is still kept from its
-        CPU shows too little at first. What it truly stood still never becomes less by waiting.
+        The kernel counts a wait only when it is over, so a neighbour that still waits for its CPU
+        shows too little at first. A real standstill does not shrink by waiting.
 
         Args:
-            neighbour: Whose load.
-            threads: How many threads the load has.
+            neighbour: The neighbour with the load.
+            threads: The number of the load's threads.
 
         Raises:
-            MachineFault: It stood still; its machine is of no use to the cells that follow either.
+            MachineFault: It stalled; its machine cannot be used for further cells either.
         """
         before, looked = self._before[neighbour.role], time.monotonic()
         cell_s = max(looked - self._began, LEAST_WATCHED_S)
@@ -286,10 +275,10 @@ class Loads:
             await asyncio.sleep(LOOK_S)
 
     async def abandon(self, limit_s: float = ANSWER_S) -> None:
-        """Stop whatever is under way after the cell has failed; what it did is of no use.
+        """Stop all loads after the cell has failed, and discard their results.
 
         Args:
-            limit_s: Seconds that all of it together may take to answer.
+            limit_s: Seconds that all together may take to answer.
         """
         for handles in (self._under_way, self._partners):
             stopping = [handle.stop(limit_s) for handle in handles.values()]
@@ -298,7 +287,7 @@ class Loads:
 
 
 async def _why_ended(neighbour: Neighbour, handle: LoadHandle) -> WorkloadFault | MachineFault:
-    """Return why a load that should have gone on has ended."""
+    """Return why a load ended too early."""
     words = f"the {neighbour.load} of {neighbour.role} ended before the subject's work did"
     try:
         await handle.stop()
@@ -310,17 +299,17 @@ async def _why_ended(neighbour: Neighbour, handle: LoadHandle) -> WorkloadFault 
 
 
 def wanted_as_guests_see(ran_share: float | None, timing: Mapping[str, int]) -> float | None:
-    """Return how much a load wanted to run where the host does not tell how long it waited.
+    """Return the wanted share of a load from its guest's steal time, if the host counts no waits.
 
     Args:
         ran_share: CPU time that it had on the host, as a share of the time; None if unknown.
-        timing: The load's own account, with the time stolen from it as its kernel was told.
+        timing: The load's own times, with the steal time that its kernel reports.
     """
     names = ("started_ns", "ended_ns", "stolen_ns")
     if ran_share is None or any(name not in timing for name in names):
         return None
     lasted_ns = timing["ended_ns"] - timing["started_ns"]
-    # A hypervisor that runs it for less than all of the time and tells of no steal tells nothing.
+    # Without any reported steal, the hypervisor does not count it.
     if lasted_ns <= 0 or timing["stolen_ns"] <= 0:
         return None
     return ran_share + timing["stolen_ns"] / lasted_ns
@@ -329,7 +318,7 @@ def wanted_as_guests_see(ran_share: float | None, timing: Mapping[str, int]) -> 
 def _passed(
     before: Mapping[str, float], after: Mapping[str, float], names: Sequence[str]
 ) -> float | None:
-    """Return by how much the first of these costs that is known on both sides grew."""
+    """Return the increase of the first of these costs that is known before and after."""
     for name in names:
         if name in before and name in after:
             return after[name] - before[name]
@@ -337,6 +326,6 @@ def _passed(
 
 
 def _busy(threads: int, cost: Mapping[str, float]) -> int:
-    """Return how many of a machine's vCPUs or threads its load should keep busy."""
+    """Return the number of a machine's vCPUs or threads that its load should keep busy."""
     vcpus = sum(bool(_VCPU.fullmatch(name)) for name in cost)
     return min(threads, vcpus) if vcpus else threads

@@ -1,4 +1,4 @@
-"""Whether what a cell told can have been so: its values, and the clock they were taken with."""
+"""Plausibility of a cell's values, and of the clocks with which they were measured."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.agent.clocktrust import ClockReading, ClockTrust, judge
 from tare.errors import MachineFault
+from tare.events.cell_facts import CellFacts
 from tare.events.results import IMPOSSIBLE
 from tare.platforms.contract import SUBJECT
 from tare.probes import Probe
@@ -17,39 +18,42 @@ from tare.units import format_number, format_size
 from tare.workloads.values import number
 
 if TYPE_CHECKING:
-    from tare.agent.client import AgentClient
+    from tare.agent.client import AgentClient, Hello
     from tare.platforms.contract import Machine
     from tare.workloads.contract import DiskClaim, Metric
 
 DRIFT_LIMIT_PPM = 500.0
 """The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
 MOST_WAIT_S = 20.0
-"""How long to wait until slow answers say something of a clock: 100 ms are 1 % of 10 s."""
+"""The longest wait until slow answers suffice to judge a clock: 100 ms are 1 % of 10 s."""
 LOOK_S = 0.2
 MOST_APART = 0.1
-"""How much more may be told than a disk counted: the two do not begin and end at one moment."""
+"""Tolerance between reported and counted bytes of a disk, which are not read at the same moment."""
+EARLY = "tsc-early"
+SETTLE_LOOK_S = 0.1
+SETTLE_MOST_S = 5.0
+"""The longest wait; after it, each cell checks its clock by itself."""
 SMALL_BYTES = 4 << 20
-"""So little says nothing: it is one I/O of the largest kind on its way."""
+"""A smaller difference means nothing: it is one pending I/O of the largest size."""
 
 
 def require_possible(values: Mapping[str, float]) -> None:
-    """See that a machine can have had these values, in SI units.
+    """Check that values are possible, in SI units.
 
     Raises:
-        MachineFault: One is so large that the machine cannot have calculated rightly, so nothing
-            more is asked of it. Guests in an emulated host were seen to lose their floating-point
-            registers.
+        MachineFault: One is so large that the machine miscalculated, so it is not used any more.
+            Guests in an emulated host were seen to lose their floating-point registers.
     """
     for name, value in values.items():
         if abs(value) >= IMPOSSIBLE:
             raise MachineFault(
-                f"{name} is {format_number(value, 6)}, so the machine did not calculate rightly",
+                f"{name} is {format_number(value, 6)}, so the machine miscalculated",
                 transient=True,
             )
 
 
 def impossible(metrics: Sequence[Metric], values: Mapping[str, float]) -> str:
-    """Return which values no machine can have had, in SI units; empty if there are none."""
+    """Return which values are impossible, in SI units; empty if none is."""
     found = (each.impossible(values[each.name]) for each in metrics if each.name in values)
     return "; ".join(filter(None, found))
 
@@ -57,13 +61,13 @@ def impossible(metrics: Sequence[Metric], values: Mapping[str, float]) -> str:
 def all_impossible(
     metrics: Mapping[str, Sequence[Metric]], values: Mapping[str, Mapping[str, float]]
 ) -> str:
-    """Return which values no machine of a cell can have had; empty if there are none.
+    """Return which values of a cell's machines are impossible; empty if none is.
 
     Args:
-        metrics: What each role tells.
-        values: What it told, in SI units.
+        metrics: The metrics of each role.
+        values: The values of each role, in SI units.
     """
-    found = {role: impossible(metrics[role], told) for role, told in values.items()}
+    found = {role: impossible(metrics[role], reported) for role, reported in values.items()}
     return "; ".join(
         why if role == SUBJECT else f"{role}: {why}" for role, why in found.items() if why
     )
@@ -72,41 +76,43 @@ def all_impossible(
 def unmoved(
     claim: DiskClaim, result: Mapping[str, Any], host: Mapping[str, float], seconds: float
 ) -> str:
-    """Return why a disk cannot have moved what was told; empty if it can, or if nobody counted.
+    """Return why a disk did not move the reported bytes; empty if it did, or if nobody counted.
+
+    A disk that moved more than was reported is plausible.
 
     Args:
-        claim: What was told, in bytes.
-        result: The agent's result; its ``disk`` says what the machine's own kernel counted.
+        claim: The reported bytes.
+        result: The agent's result; its ``disk`` has the counts of the machine's own kernel.
         host: Bytes that the host counted meanwhile.
-        seconds: How long the host counted. A disk that moved more than was told is no reason.
+        seconds: How long the host counted.
     """
     inside = result.get("disk") or {}
-    for what, told, key in (
+    for what, reported, key in (
         ("read", claim.read, "read_bytes_per_s"),
         ("written", claim.written, "write_bytes_per_s"),
     ):
         counts = [host[what]] if what in host else []
         if isinstance(inside, Mapping) and key in inside:
             counts.append(number(inside, key) * number(inside, "seconds"))
-        if told is None or not counts:
+        if reported is None or not counts:
             continue
         least = min(counts)
-        if told > (1 + MOST_APART) * least + SMALL_BYTES:
-            told_rate, rate = (f"{format_size(each / seconds)}/s" for each in (told, least))
+        if reported > (1 + MOST_APART) * least + SMALL_BYTES:
+            own_rate, rate = (f"{format_size(each / seconds)}/s" for each in (reported, least))
             hint = f": {claim.instead}" if claim.instead else ""
             return (
-                f"it told of {told_rate} {what} and its disk did {rate}, so a cache was measured "
-                f"and not the disk{hint}"
+                f"it reported {own_rate} {what}, but its disk moved {rate}, so a cache was "
+                f"measured and not the disk{hint}"
             )
     return ""
 
 
 @dataclass
 class Clocks:
-    """What is known of machines' clocks, each by its machine's name.
+    """Readings of machines' clocks, by the machine's name.
 
     Args:
-        virtual: Whether their time is virtual, so that no clock of this computer can judge theirs.
+        virtual: Whether their time is virtual, so that this computer's clock cannot judge theirs.
     """
 
     virtual: bool = False
@@ -114,7 +120,7 @@ class Clocks:
     _last: dict[str, ClockReading] = field(default_factory=dict)
 
     async def begin(self, machine: str, agent: AgentClient) -> ClockReading:
-        """Return a reading to judge the clock from: that of the last cell's end, or a new one.
+        """Return the first reading for a judgement: that of the last cell's end, or a new one.
 
         Raises:
             MachineFault: The agent is lost.
@@ -126,8 +132,8 @@ class Clocks:
     async def end(self, machine: str, agent: AgentClient, first: ClockReading) -> ClockTrust:
         """Judge the clock from a reading until now.
 
-        Where a cell is too short for the time that answers take, the clock is judged over the
-        machine's life too, and that is waited for where it is too short itself.
+        If a cell is too short compared with the time that answers take, the clock is judged over
+        the machine's life, and this waits if that is too short, too.
 
         Raises:
             MachineFault: The agent is lost.
@@ -155,10 +161,10 @@ class Clocks:
 
 
 class CellClocks(Probe):
-    """Judges all clocks that a cell's values are taken with.
+    """Judges all clocks with which a cell's values are measured.
 
     Args:
-        clocks: What is known of the machines' clocks.
+        clocks: The readings of the machines' clocks.
         machines: The machines with these clocks, by role.
     """
 
@@ -173,7 +179,7 @@ class CellClocks(Probe):
         return self._first[SUBJECT]
 
     async def open(self) -> None:
-        """Read them.
+        """Read the clocks.
 
         Raises:
             MachineFault: An agent is lost.
@@ -182,7 +188,7 @@ class CellClocks(Probe):
         self._first = dict(zip(self._machines, await asyncio.gather(*read), strict=True))
 
     async def close(self) -> None:
-        """Read them again; the facts are the subject's drift, the doubt names any wrong clock.
+        """Read the clocks again; the facts are the subject's drift, the doubt names wrong clocks.
 
         Raises:
             MachineFault: An agent is lost.
@@ -199,7 +205,35 @@ class CellClocks(Probe):
             for role, trust in trusts.items()
         )
         self.doubt = "; ".join(filter(None, doubts))
-        self.facts = {
-            "clock_drift_ppm": trusts[SUBJECT].drift_ppm,
-            "clock_uncertainty_ppm": trusts[SUBJECT].uncertainty_ppm,
-        }
+        self.facts = CellFacts(
+            clock_drift_ppm=trusts[SUBJECT].drift_ppm,
+            clock_uncertainty_ppm=trusts[SUBJECT].uncertainty_ppm,
+        )
+
+
+async def wait_for_settled_clock(agent: AgentClient, hello: Hello) -> Hello:
+    """Wait until a machine that has just booted knows the rate of its clock; return its hello.
+
+    Linux first estimates the rate of the time-stamp counter from a short reading of another timer,
+    and calls that clock ``tsc-early``. About a second after its start it has measured the rate
+    properly and changes to ``tsc``. Under TCG on a busy host the first rate was up to 1000 ppm off,
+    more than a trusted clock may be, so results from before the change are withheld. Source: Linux,
+    arch/x86/kernel/tsc.c (``clocksource_tsc_early``, ``tsc_refine_calibration_work``).
+
+    Args:
+        agent: The machine's.
+        hello: Its hello when it was ready; it is requested again until its clock has changed.
+
+    Raises:
+        MachineFault: The agent is lost.
+    """
+    give_up = time.monotonic() + SETTLE_MOST_S
+    while _clock(hello) == EARLY and time.monotonic() < give_up:
+        await asyncio.sleep(SETTLE_LOOK_S)
+        hello = await agent.hello_again()
+    return hello
+
+
+def _clock(hello: Hello) -> object:
+    source = hello.proof.get("clocksource")
+    return source.get("current") if isinstance(source, Mapping) else None

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Roles:
-    """Who is there while a cell is measured.
+    """The machines that run while a cell is measured.
 
     Args:
         subject: The machine that is measured.
-        neighbours: Machines that carry loads meanwhile.
-        peer: The other end of the batch's network: a process of the host, or a machine.
+        neighbours: Machines that run loads meanwhile.
+        peer: The other end of the batch's network: a process on the host, or a machine.
         companions: The machines that the workload works with, by role.
-        topologies: The topologies that these machines form, besides the subject alone.
+        topologies: The topologies that these machines form, in addition to the single subject.
     """
 
     subject: Machine
@@ -35,20 +35,20 @@ class Roles:
     topologies: tuple[Topology, ...] = ()
 
     def topology(self, name: TopologyName) -> Topology:
-        """Return a topology by its name; `Missing` where the machines do not form it."""
+        """Return a topology by its name; `Missing` if the machines do not form it."""
         every = (Single(self.subject), *self.topologies)
         return next((each for each in every if each.name == name), Missing(self.subject, name))
 
     @property
     def measuring(self) -> Mapping[str, Machine]:
-        """The machines whose clocks values are taken with, by role; slaves only work."""
+        """The machines with whose clocks values are measured, by role; companions only work."""
         return {role: each for role, each in self.machines.items() if role not in self.companions}
 
     @property
     def machines(self) -> Mapping[str, Machine]:
         """All machines by role."""
-        there = {SUBJECT: self.subject, **{each.role: each.machine for each in self.neighbours}}
-        there |= self.companions
+        machines = {SUBJECT: self.subject, **{each.role: each.machine for each in self.neighbours}}
+        machines |= self.companions
         for topology in self.topologies:
-            there |= topology.outside
-        return there
+            machines |= topology.outside
+        return machines

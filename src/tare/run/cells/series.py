@@ -1,4 +1,4 @@
-"""Write an agent's binary series as Parquet into the run's folder."""
+"""An agent's binary series, written as Parquet into the run's folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGE_BYTES = 64 << 20
 
 
 def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> SeriesSaved:
-    """Write ``series`` and return the event that tells of it.
+    """Write ``series`` and return its event.
 
     Args:
         folder: The run's folder.
@@ -31,13 +31,13 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
         series: Equally long columns by name.
 
     Raises:
-        OSError: It cannot be written, as on a full disk.
-        WorkloadFault: It is large, and would leave the run no room.
+        OSError: It cannot be written, for example on a full disk.
+        WorkloadFault: It is large, and would leave the run too little space.
 
     Returns:
         Path (relative to the folder), columns with their types, rows and SHA-256 of the file.
     """
-    # Loaded here: a machine should not wait for it to boot.
+    # Imported here, so that starting a machine does not wait for it.
     import polars as pl
 
     path = folder.series / f"{file_stem(cell, role, series.name)}.parquet"
@@ -57,19 +57,20 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
 
 
 def _require_room(folder: RunFolder, series: Series) -> None:
-    """See that what a machine sends does not end the run by filling its disk."""
+    """Check that a machine's series does not end the run by filling its disk."""
     size = sum(column.nbytes for column in series.columns.values())
     free = shutil.disk_usage(folder.series).free
     if size > LARGE_BYTES and free - size < LEAST_FREE_BYTES:
         raise WorkloadFault(
             f"its series {series.name} has {size >> 20} MiB, and {free >> 20} MiB are free for "
             "the run",
-            f"make room in {folder.path}, or take fewer samples, such as by a shorter `duration`",
+            f"free space in {folder.path}, or take fewer samples, for example by a shorter "
+            "`duration`",
         )
 
 
 class _Hashed:
-    """A file that is written from its beginning to its end, and hashed meanwhile."""
+    """A file that is written sequentially, and hashed meanwhile."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -77,7 +78,7 @@ class _Hashed:
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write ``data``; what the system refuses is kept, for polars has an error of its own."""
+        """Write ``data``, and keep the system's error, which polars replaces by its own."""
         try:
             written = self._file.write(data)
         except OSError as error:
@@ -87,12 +88,12 @@ class _Hashed:
         return written
 
     def flush(self) -> None:
-        """Bring all of it to the file."""
+        """Flush the file."""
         self._file.flush()
 
 
 def _write(frame: pl.DataFrame, file: IO[bytes]) -> str:
-    """Write ``frame`` without a copy of it in memory; return the SHA-256 (hex) of the file."""
+    """Write ``frame`` without copying it in memory; return the SHA-256 (hex) of the file."""
     hashed = _Hashed(file)
     try:
         frame.write_parquet(hashed, compression="zstd", compression_level=1)  # type: ignore[arg-type]
@@ -104,7 +105,7 @@ def _write(frame: pl.DataFrame, file: IO[bytes]) -> str:
 
 
 def file_stem(cell: str, role: str, name: str) -> str:
-    """Return a file's name, without its ending, for what ``role`` of ``cell`` calls ``name``."""
+    """Return the file name, without suffix, of ``name`` by ``role`` of ``cell``."""
     readable = re.sub(r"[^A-Za-z0-9.-]+", "-", cell).strip("-")[:80]
     return f"{readable}-{_sha256(cell.encode())[:8]}-{role}-{name}"
 

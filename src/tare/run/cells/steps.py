@@ -1,4 +1,4 @@
-"""Carry out one step of a block: one batch or two at once, again after a passing fault."""
+"""One step of a block: one batch, or two at once, with a retry after a transient fault."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tare.run.cells.tries import Tries
 from tare.study.planning.cells import Batch, Cell, cell_label
 
 Step = tuple[tuple[Batch, list[Cell]], ...]
-"""What is measured at once: batches, each with its cells that are not finished."""
+"""Batches that are measured at once, each with its unfinished cells."""
 
 
 def steps(batches: Sequence[tuple[Batch, list[Cell]]], *, paired: bool) -> list[Step]:
-    """Return what is measured one after another: batches, or two whose machines are up at once.
+    """Return the steps of a block: single batches, or pairs whose machines run at once.
 
     Args:
-        batches: Those of a block in order, each with its cells that are not finished.
-        paired: Whether the two of a scenario belong together; one without its partner is left out.
+        batches: The batches of a block in sequence, each with its unfinished cells.
+        paired: Whether the two of a scenario form a pair; one without its partner is left out.
     """
     if not paired:
         return [(each,) for each in batches if each[1]]
@@ -29,13 +29,13 @@ def steps(batches: Sequence[tuple[Batch, list[Cell]]], *, paired: bool) -> list[
     return [step for step in found if len(step) == 2 and any(pending for _, pending in step)]
 
 
-async def carry_out(runner: BatchRunner, step: Step, *, by_turns: bool) -> None:
-    """Run the cells of one step that are not finished; one that fails is logged with its reason.
+async def run_step(runner: BatchRunner, step: Step, *, by_turns: bool) -> None:
+    """Measure the unfinished cells of one step; a failed one is logged with its reason.
 
     Args:
         runner: Boots and measures batches on their host.
-        step: What is measured at once.
-        by_turns: Whether two batches work by turns, and not at the same time.
+        step: The batches to measure at once.
+        by_turns: Whether two batches work by turns instead of at the same time.
     """
     batches = [batch for batch, _ in step]
     cells = [pending for _, pending in step]
@@ -43,13 +43,13 @@ async def carry_out(runner: BatchRunner, step: Step, *, by_turns: bool) -> None:
         # A cell that only one of the two has finished is measured by both again.
         wanted = {cell_label(cell.id) for pending in cells for cell in pending}
         cells = [[cell for cell in each.cells if cell_label(cell.id) in wanted] for each in batches]
-    await _Repeated(runner, batches, [list(each) for each in cells], by_turns).carry_out()
+    await _Repeated(runner, batches, [list(each) for each in cells], by_turns).execute()
 
 
 class _Repeated:
-    """Measures batches, and boots their machines again as long as that may help.
+    """Measures batches, and boots their machines again while that may help.
 
-    A cell that fails never ends the run.
+    A failed cell never ends the run.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class _Repeated:
         self._by_turns = by_turns
         self._tries = Tries()
 
-    async def carry_out(self) -> None:
-        # What fails before anything is booted must not point to the logs of another arm.
+    async def execute(self) -> None:
+        # A failure before the first boot must not refer to the logs of another arm.
         self._runner.newest = ""
         while self._cells[0] and not self._runner.stop.finishing:
             firsts = [cells[0] for cells in self._cells]
@@ -83,7 +83,7 @@ class _Repeated:
                 self._cells = [cells[done:] for cells in self._cells]
                 continue
             for first, tried in zip(firsts, before, strict=True):
-                # A cell that was begun is counted already, whatever broke after it.
+                # A cell that was begun is counted already.
                 self._tries.at_least(first, tried + 1)
             for batch, first, end in zip(self._batches, firsts, ends, strict=True):
                 if isinstance(end, HostFroze):
@@ -93,21 +93,21 @@ class _Repeated:
             if passing and again and not self._tries.spoilt:
                 continue
             for each, cells, end in zip(runners, self._cells, ends, strict=True):
-                lone = WorkloadFault(f"the arm beside it failed: {faults[0]}")
+                lone = WorkloadFault(f"the other arm failed: {faults[0]}")
                 each.fail(cells, end if isinstance(end, TareError) else lone)
             return
 
     def _runners(self) -> list[BatchRunner]:
-        """Return what each batch is measured by."""
+        """Return the runner of each batch."""
         if len(self._batches) == 1:
             return [self._runner]
         return [self._runner.for_partner() for _ in self._batches]
 
     async def _measure(self, runners: Sequence[BatchRunner]) -> list[list[Cell] | TareError]:
-        """Return for each batch the cells that another boot is needed for, or what it failed of."""
+        """Return for each batch the cells that need another boot, or its fault."""
         if len(runners) == 1:
             return [await self._one(runners[0], self._batches[0], self._cells[0], None)]
-        # One after the other: what is cleared away must not be what the other has just made.
+        # One after the other, so that one does not remove what the other has just created.
         for runner, batch in zip(runners, self._batches, strict=True):
             try:
                 await runner.host_for(batch)

@@ -1,4 +1,4 @@
-"""How often the cells of one batch were begun, and how often their emulated host froze."""
+"""Counts of the tries of a batch's cells, and of freezes of their emulated host."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from tare.study.planning.cells import Batch, Cell
 
 TRIES = 2
-"""How often a cell is begun that fails for a passing reason."""
+"""The most tries of a cell that fails for a transient reason."""
 FREEZES = 2
-"""So many freezes of its emulated host end a batch; after fewer the host is booted again."""
+"""This many freezes of its emulated host end a batch; after fewer the host is booted again."""
 
 
 class Tries:
     """Counts the tries of one batch, or of two that are measured at once.
 
-    A freeze is a fault of the emulation, so it uses up no try of the cell that it interrupted.
+    A freeze is a fault of the emulation, so it does not count as a try of the interrupted cell.
     """
 
     def __init__(self) -> None:
@@ -35,15 +35,15 @@ class Tries:
         return self._begun[cell.id]
 
     def began(self, cell: Cell) -> int:
-        """Return how often a cell was begun."""
+        """Return the number of tries of a cell."""
         return self._begun[cell.id]
 
     def at_least(self, cell: Cell, number: int) -> None:
-        """Count a cell that could not be begun as tried so often."""
+        """Count at least this many tries of a cell that could not start."""
         self._begun[cell.id] = max(self._begun[cell.id], number)
 
     def may_again(self, cell: Cell) -> bool:
-        """Return whether a cell that failed for a passing reason is tried once more."""
+        """Return whether a cell that failed for a transient reason is tried once more."""
         return self._begun[cell.id] - self._excused[cell.id] < TRIES
 
     @property
@@ -52,7 +52,7 @@ class Tries:
         return len(self._freezes) >= FREEZES
 
     def freeze(self, fault: HostFroze, batch: Batch, cell: Cell, context: CellContext) -> None:
-        """Count a freeze while a cell was under way, or was to be begun, and log it once."""
+        """Count a freeze during a cell, or before its start, and log it once."""
         self._excused[cell.id] += 1
         if any(fault is known for known in self._freezes):
             # Two batches that are measured at once lose the same host.

@@ -1,4 +1,4 @@
-"""A host as a plan sees it: from what is remembered and assumed, without a word to the host."""
+"""A host for planning, from remembered and assumed facts, without contacting it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tare.run.hosts.lab import (
     lab_name,
     lab_platforms,
 )
-from tare.run.preflight.remembered import RememberedHost, question, recall
+from tare.run.preflight.remembered_checks import RememberedHost, question, recall
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Platform
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 BootOf = Callable[["Platform[Any]", Any, "Release | None"], str]
 NOW_S = 60.0
-"""What was found in the last minute was found now."""
+"""A check within this many seconds counts as current."""
 
 
 @dataclass(frozen=True)
 class AssumedHost:
-    """A host that nothing is asked of; see :class:`tare.run.hosts.contract.PlannedHost`.
+    """A host that is not contacted; see :class:`tare.run.hosts.contract.PlannedHost`.
 
     Args:
-        known: What was found on it earlier.
-        assumed: What of the host itself had to be assumed, in a sentence; empty: nothing.
+        known: The results of earlier checks.
+        assumed: The assumptions on the host itself, as a sentence; empty: none.
     """
 
     name: str
@@ -63,11 +63,11 @@ class AssumedHost:
 def assumed_host(
     spec: HostSpec, lab: LabSpec, platforms: Mapping[str, Platform[Any]], here: HostCpus
 ) -> AssumedHost:
-    """Return what is known of a host without asking it.
+    """Return a host with the facts that are known without contacting it.
 
     Args:
         spec: The host.
-        lab: What it is like, where it is the lab.
+        lab: The lab's properties, if the host is the lab.
         platforms: All platforms by name.
         here: The CPUs of this computer.
     """
@@ -89,12 +89,12 @@ def assumed_host(
         return AssumedHost(
             spec.kind, platforms, here, lambda *_: AS_IT_IS, hypervisor=hypervisor, known=known
         )
-    return _afar(spec, platforms, here)
+    return _remote(spec, platforms, here)
 
 
-def _afar(spec: HostSpec, platforms: Mapping[str, Platform[Any]], here: HostCpus) -> AssumedHost:
-    # Loaded here: a plan for this computer should not wait for it.
-    from tare.run.hosts.ssh import REBOOT_S, boot_afar, ssh_options
+def _remote(spec: HostSpec, platforms: Mapping[str, Platform[Any]], here: HostCpus) -> AssumedHost:
+    # Imported here, because a plan for this computer does not need it.
+    from tare.run.hosts.ssh import REBOOT_S, remote_boot, ssh_options
 
     name = ssh_options(spec).name
     known = recall(name)
@@ -103,35 +103,35 @@ def _afar(spec: HostSpec, platforms: Mapping[str, Platform[Any]], here: HostCpus
         name,
         platforms,
         known.cpus if known else here,
-        lambda platform, options, _: boot_afar(platform, options, spec.boot),
+        lambda platform, options, _: remote_boot(platform, options, spec.boot),
         here=False,
         boot_s=REBOOT_S if spec.boot else 0.0,
         hypervisor=hypervisor,
         known=known,
         assumed=""
         if known
-        else f"{name} was never asked: it is taken to have the {len(here.online)} CPUs of this "
+        else f"{name} was never checked: it is assumed to have the {len(here.online)} CPUs of this "
         "computer, and no hypervisor below its kernel",
     )
 
 
 @dataclass(frozen=True)
-class Believed:
-    """What a plan goes by for one arm.
+class ExpectedVerdict:
+    """The verdict on one arm that a plan uses.
 
     Args:
-        verdict: What the arm can do.
-        source: Where that is from, in words.
+        verdict: The verdict.
+        source: Its source, as a phrase.
     """
 
     verdict: Verdict
     source: str
 
 
-def believed(host: AssumedHost, study: Study, arm: str, network: bool) -> Believed:
-    """Return what was found of an arm earlier, or else what its platform offers at best.
+def expected_verdict(host: AssumedHost, study: Study, arm: str, network: bool) -> ExpectedVerdict:
+    """Return the last verdict on an arm or, without one, the best that its platform offers.
 
-    CPUs that its options name are looked for among those that its host is known to have.
+    CPUs that its options name are checked against the known CPUs of its host.
 
     Args:
         host: The arm's host.
@@ -139,31 +139,31 @@ def believed(host: AssumedHost, study: Study, arm: str, network: bool) -> Believ
         arm: The name of the arm.
         network: Whether the study needs a network.
     """
-    best = at_best(host, study, arm)
-    # Where a hypervisor runs, or nobody has asked, the CPUs may be others than are known here.
+    best = best_case(host, study, arm)
+    # Under a hypervisor, or without a check, the real CPUs may differ from the known ones.
     if not (host.assumed or host.hypervisor) and (
         lacks := lacking_cpus(study.arms[arm].options.host_cpus, host.cpus.online)
     ):
         unusable = replace(best, usable=False, reason=lacks[0], hint=lacks[1])
-        return Believed(unusable, "known without a check")
+        return ExpectedVerdict(unusable, "known without a check")
     found = host.known and host.known.arms.get(question(host, study, arm, network))
     if found:
-        return Believed(found.verdict, f"as checked {when(found.at)}")
-    return Believed(best, "assumed to work, was never checked")
+        return ExpectedVerdict(found.verdict, f"as checked {when(found.at)}")
+    return ExpectedVerdict(best, "assumed to work, was never checked")
 
 
-def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
-    """Return what an arm can do where its host lacks nothing, as its platform states."""
-    asked = study.arms[arm]
-    platform = host.platforms[asked.platform]
-    stated = platform.stated(asked.options)
+def best_case(host: PlannedHost, study: Study, arm: str) -> Verdict:
+    """Return the verdict on an arm if its host lacks nothing, as its platform states."""
+    spec = study.arms[arm]
+    platform = host.platforms[spec.platform]
+    stated = platform.stated(spec.options)
     able = stated.capabilities
     capabilities = replace(
         able,
         max_vcpus=able.max_vcpus or len(host.cpus.machines),
         network=stated.network.rooted | stated.network.unprivileged,
     )
-    boot = host.boot_of(platform, asked.options, study.release_of(arm))
+    boot = host.boot_of(platform, spec.options, study.release_of(arm))
     known = hypervisors_of(host.platforms.values())
     return Verdict(
         usable=True,
@@ -173,14 +173,14 @@ def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
         versions={},
         capabilities=capabilities,
         mark=marks(
-            mark_of(platform, asked.options, boot, host.hypervisor, known),
+            mark_of(platform, spec.options, boot, host.hypervisor, known),
             host.crowding,
         ),
     )
 
 
 def when(at: float) -> str:
-    """Return a time as a reader knows it: ``now``, or the day and the minute."""
+    """Return a time for readers: ``now``, or the day and the minute."""
     if abs(time.time() - at) < NOW_S:
         return "now"
     return time.strftime("on %Y-%m-%d at %H:%M", time.localtime(at))

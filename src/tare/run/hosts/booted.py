@@ -1,4 +1,4 @@
-"""The hypervisor under a host's kernel, and how an arm that measures there is marked."""
+"""The hypervisor below a host's kernel, and the mark of an arm that is measured there."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from tare.study.model.releases import Release
 
 AS_IT_IS = ""
-"""The boot of a host that is never booted otherwise."""
+"""The boot of a host that Tare never reboots."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """What a host was seen to be booted with.
+    """The hypervisor that a host currently runs.
 
     Args:
         below: The hypervisor below its kernel; None: there is none.
-        details: What that says of itself.
+        details: The details that the hypervisor reports.
     """
 
     below: HostHypervisor | None = None
@@ -62,11 +62,11 @@ WITHOUT = "a kernel with no hypervisor below it"
 
 
 def boot_words(boot: str, known: Mapping[str, HostHypervisor]) -> str:
-    """Return in words what a host must be booted with.
+    """Return a phrase for what a host must be booted with.
 
     Args:
-        boot: As a statement asks for it.
-        known: The hypervisors that there are, by their word.
+        boot: The boot as a platform's statement names it.
+        known: All known hypervisors, by their word.
     """
     word = hypervisor_of(boot)
     if not word:
@@ -77,7 +77,7 @@ def boot_words(boot: str, known: Mapping[str, HostHypervisor]) -> str:
 
 
 async def running(host: Host, known: Mapping[str, HostHypervisor]) -> Running:
-    """Find out which hypervisor lies below the host's kernel, and what that says of itself.
+    """Find the hypervisor below the host's kernel, with the details that it reports.
 
     Args:
         host: The host.
@@ -109,7 +109,7 @@ def _shows_here(signs: Mapping[str, str]) -> bool:
 
 
 def marks(*of: str) -> str:
-    """Return several marks of an arm as one; empty where there is none."""
+    """Join several marks of an arm; return an empty text if there are none."""
     return " and ".join(filter(None, of))
 
 
@@ -120,20 +120,20 @@ def mark_of(
     hypervisor: str,
     known: Mapping[str, HostHypervisor],
 ) -> str:
-    """Return how an arm is marked on a host; empty where it runs as it should.
+    """Return the mark of an arm on a host; empty if it runs where it belongs.
 
     Args:
         platform: The arm's platform.
         options: The arm's options.
         boot: How the host is booted for the arm.
-        hypervisor: The hypervisor below the host's kernel, where it is not booted for the arm.
-        known: The hypervisors that there are, by their word.
+        hypervisor: The hypervisor below the host's kernel, if it is not booted for the arm.
+        known: All known hypervisors, by their word.
     """
     stated = platform.stated(options)
     _, _, release = boot.partition("@")
     if release and stated.emulated:
         words = release_words(cast("Release", release))
-        return f"on the emulator of {words}, whose own speed is part of what is found"
+        return f"on the emulator of {words}, whose own speed is part of the result"
     if stated.host_boot != NO_HYPERVISOR:
         return ""
     below = known.get(hypervisor_of(boot))

@@ -1,4 +1,4 @@
-"""Where a run is carried out: a host that may have to be booted otherwise for each arm.
+"""The contract of a run's hosts, which may have to be rebooted for an arm.
 
 A platform states in ``host_boot`` what the host must be booted with for its machines:
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 LOCAL_BOOT_S = 60.0
 """Seconds a machine may take until its agent says hello, on a host that is not emulated."""
-AFAR_BOOT_S = 120.0
+REMOTE_MACHINE_S = 120.0
 
 
 class PlannedHost(Protocol):
-    """A host as planning needs it, whether anything is asked of it or not."""
+    """A host as planning needs it, whether it is contacted or not."""
 
     @property
     def name(self) -> str:
-        """What it is called; equal for equal hosts."""
+        """The host's name; equal for equal hosts."""
         ...
 
     @property
@@ -60,12 +60,12 @@ class PlannedHost(Protocol):
 
     @property
     def platforms(self) -> Mapping[str, Platform[Any]]:
-        """The platforms by name, as they are here."""
+        """The host's platforms by name."""
         ...
 
     @property
     def boot_s(self) -> float:
-        """Seconds it takes to boot the host otherwise, for the plan's estimate."""
+        """Seconds that a reboot of the host takes, for the plan's estimate."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class PlannedHost(Protocol):
 
     @property
     def crowding(self) -> str:
-        """How its CPUs share fewer, as all its arms are marked; empty: they do not."""
+        """The mark of all its arms if its CPUs share fewer real ones; empty: they do not."""
         ...
 
     def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
@@ -89,7 +89,7 @@ class PlannedHost(Protocol):
         Args:
             platform: The platform.
             options: The arm's options.
-            release: The distribution's release that the arm is of; only a lab is made of it.
+            release: The arm's release of the distribution; only a lab uses it.
         """
         ...
 
@@ -100,11 +100,11 @@ class RunHost(PlannedHost, Protocol):
     machine_s: float
     """Seconds a machine may take until its agent says hello."""
     counts_instructions: bool
-    """Whether the host's time is virtual, so that its clock runs otherwise than this computer's."""
+    """Whether the host's time is virtual, so that its clock differs from this computer's."""
 
     @property
     def context(self) -> Context:
-        """Where the run's own things are: the host, or this computer where that is emulated."""
+        """The context of the run itself: the host, or this computer if the host is emulated."""
         ...
 
     @property
@@ -114,53 +114,53 @@ class RunHost(PlannedHost, Protocol):
 
     @property
     def lost(self) -> asyncio.Future[MachineFault]:
-        """Set if the host is lost as a whole, with what became of it."""
+        """Set with the fault if the host as a whole is lost."""
         ...
 
     async def under(self, boot: str, block: int) -> Context:
-        """Return where platforms work once the host is booted as wanted.
+        """Boot the host as wanted and return the context of its platforms.
 
         Args:
-            boot: As :meth:`boot_of` returned it.
-            block: The block that is under way; 0 while arms are checked.
+            boot: The result of :meth:`boot_of`.
+            block: The current block; 0 while arms are checked.
 
         Raises:
-            InputError: It cannot be booted so.
-            MachineFault: It did not come up, or came up otherwise.
+            InputError: The host cannot be booted like this.
+            MachineFault: It did not come up, or came up with another boot.
         """
         ...
 
     async def froze(self) -> HostFroze | None:
-        """Find out, after a fault, whether the host itself froze; None: it did not.
+        """Check after a fault whether the host itself froze; return None if it did not.
 
-        Only an emulated host can be found frozen, and is booted again by :meth:`under` then. A
-        real one says to each that waits for it that it is lost.
+        Only an emulated host can be found frozen; :meth:`under` then boots it again. A real host
+        that is lost fails every operation that waits for it.
         """
         ...
 
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
-        """Hold what the host's side of cells is recorded with."""
+        """Open the recorder of the host's side of cells."""
         ...
 
     async def close(self) -> None:
-        """Give the host back."""
+        """Release the host."""
         ...
 
 
 @asynccontextmanager
 async def no_tracing(host: Host, reason: str) -> AsyncIterator[HostTracing]:
-    """Record nothing of the host's side, and say why."""
-    # Loaded here and below: a plan should not wait for what analyses traces.
+    """Record nothing of the host's side, for the given reason."""
+    # Imported here and below, because a plan does not need the analysis of traces.
     from tare.run.probes.host_trace import HostTracing
 
     yield HostTracing(host, None, reason)
 
 
 class LocalRunHost:
-    """The computer that Tare runs on, which is never booted otherwise.
+    """The computer that Tare runs on, which is never rebooted.
 
     Args:
-        context: Where platforms work.
+        context: The context of its platforms.
         platforms: All platforms by name.
         facts: What identifies this computer.
     """
@@ -189,17 +189,17 @@ class LocalRunHost:
 
     @property
     def lost(self) -> asyncio.Future[MachineFault]:
-        """Never set: what loses this computer ends Tare too."""
+        """Never set: losing this computer also ends Tare."""
         if self._lost is None:
             self._lost = asyncio.get_running_loop().create_future()
         return self._lost
 
     def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
-        """Return the same for all: a platform's check says what this computer lacks."""
+        """Return the same for all: the check of a platform reports what this computer lacks."""
         return AS_IT_IS
 
     async def under(self, boot: str, block: int) -> Context:
-        """Return where platforms work."""
+        """Return the context of its platforms."""
         return self.context
 
     async def froze(self) -> HostFroze | None:
@@ -207,10 +207,10 @@ class LocalRunHost:
         return None
 
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
-        """Record with the kernel's tracer, where it can be had."""
+        """Record with the kernel's tracer, if it is available."""
         from tare.run.probes.host_trace import host_tracing
 
         return host_tracing(self.context)
 
     async def close(self) -> None:
-        """Nothing is to be given back."""
+        """Do nothing: there is nothing to release."""

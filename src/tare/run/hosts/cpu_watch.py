@@ -1,4 +1,4 @@
-"""Notice between cells that CPUs of a host went offline or online, or that its cpuset changed."""
+"""Detection of CPUs that go offline or online, or leave the cpuset, between cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CpuWatch:
-    """Remembers which CPUs of each host could be used when it was last looked at.
+    """Remembers the usable CPUs of each host at the last reading.
 
     Args:
         log: Where a change is recorded.
@@ -29,16 +29,16 @@ class CpuWatch:
         self._first: dict[str, frozenset[int]] = {}
 
     async def changed(self, host: Host, named: str, block: int, cell: str = "") -> str:
-        """Look at a host's CPUs, and record a change since the last look.
+        """Read a host's usable CPUs, and record a change since the last reading.
 
         Args:
             host: The host.
-            named: The study's name for it; empty where there is only one.
-            block: The block that is under way.
+            named: The study's name for it; empty for a single host.
+            block: The current block.
             cell: The cell that was measured meanwhile; empty: none.
 
         Returns:
-            What changed, in words; empty: nothing.
+            The change as a phrase; empty: none.
 
         Raises:
             MachineFault: The host cannot be reached.
@@ -46,7 +46,7 @@ class CpuWatch:
         self._usable.setdefault(host.name, host.topology().online)
         self._first.setdefault(host.name, frozenset(self._usable[host.name]))
         now = await host.usable_cpus()
-        # Another arm that is up at the same time may have looked meanwhile.
+        # Another arm that runs at the same time may have read them meanwhile.
         before = self._usable[host.name]
         if now == before:
             return ""
@@ -62,24 +62,24 @@ class CpuWatch:
         )
         self._log.append(event)
         self._changes.setdefault(host.name, []).append(event.words)
-        # Without a single CPU the host keeps what was found: the machines fail, not the reading.
+        # If no CPU is left, the host keeps the last topology: the machines fail, not the reading.
         if now:
             await host.look_again()
         return event.words
 
     def count(self, host: Host) -> int:
-        """Return how many changes of a host's CPUs were noticed so far."""
+        """Return the number of changes of a host's CPUs so far."""
         return len(self._changes.get(host.name, ()))
 
     async def unchanged(self, host: Host, named: str, block: int, cell: str, since: int) -> None:
-        """See that a cell was measured on the CPUs that there were when it began.
+        """Check that a host's CPUs did not change during a cell.
 
         Args:
             host: The host.
             named: The study's name for it.
-            block: The block that is under way.
+            block: The current block.
             cell: The cell.
-            since: What :meth:`count` returned when the cell began.
+            since: The result of :meth:`count` when the cell began.
 
         Raises:
             MachineFault: They changed; the cell does not count, and is measured again.
@@ -89,13 +89,13 @@ class CpuWatch:
             raise MachineFault(f"the host's CPUs changed during the cell: {words}", transient=True)
 
     async def require(self, host: Host, named: str, block: int, cpus: Collection[int]) -> None:
-        """See that CPUs can be used before machines are placed on them.
+        """Check that CPUs are usable before machines are placed on them.
 
         Raises:
-            MachineFault: Some cannot any more.
+            MachineFault: Some are not usable any more.
         """
         await self.changed(host, named, block)
-        # Above a hypervisor, machines run on CPUs that the host's own kernel does not have.
+        # Under a hypervisor, machines run on CPUs that the host's own kernel does not see.
         own = set(cpus) & self._first[host.name]
         if missing := own - set(self._usable[host.name]):
             raise MachineFault(

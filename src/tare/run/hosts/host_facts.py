@@ -1,4 +1,4 @@
-"""What identifies a host in a report; nothing personal."""
+"""Facts that identify a host in a report, without personal data, and its caches."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ import hmac
 import os
 import platform
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tare.units import SIZE_UNITS
 
 if TYPE_CHECKING:
     from tare.hosts import Host
 
 ASK_S = 30.0
 MACHINE_ID = "/etc/machine-id"
+CACHES = "/sys/devices/system/cpu/cpu0/cache"
+MOST_LEVELS = 10
 COMPUTER = "computer"
-"""The fact that tells one installed computer from its twin; see :func:`computer_of`."""
+"""The fact that distinguishes an installed computer from its twin; see :func:`computer_of`."""
 
 
 def computer_of(machine_id: str) -> str:
-    """Return what tells a computer from others of its kind, without saying which one it is.
+    """Return a digest that distinguishes a computer without identifying it.
 
-    The id itself is confidential; machine-id(5) has programs show a keyed hash of it instead.
+    The id itself is confidential; machine-id(5) asks programs to show a keyed hash instead.
 
     Args:
-        machine_id: What is in ``/etc/machine-id``.
+        machine_id: The content of ``/etc/machine-id``.
 
     Returns:
-        Twelve hexadecimal digits; empty where there is no id.
+        Twelve hexadecimal digits; empty if there is no id.
     """
     known = machine_id.strip()
     if not re.fullmatch(r"[0-9a-f]{32}", known):
@@ -37,7 +42,7 @@ def computer_of(machine_id: str) -> str:
 
 
 def host_facts() -> dict[str, Any]:
-    """Return what identifies this computer in a report; nothing personal."""
+    """Return the facts that identify this computer in a report."""
     system = platform.uname()
     return {
         "kernel": system.release,
@@ -50,8 +55,8 @@ def host_facts() -> dict[str, Any]:
     }
 
 
-async def facts_afar(host: Host) -> dict[str, Any]:
-    """Return the same of a host that is reached over SSH, and its name."""
+async def remote_host_facts(host: Host) -> dict[str, Any]:
+    """Return the facts that identify a remote host in a report, with its name."""
 
     async def text(path: str) -> str:
         try:
@@ -99,3 +104,29 @@ def _os_name() -> str:
         return platform.freedesktop_os_release().get("PRETTY_NAME", "")
     except OSError:
         return ""
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Bytes of one last-level cache, and of all data caches that one CPU reaches."""
+
+    last_level: int | None
+    together: int | None
+
+
+async def find_caches(host: Host) -> Caches:
+    """Read the cache hierarchy of the host's first CPU (Linux, sysfs-devices-system-cpu)."""
+    sizes: dict[int, int] = {}
+    for index in range(MOST_LEVELS):
+        try:
+            kind, level, size = [
+                (await host.read(f"{CACHES}/index{index}/{name}")).decode().strip()
+                for name in ("type", "level", "size")
+            ]
+        except OSError:
+            break
+        if kind != "Instruction":
+            sizes[int(level)] = int(size.removesuffix("K")) * SIZE_UNITS["KiB"]
+    if not sizes:
+        return Caches(None, None)
+    return Caches(sizes[max(sizes)], sum(sizes.values()))

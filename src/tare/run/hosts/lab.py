@@ -1,4 +1,4 @@
-"""A run in the lab: an emulated host, booted with each hypervisor anew in every block."""
+"""A run in the lab: an emulated host that is booted with each hypervisor in every block."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ BOOTED: Mapping[str, str] = {
     "xen:credit": "Xen and its credit scheduler",
     "xen:rtds": "Xen and its real-time scheduler RTDS",
 }
-"""What a lab can be booted with, in words."""
+"""The boots of a lab, with their names for users."""
 
 
 def lab_name(spec: LabSpec) -> str:
-    """Return what a lab is called; equal for labs that are alike."""
+    """Return the name of a lab; equal for equal labs."""
     own = (("Xen", spec.xen), ("Linux", spec.kernel), ("QEMU", spec.qemu))
     words = [
         *(["deterministic"] if spec.deterministic else []),
@@ -58,7 +58,7 @@ def lab_name(spec: LabSpec) -> str:
 
 
 def lab_facts(spec: LabSpec) -> dict[str, Any]:
-    """Return what identifies a lab in a report; of files of the user's own, their digests."""
+    """Return the facts that identify a lab in a report, with digests of the user's own files."""
     from tare.images.cache import file_digest
 
     facts: dict[str, Any] = {
@@ -77,7 +77,7 @@ def lab_facts(spec: LabSpec) -> dict[str, Any]:
 
 
 def lab_crowding(spec: LabSpec, here: HostCpus) -> str:
-    """Return how the CPUs of a lab share those of this computer; empty where each has one."""
+    """Return how a lab's CPUs share those of this computer; empty if each has its own."""
     own = len(here.online)
     if spec.cpus <= own:
         return ""
@@ -92,18 +92,18 @@ def lab_cpus(spec: LabSpec) -> HostCpus:
 def lab_platforms(
     platforms: Mapping[str, Platform[Any]], spec: LabSpec
 ) -> Mapping[str, Platform[Any]]:
-    """Return the platforms as they are in a lab: ``bare`` is the emulated computer itself."""
+    """Return the platforms of a lab, in which ``bare`` is the emulated computer itself."""
     here: dict[str, Platform[Any]] = {**platforms, LabBare.name: LabBare(spec)}
     return MappingProxyType(here)
 
 
 def lab_boot(platform: Platform[Any], options: Any, release: Release | None = None) -> str:
-    """Return how a lab is booted; KVM's serves all that need no hypervisor below.
+    """Return the boot of a lab; the one of KVM serves all that need no hypervisor below.
 
     Args:
         platform: The platform.
         options: An arm's options.
-        release: What the lab is to be made of; told behind an ``@``, as in ``xen:credit@trixie``.
+        release: The release of the lab, appended after ``@``, as in ``xen:credit@trixie``.
     """
     wanted = platform.stated(options).host_boot
     if wanted == TAKES_HOST:
@@ -113,14 +113,14 @@ def lab_boot(platform: Platform[Any], options: Any, release: Release | None = No
 
 
 class LabRunHost:
-    """The emulated host of a run. Only one is up at a time, so that none disturbs another.
+    """The emulated host of a run. Only one lab runs at a time, so that none disturbs another.
 
     Args:
         context: This computer, on which the lab runs.
         platforms: All platforms by name; ``bare`` becomes the guest image without a hypervisor.
         facts: What identifies this computer.
-        spec: What the emulated computer is like.
-        say: Told what takes long.
+        spec: The properties of the emulated computer.
+        say: Shows the user a sentence about slow steps.
     """
 
     here = True
@@ -152,7 +152,7 @@ class LabRunHost:
 
     @property
     def crowding(self) -> str:
-        """How its CPUs share those of this computer; empty where each has one."""
+        """How its CPUs share those of this computer; empty if each has its own."""
         return lab_crowding(self._spec, self.context.host.topology())
 
     @property
@@ -168,14 +168,14 @@ class LabRunHost:
         return self._lost
 
     def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
-        """Return what the platform needs, out of what a lab can be booted with."""
+        """Return the boot that the platform needs."""
         return lab_boot(platform, options, release)
 
     async def under(self, boot: str, block: int) -> Context:
-        """Return where platforms work: in a lab that was booted for this block.
+        """Return the context of the platforms: a lab that was booted for this block.
 
         Raises:
-            InputError: No lab can be made on this computer.
+            InputError: This computer cannot run a lab.
             MachineFault: It did not come up.
         """
         if self._lab is not None and self.lost.done():
@@ -184,7 +184,7 @@ class LabRunHost:
             await self._stop()
             return self.context
         was, of = self._booted
-        # A lab in which arms were merely checked is as good as new.
+        # A lab in which arms were only checked needs no reboot.
         if self._inside is not None and was == boot and of in (0, block):
             self._booted = (boot, block)
             return self._inside
@@ -192,9 +192,9 @@ class LabRunHost:
         return await self._start(boot, block)
 
     async def froze(self) -> HostFroze | None:
-        """Find out whether the lab froze; it is booted again then, by :meth:`under`."""
+        """Check whether the lab froze; :meth:`under` then boots it again."""
         if self._lab is None:
-            # The bare machine has the emulated computer for itself.
+            # The bare machine uses the emulated computer itself, so no lab runs.
             return None
         fault = await self._lab.froze()
         if fault is not None and not self.lost.done():
@@ -202,9 +202,9 @@ class LabRunHost:
         return fault
 
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
-        """Record nothing: what this computer schedules is the emulator, not the machines."""
+        """Record nothing: this computer schedules the emulator, not the machines."""
         return no_tracing(
-            self.context.host, "what this computer schedules is the emulator, not the machine"
+            self.context.host, "this computer schedules the emulator, not the machine"
         )
 
     async def close(self) -> None:
@@ -212,7 +212,7 @@ class LabRunHost:
         await self._stop()
 
     async def _start(self, boot: str, block: int) -> Context:
-        # Loaded here: a run elsewhere should not wait for it.
+        # Imported here, because a run on other hosts does not need it.
         from tare.lab.host import lab_up
         from tare.lab.options import LabOptions
 
@@ -220,8 +220,8 @@ class LabRunHost:
         kind, _, scheduler = booted.partition(":")
         if booted not in BOOTED:
             raise InputError(
-                f"needs a host booted with {booted}, and a lab is booted with KVM or Xen",
-                "run it on a host over SSH that is booted so, see `tare help hosts`",
+                f"needs a host booted with {booted}, but a lab is booted with KVM or Xen",
+                "run it on a host over SSH that is booted with it, see `tare help hosts`",
             )
         options = LabOptions(
             hypervisor=cast(Literal["kvm", "xen", "none"], kind),
@@ -242,7 +242,7 @@ class LabRunHost:
         self._lost = None
         lab = await lab_up(self.context, options, folder, tell=self._say)
         try:
-            # What is made in the lab ends with it, so its ledger ends with its folder.
+            # Everything made in the lab ends with it, so its ledger is in its folder.
             ledger = Ledger(
                 folder / "ledger.jsonl", host=lab.host.name, boot=lambda: lab.host.boot_id()
             )
@@ -254,7 +254,7 @@ class LabRunHost:
         grown = lab_grown(self.facts["lab"], release, lab.image)
         grown["emulator"] = lab.emulator.description
         if kind == "xen":
-            # With KVM, and for the bare machine, nothing is worked around.
+            # With KVM, and for the bare machine, there are no workarounds.
             grown["workarounds"] = " ".join(lab.emulator.workarounds) or "none"
         self.facts = {**self.facts, "lab": grown}
         self._watch = asyncio.create_task(self._follow(lab))
@@ -293,12 +293,12 @@ class LabRunHost:
 
 
 def lab_grown(known: Mapping[str, Any], release: str, image: LabImage) -> dict[str, Any]:
-    """Return the facts of a lab, with those of what was booted in it now.
+    """Return the facts of a lab with those of its current boot added.
 
     Args:
-        known: What is told of it so far.
-        release: The release that it was booted of; empty: this computer's own.
-        image: What it booted.
+        known: The facts so far.
+        release: The release of the boot; empty: this computer's own.
+        image: The image that it booted.
     """
     grown = dict(known)
     if image.built is not None:

@@ -1,7 +1,7 @@
 """The bare machine of the lab: the guest image itself, booted directly on the emulated computer.
 
-There is no hypervisor in between, and no host of its own: what elsewhere are machines side by side
-are here several runs of the one agent in the one machine, each on the CPUs it was placed on.
+There is no hypervisor and no separate host. What are separate machines on other platforms are here
+several runs of one agent in one machine, each on the CPUs where it was placed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LabBare(Platform[BareOptions]):
     """The emulated computer without any hypervisor.
 
     Args:
-        spec: What the emulated computer is like.
+        spec: The properties of the emulated computer.
     """
 
     name = "bare"
@@ -57,11 +57,11 @@ class LabBare(Platform[BareOptions]):
         self._guest: _Guest | None = None
 
     def describe(self, options: BareOptions) -> str:
-        """Return what reports call it."""
+        """Return its name in reports."""
         return ", ".join(("bare emulated machine", *options.wanted_switch.words))
 
     def stated(self, options: BareOptions) -> Statement:
-        """Return what it offers: of a scheduler's knobs the ordinary policy alone."""
+        """Return its offer: the only knob of its scheduler is the ordinary policy."""
         return Statement(
             capabilities=Capabilities(
                 pinning=True,
@@ -74,7 +74,7 @@ class LabBare(Platform[BareOptions]):
                 knobs=frozenset({"policy"}),
                 missing_knobs=dict.fromkeys(
                     ("fifo", "nice", "slice", "weight", "cap"),
-                    "the bare machine of the lab schedules as its kernel does by itself",
+                    "the bare machine of the lab uses its kernel's default scheduling",
                 ),
                 notes=(
                     f"memory is not limited to the shape: {ALL_MEMORY}",
@@ -98,26 +98,26 @@ class LabBare(Platform[BareOptions]):
         return QemuOptions(accelerator="tcg", cpu=CPU_MODEL)
 
     async def check(self, context: Context, options: BareOptions) -> Verdict:
-        """Find out whether the emulator is here."""
+        """Check whether the emulator is installed."""
         verdict = await self._qemu.check(context, self._options)
-        asked = (options.subject_scheduling, options.neighbours_scheduling)
-        if any(each is not None and each.policy == "batch" for each in asked):
+        wanted = (options.subject_scheduling, options.neighbours_scheduling)
+        if any(each is not None and each.policy == "batch" for each in wanted):
             return replace(
                 verdict,
                 usable=False,
-                reason="`policy: batch`: the bare machine of the lab has `other` alone",
+                reason="`policy: batch`: the bare machine of the lab only has `other`",
                 hint="write `policy: other`",
             )
         if options.memory_limit == "shape":
-            reason = f"memory cannot be kept to the shape: {ALL_MEMORY}"
-            return replace(verdict, usable=False, reason=reason, hint="leave out `memory-limit`")
+            reason = f"memory cannot be limited to the shape: {ALL_MEMORY}"
+            return replace(verdict, usable=False, reason=reason, hint="remove `memory-limit`")
         found = self.stated(options).capabilities
         return replace(verdict, emulated=True, capabilities=found)
 
     async def prepare(
         self, context: Context, options: BareOptions, shape: Shape, realtime: bool
     ) -> Prepared:
-        """Build or find the image that the guests of the hypervisors boot too."""
+        """Build or find the image, which is that of the hypervisors' guests."""
         return await self._qemu.prepare(context, self._options, shape, realtime)
 
     async def start(
@@ -130,7 +130,7 @@ class LabBare(Platform[BareOptions]):
         """
         if spec.role != "subject":
             if self._guest is None:
-                raise MachineFault(f"{spec.name}: there is no machine that it could be part of")
+                raise MachineFault(f"{spec.name}: the bare machine does not run")
             return self._guest.place(spec)
         shape = Shape(vcpus=self._spec.cpus, memory=self._spec.memory, disk=spec.shape.disk)
         qemu = self._options
@@ -153,10 +153,10 @@ class LabBare(Platform[BareOptions]):
 def _kernel_words(
     qemu: QemuOptions, options: BareOptions, *, counted: bool
 ) -> tuple[str, ...] | None:
-    """Return the kernel's command line where the study chooses how workloads are scheduled.
+    """Return the kernel's command line if the study chooses the scheduling of workloads.
 
-    The kernel hands a word that it does not know to its init, which is the agent, as a variable of
-    its environment (Linux, Documentation/admin-guide/kernel-parameters.rst).
+    The kernel passes unknown words to its init, which is the agent, as environment variables
+    (Linux, Documentation/admin-guide/kernel-parameters.rst).
     """
     scheduling = options.subject_scheduling
     if scheduling is None or scheduling.policy is None:
@@ -165,7 +165,7 @@ def _kernel_words(
 
 
 def _nodes(spec: LabSpec) -> tuple[str, ...]:
-    # What QEMU is told later holds: the machine has the same sockets and nodes as the lab.
+    # QEMU uses the later of two options: the machine has the same sockets and nodes as the lab.
     return (
         *topology_arguments(spec.cpus, spec.nodes),
         *node_arguments(spec.cpus, spec.memory, spec.nodes),
@@ -174,14 +174,14 @@ def _nodes(spec: LabSpec) -> tuple[str, ...]:
 
 @dataclass
 class _Guest:
-    """The one machine, and which of its CPUs are taken."""
+    """The machine, and how many roles use each of its CPUs."""
 
     machine: QemuMachine
     cpus: int
     held: Counter[int] = field(default_factory=Counter)
 
     def place(self, spec: MachineSpec) -> LabPlace:
-        """Choose CPUs as the bare host does: those it is bound to, or the least used ones."""
+        """Choose CPUs as on a bare host: those that the role is bound to, or the least used."""
         if spec.cpus:
             chosen = tuple(sorted(set(list(dict.fromkeys(spec.cpus))[: spec.shape.vcpus])))
         else:
@@ -192,10 +192,10 @@ class _Guest:
 
 
 class LabPlace(Machine):
-    """One role's place in the bare machine of the lab.
+    """One role within the bare machine of the lab.
 
     Args:
-        spec: The role, and what it asked for.
+        spec: The role and its resources.
         machine: The machine that all roles share.
         cpus: The machine's CPUs that it works on.
     """
@@ -214,11 +214,11 @@ class LabPlace(Machine):
         return await self._machine.ready(timeout_s)
 
     async def vcpu_threads(self) -> tuple[int, ...]:
-        """Return the emulator's threads, of which the machine's CPUs are made."""
+        """Return the emulator's threads that run the machine's CPUs."""
         return await self._machine.vcpu_threads()
 
     async def ran_s(self, threads: tuple[int, ...]) -> float:
-        """Return the CPU seconds that some of the emulator's threads have had."""
+        """Return the CPU seconds that some of the emulator's threads have used."""
         return await self._machine.ran_s(threads)
 
     async def threads(self) -> dict[int, str]:
@@ -226,7 +226,7 @@ class LabPlace(Machine):
         return await self._machine.threads() if self._first else {}
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what the emulator cost; nothing for a neighbour, which shares it."""
+        """Return the cost of the emulator; 0 for a neighbour, which shares it."""
         if not self._first:
             return {"cpu_s": 0.0, "rss_bytes": 0.0}
         cost = await self._machine.host_cost()
@@ -237,6 +237,6 @@ class LabPlace(Machine):
         return self._machine.console_tail()
 
     async def stop(self) -> None:
-        """Stop the machine with its subject; a neighbour's place ends with it."""
+        """Stop the machine if this is the subject; neighbours end with it."""
         if self._first:
             await self._machine.stop()

@@ -1,4 +1,4 @@
-"""A run on a host over SSH, which is rebooted by GRUB where arms need another hypervisor."""
+"""A run on a host over SSH, which is rebooted with GRUB if arms need another hypervisor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tare.hosts.ssh.options import SshOptions
 from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR
 from tare.platforms.host_hypervisor import hypervisor_of, hypervisors_of
 from tare.run.hosts.booted import Running, boot_words, running
-from tare.run.hosts.contract import AFAR_BOOT_S, no_tracing
+from tare.run.hosts.contract import REMOTE_MACHINE_S, no_tracing
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.reading.hosting import menu_key
 
@@ -30,42 +30,42 @@ if TYPE_CHECKING:
     from tare.study.reading.hosting import Boot, HostSpec
 
 REBOOT_S = 120.0
-"""Seconds a computer takes to be booted otherwise; only for the plan's estimate."""
+"""Seconds that a reboot takes; only for the plan's estimate."""
 RETURN_S = 300.0
-"""Seconds that a host which was lost is waited for, where the study does not say."""
+"""Seconds to wait for a lost host, if the study does not set them."""
 TRY_EVERY_S = 2.0
 ASK_S = 30.0
 RELEASE_S = 5.0
-"""Seconds that the holder of a host's lock may take to end by itself."""
+"""Seconds that the process with a host's lock may take to end by itself."""
 
 
 def ssh_options(spec: HostSpec) -> SshOptions:
-    """Return how the host of a study is reached."""
+    """Return the connection options of a study's host."""
     assert spec.ssh is not None
     return options_for(spec.ssh, spec, spec.patience, kept_in=spec.folder)
 
 
-def boot_afar(platform: Platform[Any], options: Any, menu: Boot | None) -> str:
+def remote_boot(platform: Platform[Any], options: Any, menu: Boot | None) -> str:
     """Return how a host over SSH has to be booted for a platform's machines.
 
-    Without a boot menu hypervisors below the kernel alone are told apart. With one that has no
-    kernel without such, what should run without it runs above the first that there is, see
+    Without a boot menu, boots differ only by the hypervisor below the kernel. If a boot menu has no
+    kernel without a hypervisor, arms that should run without one use the menu's first entry, see
     :func:`tare.run.hosts.booted.mark_of`.
 
     Args:
         platform: The platform.
         options: An arm's options.
-        menu: The host's boot menu, where it is given.
+        menu: The host's boot menu, if the study has one.
     """
     wanted = platform.stated(options).host_boot
     if wanted == KVM_BOOT:
-        return KVM_BOOT if kvm_apart(menu) else NO_HYPERVISOR
+        return KVM_BOOT if has_kvm_entry(menu) else NO_HYPERVISOR
     if wanted not in (ANY_BOOT, NO_HYPERVISOR):
         return wanted
     return next(iter(menu.boots), ANY_BOOT) if menu else ANY_BOOT
 
 
-def kvm_apart(menu: Boot | None) -> bool:
+def has_kvm_entry(menu: Boot | None) -> bool:
     """Return whether a boot menu has one kernel for KVM and another without a hypervisor."""
     return menu is not None and menu.entry_of(KVM_BOOT) != menu.entry_of(NO_HYPERVISOR)
 
@@ -75,18 +75,18 @@ class SshRunHost:
 
     Args:
         host: The host, connected.
-        context: Where platforms work on it.
+        context: The context of its platforms.
         platforms: All platforms by name.
         facts: What identifies the host.
-        boot: Its boot menu, where the study gives it.
-        now: What it is booted with.
-        say: Told what takes long.
+        boot: Its boot menu, if the study has one.
+        now: The hypervisor that it runs.
+        say: Shows the user a sentence about slow steps.
     """
 
     here = False
     emulated = False
     crowding = ""
-    machine_s = AFAR_BOOT_S
+    machine_s = REMOTE_MACHINE_S
     counts_instructions = False
 
     def __init__(
@@ -116,31 +116,31 @@ class SshRunHost:
 
     @property
     def cpus(self) -> HostCpus:
-        """The host's CPUs; above a hypervisor those of the computer, as far as that tells."""
+        """The host's CPUs; under a hypervisor all CPUs that the hypervisor reports."""
         if cpus := self._now.details.cpus:
             return HostCpus(online=tuple(range(cpus)))
         return self._host.topology()
 
     @property
     def hypervisor(self) -> str:
-        """The hypervisor below the host's kernel as it is booted now."""
+        """The hypervisor that is currently below the host's kernel."""
         return self._now.words
 
     @property
     def lost(self) -> asyncio.Future[MachineFault]:
-        """Never set: the host itself says that it is lost, to each that waits for it."""
+        """Never set: each operation on a lost host fails by itself."""
         return self._lost
 
     def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
-        """Return what the platform needs, as far as the host can be booted so."""
-        return boot_afar(platform, options, self._menu)
+        """Return the boot that the platform needs, as far as the host offers it."""
+        return remote_boot(platform, options, self._menu)
 
     async def under(self, boot: str, block: int) -> Context:
-        """Return where platforms work, after a reboot where another hypervisor is running.
+        """Reboot the host if it runs another hypervisor; return the context of its platforms.
 
         Raises:
             InputError: It would have to be rebooted, and the study has no entry for that.
-            MachineFault: The host did not come back, or came back otherwise.
+            MachineFault: The host did not come back, or came back with another boot.
         """
         await self._reach()
         if self._runs(boot):
@@ -159,23 +159,23 @@ class SshRunHost:
         return None
 
     def _runs(self, boot: str) -> bool:
-        # Two kernels with nothing below look alike: only a boot of Tare's own tells which one runs.
-        told_apart = boot in (NO_HYPERVISOR, KVM_BOOT) and kvm_apart(self._menu)
-        return self._now.is_(boot) and (not told_apart or self._booted == boot)
+        # Two kernels without a hypervisor look the same: Tare only knows which one it booted.
+        ambiguous = boot in (NO_HYPERVISOR, KVM_BOOT) and has_kvm_entry(self._menu)
+        return self._now.is_(boot) and (not ambiguous or self._booted == boot)
 
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
-        """Record nothing of a run as a whole: the host may be rebooted between its batches.
+        """Record nothing for the whole run: the host may be rebooted between its batches.
 
-        Each batch has a recorder of its own, see :mod:`tare.run.cells.batch_tracing`.
+        Each batch has its own recorder, see :func:`tare.run.cells.batch.traced_cells`.
         """
         return no_tracing(self._host, f"{self._host.name} is recorded batch by batch")
 
     async def close(self) -> None:
-        """End what was started there, and the connection."""
+        """End the processes that were started there, and the connection."""
         await self._host.close()
 
     async def _reach(self) -> None:
-        """Wait for a host that was lost, and look anew at what it runs after it was booted."""
+        """Wait for a lost host, and detect its hypervisor again if it was rebooted."""
         deadline = time.monotonic() + (0.0 if self._given_up else self._patience_s)
         while True:
             try:
@@ -192,7 +192,7 @@ class SshRunHost:
             self._known_boot = self._host.boot_id()
 
     def _instead(self, word: str) -> str:
-        """Return how the scheduler that runs is measured, where another is all that lacks."""
+        """Return advice to use the running scheduler, if only the scheduler differs."""
         scheduler = self._now.details.scheduler
         if self._now.below is None or self._now.below.word != word or not scheduler:
             return ""
@@ -206,15 +206,15 @@ class SshRunHost:
         word = hypervisor_of(boot)
         if word and word not in self._hypervisors:
             raise InputError(
-                f"needs a host booted with {word}, and no platform says how that is recognised",
-                "its platform states it under `host_hypervisors`, see `tare help extending`",
+                f"needs a host booted with {word}, but no platform declares how to detect it",
+                "its platform has to state it under `host_hypervisors`, see `tare help extending`",
             )
         entry = self._menu.entry_of(boot) if self._menu else None
         if entry is None:
             raise InputError(
                 f"needs {boot_words(boot, self._hypervisors)}, and {self._host.name} runs "
                 f"{self._now}",
-                f"boot it so, or name the entry: host: {{boot: {{{menu_key(boot)}: "
+                f"boot it with that, or name the entry: host: {{boot: {{{menu_key(boot)}: "
                 f"{{entry: …}}}}}}{self._instead(word)}",
             )
         self._say(f"rebooting {self._host.name} into {entry!r}")
@@ -233,7 +233,7 @@ class SshRunHost:
             await asyncio.sleep(TRY_EVERY_S)
             # A host that comes up refuses connections, and then logins, for a while.
             with contextlib.suppress(MachineFault, InputError, OSError):
-                # Whatever is asked of it logs in anew once the old connection is known to be lost.
+                # This logs in again once the old connection is known to be lost.
                 await self._host.run(["true"], timeout_s=self._patience_s)
                 if self._host.boot_id() != before:
                     break
@@ -247,11 +247,11 @@ class SshRunHost:
 class RemoteLock:
     """The lock of a host over SSH, held by a process there that ends with Tare.
 
-    A host without ``flock`` is not held.
+    A host without ``flock`` is not locked.
 
     Args:
         host: The host.
-        ledger: What the process is noted in.
+        ledger: The ledger that records the process.
         run: The run that holds it.
     """
 
@@ -262,18 +262,18 @@ class RemoteLock:
         self._process: OwnedProcess | None = None
 
     async def take(self) -> None:
-        """Take the lock; raises HostHeld where another run, of whichever computer, has it."""
+        """Take the lock; raise HostHeld if another run, on any computer, has it."""
         argv = ["sh", "-c", LOCK_AFAR, "sh", self._run]
         self._process = process = await start_owned(self._host, self._ledger, argv)
-        said = await process.stdout.readline()
-        # A run that is also on this host as its own holds it already.
-        if said != b"held\n":
+        answer = await process.stdout.readline()
+        # The same run may hold the lock already, if it also uses this host as its local one.
+        if answer != b"held\n":
             found = holder_afar(await process.stdout.readline())
-            if await process.wait() == HELD and run_of(said) != self._run:
+            if await process.wait() == HELD and run_of(answer) != self._run:
                 raise taken(found, self._host.name)
 
     async def release(self) -> None:
-        """Let other runs have the host."""
+        """Release the lock to other runs."""
         process, self._process = self._process, None
         if process is not None:
             # A part of the script holds the lock too, and ends with its input.
@@ -284,10 +284,10 @@ class RemoteLock:
 
 @asynccontextmanager
 async def remote_lock(host: Host, ledger: Ledger, run: str) -> AsyncIterator[RemoteLock]:
-    """Hold a host over SSH for a run: two of them would measure each other.
+    """Lock a host over SSH for a run: two runs at once would disturb each other.
 
     Raises:
-        InputError: Another run, of whichever computer, holds the host.
+        InputError: Another run, on any computer, has the lock.
     """
     lock = RemoteLock(host, ledger, run)
     try:

@@ -1,4 +1,4 @@
-"""What became of every planned cell, and which arms are not worth another block."""
+"""Counts of planned cells by their result, arms that end early, and the last event of a run."""
 
 from __future__ import annotations
 
@@ -10,35 +10,46 @@ from typing import TYPE_CHECKING, Literal
 
 from tare.errors import TareError
 from tare.events import ArmEnded, RunFinished
+from tare.study.model.sessions import boot_of
 
 if TYPE_CHECKING:
     from tare.events import Fold
     from tare.events.results import CellResult
+    from tare.study.model.study import Study
     from tare.study.planning.cells import Batch, Cell
     from tare.study.planning.plan import Plan
 
 Status = Literal["complete", "stopped", "failed"]
 BLOCKS = 2
-"""In so many blocks every attempted cell of an arm has to fail until it ends."""
+"""An arm ends once every attempted cell of it failed in this many blocks."""
 NOTHING_COMPARED = (
     "nothing is compared: every arm but the baseline is skipped (what to install: tare doctor)"
 )
 _MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
 """A machine's name: the run's identity, a number, its role."""
 _PASSING = re.compile(r"(?<=\()\d+(?=\))|(?<=\[)\d+(?=\])|(?<=\bpid )\d+|(?<=\[) *\d+\.\d+(?=\])")
-"""What is another at each try: a process's number as programs tell it (``haproxy (1924)``,
-``sshd[1924]``, ``pid 1924``), and the seconds before a kernel's words (``[   16.123591]``)."""
+"""What differs at each try: a process's number in a message (``haproxy (1924)``, ``sshd[1924]``,
+``pid 1924``), and the time in front of a kernel message (``[   16.123591]``)."""
+
+MOST_SHOWN_REASONS = 10
+STATUS_WORDS = {
+    "ok": "ok",
+    "failed": "failed",
+    "withheld": "withheld",
+    "skipped": "skipped with their arm",
+    "left": "not begun",
+}
 
 
 @dataclass(frozen=True)
 class Account:
-    """What became of the cells of all blocks that were begun.
+    """The results of the cells of all blocks that were begun.
 
     Args:
         planned: How many there are.
         counts: How many ended as ``ok``, ``failed`` and ``withheld``, how many were ``skipped``
             because their arm had ended, and how many are ``left`` because the run ended before.
-        reasons: Why cells do not count, and how many for each reason, the most first.
+        reasons: Why cells do not count, and how many for each reason, the commonest first.
         baseline_counts: Whether any cell of the baseline counts.
     """
 
@@ -48,13 +59,13 @@ class Account:
     baseline_counts: bool
 
     @property
-    def told(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, int]:
         """The numbers for the last event."""
         return {"planned": self.planned, **self.counts}
 
 
 def account(plan: Plan, fold: Fold) -> Account:
-    """Return what became of the cells that were planned.
+    """Count the results of the cells that were planned.
 
     Args:
         plan: The run's plan.
@@ -75,7 +86,7 @@ def account(plan: Plan, fold: Fold) -> Account:
 
 
 def tallied(cells: Iterable[CellResult], planned: int, baseline: str, skipped: int = 0) -> Account:
-    """Return what became of cells where only their number was planned.
+    """Count the results of cells if only their number was planned.
 
     Args:
         cells: Those that ended.
@@ -104,7 +115,7 @@ def run_finished(
     """Return a run's last event; a run that lacks cells, or its baseline, is not complete.
 
     Args:
-        cells: What became of its cells.
+        cells: The results of its cells.
         fold: Its events so far.
         baseline: The arm that the others are compared with.
         status: How it ended, as far as its blocks go.
@@ -118,7 +129,7 @@ def run_finished(
     return RunFinished(
         status=status,
         reason=reason,
-        cells=cells.told,
+        cells=cells.numbers,
         reasons=dict(cells.reasons),
         wall_s=wall_s,
         booting_s=fold.booting_s,
@@ -127,12 +138,12 @@ def run_finished(
 
 
 def _without_names(reason: str) -> str:
-    """Return a reason without what differs from machine to machine."""
-    return _MACHINE.sub(r"the \1", reason) or "no reason was told"
+    """Return a reason without the names of machines, so that equal reasons are counted together."""
+    return _MACHINE.sub(r"the \1", reason) or "no reason was reported"
 
 
 def failing_arms(plan: Plan, fold: Fold, block: int) -> list[ArmEnded]:
-    """Return the arms that end after a block, because all that they tried failed in two.
+    """Return the arms that end after a block, because all their cells failed in two blocks.
 
     Args:
         plan: The run's plan.
@@ -149,7 +160,7 @@ def failing_arms(plan: Plan, fold: Fold, block: int) -> list[ArmEnded]:
 
 
 def always_failed(arm: str, cells: Iterable[CellResult], blocks: Collection[int]) -> bool:
-    """Return whether an arm was tried in each of some blocks, and every attempted cell failed."""
+    """Return whether an arm was tried in each of these blocks and every attempted cell failed."""
     tried = [cell for cell in cells if cell.arm == arm and cell.block in blocks]
     everywhere = {cell.block for cell in tried} == set(blocks)
     return everywhere and all(cell.status == "failed" for cell in tried)
@@ -172,28 +183,27 @@ def arm_ended(arm: str, block: int, cells: Collection[CellResult], host: str = "
 
 
 def require_worth(ended: Iterable[ArmEnded], baseline: str, *, strict: bool) -> None:
-    """See that a run is worth going on after arms ended.
+    """Check that a run is worth continuing after arms ended.
 
     Raises:
-        TareError: The baseline has ended, so nothing can be compared; or, where that is asked for,
-            any arm has.
+        TareError: The baseline has ended, so nothing can be compared; or, if ``strict``, any arm.
     """
     for each in ended:
         on = f" on {each.host}" if each.host else ""
-        said = f"every cell of {each.arm}{on} failed for {BLOCKS} blocks ({each.reason})"
+        failed = f"every cell of {each.arm}{on} failed for {BLOCKS} blocks ({each.reason})"
         if each.arm == baseline:
-            raise TareError(f"{said}, and it is the baseline, so there is nothing to compare with")
+            raise TareError(f"{failed}, and it is the baseline: there is nothing to compare with")
         if strict:
-            raise TareError(f"{said}, and --strict ends the run then")
+            raise TareError(f"{failed}, and --strict ends the run then")
 
 
 def nothing_compared(
     arms: Mapping[str, str | None], baseline: str, running: Collection[str]
 ) -> bool:
-    """Return whether no arm runs but the baseline and its twins.
+    """Return whether only the baseline and its twins run.
 
     Args:
-        arms: The study's arms, each with the one that it repeats.
+        arms: The study's arms, each with the arm that it repeats.
         baseline: The arm that others are compared with.
         running: The arms that run.
     """
@@ -201,14 +211,61 @@ def nothing_compared(
 
 
 def unfinished(plan: Plan, block: int, finished: Container[str]) -> list[tuple[Batch, list[Cell]]]:
-    """Return the batches of a block in their order, each with its cells that are not finished.
+    """Return the batches of a block in their order, each with its unfinished cells.
 
     Args:
         plan: The run's plan.
         block: Number of the block, from 1.
-        finished: Identities of the cells that are.
+        finished: Identities of the finished cells.
     """
     return [
         (batch, [cell for cell in batch.cells if cell.id not in finished])
         for batch in plan.block(block)
     ]
+
+
+def summary_lines(finished: RunFinished) -> list[tuple[str, str]]:
+    """Return the last lines of a run in the terminal, each with its style; the sum is last."""
+    lines = [
+        (f"  {count} × {reason}", "red")
+        for reason, count in list(finished.reasons.items())[:MOST_SHOWN_REASONS]
+    ]
+    if (more := len(finished.reasons) - MOST_SHOWN_REASONS) > 0:
+        lines.append((f"  and {more} more reasons: they are in the report", "red"))
+    counts = finished.cells
+    parts = [f"{counts[name]} {words}" for name, words in STATUS_WORDS.items() if counts.get(name)]
+    total = f"{finished.status}: {counts.get('planned', 0)} cells planned, {', '.join(parts)}"
+    if finished.status != "complete" and finished.reason:
+        total += f" ({finished.reason})"
+    whole = finished.status == "complete" and counts.get("ok") == counts.get("planned")
+    return [*lines, (total, "green" if whole else "bold red")]
+
+
+def account_of_sessions(fold: Fold, study: Study) -> Account:
+    """Count the results of the cells of all sessions that were begun.
+
+    Args:
+        fold: The run's events so far.
+        study: Its study.
+    """
+    ended = {each.arm: each.block for each in fold.arms_ended}
+    planned = skipped = 0
+    for session in fold.sessions.begun.values():
+        for arm, cells in session.cells.items():
+            planned += cells * len(session.blocks)
+            after = [block for block in session.blocks if block > ended.get(arm, block)]
+            skipped += cells * len(after)
+    done = [each.result for each in fold.finished.values()]
+    return tallied(done, planned, study.baseline, skipped)
+
+
+def cells_in_a_block(fold: Fold, study: Study) -> int:
+    """Return the number of cells in a block over all boots.
+
+    The arms of a boot that was not up yet are assumed to have as many cells as the other arms.
+    """
+    known = {arm: n for each in fold.sessions.begun.values() for arm, n in each.cells.items()}
+    share = sum(known.values()) / len(known) if known else 0.0
+    boots = {each.boot for each in fold.sessions.begun.values()}
+    unknown = sum(boot_of(study, arm) not in boots for arm in study.arms)
+    return sum(known.values()) + round(share * unknown)

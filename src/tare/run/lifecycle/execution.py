@@ -1,4 +1,4 @@
-"""One process's part in carrying a plan out: block after block until it is decided to stop."""
+"""Execution of a plan by one process: block after block until a decision to stop."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tare.events import (
 )
 from tare.run.cells.batch import BatchRunner
 from tare.run.cells.cell_context import CellContext
+from tare.run.cells.placement import OtherHosts, ReadyArm
 from tare.run.cells.plausibility import Clocks
-from tare.run.cells.sites import OtherHosts, ReadyArm
-from tare.run.cells.steps import carry_out, steps
-from tare.run.hosts.caches import find_caches
+from tare.run.cells.steps import run_step, steps
+from tare.run.hosts.host_facts import find_caches
 from tare.run.lifecycle.account import (
     Status,
     account,
@@ -34,12 +34,11 @@ from tare.run.lifecycle.account import (
     run_finished,
     unfinished,
 )
+from tare.run.lifecycle.block_schedule import AssignedBlock, Pace, RunPart
+from tare.run.lifecycle.folder import resume_command
 from tare.run.lifecycle.interrupt import StopRequest, listening
-from tare.run.lifecycle.pacing import Pace
-from tare.run.lifecycle.part import GivenBlock, Part
-from tare.run.lifecycle.resume_command import resuming
+from tare.run.lifecycle.library_loading import LibraryLoader
 from tare.run.lifecycle.setup import Decision, RunSetup, platform_of
-from tare.run.lifecycle.slow_libraries import SlowLibraries
 from tare.run.preflight.checking import arm_shape, is_realtime
 from tare.run.preflight.toolbox import study_needs
 from tare.units import format_duration
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Execution:
-    """One process's part in carrying out a run."""
+    """The execution of a run, or of one part of it, by this process."""
 
     def __init__(
         self,
@@ -65,8 +64,8 @@ class Execution:
         log: EventLog,
         run: str,
         fold: Fold,
-        libraries: SlowLibraries,
-        part: Part | None = None,
+        libraries: LibraryLoader,
+        part: RunPart | None = None,
     ) -> None:
         self._part = part
         self._setup = setup
@@ -80,23 +79,23 @@ class Execution:
         self._libraries = libraries
         self._began = time.monotonic() - fold.wall_s
 
-    async def carry_out(self) -> RunFinished | None:
-        """Carry out what is left of the run, or its part of it.
+    async def run(self) -> RunFinished | None:
+        """Run the remaining blocks of the run, or of this process's part of it.
 
         Returns:
             The last event, or None when the run was interrupted and can be resumed, or is shared.
         """
         task = asyncio.current_task()
         assert task is not None
-        stop = StopRequest(task, self._tell_interrupted, self._leave)
-        resume = resuming(self._folder.path, self._fold.started) if self._part is None else ""
+        stop = StopRequest(task, self._record_interruption, self._leave)
+        resume = resume_command(self._folder.path, self._fold.started) if self._part is None else ""
         with listening(stop, self._folder.path, resume):
             try:
                 await self._blocks(stop)
             except (asyncio.CancelledError, TareError) as error:
                 if stop.now:
-                    # A host that is lost while it is cleared has its fault take the place of the
-                    # cancellation, and the run was stopped all the same.
+                    # If a host is lost during clean-up, its fault replaces the cancellation. The
+                    # run was stopped all the same.
                     task.uncancel()
                     return None
                 if not isinstance(error, TareError):
@@ -117,7 +116,7 @@ class Execution:
         for each in await self._setup.calibrate():
             self._log.append(each)
         arms = await self._ready_arms()
-        # No name of a machine comes twice in a run, or one's cells would point to another's log.
+        # Names of machines are unique within a run, because cells refer to logs by them.
         numbers, others = count(len(self._fold.machines) + 1), OtherHosts(self._setup.run_hosts)
         async with AsyncExitStack() as held:
             runners = {
@@ -139,7 +138,7 @@ class Execution:
                 await self._given_blocks(stop, runners, self._part)
 
     async def _given_blocks(
-        self, stop: StopRequest, runners: Mapping[str, BatchRunner], part: Part
+        self, stop: StopRequest, runners: Mapping[str, BatchRunner], part: RunPart
     ) -> None:
         async for given in part.blocks:
             await self._block(runners, stop, given)
@@ -147,7 +146,7 @@ class Execution:
                 return
 
     async def _cells_on(self, host: str, held: AsyncExitStack) -> CellContext:
-        """Return what all cells on a host are carried out with."""
+        """Return the context that all cells on a host share."""
         run_host = self._setup.run_hosts[host]
         tracing = None
         if any(batch.host_trace for batch in self._plan.batches if batch.host == host):
@@ -168,7 +167,7 @@ class Execution:
         for block in range(1, self._study.blocks.most + 1):
             if any(pending for _, pending in unfinished(self._plan, block, self._fold.finished)):
                 await pace.wait()
-            await self._block(runners, stop, GivenBlock(block))
+            await self._block(runners, stop, AssignedBlock(block))
             if stop.finishing:
                 return
             self._end_failing_arms(block)
@@ -176,10 +175,10 @@ class Execution:
                 return
 
     def _end_failing_arms(self, block: int) -> None:
-        """End the arms that have failed too often; what blocks of long ago say is told already.
+        """End the arms that have failed too often; former processes did so for older blocks.
 
         Raises:
-            TareError: The run is not worth going on.
+            TareError: The run is not worth continuing.
         """
         if block == max(self._fold.block.finished):
             for ended in failing_arms(self._plan, self._fold, block):
@@ -188,7 +187,7 @@ class Execution:
         require_worth(ended_by_now, self._study.baseline, strict=self._setup.strict)
 
     async def _block(
-        self, runners: Mapping[str, BatchRunner], stop: StopRequest, given: GivenBlock
+        self, runners: Mapping[str, BatchRunner], stop: StopRequest, given: AssignedBlock
     ) -> None:
         block = given.number
         ended = {each.arm for each in self._fold.arms_ended if each.block < block}
@@ -200,7 +199,7 @@ class Execution:
         ]
         at_once = steps(batches, paired=self._study.blocks.paired)
         if not at_once:
-            # The former process ended between the last cell and the end of its block.
+            # The former process ended after the last cell, but before the event of the block.
             if given.whole and block not in self._fold.block.finished:
                 self._log.append(BlockFinished(block=block))
             return
@@ -213,7 +212,7 @@ class Execution:
             if stop.finishing:
                 return
             runner = runners[step[0][0].host]
-            await carry_out(runner, step, by_turns=self._study.blocks.turns)
+            await run_step(runner, step, by_turns=self._study.blocks.turns)
         if given.whole and not stop.finishing:
             self._log.append(BlockFinished(block=block))
 
@@ -259,7 +258,7 @@ class Execution:
             for name, prepared in self._prepared.items()
         }
 
-    def _tell_interrupted(self, finishing: bool, reason: str) -> None:
+    def _record_interruption(self, finishing: bool, reason: str) -> None:
         self._log.append(Interrupted(finishing=finishing, reason=reason))
 
     def _finish(self, status: Status, reason: str) -> RunFinished:

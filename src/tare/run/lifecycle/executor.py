@@ -1,43 +1,46 @@
-"""Begin a run, or go on with one: check, plan and prepare, then have the plan carried out."""
+"""Start or resume a run: check, plan and prepare, then execute the plan."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tare.events import EventLog, Fold, RunFinished, RunResumed, RunStarted
-from tare.run.hosts.rejoining import require_same_host, require_same_work
-from tare.run.lifecycle.appending import appending
-from tare.run.lifecycle.beginning import tell_plan
+from tare.events import EventLog, Fold, Planned, RunFinished, RunResumed, RunStarted, Skipped
+from tare.run.lifecycle.block_schedule import RunPart
 from tare.run.lifecycle.execution import Execution
-from tare.run.lifecycle.part import Part
-from tare.run.lifecycle.resuming import (
+from tare.run.lifecycle.folder import open_event_log
+from tare.run.lifecycle.library_loading import LibraryLoader
+from tare.run.lifecycle.resume_checks import (
     changed,
     hosts_now,
     require_as_begun,
+    require_same_host,
     require_same_images,
     require_same_plan,
+    require_same_work,
 )
 from tare.run.lifecycle.setup import RunSetup, StudySource
-from tare.run.lifecycle.slow_libraries import SlowLibraries
 from tare.run.lifecycle.versions import run_versions
 from tare.run.preflight.arm_facts import require_still_usable, restored_facts
+from tare.run.preflight.capacity import found_memory, require_room
 from tare.run.preflight.checking import (
     Unprepared,
     check_arms,
     checked_events,
     facts_of,
+    image_events,
     left_out,
     plan_study,
     prepare_arms,
     with_possible_baseline,
 )
-from tare.run.preflight.room import found_memory, require_room
 
 if TYPE_CHECKING:
+    from tare.events import PlatformChecked
     from tare.platforms.contract import Prepared, Verdict
     from tare.run.lifecycle.folder import RunFolder
     from tare.study.model.study import Study
-    from tare.study.planning.plan import ArmFacts, Plan
+    from tare.study.planning.plan import ArmFacts, Plan, Skip
 
 
 async def execute(
@@ -48,24 +51,24 @@ async def execute(
     run: str,
     seed: int,
     fold: Fold,
-    part: Part | None = None,
+    part: RunPart | None = None,
 ) -> RunFinished | None:
-    """Carry a study out from its beginning.
+    """Run a study from its beginning.
 
     Args:
-        setup: What the run is carried out with.
+        setup: The hosts, workloads and callbacks of the run.
         study: What to measure.
         source: Where the study came from.
         folder: The run's folder.
         run: The run's identity.
         seed: Determines the order of everything.
         fold: Takes the run's events as they happen.
-        part: Which blocks are this host's, where several hosts share a run; all of them if None.
+        part: The blocks of this host, if several hosts share the run; None: all blocks.
 
     Returns:
         The last event, or None when the run was interrupted and can be resumed, or is shared.
     """
-    libraries = SlowLibraries()
+    libraries = LibraryLoader()
     libraries.begin()
     verdicts = await check_arms(setup, study)
     study = with_possible_baseline(setup, study, verdicts)
@@ -86,14 +89,14 @@ async def execute(
     try:
         plan, facts, prepared = await planned(verdicts)
     except Unprepared as error:
-        # What this host cannot boot is left out, as what it cannot run is.
+        # An arm that cannot boot on this host is skipped, like one that cannot run on it.
         if before is not None or study.baseline in error.arms:
             raise
         verdicts = left_out(verdicts, error)
         plan, facts, prepared = await planned(verdicts)
     if before is not None:
         require_same_work(before, plan, prepared)
-    with appending(folder) as log:
+    with open_event_log(folder) as log:
         _subscribe(setup, log, fold)
         log.append(
             RunStarted(
@@ -108,9 +111,9 @@ async def execute(
             )
         )
         checked = checked_events(setup, study, verdicts, facts)
-        tell_plan(log, fold, checked, plan, prepared)
+        record_plan(log, fold, checked, plan, prepared)
         execution = Execution(setup, study, plan, prepared, folder, log, run, fold, libraries, part)
-        return await execution.carry_out()
+        return await execution.run()
 
 
 async def resume(
@@ -122,21 +125,21 @@ async def resume(
     *,
     accept: bool = False,
 ) -> RunFinished | None:
-    """Go on with an interrupted run at its first unfinished cell.
+    """Resume an interrupted run at its first unfinished cell.
 
     Args:
-        setup: What the run is carried out with.
+        setup: The hosts, workloads and callbacks of the run.
         study: The run's study.
         started: The run's first event.
         fold: The fold of its events so far; takes those that follow.
         folder: The run's folder.
-        accept: Whether to go on though hosts, versions or capabilities have changed.
+        accept: Whether to resume though hosts, versions or capabilities have changed.
 
     Raises:
-        InputError: An arm cannot run any more, or what it would boot has changed since the run
-            began; or something else has, and is not accepted.
+        InputError: An arm cannot run any more, its image has changed since the run began, or
+            another change is not accepted.
     """
-    libraries = SlowLibraries()
+    libraries = LibraryLoader()
     libraries.begin()
     verdicts = await check_arms(setup, study)
     require_still_usable(fold.platforms, verdicts)
@@ -147,7 +150,7 @@ async def resume(
     require_same_plan(fold, plan)
     prepared = await prepare_arms(setup, study, plan)
     require_same_images(fold, prepared)
-    with appending(folder) as log:
+    with open_event_log(folder) as log:
         _subscribe(setup, log, fold)
         log.append(
             RunResumed(
@@ -159,14 +162,61 @@ async def resume(
             )
         )
         checked = checked_events(setup, study, verdicts, facts)
-        tell_plan(log, fold, checked, plan, prepared, anew=bool(differing))
+        record_plan(log, fold, checked, plan, prepared, repeat=bool(differing))
         execution = Execution(
             setup, study, plan, prepared, folder, log, started.run, fold, libraries
         )
-        return await execution.carry_out()
+        return await execution.run()
 
 
 def _subscribe(setup: RunSetup, log: EventLog, fold: Fold) -> None:
     log.subscribe(fold.take)
     for subscriber in setup.subscribers:
         log.subscribe(subscriber)
+
+
+def record_plan(
+    log: EventLog,
+    fold: Fold,
+    checked: Sequence[PlatformChecked],
+    plan: Plan,
+    prepared: Mapping[str, Prepared],
+    *,
+    repeat: bool = False,
+) -> None:
+    """Append the events that precede the first block, unless a former process did so.
+
+    Args:
+        log: The run's event log.
+        fold: The run's events so far.
+        checked: The result of the check of each arm.
+        plan: The run's plan.
+        prepared: What each arm boots.
+        repeat: Whether to append the checks again, because capabilities have changed.
+    """
+    for event in checked:
+        if repeat or event.arm not in fold.platforms:
+            log.append(event)
+    if fold.planned is not None:
+        return
+    record_skips(log, plan.skipped)
+    for image in image_events(prepared):
+        log.append(image)
+    log.append(
+        Planned(
+            blocks_most=plan.study.blocks.most,
+            cells_per_block=sum(len(batch.cells) for batch in plan.block(1)),
+            expected_block_s=plan.block_s,
+            notes=plan.notes,
+        )
+    )
+
+
+def record_skips(log: EventLog, skipped: Iterable[Skip]) -> None:
+    """Append an event for each skipped part of the study, with its reason."""
+    for skip in skipped:
+        log.append(
+            Skipped(
+                arm=skip.arm, scenario=skip.scenario, workload=skip.workload, reason=skip.reason
+            )
+        )

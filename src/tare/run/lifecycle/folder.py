@@ -1,18 +1,24 @@
-"""One run is one folder: where its events, series, logs and report are."""
+"""A run's folder: its events, series, logs and report, and the command that resumes the run."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.errors import InputError
+from tare.errors import InputError, TareError
+from tare.events import EventLog, Record, RunStarted
 from tare.events.chain import seal_path
+from tare.events.stream import read_entries
 from tare.outputs import PART, remedy, unwritable
-from tare.run.lifecycle.resume_command import first_event, resuming
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
+ANY_CLUSTER = "ADDRESS"
+"""Placeholder for the address of a scheduler that is not known."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class RunFolder:
 
     @property
     def outputs(self) -> Path:
-        """What measured programs wrote themselves, one file for each cell that runs one."""
+        """Output of measured programs, one file for each cell that runs one."""
         return self.path / "outputs"
 
     @property
@@ -69,7 +75,7 @@ def create_folder(path: Path) -> RunFolder:
     if folder.events.exists():
         raise InputError(
             f"{path} already holds a run",
-            f"go on with it by `{resuming(path, first_event(folder.events))}`, "
+            f"resume it: `{resume_command(path, first_event(folder.events))}`, "
             "or choose another folder with --out",
         )
     if path.exists() and not path.is_dir():
@@ -105,9 +111,87 @@ def open_folder(path: Path) -> RunFolder:
     return folder
 
 
+def resume_command(directory: Path, started: RunStarted | None, cluster: str = ANY_CLUSTER) -> str:
+    """Return the command that resumes a run, with the cluster if several hosts share the run.
+
+    Args:
+        directory: The run's folder.
+        started: The run's first event; None if it is not known.
+        cluster: The address of the scheduler, or ``local:N``.
+    """
+    shared = started is not None and is_shared(started)
+    return f"tare resume {directory}" + (f" --cluster {cluster}" if shared else "")
+
+
+def is_shared(started: RunStarted) -> bool:
+    """Return whether hosts of a cluster share a run: each is recorded with its worker."""
+    return any(
+        isinstance(each, dict) and {"worker", "spread"} <= each.keys()
+        for each in started.host.values()
+    )
+
+
+def first_event(events: Path) -> RunStarted | None:
+    """Return the first event of a run; None if it cannot be read.
+
+    Args:
+        events: The run's events.
+    """
+    with suppress(TareError, OSError):
+        for record in read_entries(events):
+            if isinstance(record, Record) and isinstance(record.event, RunStarted):
+                return record.event
+            break
+    return None
+
+
+@contextmanager
+def open_event_log(folder: RunFolder, cluster: str = ANY_CLUSTER) -> Iterator[EventLog]:
+    """Open a run's events for appending; an error of the disk names the command that resumes.
+
+    Args:
+        folder: The run's folder.
+        cluster: If hosts share the run: the address of their scheduler.
+
+    Raises:
+        InputError: The folder cannot be written, or another process writes there.
+        TareError: The disk is full or failed during the run.
+    """
+    # Commands that only read a run do not load what guards writing.
+    from tare.run.lifecycle.only_writer import only_writer
+
+    with only_writer(folder.path) as guard:
+        try:
+            log = EventLog(folder.events, guard)
+        except OSError as error:
+            raise unwritable(folder.events, error, "then resume the run") from error
+        try:
+            with log:
+                yield log
+        except OSError as error:
+            raise _write_error(folder, cluster, error) from error
+
+
+def _write_error(folder: RunFolder, cluster: str, error: OSError) -> TareError:
+    if not folder.events.exists():
+        return TareError(
+            f"{folder.path} was removed while the run wrote into it, and its results are lost",
+            "start the run again",
+        )
+    # Users do not know the names of temporary files: name the folder instead.
+    path = folder.path
+    if error.filename and not Path(os.fsdecode(error.filename)).name.startswith(PART):
+        path = Path(os.fsdecode(error.filename))
+    return TareError(
+        f"{path}: {error.strerror or error}",
+        f"{remedy(error, path)}; then resume: "
+        + resume_command(folder.path, first_event(folder.events), cluster),
+    )
+
+
 def _holds_no_event(folder: RunFolder) -> bool:
     """Return whether a run was killed here before its first event, and nothing else is here."""
-    # Readers of a run write nothing, and load none of what guards it.
+    # Commands that only read a run do not load what guards writing.
     from tare.run.lifecycle.interrupt import CLEANING_LOG
     from tare.run.lifecycle.only_writer import NAME as WRITER_LOCK
 
@@ -127,7 +211,7 @@ def _holds_no_event(folder: RunFolder) -> bool:
 
 
 def _clear(folder: RunFolder) -> None:
-    """Remove what a run made before its first event, unless it is about to write that."""
+    """Remove the files that a run made before its first event, unless another process writes."""
     from tare.run.lifecycle.interrupt import CLEANING_LOG
     from tare.run.lifecycle.only_writer import only_writer
 
@@ -140,12 +224,12 @@ def _clear(folder: RunFolder) -> None:
             file.unlink(missing_ok=True)
 
 
-def _require_writable(place: Path) -> None:
-    """See that something can be made in a folder; asked of the disk, for root may do anything."""
+def _require_writable(folder: Path) -> None:
+    """Check that a folder is writable by writing there: permissions do not show it for root."""
     try:
-        Path(tempfile.mkdtemp(prefix=PART, dir=place)).rmdir()
+        Path(tempfile.mkdtemp(prefix=PART, dir=folder)).rmdir()
     except OSError as error:
-        raise unwritable(place, error, "or choose another folder with --out") from error
+        raise unwritable(folder, error, "or choose another folder with --out") from error
 
 
 def _require_free_space(path: Path) -> None:

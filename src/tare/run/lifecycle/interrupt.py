@@ -1,7 +1,7 @@
 """Ctrl-C once finishes the current cell; twice, or SIGTERM, stops now.
 
-Twice, the run ends within five seconds even where something hangs that it would remove. A process
-of its own then removes the rest.
+After a second Ctrl-C the run ends within five seconds, even if its clean-up hangs. A separate
+process then removes the rest.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Protocol
 
 LAST_RESORT_S = 4.0
-"""After a second Ctrl-C the run ends within 5 s, whatever does not answer."""
+"""Time from a second Ctrl-C until the process is ended: the run ends within 5 s."""
 CLEANING_S = 600
 """The process that removes the rest ends after this time, in seconds."""
 CLEANING_LOG = "clean.log"
-"""What that process reports, in the run's folder."""
-_HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The output of that process, in the run's folder."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stoppable(Protocol):
-    """What can be asked to stop."""
+    """Something that can be asked to stop."""
 
     def polite(self) -> None:
         """Finish the current cell, then stop; the second request stops now."""
@@ -40,12 +40,12 @@ class Stoppable(Protocol):
 
 
 class StopRequest:
-    """Whether, and how urgently, the user asked the run to stop.
+    """The user's request to stop the run, and its urgency.
 
     Args:
-        task: What is cancelled where it is to stop now.
-        notice: Is told whether the current cell is finished first, and who asked.
-        leave: Has all hosts wait no longer for what does not answer.
+        task: The task to cancel for an immediate stop.
+        notice: Receives whether the current cell is finished first, and the reason.
+        leave: Makes all hosts stop waiting for what does not answer.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class StopRequest:
             self.urgent("Ctrl-C twice")
             return
         self.finishing = True
-        self._tell(finishing=True, reason="Ctrl-C")
+        self._notify(finishing=True, reason="Ctrl-C")
 
     def urgent(self, reason: str) -> None:
         """Cancel what is running; everything created is still removed."""
@@ -75,15 +75,15 @@ class StopRequest:
         self.finishing = self.now = True
         self._leave()
         self._task.cancel()
-        self._tell(finishing=False, reason=reason)
+        self._notify(finishing=False, reason=reason)
 
-    def _tell(self, *, finishing: bool, reason: str) -> None:
-        # The terminal may be gone, or the disk full: that keeps nobody from stopping.
+    def _notify(self, *, finishing: bool, reason: str) -> None:
+        # The run stops even if the terminal is gone or the disk is full.
         with suppress(OSError):
             self._notice(finishing, reason)
 
     def cell_over(self) -> None:
-        """Note that a cell has ended: where it was to be the last, only clearing up is left."""
+        """Note that a cell has ended: if it was to be the last, only clean-up remains."""
         if self.finishing:
             self._leave()
 
@@ -91,11 +91,11 @@ class StopRequest:
 class _LastResort:
     """Ends this process some seconds after a second Ctrl-C, whatever it waits for.
 
-    A thread does so, for the event loop may be what hangs. Most processes of the run on this
-    computer end with this one; ``tare clean``, started in the background, removes all else.
+    It uses a thread, because the event loop itself may hang. Most processes of the run on this
+    computer end with this one; ``tare clean``, started in the background, removes the rest.
 
     Args:
-        task: What is to have ended by then, with all its clearing up.
+        task: The task that has to end by then, including its clean-up.
         folder: The run's folder.
         resume: The command that continues the run; empty if none does.
     """
@@ -133,11 +133,11 @@ class _LastResort:
 def clean_in_background(log: Path) -> None:
     """Start ``tare clean`` in a session of its own, which outlives this process and its terminal.
 
-    It waits for this process to let go of the host, and ends after :data:`CLEANING_S` at the
-    latest. Ledgers of runs that are still alive are left alone, as by any ``tare clean``.
+    It waits until this process releases the host, and ends after :data:`CLEANING_S` at the
+    latest. Like any ``tare clean``, it skips ledgers of runs that are still alive.
 
     Args:
-        log: What it reports is appended to this file.
+        log: Its output is appended to this file.
 
     Raises:
         OSError: The file cannot be written, or the process cannot be started.
@@ -159,12 +159,12 @@ def listening(request: Stoppable, folder: Path, resume: str = "") -> Iterator[No
     """Connect SIGINT, SIGTERM and SIGHUP to ``request`` while the block runs.
 
     Args:
-        request: What is asked to stop.
+        request: What the signals ask to stop.
         folder: The run's folder.
         resume: The command that continues the run; empty if none does.
     """
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in _HEARD}
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     resort = _LastResort(asyncio.current_task(), folder, resume)
 
     def ctrl_c() -> None:
@@ -184,47 +184,47 @@ def listening(request: Stoppable, folder: Path, resume: str = "") -> Iterator[No
     finally:
         for number, handler in before.items():
             loop.remove_signal_handler(number)
-            # Before and after, whoever began the run listens otherwise.
+            # Restore the handlers of the caller.
             signal.signal(number, handler)
 
 
 @contextmanager
 def stopped_in_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP do what Ctrl-C does, where nothing else listens for them.
+    """Make SIGTERM and SIGHUP do what Ctrl-C does, unless they already have a handler.
 
-    By themselves they end Tare at once, and what was begun on hosts is left there.
+    By default they end Tare at once, and leave what was started on hosts there.
     """
-    unheard = [each for each in _HEARD if signal.getsignal(each) is signal.SIG_DFL]
-    for number in unheard:
+    unhandled = [each for each in _SIGNALS if signal.getsignal(each) is signal.SIG_DFL]
+    for number in unhandled:
         signal.signal(number, _as_ctrl_c)
     try:
         yield
     finally:
-        for number in unheard:
+        for number in unhandled:
             signal.signal(number, signal.SIG_DFL)
 
 
 def hear_no_more() -> None:
-    """Ignore every further request to stop: the command says its last words, and ends.
+    """Ignore every further request to stop while the command prints its last lines and ends.
 
-    A second Ctrl-C would come between those words, or into Python's own end with a traceback.
+    A second Ctrl-C would interrupt that output, or Python's own shutdown with a traceback.
     """
-    for number in _HEARD:
+    for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def leave_terminal() -> None:
-    """Let all that is printed to a terminal from now on go nowhere: it was closed.
+    """Discard all further output to a terminal that was closed.
 
-    Writing to it fails otherwise (EIO), which would end the command with another status than an
-    interrupted one. What is printed to a file or a pipe goes on.
+    Otherwise writing to it fails (EIO), and the command would not end with the status of an
+    interrupted one. Output to a file or a pipe is kept.
     """
     with suppress(OSError), Path(os.devnull).open("r+b") as nowhere:
         null = os.fstat(nowhere.fileno()).st_rdev
         for stream in (1, 2):
             with suppress(OSError):
                 there = os.fstat(stream)
-                # A terminal that was closed does not answer `isatty` any more.
+                # `isatty` fails for a terminal that was closed.
                 if stat.S_ISCHR(there.st_mode) and there.st_rdev != null:
                     os.dup2(nowhere.fileno(), stream)
 
@@ -233,6 +233,6 @@ def _as_ctrl_c(number: int, *_: object) -> None:
     if number == signal.SIGHUP:
         leave_terminal()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # In the background of a script Ctrl-C is for others, and this signal is not.
+        # A background job of a script ignores Ctrl-C, but this signal was sent to it.
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
-"""The runs that were carried out from here, kept so that their history is found by a study's name.
+"""A list of the runs started on this computer, by which the history of a study is found.
 
-A list in the user's state folder, a line for each end of a run; the newest line of a run counts. It
-only says where runs are: what they found is in their folders, and a folder that is gone is no run.
+The list is in the user's state folder, with one line for each end of a run; the newest line of a
+run counts. It holds only where runs are: their results are in their folders.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tare.hosts.ledger.ledger import state_dir
-from tare.run.lifecycle.folder import RunFolder
-from tare.run.lifecycle.resume_command import first_event
+from tare.run.lifecycle.folder import RunFolder, first_event
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def keep_run(run: KnownRun) -> None:
     Raises:
         OSError: The list cannot be written.
     """
-    # One write to the end of a file: runs that end at once do not write into each other's line.
+    # One write with O_APPEND: runs that end at the same time do not mix their lines.
     number = os.open(known_runs_file(), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(number, _LINE.dump_json(run) + b"\n")
@@ -63,9 +62,9 @@ def keep_run(run: KnownRun) -> None:
 
 
 def known_runs(study: str) -> Sequence[KnownRun]:
-    """Return the runs of a study, by when they began; each once, as it ended last.
+    """Return the runs of a study in the order of their start, each with its last end.
 
-    Lines that cannot be read are passed over: a run that is not found can be named by its folder.
+    Unreadable lines are skipped: a run that is not found can be named by its folder.
 
     Args:
         study: The study's name.
@@ -86,7 +85,7 @@ def known_runs(study: str) -> Sequence[KnownRun]:
 
 
 def is_there(run: KnownRun) -> bool:
-    """Return whether a run's folder still holds it, and not another one that was written there."""
+    """Return whether a run's folder still holds this run, and not another one."""
     first = first_event(RunFolder(run.folder).events)
     return first is not None and first.run == run.run
 

@@ -1,19 +1,19 @@
-"""One writer for a run's folder, on whichever computer and with whichever state folder.
+"""A lock that ensures one writer per run folder, across computers and state folders.
 
-Two would each continue the chain of events, and nobody could read the stream after that. So the
-folder itself holds a lock, ``writer.lock``, for as long as something writes there:
+Two writers would each continue the chain of events, and make the stream unreadable. So the folder
+itself holds a lock, ``writer.lock``, while a process writes there:
 
-- It is made with ``O_EXCL``, which NFS honours since version 3, and names its owner.
-- Its owner holds flock(2) on it. Linux passes that on to an NFS server; the kernel lets go of it
+- It is created with ``O_EXCL``, which NFS supports since version 3, and names its owner.
+- Its owner holds flock(2) on it. Linux passes that on to an NFS server; the kernel releases it
   however the process ends.
-- Where locks stay on one computer (NFS mounted with ``local_lock``, some FUSE file systems), only
-  the owner's sign of life counts: it touches the file every 20 s. Ages are differences between
-  times that the same file server gave, so that clocks need not agree.
-- Before each event its owner looks whether the lock is still its own: a process that was stopped
-  for minutes, and was taken for dead, writes no more.
+- If locks are local to one computer (NFS mounted with ``local_lock``, some FUSE file systems), only
+  the owner's heartbeat counts: it touches the file every 20 s. Ages are differences between times
+  of the same file server, so clocks need not agree.
+- Before each event its owner checks that it still owns the lock: a process that was stopped for
+  minutes, and was considered dead, does not write any more.
 
-A lock is void if its process is known to have ended (same boot, same process ids), or has given no
-sign of life for 90 s.
+A lock is stale if its process is known to have ended (same boot, same PID namespace), or has had
+no heartbeat for 90 s.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from tare.outputs import PART, unwritable
 from tare.plaintext import plain_line
 
 NAME = "writer.lock"
-SIGN_OF_LIFE_S = 20.0
-VOID_AFTER_S = 90.0
+HEARTBEAT_S = 20.0
+STALE_AFTER_S = 90.0
 _MOST_BYTES = 4096
 _TRIES = 5
 _LONGEST_NAME = 64
@@ -51,14 +51,14 @@ class FolderHeld(InputError):
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a folder, as the lock says. Anybody may have written it.
+    """The owner of a folder according to its lock, which anybody may have written.
 
     Args:
         host: The computer's name.
         boot: The id of its boot.
-        pids: Which process ids are meant: the PID namespace.
+        pids: The PID namespace.
         pid: The process.
-        began: When that process began, in clock ticks since boot.
+        began: The start of that process, in clock ticks since boot.
     """
 
     host: str
@@ -80,18 +80,18 @@ def this_process() -> Owner:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[Callable[[], None]]:
-    """Hold a run's folder, so that nothing else writes there meanwhile.
+    """Lock a run's folder, so that no other process writes there meanwhile.
 
-    A process that holds it already may hold it again. Whoever only reads needs not hold it.
+    A process may lock the same folder again. Readers need no lock.
 
     Args:
         folder: The run's folder.
 
     Yields:
-        What raises TareError once the lock is no longer this process's.
+        A check that raises TareError once this process has lost the lock.
 
     Raises:
-        FolderHeld: Another process holds it; names which.
+        FolderHeld: Another process holds the lock; the message names it.
         InputError: The lock cannot be written there.
     """
     path = folder / NAME
@@ -103,8 +103,8 @@ def only_writer(folder: Path) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     ended = threading.Event()
-    alive = threading.Thread(target=_give_signs, args=(fd, ended), daemon=True)
-    alive.start()
+    heartbeat = threading.Thread(target=_beat, args=(fd, ended), daemon=True)
+    heartbeat.start()
     try:
         yield lambda: _require_ours(path, fd)
     finally:
@@ -112,12 +112,12 @@ def only_writer(folder: Path) -> Iterator[Callable[[], None]]:
         with contextlib.suppress(OSError):
             if _is_at(path, fd):
                 path.unlink()
-        alive.join()
+        heartbeat.join()
         os.close(fd)
 
 
 def _taken(path: Path) -> int | None:
-    """Return the lock, newly made; None where this process holds it already."""
+    """Create the lock and return its descriptor; None if this process holds it already."""
     own = this_process()
     for _ in range(_TRIES):
         try:
@@ -135,7 +135,7 @@ def _taken(path: Path) -> int | None:
 
 
 def _held_by(path: Path, own: Owner) -> bool:
-    """Return whether this process holds the lock; remove it where it is void.
+    """Return whether this process holds the lock; remove a stale one.
 
     Raises:
         FolderHeld: Another process holds it.
@@ -152,12 +152,12 @@ def _held_by(path: Path, own: Owner) -> bool:
         if not _flocked(fd):
             raise _held(path, fd, owner, age_s)
         if owner is not None and owner.boot and (owner.boot, owner.pids) == (own.boot, own.pids):
-            void = start_ticks(owner.pid) != owner.began
+            stale = start_ticks(owner.pid) != owner.began
         else:
-            void = age_s > VOID_AFTER_S
-        if not void:
+            stale = age_s > STALE_AFTER_S
+        if not stale:
             raise _held(path, fd, owner, age_s)
-        # Whoever else finds it void as well waits for this flock, or finds another file there.
+        # Another process that finds it stale waits for this flock, or finds another file there.
         if _is_at(path, fd):
             path.unlink(missing_ok=True)
         return False
@@ -168,13 +168,13 @@ def _held_by(path: Path, own: Owner) -> bool:
 def _held(path: Path, fd: int, owner: Owner | None, age_s: float) -> FolderHeld:
     folder = path.parent
     if found := holder_of(fd):
-        words, way = found.words, "wait until it has ended"
+        words, advice = found.words, "wait until it has ended"
         if found.certain:
-            way += f", or end it in order: kill -INT {found.pid}"
-        return FolderHeld(f"{words} writes to {folder}; a run has one writer", way)
+            advice += f", or stop it cleanly: kill -INT {found.pid}"
+        return FolderHeld(f"{words} writes to {folder}; a run has one writer", advice)
     host = plain_line(owner.host, _LONGEST_NAME) if owner is not None else ""
     where = f"a process on {host}" if host else "another process"
-    left_s = max(1, round(VOID_AFTER_S - age_s))
+    left_s = max(1, round(STALE_AFTER_S - age_s))
     return FolderHeld(
         f"{where} writes to {folder}; a run has one writer",
         f"wait until that run has ended; if it was killed, try again in {left_s} s",
@@ -183,17 +183,20 @@ def _held(path: Path, fd: int, owner: Owner | None, age_s: float) -> FolderHeld:
 
 def _owner(written: bytes) -> Owner | None:
     try:
-        said = json.loads(written)
+        lock = json.loads(written)
         return Owner(
-            str(said["host"]), str(said["boot"]), str(said["pids"]),
-            int(said["pid"]), int(said["began"]),
+            str(lock["host"]), str(lock["boot"]), str(lock["pids"]),
+            int(lock["pid"]), int(lock["began"]),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
 def _flocked(fd: int) -> bool:
-    """Lock an open file; False if another has it locked. Where locks are unknown it stays open."""
+    """Lock an open file; return False if another process has it locked.
+
+    A file system without locks counts as locked by this process.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -202,7 +205,7 @@ def _flocked(fd: int) -> bool:
 
 
 def _now_there(folder: Path) -> float:
-    """Return the time of the folder's file server, in seconds, by a file that is made for it."""
+    """Return the time of the folder's file server in seconds, from a temporary file's mtime."""
     with tempfile.NamedTemporaryFile(prefix=PART, dir=folder) as file:
         return os.fstat(file.fileno()).st_mtime
 
@@ -217,13 +220,13 @@ def _is_at(path: Path, fd: int) -> bool:
 def _require_ours(path: Path, fd: int) -> None:
     if path.parent.exists() and not _is_at(path, fd):
         raise TareError(
-            f"{path.parent}: another process took over the run's folder while this one stood still",
-            f"see whether it still runs, then: tare verify {path.parent}",
+            f"{path.parent}: another process took over the run's folder while this one was stopped",
+            f"check whether it still runs, then: tare verify {path.parent}",
         )
 
 
-def _give_signs(fd: int, ended: threading.Event) -> None:
-    while not ended.wait(SIGN_OF_LIFE_S):
+def _beat(fd: int, ended: threading.Event) -> None:
+    while not ended.wait(HEARTBEAT_S):
         with contextlib.suppress(OSError):
             os.utime(fd)
 

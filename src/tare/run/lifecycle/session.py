@@ -1,4 +1,4 @@
-"""What one command of Tare works with: a host, its ledger, the cache, and who holds it."""
+"""The resources of one command of Tare: hosts, their ledgers and locks, and the cache."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.preflight import preflight, watch_load
 from tare.registry import installed
 from tare.run.hosts.contract import LocalRunHost, RunHost
-from tare.run.hosts.host_facts import facts_afar, host_facts
+from tare.run.hosts.host_facts import host_facts, remote_host_facts
 from tare.run.lifecycle.setup import Decide, Decision, RunSetup, StudySource
-from tare.run.lifecycle.undoing import all_undoers
-from tare.run.preflight.cache_wait import GivesWay, giving_way
+from tare.run.lifecycle.undoers import all_undoers
+from tare.run.preflight.cache_wait import ReleasableLock, releasing_while_waiting
 from tare.run.preflight.calibrating import calibrate
 from tare.run.preflight.checking import arranged_cpus, arranging_of
 from tare.study.model.study import Study
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def new_run_id() -> str:
-    """Return a short identity, unique enough to name machines on one host by."""
+    """Return a short identity, unique enough for names of machines on one host."""
     return f"{time.strftime('%m%d')}-{secrets.token_hex(3)}"
 
 
@@ -65,37 +65,37 @@ def agent_path() -> Path:
     Raises:
         InputError: It is not there.
     """
-    beside = Path(sys.executable).parent / "tare-agent"
-    found = str(beside) if beside.is_file() else shutil.which("tare-agent")
+    adjacent = Path(sys.executable).parent / "tare-agent"
+    found = str(adjacent) if adjacent.is_file() else shutil.which("tare-agent")
     if found is None:
         raise InputError(
             "Tare's agent, the program that measures in machines, is missing: there is neither "
-            f"{beside} nor a tare-agent on the PATH",
-            "install Tare's package again, which brings it; in Tare's own repository: make setup",
+            f"{adjacent} nor a tare-agent on the PATH",
+            "install Tare's package again, which includes it; in Tare's repository: make setup",
         )
     return Path(found)
 
 
 def cache_dir() -> Path:
-    """Return where images and packages are kept: ``$XDG_CACHE_HOME/tare`` or ``~/.cache/tare``."""
+    """Return the folder of images and packages: ``$XDG_CACHE_HOME/tare`` or ``~/.cache/tare``."""
     base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(base) / "tare"
 
 
 def study_source(path: Path, changes: tuple[str, ...] = ()) -> StudySource:
-    """Return where a study came from, with the SHA-256 of its bytes and what was changed of it."""
+    """Return the origin of a study: its file, the SHA-256 of its bytes, and what was changed."""
     return StudySource(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), changes)
 
 
 def local_context(ledger: Ledger, say: Callable[[str], None] = lambda _: None) -> Context:
-    """Return the context of platforms on this computer; ``say`` tells the user a sentence."""
+    """Return the context of platforms on this computer; ``say`` shows the user a sentence."""
     agent = agent_path()
     return Context(host=LocalHost(agent), ledger=ledger, cache=cache_dir(), agent=agent, say=say)
 
 
 @contextmanager
 def local_setup() -> Iterator[RunSetup]:
-    """Look at this computer without holding it: for the doctor, which measures nothing."""
+    """Open this computer for inspection without locking it, for ``tare doctor``."""
     ledger = Ledger(ledger_path(f"look-{secrets.token_hex(4)}"))
     try:
         run_host = LocalRunHost(local_context(ledger), installed().platforms, host_facts())
@@ -106,7 +106,7 @@ def local_setup() -> Iterator[RunSetup]:
 
 @asynccontextmanager
 async def inspection_setup(study: Study) -> AsyncIterator[RunSetup]:
-    """Look at a study's hosts without holding them: for plans, which measure nothing."""
+    """Open a study's hosts for inspection without locking them, for ``tare plan``."""
     name = f"look-{secrets.token_hex(4)}"
     async with _run_host_of(study, name, lambda _: None, hold=False) as run_hosts:
         yield _look(run_hosts)
@@ -135,7 +135,7 @@ async def run_session(
     on_progress: Callable[[str, float, Mapping[str, Any]], None],
     say: Callable[[str], None],
 ) -> AsyncIterator[RunSetup]:
-    """Hold a study's hosts for one run, and leave them as they were found.
+    """Lock a study's hosts for one run, and restore them afterwards.
 
     Raises:
         InputError: Another run holds a host, or a host cannot be used.
@@ -171,13 +171,13 @@ async def run_session(
 
 
 def _counts_instructions(study: Study) -> bool:
-    """Return whether nothing that a study has here goes by this computer's time."""
+    """Return whether all that a study runs here is timed by counted instructions."""
     here = [spec for spec in study.computers.values() if spec.kind != "ssh"]
     return study.lab.deterministic and all(spec.kind == "lab" for spec in here)
 
 
 def _named(check: Check, host: str) -> Check:
-    """Return a check with the name of its host, where there are several."""
+    """Return a check with the name of its host, if the host has one."""
     return check.model_copy(update={"name": f"{check.name} on {host}"}) if host else check
 
 
@@ -185,11 +185,11 @@ def _named(check: Check, host: str) -> Check:
 async def _run_host_of(
     study: Study, run: str, say: Callable[[str], None], *, hold: bool
 ) -> AsyncIterator[Mapping[str, RunHost]]:
-    """Reach a study's hosts, clear them of what killed runs left, and keep a ledger of each."""
+    """Connect to a study's hosts, remove what killed runs left, and keep a ledger of each."""
     async with AsyncExitStack() as held:
-        holds: list[GivesWay] = []
+        holds: list[ReleasableLock] = []
         if hold:
-            held.enter_context(giving_way(holds, say))
+            held.enter_context(releasing_while_waiting(holds, say))
         if hold and any(spec.kind != "ssh" for spec in study.computers.values()):
             holds.append(held.enter_context(host_lock(run, shared=_counts_instructions(study))))
             await _clear(LocalHost(agent_path()), say)
@@ -197,7 +197,7 @@ async def _run_host_of(
         for name, spec in study.computers.items():
             ledger = f"{run}-{name}" if name else run
             if spec.kind == "ssh":
-                opening = _afar(spec, run, ledger, say, holds if hold else None)
+                opening = _remote(spec, run, ledger, say, holds if hold else None)
             else:
                 opening = _here(spec, study.lab, ledger, say)
             run_hosts[name] = run_host = await held.enter_async_context(opening)
@@ -224,14 +224,14 @@ async def _here(
 
 
 @asynccontextmanager
-async def _afar(
+async def _remote(
     spec: HostSpec,
     run: str,
     ledger_name: str,
     say: Callable[[str], None],
-    holds: list[GivesWay] | None,
+    holds: list[ReleasableLock] | None,
 ) -> AsyncIterator[RunHost]:
-    # Loaded here: a run on this computer should not wait for it.
+    # Imported here, because a run on this computer does not need it.
     from tare.hosts.ssh.host import SshHost
     from tare.hosts.ssh.options import way_of
     from tare.run.hosts.booted import running
@@ -268,7 +268,7 @@ async def _afar(
                 host,
                 context,
                 platforms,
-                await facts_afar(host),
+                await remote_host_facts(host),
                 spec.boot,
                 await running(host, hypervisors_of(platforms.values())),
                 say,
@@ -282,7 +282,7 @@ async def _ledger(
     say: Callable[[str], None],
     afar: tuple[SshHost, Mapping[str, Any]] | None = None,
 ) -> AsyncIterator[Ledger]:
-    """Keep a run's ledger of one host, and undo in the end what is still open in it."""
+    """Keep a run's ledger of one host, and finally undo its open entries."""
     path = ledger_path(name)
     if afar is None:
         ledger = Ledger(path)
@@ -293,7 +293,7 @@ async def _ledger(
     finally:
         try:
             if ledger.open_entries() and afar is not None:
-                # One attempt for all of them: a host that is gone stays so for each.
+                # Connect once for all entries: if that fails, it fails for each.
                 await afar[0].connect()
             for sentence in await clean(host(), ledger, all_undoers()):
                 say(sentence)
@@ -313,10 +313,10 @@ def _slug(options: SshOptions) -> str:
 
 @asynccontextmanager
 async def reach(way: Mapping[str, Any]) -> AsyncIterator[Host]:
-    """Open another host by what a ledger says of the way to it.
+    """Open a remote host by the connection options that a ledger recorded.
 
     Raises:
-        InputError, MachineFault: As :meth:`tare.hosts.ssh.host.SshHost.connect` says.
+        InputError, MachineFault: See :meth:`tare.hosts.ssh.host.SshHost.connect`.
     """
     from tare.hosts.ssh.host import SshHost
     from tare.hosts.ssh.options import options_of

@@ -1,4 +1,4 @@
-"""What a run is carried out with, chosen by the caller."""
+"""The hosts, workloads and callbacks of a run, chosen by the caller."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether another block is wanted, and why."""
+    """A decision whether to measure another block, with its reason."""
 
     go_on: bool
     reason: str
 
 
 Decide = Callable[["Study", Fold, int], Decision]
-"""Judges, from the fold of all events and the blocks done, whether another block is wanted."""
+"""Decides from the fold of all events and the blocks done whether to measure another block."""
 
 
 class Grounds(Protocol):
-    """What a plan is made on: the hosts, asked or not, and the workloads."""
+    """The input of a plan: the hosts, probed or assumed, and the workloads."""
 
     @property
     def run_hosts(self) -> Mapping[str, PlannedHost]:
@@ -44,16 +44,16 @@ class Grounds(Protocol):
 
 
 def platform_of(grounds: Grounds, study: Study, arm: str) -> Platform[Any]:
-    """Return an arm's platform, as it is on the arm's host."""
+    """Return an arm's platform on the arm's host."""
     return grounds.run_hosts[study.host_of(arm)].platforms[study.arms[arm].platform]
 
 
 @dataclass(frozen=True)
-class Unasked:
-    """The grounds of a plan for which nothing is asked of any host.
+class AssumedGrounds:
+    """The input of a plan that is made without contacting any host.
 
     Args:
-        run_hosts: The hosts by name, from what is known of them.
+        run_hosts: The hosts by name, with assumed facts.
         workloads: All known workloads by name.
     """
 
@@ -68,17 +68,17 @@ async def not_calibrated() -> tuple[Calibrated, ...]:
 
 @dataclass(frozen=True)
 class RunSetup:
-    """Everything a run is carried out with, chosen by the caller.
+    """Everything that a run needs, chosen by the caller.
 
     Args:
         run_hosts: The hosts by name, their platforms, and how they are booted for each arm.
         workloads: All known workloads by name.
-        decide: Judges after each block, from the fold of all events so far, whether to go on.
-        preflight: Looks at the hosts' condition.
-        calibrate: Measures each host beside what others tell of it.
-        subscribers: Are told every record as it is written.
-        say: Tells the user a sentence before there are events.
-        on_progress: Is told of progress within a cell: cell, share done, further fields.
+        decide: Decides after each block, from the fold of all events, whether to continue.
+        preflight: Checks the condition of the hosts.
+        calibrate: Measures clock and memory of each host.
+        subscribers: Receive every record as it is written.
+        say: Shows the user a sentence before there are events.
+        on_progress: Receives progress within a cell: cell, share done, further fields.
         strict: Whether the run ends as soon as an arm does.
         probe_kinds: The probes that other packages add to each cell.
     """
@@ -96,17 +96,17 @@ class RunSetup:
 
     @property
     def context(self) -> Context:
-        """Where images are built, and where the first host's own things are."""
+        """The context of the first host, where images are built."""
         return next(iter(self.run_hosts.values())).context
 
 
 @dataclass(frozen=True)
 class StudySource:
-    """Where a study came from, for the record.
+    """The origin of a study, for the record.
 
     Args:
         path: Its file.
-        sha256: Of the file's bytes, in hexadecimal.
+        sha256: SHA-256 of the file's bytes, in hexadecimal.
         changes: The options of the command line that made it differ from the file.
     """
 

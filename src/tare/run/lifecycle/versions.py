@@ -1,4 +1,4 @@
-"""Which versions carried a run out, so that it can be reproduced."""
+"""The versions of Tare, its libraries and its agent, so that a run can be reproduced."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 LIBRARIES = ("pydantic", "polars", "numpy", "qemu.qmp")
-
-
 ASK_S = 10
 
 
 def tare_version() -> str:
-    """Return the version of Tare, or ``unknown`` where it runs without being installed."""
+    """Return the version of Tare, or ``unknown`` if it is not installed as a package."""
     try:
         return version("hypertare")
     except PackageNotFoundError:
@@ -34,17 +32,17 @@ def run_versions() -> dict[str, str]:
 
 
 def agent_identity(program: Path) -> dict[str, str]:
-    """Return which agent is installed: its SHA-256, and what it says of itself and its compiler.
+    """Return the agent's SHA-256, and the version and compiler that it reports.
 
-    Whoever builds the same sources with the same compiler gets the same SHA-256.
+    The same sources and the same compiler result in the same SHA-256.
 
     Args:
         program: The agent.
     """
-    asked = [str(program), "version"]
+    command = [str(program), "version"]
     try:
-        told = subprocess.run(asked, capture_output=True, text=True, timeout=ASK_S, check=False)
-        said = told.stdout.strip()
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=False)
+        answer = ended.stdout.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
-        said = f"does not answer: {error}"
-    return {"said": said, "sha256": hashlib.sha256(program.read_bytes()).hexdigest()}
+        answer = f"does not answer: {error}"
+    return {"said": answer, "sha256": hashlib.sha256(program.read_bytes()).hexdigest()}

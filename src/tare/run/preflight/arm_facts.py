@@ -1,7 +1,6 @@
-"""What was found out about each arm, written into the events and restored from them.
+"""The facts of each arm, written into the events and restored from them.
 
-A resumed run is planned from the facts that it began with: what has changed since must not change
-the plan.
+A resumed run is planned from the facts at its start, so that later changes do not alter the plan.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _FACTS = TypeAdapter(ArmFacts)
 
 
 def recorded(facts: ArmFacts) -> dict[str, Any]:
-    """Return ``facts`` as plain values, sets in order."""
+    """Return ``facts`` as plain values, with sorted sets."""
     plain = {
         name: sorted(value) if isinstance(value, frozenset) else value
         for name, value in _FACTS.dump_python(facts).items()
@@ -38,8 +37,8 @@ def require_still_usable(
     """Check that every arm that a run began with can still run.
 
     Args:
-        checked: The run's verdicts by arm, as far as it came.
-        now: Today's verdicts on every arm.
+        checked: The verdicts that the run recorded, by arm.
+        now: The current verdict on every arm.
 
     Raises:
         InputError: An arm was usable when the run began and is not now.
@@ -55,11 +54,11 @@ def require_still_usable(
 def restored_facts(
     checked: Mapping[str, PlatformChecked], now: Mapping[str, ArmFacts]
 ) -> dict[str, ArmFacts]:
-    """Return the facts that a run began with.
+    """Return the facts of the arms at the start of a run.
 
     Args:
-        checked: The run's verdicts by arm, as far as it came.
-        now: What is found out about every arm today; it stands for arms not yet checked then.
+        checked: The verdicts that the run recorded, by arm.
+        now: The current facts of every arm, used for arms that the run had not checked.
     """
     return {
         name: _restored(checked[name], today) if name in checked else today
@@ -68,11 +67,11 @@ def restored_facts(
 
 
 def _restored(event: PlatformChecked, now: ArmFacts) -> ArmFacts:
-    return _FACTS.validate_python(event.facts) if event.facts else _of_old(event, now)
+    return _FACTS.validate_python(event.facts) if event.facts else _from_old_event(event, now)
 
 
-def _of_old(event: PlatformChecked, now: ArmFacts) -> ArmFacts:
-    """Return the facts of a run whose events hold no whole facts; the rest is as of today."""
+def _from_old_event(event: PlatformChecked, now: ArmFacts) -> ArmFacts:
+    """Return the facts from an event without all facts; current ones replace the missing ones."""
     able = event.capabilities
     return dataclasses.replace(
         now,

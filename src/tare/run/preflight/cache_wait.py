@@ -1,4 +1,4 @@
-"""Waiting for another process that builds into the image cache, while others may have the host."""
+"""Waiting for another process that builds into the image cache, with the host released."""
 
 from __future__ import annotations
 
@@ -17,45 +17,47 @@ from tare.images.cache import while_waiting
 _DAY_S = 86400
 
 
-class GivesWay(Protocol):
-    """What a run holds of a host, and can give to others for a while."""
+class ReleasableLock(Protocol):
+    """A host lock that a run can release to others for a while."""
 
     async def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         ...
 
     async def take(self) -> None:
-        """Take it again; raises HostHeld where another run has it now."""
+        """Take the lock again; raise HostHeld if another run has it now."""
         ...
 
 
 @contextmanager
-def giving_way(holds: list[GivesWay], say: Callable[[str], None]) -> Iterator[None]:
-    """Release what a run holds whenever it waits for the cache, and say for whom it waits.
+def releasing_while_waiting(
+    locks: list[ReleasableLock], say: Callable[[str], None]
+) -> Iterator[None]:
+    """Release a run's locks whenever it waits for the cache, and report for whom it waits.
 
     Args:
-        holds: What it holds of its hosts; may still grow.
-        say: Is called with a sentence.
+        locks: The locks of its hosts; the list may still grow.
+        say: Shows the user a sentence.
     """
 
     waiting_now = 0
 
     @asynccontextmanager
     async def waiting(lock: Path) -> AsyncIterator[None]:
-        # Several arms may wait at once: the first of them gives way, and the last takes all again.
+        # Several arms may wait at once: the first one releases, and the last one takes all again.
         nonlocal waiting_now
         waiting_now += 1
         if waiting_now == 1:
-            free = "; meanwhile other runs may have the host" if holds else ""
+            free = "; meanwhile other runs may use the host" if locks else ""
             say(f"waiting for {builder_of(lock)}{free}")
-            for each in holds:
+            for each in locks:
                 await each.release()
         try:
             yield
         finally:
             waiting_now -= 1
         if waiting_now == 0:
-            for each in holds:
+            for each in locks:
                 await each.take()
 
     with while_waiting(waiting):
@@ -64,37 +66,37 @@ def giving_way(holds: list[GivesWay], say: Callable[[str], None]) -> Iterator[No
 
 @contextmanager
 def announced() -> Iterator[None]:
-    """Say on standard error for whom a command waits that holds no host."""
+    """Report on standard error for whom a command waits that locks no host."""
 
     def say(sentence: str) -> None:
         print(f"tare: {sentence}", file=sys.stderr, flush=True)
 
-    with giving_way([], say):
+    with releasing_while_waiting([], say):
         yield
 
 
 def builder_of(lock: Path) -> str:
-    """Return the process that builds into a cache, in a phrase: what the kernel knows of it.
+    """Return a phrase for the process that builds into a cache, as the kernel reports it.
 
     Args:
-        lock: The cache's lock file; nothing in it is read.
+        lock: The cache's lock file; its content is not read.
     """
-    doing = f"which builds into {lock.parent}"
+    building = f"which builds into {lock.parent}"
     try:
         fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return f"another process, {doing}"
+        return f"another process, {building}"
     try:
         holder = holder_of(fd)
     finally:
         os.close(fd)
     if holder is None:
-        return f"another process, {doing}"
-    return f"{holder.words}{_whose(holder.pid)}, {doing}"
+        return f"another process, {building}"
+    return f"{holder.words}{_whose(holder.pid)}, {building}"
 
 
 def _whose(pid: int) -> str:
-    """Return the user of a process and when it was started; empty where it has ended."""
+    """Return the user and the start time of a process; empty if it has ended."""
     ticks = start_ticks(pid)
     try:
         uid = Path(f"/proc/{pid}").stat().st_uid

@@ -1,8 +1,8 @@
-"""The instrument before the first block: what the agent tells, beside what others tell of it.
+"""Calibration before the first block: the agent's figures compared with independent ones.
 
-Counter, memory and disk are measured by the very code that measures cells, and held against figures
-of others' making: the kernel's own rate of the counter and its account of the disk, CPython's
-reading of the clock, NumPy's loop over memory. See ``tare help measuring``.
+The code that measures cells measures counter, memory and disk. The references are the kernel's rate
+of the counter and its disk statistics, CPython's reading of the clock, and NumPy's loop over
+memory. See ``tare help measuring``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Context
 
 RATE_WITHIN = DRIFT_LIMIT_PPM * 1e-6
-"""How far the counter's rate may be off: as a machine's clock."""
+"""Tolerance of the counter's rate: the same as for a machine's clock."""
 MEMORY_WITHIN = 0.5
-"""Of two compilers' loops over the same arrays: NumPy's asks for huge pages, and was 1.1 to 1.3
-times as fast where Tare was developed."""
+"""Tolerance between the loops of two compilers over the same arrays: NumPy's uses huge pages, and
+was 1.1 to 1.3 times as fast where Tare was developed."""
 STAMP_S = 1e-6
-"""A clock that is read through the kernel or from a device takes longer than that."""
+"""Reading a clock through the kernel or from a device takes longer than this."""
 
 ARRAY_BYTES = 16 << 20
 _TIMER = {"seconds": 0.05, "loop_ns": 0}
@@ -51,47 +51,47 @@ _BOGOMIPS = re.compile(r"^bogomips\s*:\s*([0-9.]+)", re.MULTILINE | re.IGNORECAS
 
 
 async def calibrate(context: Context, name: str = "") -> Calibrated:
-    """Measure the counter, memory and the disk of a host, and what others say of them.
+    """Measure counter, memory and disk of a host, and compare them with references.
 
-    Never raises for what a host lacks or refuses: that is told in place of a figure.
+    Never raises for what a host lacks or refuses: the result has the reason instead of a figure.
 
     Args:
         context: The host.
-        name: What the run calls the host; empty where there is one.
+        name: The run's name for the host; empty for a single host.
     """
     began = time.monotonic()
     cpu = context.host.topology().machines[-1]
     found: list[Calibration] = []
-    looks: dict[str, Callable[[Context, int], Awaitable[list[Calibration]]]] = {
+    steps: dict[str, Callable[[Context, int], Awaitable[list[Calibration]]]] = {
         "counter": _timer,
         "memory": _memory,
         "disk": _disk,
     }
-    # One after the other: none is to be measured beside another.
-    for what, look in looks.items():
+    # One after the other, so that they do not disturb each other.
+    for what, step in steps.items():
         try:
-            found += await look(context, cpu)
+            found += await step(context, cpu)
         except (TareError, OSError, ValueError, LookupError) as error:
             found.append(Calibration(what=what, level="warn", found=f"not measured: {error}"))
     return Calibrated(host=name, took_s=time.monotonic() - began, found=tuple(found))
 
 
 async def _agent(
-    context: Context, workload: str, asked: Mapping[str, Any], cpu: int, scratch: Path | None = None
+    context: Context, workload: str, given: Mapping[str, Any], cpu: int, scratch: Path | None = None
 ) -> Mapping[str, Any]:
-    """Carry a workload out on one CPU, and return what it tells."""
-    argv = [str(context.host_agent), "run", workload, json.dumps(asked), "--cpus", str(cpu)]
+    """Run a workload of the agent on one CPU, and return its result."""
+    argv = [str(context.host_agent), "run", workload, json.dumps(given), "--cpus", str(cpu)]
     env = None if scratch is None else {"TARE_SCRATCH": str(scratch)}
     done = await context.host.run(argv, timeout_s=_LONGEST_S, env=env)
     if not done.ok:
         raise ValueError(done.words().removeprefix("tare-agent: "))
-    told: Mapping[str, Any] = json.loads(done.stdout)["value"]
-    return told
+    result: Mapping[str, Any] = json.loads(done.stdout)["value"]
+    return result
 
 
 async def _timer(context: Context, cpu: int) -> list[Calibration]:
-    told = await _agent(context, "tick", _TIMER, cpu)
-    rate, stamp = float(told["tsc_hz"]), float(told["undisturbed_s"])
+    result = await _agent(context, "tick", _TIMER, cpu)
+    rate, stamp = float(result["tsc_hz"]), float(result["undisturbed_s"])
     known, by, within = await kernels_rate(context.host)
     return [
         judged("counter's rate", "Hz", rate, known, by, within),
@@ -102,54 +102,54 @@ async def _timer(context: Context, cpu: int) -> list[Calibration]:
             reference=_clock_read_s() if context.host.local else None,
             by="CPython, reading the kernel's clock" if context.host.local else "",
             level="ok" if stamp <= STAMP_S else "warn",
-            found=f"steps of {float(told['counter_step_s']) * 1e9:.3g} ns",
+            found=f"steps of {float(result['counter_step_s']) * 1e9:.3g} ns",
         ),
     ]
 
 
 async def kernels_rate(host: Host) -> tuple[float | None, str, float]:
-    """Return the rate of the time-stamp counter as the kernel knows it.
+    """Return the rate of the time-stamp counter according to the kernel.
 
     Returns:
-        Hz, or None where the kernel does not tell; who says so; and how far it may be off.
+        The rate in Hz, or None if the kernel does not report it; its source; and its tolerance.
     """
     log = ""
     try:
-        said = await host.run(["dmesg"], timeout_s=_LONGEST_S)
-        log = said.stdout.decode(errors="replace") if said.ok else ""
+        done = await host.run(["dmesg"], timeout_s=_LONGEST_S)
+        log = done.stdout.decode(errors="replace") if done.ok else ""
     except TareError:
-        pass  # No such program there.
+        pass  # The host has no dmesg.
     if found := _REFINED.search(log) or _DETECTED.search(log):
         return float(found[1]) * 1e6, "the kernel's log", RATE_WITHIN
-    told = (await host.read("/proc/cpuinfo")).decode(errors="replace")
-    if found := _BOGOMIPS.search(told):
-        # Linux takes its delay loop's count from the counter's rate, twice a cycle
-        # (init/calibrate.c), as it was known before it was refined.
+    cpuinfo = (await host.read("/proc/cpuinfo")).decode(errors="replace")
+    if found := _BOGOMIPS.search(cpuinfo):
+        # Linux derives its delay loop's count from the counter's rate, twice a cycle
+        # (init/calibrate.c), before the rate is refined.
         return float(found[1]) * 0.5e6, "the kernel's BogoMIPS", 1e-2
     return None, "", RATE_WITHIN
 
 
 def _clock_read_s() -> float:
-    """Return the least time between two readings of the kernel's clock by CPython, in seconds."""
+    """Return CPython's shortest time between two readings of the kernel's clock, in seconds."""
     read = time.perf_counter_ns
     stamps = [read() for _ in range(_READS)]
     return min(after - before for before, after in pairwise(stamps)) * 1e-9
 
 
 async def _memory(context: Context, cpu: int) -> list[Calibration]:
-    told = await _agent(context, "memory-bandwidth", _MEMORY, cpu)
-    own = float(told["bandwidth"]["add-f64"]["best_bytes_per_s"])
+    result = await _agent(context, "memory-bandwidth", _MEMORY, cpu)
+    own = float(result["bandwidth"]["add-f64"]["best_bytes_per_s"])
     reference = await asyncio.to_thread(_numpy_add, cpu) if context.host.local else None
     by = "NumPy's, adding the same arrays" if context.host.local else ""
     return [judged("adding two arrays", "B/s", own, reference, by, MEMORY_WITHIN)]
 
 
 def _numpy_add(cpu: int) -> float:
-    """Return the bytes per second of the best of NumPy's sums of two arrays of doubles."""
+    """Return the bytes per second of NumPy's fastest sum of two arrays of doubles."""
     import numpy as np
 
     usual = os.sched_getaffinity(0)
-    # Of this thread alone, and so on the CPU that the agent had.
+    # This binds only this thread, to the CPU that the agent used.
     os.sched_setaffinity(0, {cpu})
     try:
         length = ARRAY_BYTES // 8
@@ -171,17 +171,17 @@ async def _disk(context: Context, cpu: int) -> list[Calibration]:
         await held.enter_async_context(owned_directory(host, context.ledger, folder))
         device = await _device_of(host, folder)
         if not device:
-            found = f"{folder.parent} lies on no disk of its own (it may be memory)"
+            found = f"{folder.parent} is not on a disk (it may be in memory)"
             return [Calibration(what=what, level="ok", found=f"not measured: {found}")]
         before = await device_moved(host, device)
-        told = await _agent(context, "disk-load", _DISK, cpu, folder)
+        result = await _agent(context, "disk-load", _DISK, cpu, folder)
         after = await device_moved(host, device)
-    own = float(told["bytes"])
+    own = float(result["bytes"])
     moved = sum(after.values()) - sum(before.values())
-    believed = own <= moved * (1 + MOST_APART) + SMALL_BYTES
-    note = f"{own / float(told['seconds']) / 1e6:.3g} MB/s"
+    is_plausible = own <= moved * (1 + MOST_APART) + SMALL_BYTES
+    note = f"{own / float(result['seconds']) / 1e6:.3g} MB/s"
     if moved > 2 * own + SMALL_BYTES:
-        note += "; others used the disk too"
+        note += "; other processes used the disk too"
     return [
         Calibration(
             what=what,
@@ -189,14 +189,14 @@ async def _disk(context: Context, cpu: int) -> list[Calibration]:
             own=own,
             reference=moved,
             by=f"the kernel's count at {device}",
-            level="ok" if believed else "warn",
+            level="ok" if is_plausible else "warn",
             found=note,
         )
     ]
 
 
 async def _device_of(host: Host, folder: Path) -> str:
-    """Return the block device below a folder, as ``/sys/block`` names it; empty: there is none."""
+    """Return the block device below a folder by its name in ``/sys/block``; empty: none."""
     script = (
         'set -- $(findmnt -n -o MAJ:MIN -T "$1") && cd "/sys/dev/block/$1" || exit; '
         "[ ! -e partition ] || cd ..; pwd -P"
@@ -208,19 +208,19 @@ async def _device_of(host: Host, folder: Path) -> str:
 def judged(
     what: str, unit: str, own: float, reference: float | None, by: str, within: float
 ) -> Calibration:
-    """Return one figure beside another's, and whether they agree.
+    """Compare a figure with its reference.
 
     Args:
-        what: What was measured.
-        unit: Of both.
-        own: What Tare's agent told.
-        reference: What the other told; None where nobody does.
-        by: Who the other is.
-        within: How far they may be apart, as a share of the reference.
+        what: The measured quantity.
+        unit: The unit of both figures.
+        own: The figure of Tare's agent.
+        reference: The reference; None if there is none.
+        by: The source of the reference.
+        within: The tolerance, as a share of the reference.
     """
     if reference is None or reference <= 0:
         return Calibration(
-            what=what, unit=unit, own=own, level="ok", found="nobody else tells it there"
+            what=what, unit=unit, own=own, level="ok", found="there is no reference on this host"
         )
     apart = abs(own / reference - 1)
     return Calibration(
@@ -230,5 +230,5 @@ def judged(
         reference=reference,
         by=by,
         level="ok" if apart <= within else "warn",
-        found=f"{format_percent(apart)} apart; {format_percent(within)} may be",
+        found=f"{format_percent(apart)} apart; tolerance {format_percent(within)}",
     )

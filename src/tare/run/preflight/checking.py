@@ -1,4 +1,4 @@
-"""Ask every arm's platform what it can do here, and plan accordingly."""
+"""Checks of every arm's platform on its host, and the plan and the images that follow."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tare.platforms.vendors.offer import LIVE, keeps_general
 from tare.run.hosts.booted import mark_of, marks
 from tare.run.lifecycle.setup import Grounds, RunSetup, platform_of
 from tare.run.preflight.arm_facts import recorded
-from tare.run.preflight.lacking import lacking, lacking_loads
-from tare.run.preflight.remembered import keep, question
+from tare.run.preflight.remembered_checks import keep, question
 from tare.run.preflight.toolbox import study_needs, study_toolbox
+from tare.run.preflight.unmet_needs import lacking, lacking_loads
 from tare.study.model.notes import ITSELF
 from tare.study.model.platform_options import GIVEN
 from tare.study.model.releases import release_words
@@ -51,24 +51,24 @@ if TYPE_CHECKING:
 
 
 EMULATED_SLOWDOWN = 2.0
-"""How many times longer a fixed amount of work takes in an emulated machine; for the estimate."""
+"""Factor by which fixed work takes longer in an emulated machine; for the estimate."""
 PATIENCE_S = 1.5
 
 
 def arm_shape(study: Study, arm: str) -> Shape:
-    """Return the size of the arm's machines: its own, or the study's."""
+    """Return the size of an arm's machines: the arm's own, or the study's."""
     shape = study.shape_of(arm)
     return Shape(vcpus=shape.vcpus, memory=shape.memory, disk=shape.disk)
 
 
 def arm_context(context: Context, named: Study | Plan, arm: str) -> Context:
-    """Return the context with the arm's kernel and release, as the study or the plan has them."""
+    """Return the context with the arm's kernel and release from the study or the plan."""
     release = named.release_of(arm)
     return dataclasses.replace(context, kernel=named.kernel_of(arm), release=release)
 
 
 def described(setup: Grounds, study: Study, arm: str) -> str:
-    """Return an arm in a phrase: its platform as options make it, and the release it is of."""
+    """Return an arm as a phrase: its platform with its options, and its release."""
     platform = platform_of(setup, study, arm)
     release = study.release_of(arm)
     words = platform.describe(study.arms[arm].options)
@@ -85,14 +85,14 @@ def boot_of(setup: Grounds, study: Study, arm: str) -> str:
 async def check_arms(
     setup: RunSetup, study: Study, *, remembered: bool = True
 ) -> dict[str, Verdict]:
-    """Ask every arm's platform whether it is usable, on the host as it is booted for that arm.
+    """Check whether every arm's platform is usable on its host, booted for that arm.
 
-    An arm for which the host cannot be booted is not usable; the reason says why.
+    An arm for which the host cannot be booted is not usable; the verdict has the reason.
 
     Args:
         setup: The hosts.
         study: The study, or its part.
-        remembered: Whether what is found is remembered for plans.
+        remembered: Whether to store the results for plans.
     """
     context = setup.context
     await import_installed(context.builder, context.cache, setup.say)
@@ -103,11 +103,11 @@ async def check_arms(
 
 
 def with_same_machines(study: Study, found: Mapping[str, Verdict]) -> dict[str, Verdict]:
-    """Mark each arm that is the machine of the arm that it is compared with; a twin should be it.
+    """Mark each arm whose machine is that of its baseline, except a twin, where it should be.
 
     Args:
         study: The study.
-        found: What was found of each of its arms.
+        found: The verdict on each of its arms.
     """
     marked = dict(found)
     for arm, verdict in found.items():
@@ -124,7 +124,7 @@ def with_same_machines(study: Study, found: Mapping[str, Verdict]) -> dict[str, 
 async def _check_on(
     setup: RunSetup, study: Study, host: str, *, remembered: bool
 ) -> dict[str, Verdict]:
-    """Ask for all arms of one host, boot by boot, and remember what is found."""
+    """Check all arms of one host, boot by boot, and store the results."""
     run_host = setup.run_hosts[host]
     boots: dict[str, list[str]] = {}
     for name in study.arms:
@@ -147,7 +147,7 @@ async def _check_on(
 async def _check_booted(
     setup: RunSetup, study: Study, run_host: RunHost, boot: str, names: Sequence[str]
 ) -> dict[str, Verdict]:
-    """Ask for the arms that need their host booted alike; again where an emulated host froze."""
+    """Check the arms that need the same boot of their host; again if an emulated host froze."""
     found = await _answers(setup, study, run_host, boot, names)
     refused = any(not verdict.usable for verdict in found.values())
     if refused and await run_host.froze() is not None:
@@ -175,7 +175,7 @@ async def _check_booted(
 async def _answers(
     setup: RunSetup, study: Study, run_host: RunHost, boot: str, names: Sequence[str]
 ) -> dict[str, Verdict]:
-    """Boot the host, and ask for some arms; a host that does not come up is each one's reason."""
+    """Boot the host and check some arms; if it does not come up, none is usable."""
     fault: TareError
     try:
         context = await run_host.under(boot, 0)
@@ -194,22 +194,22 @@ async def _answers(
 async def _check_together(
     setup: RunSetup, study: Study, names: Sequence[str], where: Context
 ) -> dict[str, Verdict]:
-    """Ask for some arms at once, twins and equals once."""
-    asked: dict[tuple[object, ...], asyncio.Task[Verdict]] = {}
+    """Check some arms concurrently, equal ones only once."""
+    checks: dict[tuple[object, ...], asyncio.Task[Verdict]] = {}
     keys: dict[str, tuple[object, ...]] = {}
     tasks: dict[str, asyncio.Task[Verdict]] = {}
     for name in names:
         arm = study.arms[name]
         memories = held_at_once(study, name)
         context = dataclasses.replace(arm_context(where, study, name), memories=memories)
-        asking = arm.options.model_dump_json()
+        options_json = arm.options.model_dump_json()
         key: tuple[object, ...]
-        key = (arm.platform, asking, context.kernel, context.release, memories)
+        key = (arm.platform, options_json, context.kernel, context.release, memories)
         keys[name] = key
-        if key not in asked:
+        if key not in checks:
             check = platform_of(setup, study, name).check(context, arm.options)
-            asked[key] = asyncio.ensure_future(check)
-        tasks[name] = asked[key]
+            checks[key] = asyncio.ensure_future(check)
+        tasks[name] = checks[key]
     verdicts = {name: await task for name, task in tasks.items()}
     known: dict[tuple[object, ...], Verdict] = {}
     packaged: dict[str | None, GuestKernels] = {}
@@ -236,15 +236,15 @@ async def _with_kernels(
     verdict: Verdict,
     packaged: dict[str | None, GuestKernels],
 ) -> Verdict:
-    """Return the verdict with the kernels that an arm's machines can boot, tried where needed.
+    """Return the verdict with the kernels that an arm's machines can boot.
 
     Args:
         setup: The hosts.
         study: The study.
         arm: The arm.
-        where: The arm's host, as it is booted for it.
-        verdict: What its check found.
-        packaged: What is known already of each release's packages; what is found is added.
+        where: The arm's host, booted for it.
+        verdict: The result of its check.
+        packaged: The known kernels of each release's packages; new results are added.
     """
     named = study.kernel_of(arm)
     boots_image = _stated(setup, study, arm).boots_image
@@ -275,7 +275,7 @@ async def _with_kernels(
 
 
 async def _switched(where: Context, wanted: Switching, verdict: Verdict) -> Verdict:
-    """Return the verdict, unless the host lacks something of the switch that the arm wants."""
+    """Return the verdict; not usable if the host lacks something for the arm's switch."""
     if not verdict.usable:
         return verdict
     try:
@@ -290,7 +290,7 @@ async def _switched(where: Context, wanted: Switching, verdict: Verdict) -> Verd
 
 
 def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
-    """Reduce verdicts to what planning needs."""
+    """Reduce verdicts to the facts that planning needs."""
     return {
         name: ArmFacts(
             usable=verdict.usable,
@@ -354,15 +354,15 @@ def plan_study(setup: Grounds, study: Study, seed: int, facts: Mapping[str, ArmF
 
 
 def with_possible_baseline(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> Study:
-    """Return a study whose baseline does not have another arm's shape if it cannot run in that.
+    """Return a study whose baseline has its own shape, if it cannot run in another arm's shape.
 
-    Such an arm is skipped with its reason, or compared with a baseline of another shape, which the
-    plan states. It does not end the study.
+    The other arm is then skipped with a reason, or compared with a baseline of another shape, which
+    the plan states. It does not end the study.
 
     Args:
         setup: The hosts.
         study: The study.
-        verdicts: What was found of each arm.
+        verdicts: The verdict on each arm.
     """
     name = study.baseline
     if name not in verdicts or not verdicts[name].usable:
@@ -374,18 +374,18 @@ def with_possible_baseline(setup: Grounds, study: Study, verdicts: Mapping[str, 
 
 
 def arranged_cpus(study: Study, host: str, cpus: HostCpus) -> HostCpus:
-    """Return the CPUs of a study's host with those for machines.
+    """Return the CPUs of a study's host with the choice of CPUs for machines.
 
     Raises:
-        InputError: What the study asks for of them cannot be had.
+        InputError: The host lacks CPUs that the study requests.
     """
     return arranged(cpus, study.choice_of(host), study.vcpus_on(host), host)
 
 
 def arranging_of(study: Study, host: str) -> Callable[[HostCpus], HostCpus]:
-    """Return what arranges the CPUs of a host, and leaves those unchanged that lack what is asked.
+    """Return a function that chooses the CPUs of a host, or leaves them unchanged if some lack.
 
-    A host that was booted otherwise may show its kernel fewer CPUs, as Xen does.
+    After another boot a host's kernel may see fewer CPUs, as under Xen.
     """
 
     def arrange(cpus: HostCpus) -> HostCpus:
@@ -403,10 +403,10 @@ def is_realtime(setup: Grounds, study: Study) -> bool:
 
 
 class Unprepared(InputError):
-    """What some arms boot cannot be had on this computer.
+    """The images of some arms are not available on this computer.
 
     Args:
-        arms: Why, by arm.
+        arms: The reason for each arm.
     """
 
     def __init__(self, arms: Mapping[str, NotAvailable]) -> None:
@@ -416,11 +416,11 @@ class Unprepared(InputError):
 
 
 def left_out(verdicts: Mapping[str, Verdict], error: Unprepared) -> dict[str, Verdict]:
-    """Return the verdicts with the arms that could not be prepared as not usable, with the reason.
+    """Return the verdicts with unprepared arms marked as not usable, with the reason.
 
     Args:
-        verdicts: What was found of all arms.
-        error: Which of them cannot be prepared.
+        verdicts: The verdicts on all arms.
+        error: The arms that cannot be prepared.
     """
     changed = {
         name: dataclasses.replace(
@@ -432,11 +432,11 @@ def left_out(verdicts: Mapping[str, Verdict], error: Unprepared) -> dict[str, Ve
 
 
 async def prepare_arms(setup: RunSetup, study: Study, plan: Plan) -> dict[str, Prepared]:
-    """Build or find what every arm of ``plan`` boots; say so when it takes a while.
+    """Build or find the image of every arm of ``plan``; report a build that takes a while.
 
     Raises:
-        Unprepared: What some arms boot cannot be had here.
-        InputError: An arm asks for what cannot be built, such as a device without a driver.
+        Unprepared: The images of some arms are not available here.
+        InputError: An image cannot be built, for example for a device without a driver.
     """
     note = _BuildNote(setup.say)
     try:
@@ -447,10 +447,10 @@ async def prepare_arms(setup: RunSetup, study: Study, plan: Plan) -> dict[str, P
 
 
 class _BuildNote:
-    """Tells that something is built once that takes a while; not while another process builds.
+    """Reports a build that takes a while, except while another process builds.
 
     Args:
-        say: Is called with a sentence.
+        say: Shows the user a sentence.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -458,23 +458,23 @@ class _BuildNote:
         self._begin()
 
     def _begin(self) -> None:
-        sentence = "building what the guests boot, which is kept for the next run"
+        sentence = "building the image that the guests boot; it is kept for the next run"
         self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._say, sentence)
 
     def end(self) -> None:
-        """Tell nothing any more."""
+        """Cancel the report."""
         self._timer.cancel()
 
     @asynccontextmanager
     async def paused(self, _: Path) -> AsyncIterator[None]:
-        """Tell nothing meanwhile."""
+        """Suspend the report meanwhile."""
         self.end()
         yield
         self._begin()
 
 
 async def _prepare_all(setup: RunSetup, study: Study, plan: Plan) -> dict[str, Prepared]:
-    # Machines that boot a live image have the toolbox in that; a peer of theirs has not.
+    # A live image includes the toolbox, but peers of such machines boot another image.
     need = {
         name
         for name in plan.arms
@@ -524,7 +524,7 @@ async def _prepare(setup: RunSetup, plan: Plan, arm: str, toolbox: ToolboxFiles 
 
 
 def image_events(prepared: Mapping[str, Prepared]) -> list[ImageReady]:
-    """Return one event for what each arm boots."""
+    """Return one event for each arm's image."""
     return [
         ImageReady(
             arm=name,
@@ -543,7 +543,7 @@ def checked_events(
     verdicts: Mapping[str, Verdict],
     facts: Mapping[str, ArmFacts],
 ) -> list[PlatformChecked]:
-    """Return one event for each arm's verdict, with what planning makes of it."""
+    """Return one event for each arm's verdict, with the facts for planning."""
     return [
         PlatformChecked(
             arm=name,

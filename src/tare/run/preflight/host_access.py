@@ -1,8 +1,8 @@
-"""What a study's own text hands to a host: shown in the plan, and allowed on the command line.
+"""Programs, files and raw arguments that a study passes to hosts.
 
-A study from elsewhere is read like a script, but only if it shows what it does. So a plan lists
-every program, file and raw argument that a study names. Whatever may act on a host outside of what
-Tare itself makes there, unconfined, also needs ``--allow-host-access``: no study can say that.
+A user can only review a study from elsewhere if its effects are visible. So a plan lists every
+program, file and raw argument that a study names. Whatever may act on a host beyond Tare's own
+machines there also needs ``--allow-host-access`` on the command line: a study cannot set that.
 """
 
 from __future__ import annotations
@@ -23,84 +23,86 @@ _PROGRAM_OF_LAB = "is run on this computer, as the lab's emulator"
 
 
 @dataclass(frozen=True)
-class Handed:
-    """One thing that a study hands to a host.
+class HostAccess:
+    """One thing that a study passes to a host.
 
     Args:
-        keys: Where it is in the study.
-        value: What the study says there.
-        effect: What it does, or may do, on the host.
-        asks: Whether the command line must allow it.
+        keys: Its key in the study.
+        value: Its value in the study.
+        effect: Its actual or possible effect on the host.
+        restricted: Whether the command line must allow it.
     """
 
     keys: Keys
     value: str
     effect: str
-    asks: bool
+    restricted: bool
 
     @property
     def words(self) -> str:
-        """It in one line."""
+        """The key, the value and the effect in one line."""
         return f"{'.'.join(map(str, self.keys))}: `{self.value}` {self.effect}"
 
 
-def handed_to_hosts(study: Study) -> tuple[Handed, ...]:
-    """Return all that a study's own text hands to its hosts, in the order of the study."""
+def list_host_access(study: Study) -> tuple[HostAccess, ...]:
+    """Return everything that a study passes to its hosts, in the order of the study."""
     found = (*_of_lab(study), *_of_arms(study), *_of_workloads(study))
     return tuple({each.words: each for each in found}.values())
 
 
 def require_allowed(study: Study, path: Path, *, allowed: bool) -> None:
-    """See that the command line allows what the study asks of its hosts.
+    """Check that the command line allows the restricted host access of a study.
 
     Args:
         study: The study.
         path: Its file, for the message's line.
-        allowed: Whether the command line says :data:`ALLOWING`.
+        allowed: Whether the command line has :data:`ALLOWING`.
 
     Raises:
-        InputError: It does not; the message names every place in the study.
+        InputError: It is not allowed; the message names every place in the study.
     """
-    asking = () if allowed else tuple(each for each in handed_to_hosts(study) if each.asks)
-    if asking:
-        found = [(each.keys, f"`{each.value}` {each.effect}") for each in asking]
+    refused = () if allowed else tuple(each for each in list_host_access(study) if each.restricted)
+    if refused:
+        found = [(each.keys, f"`{each.value}` {each.effect}") for each in refused]
         hint = f"remove it; or, if you trust this study with the host, add {ALLOWING}"
         raise wrong_in_study(path, found, hint)
 
 
 def lines_for_plan(study: Study, path: Path) -> tuple[str, ...]:
-    """Return what a plan shows of it; nothing for the studies that come with Tare, unchanged.
+    """Return the lines on host access that a plan shows.
+
+    For a study that comes with Tare these are only the restricted ones.
 
     Args:
-        study: The study, with what the command line changes of it.
+        study: The study, with the changes of the command line.
         path: Its file.
     """
-    handed = handed_to_hosts(study)
+    listed = list_host_access(study)
     if path.resolve().parent == FOLDER.resolve():
-        handed = tuple(each for each in handed if each.asks)
+        listed = tuple(each for each in listed if each.restricted)
     return tuple(
-        f"{each.words}{f' (a run needs {ALLOWING})' if each.asks else ''}" for each in handed
+        f"{each.words}{f' (a run needs {ALLOWING})' if each.restricted else ''}" for each in listed
     )
 
 
-def _of_lab(study: Study) -> Iterator[Handed]:
+def _of_lab(study: Study) -> Iterator[HostAccess]:
     if study.lab.qemu is not None:
-        yield Handed(("lab", "qemu"), study.lab.qemu, _PROGRAM_OF_LAB, asks=True)
+        yield HostAccess(("lab", "qemu"), study.lab.qemu, _PROGRAM_OF_LAB, restricted=True)
     for key, file in (("xen", study.lab.xen), ("kernel", study.lab.kernel)):
         if file is not None:
-            yield Handed(("lab", key), file, "is booted by the lab", asks=False)
+            yield HostAccess(("lab", key), file, "is booted by the lab", restricted=False)
 
 
-def _of_arms(study: Study) -> Iterator[Handed]:
+def _of_arms(study: Study) -> Iterator[HostAccess]:
     platforms = installed().platforms
     for name, arm in study.arms.items():
         if arm.twin_of is not None or arm.platform not in platforms:
             continue
         for each in platforms[arm.platform].host_access(arm.options):
-            yield Handed(("arms", name, each.option), each.value, each.effect, asks=True)
+            yield HostAccess(("arms", name, each.option), each.value, each.effect, restricted=True)
 
 
-def _of_workloads(study: Study) -> Iterator[Handed]:
+def _of_workloads(study: Study) -> Iterator[HostAccess]:
     kinds = installed().workloads
     for label, spec in study.workloads.items():
         kind = kinds[spec.workload]
@@ -108,8 +110,8 @@ def _of_workloads(study: Study) -> Iterator[Handed]:
             parameters = kind.parameters.model_validate(dict(point))
             if words := kind.program_of_study(parameters):
                 effect = "is run in every machine of the study, the bare host included"
-                yield Handed(("workloads", label), shlex.join(words), effect, asks=False)
-            for place, source in kind.adds(parameters).files.items():
-                effect = f"is copied into the machines as {place}"
-                keys = ("workloads", label, "toolbox", "files", place)
-                yield Handed(keys, str(source), effect, asks=False)
+                yield HostAccess(("workloads", label), shlex.join(words), effect, restricted=False)
+            for target, source in kind.adds(parameters).files.items():
+                effect = f"is copied into the machines as {target}"
+                keys = ("workloads", label, "toolbox", "files", target)
+                yield HostAccess(keys, str(source), effect, restricted=False)

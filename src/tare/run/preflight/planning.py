@@ -1,4 +1,4 @@
-"""Show what a study would do, from what is remembered and assumed of its hosts, or found out."""
+"""``tare plan``: the plan of a study, from remembered, assumed or probed facts of its hosts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from rich.text import Text
 from tare.events.metric import Kind
 from tare.hosts.local import LocalHost
 from tare.registry import installed
-from tare.run.hosts.assumed import AssumedHost, Believed, assumed_host, believed
+from tare.run.hosts.assumed import AssumedHost, ExpectedVerdict, assumed_host, expected_verdict
 from tare.run.lifecycle.account import NOTHING_COMPARED, nothing_compared
 from tare.run.lifecycle.session import agent_path, inspection_setup
-from tare.run.lifecycle.setup import Grounds, Unasked
+from tare.run.lifecycle.setup import AssumedGrounds, Grounds
+from tare.run.preflight.capacity import assumed_memory, found_memory, require_room
 from tare.run.preflight.checking import (
     arranged_cpus,
     check_arms,
@@ -30,10 +31,9 @@ from tare.run.preflight.checking import (
     with_possible_baseline,
 )
 from tare.run.preflight.host_access import lines_for_plan, require_allowed
-from tare.run.preflight.room import assumed_memory, found_memory, require_room
 from tare.run.preflight.toolbox import require_additions, study_needs
-from tare.run.sessions.looking import boots_by_itself, look
-from tare.run.sessions.words import session_lines
+from tare.run.sessions.agenda_text import session_lines
+from tare.run.sessions.boot_state import boots_by_itself, look
 from tare.skips import LeftOut, lines_of
 from tare.study.model.sessions import part_of
 from tare.study.planning.cells import Batch, Cell, cell_label, work_words
@@ -56,22 +56,22 @@ UNASKED = (
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a study would do, and how sure that is.
+    """A plan with the sources of its facts.
 
     Args:
-        plan: What would run.
-        believed: What the plan goes by for each arm, and where that is from.
-        descriptions: Each arm in a phrase.
-        assumed: What of the hosts themselves had to be assumed, in sentences.
-        handed: What the study's own text hands to its hosts, in sentences.
-        probed: Whether the arms were checked for it.
+        plan: The plan.
+        verdicts: The verdict on each arm that the plan uses, and its source.
+        descriptions: Each arm as a phrase.
+        assumed: Assumptions on the hosts themselves, as sentences.
+        host_access: What the study passes to its hosts, as sentences.
+        probed: Whether all arms were checked for the plan.
     """
 
     plan: Plan
-    believed: Mapping[str, Believed]
+    verdicts: Mapping[str, ExpectedVerdict]
     descriptions: Mapping[str, str]
     assumed: tuple[str, ...] = ()
-    handed: tuple[str, ...] = ()
+    host_access: tuple[str, ...] = ()
     probed: bool = False
 
 
@@ -85,20 +85,20 @@ async def plan_here(
 ) -> Outlook:
     """Plan a study.
 
-    Nothing is started for it and no host is reached, unless ``probe`` says that every arm be
-    checked as at the beginning of a run.
+    Without ``probe`` this starts nothing and contacts no host; with it, every arm is checked as at
+    the start of a run.
 
     Args:
-        study: What to plan.
-        source: Where it came from.
-        seed: Overrides the study's own; a fresh one is drawn where neither is given.
-        probe: Whether to check for real.
-        host_access: Whether the command line allows what the study asks of its hosts.
+        study: The study.
+        source: The origin of the study.
+        seed: Overrides the study's own seed; without either, a random seed is drawn.
+        probe: Whether to check every arm on its host.
+        host_access: Whether the command line allows raw arguments that may act on hosts.
 
     Raises:
-        InputError: The baseline cannot run there, or machines want more than a host has; with
-            ``probe`` also: a host cannot be used, or the study asks for more than is allowed.
-        MachineFault: A host cannot be reached, with ``probe``.
+        InputError: The baseline cannot run, or machines need more than a host has; with ``probe``
+            also: a host cannot be used, or the study needs host access that is not allowed.
+        MachineFault: With ``probe``: a host cannot be reached.
     """
     if probe:
         require_allowed(study, Path(source.path), allowed=host_access)
@@ -107,20 +107,22 @@ async def plan_here(
         async with inspection_setup(study) as setup:
             await require_additions(setup, setup.context.builder, study, Path(source.path))
             verdicts = await check_arms(setup, study)
-            checked = {name: Believed(verdict, FOUND_OUT) for name, verdict in verdicts.items()}
+            checked = {
+                name: ExpectedVerdict(verdict, FOUND_OUT) for name, verdict in verdicts.items()
+            }
             outlook = _outlook(setup, study, source, seed, checked)
             planned = outlook.plan.study
             found = found_memory(planned, setup)
             await require_room(planned, outlook.plan, setup, found, setup.context.builder)
             return replace(outlook, probed=True)
-    return await _unasked(study, source, seed, {})
+    return await _plan_from_known(study, source, seed, {})
 
 
-async def _unasked(
-    study: Study, source: StudySource, seed: int | None, checked: Mapping[str, Believed]
+async def _plan_from_known(
+    study: Study, source: StudySource, seed: int | None, checked: Mapping[str, ExpectedVerdict]
 ) -> Outlook:
-    """Plan a study by what is remembered and assumed; but for arms that were checked."""
-    # Which CPUs this computer has is read from files; nothing is started by that.
+    """Plan a study from remembered and assumed facts, except for arms that were checked."""
+    # The CPUs of this computer are read from files; that starts nothing.
     here = LocalHost(agent_path())
     parts = installed()
     cpus = here.topology()
@@ -128,11 +130,12 @@ async def _unasked(
         name: _with_cpus(assumed_host(spec, study.lab, parts.platforms, cpus), study, name)
         for name, spec in study.computers.items()
     }
-    grounds = Unasked(hosts, parts.workloads)
+    grounds = AssumedGrounds(hosts, parts.workloads)
     await require_additions(grounds, None, study, Path(source.path))
     network = "network" in study_needs(grounds, study)
     remembered = {
-        name: checked.get(name) or believed(hosts[study.host_of(name)], study, name, network)
+        name: checked.get(name)
+        or expected_verdict(hosts[study.host_of(name)], study, name, network)
         for name in study.arms
     }
     assumed = tuple(host.assumed for host in hosts.values() if host.assumed)
@@ -153,7 +156,7 @@ def _carrier_is_unknown(
     hosts: Mapping[str, AssumedHost],
     study: Study,
     arm: str,
-    remembered: Mapping[str, Believed],
+    remembered: Mapping[str, ExpectedVerdict],
 ) -> bool:
     """Return whether an arm's machines run on another computer, whose CPUs are not known."""
     asked = study.arms[arm]
@@ -171,16 +174,18 @@ def _with_cpus(host: AssumedHost, study: Study, name: str) -> AssumedHost:
 
 
 async def _probed_in_sessions(study: Study, source: StudySource, seed: int | None) -> Outlook:
-    """Plan a study in sessions; of its computer only what is up can be checked."""
+    """Plan a study in sessions; only the boot that is up can be checked."""
     assert study.sessions is not None
-    checked: dict[str, Believed] = {}
+    checked: dict[str, ExpectedVerdict] = {}
     for boot in study.sessions.boots:
         part = part_of(study, boot)
         if (await look(study, boot)).up:
             async with inspection_setup(part) as setup:
                 verdicts = await check_arms(setup, part)
-            checked |= {name: Believed(verdict, FOUND_OUT) for name, verdict in verdicts.items()}
-    outlook = await _unasked(study, source, seed, checked)
+            checked |= {
+                name: ExpectedVerdict(verdict, FOUND_OUT) for name, verdict in verdicts.items()
+            }
+    outlook = await _plan_from_known(study, source, seed, checked)
     return replace(outlook, probed=checked.keys() == study.arms.keys())
 
 
@@ -189,7 +194,7 @@ def _outlook(
     study: Study,
     source: StudySource,
     seed: int | None,
-    found: Mapping[str, Believed],
+    found: Mapping[str, ExpectedVerdict],
 ) -> Outlook:
     chosen = seed if seed is not None else study.seed
     verdicts = {name: each.verdict for name, each in found.items()}
@@ -201,11 +206,11 @@ def _outlook(
         facts_of(grounds, study, verdicts),
     )
     descriptions = {name: described(grounds, study, name) for name in study.arms}
-    return Outlook(plan, found, descriptions, handed=lines_for_plan(study, Path(source.path)))
+    return Outlook(plan, found, descriptions, host_access=lines_for_plan(study, Path(source.path)))
 
 
 def show_plan(outlook: Outlook, console: Console) -> None:
-    """Print arms, skips, the order of the first blocks, cells and the time estimate."""
+    """Print arms, skips, the sequence of the first blocks, cells and the time estimate."""
     plan = outlook.plan
     study = plan.study
     console.print(Text(study.title, "bold"))
@@ -213,16 +218,16 @@ def show_plan(outlook: Outlook, console: Console) -> None:
         console.print(Text(f"  ! {warning}", "yellow"))
     for sentence in outlook.assumed:
         console.print(Text(f"  ! {sentence}", "yellow"))
-    for sentence in outlook.handed:
+    for sentence in outlook.host_access:
         console.print(Text(f"  ! {sentence}", "yellow"))
     for note in plan.notes:
         console.print(Text(f"  {note}"))
     for name in plan.arms:
-        said = outlook.believed[name]
-        place = f" on {study.host_of(name)}" if study.hosts else ""
-        console.print(Text(f"  {name}: {outlook.descriptions[name]}{place} ({said.source})"))
-        if said.verdict.mark:
-            console.print(Text(f"    ! {marked(study, name, said.verdict.mark)}", "yellow"))
+        expected = outlook.verdicts[name]
+        host = f" on {study.host_of(name)}" if study.hosts else ""
+        console.print(Text(f"  {name}: {outlook.descriptions[name]}{host} ({expected.source})"))
+        if expected.verdict.mark:
+            console.print(Text(f"    ! {marked(study, name, expected.verdict.mark)}", "yellow"))
     for line in _skips(outlook):
         console.print(line)
     twins = {name: arm.twin_of for name, arm in study.arms.items()}
@@ -261,9 +266,9 @@ def plan_json(outlook: Outlook) -> dict[str, Any]:
                 "platform": study.arms[name].platform,
                 "description": outlook.descriptions[name],
                 "host": study.host_of(name),
-                "emulated": outlook.believed[name].verdict.emulated,
-                "mark": outlook.believed[name].verdict.mark,
-                "source": outlook.believed[name].source,
+                "emulated": outlook.verdicts[name].verdict.emulated,
+                "mark": outlook.verdicts[name].verdict.mark,
+                "source": outlook.verdicts[name].source,
             }
             for name in plan.arms
         ],
@@ -298,7 +303,7 @@ def plan_json(outlook: Outlook) -> dict[str, Any]:
 
 
 def _skips(outlook: Outlook) -> Iterator[Text]:
-    """Yield what is skipped and why; what is skipped for the same reason shares a line."""
+    """Yield what is skipped and why, one line for each reason."""
     for line in lines_of(_part(outlook, skip) for skip in outlook.plan.skipped):
         yield Text(f"  – {line.what} skipped: {line.reason}", "yellow")
         if line.hint:
@@ -306,9 +311,9 @@ def _skips(outlook: Outlook) -> Iterator[Text]:
 
 
 def _part(outlook: Outlook, skip: Skip) -> LeftOut:
-    believed = outlook.believed.get(skip.arm)
-    # What an arm that can be used is left out for stands in the study.
-    unusable = None if believed is None or believed.verdict.usable else believed
+    expected = outlook.verdicts.get(skip.arm)
+    # The reason for skipping a usable arm is in the study itself.
+    unusable = None if expected is None or expected.verdict.usable else expected
     running = skip.arm in outlook.plan.arms
     source = "" if unusable is None or running else f" ({unusable.source})"
     hint = "" if unusable is None else unusable.verdict.hint
@@ -316,7 +321,7 @@ def _part(outlook: Outlook, skip: Skip) -> LeftOut:
 
 
 def headlines_of(plan: Plan) -> Mapping[Kind, int]:
-    """Return what one arm's verdicts are tested over: of the arm with most headlines, by kind."""
+    """Return the number of headline metrics by kind, for the arm that has the most."""
     kinds = installed().workloads
     counts: dict[str, Counter[Kind]] = {}
     for batch in plan.batches:
@@ -330,7 +335,7 @@ def headlines_of(plan: Plan) -> Mapping[Kind, int]:
 
 
 def marked(study: Study, arm: str, mark: str) -> str:
-    """Say in a sentence where an arm runs instead of where it should."""
+    """Return a sentence on where an arm runs instead of where it belongs."""
     what = f"the baseline {arm}" if arm == study.baseline else arm
     ratios = ", and all ratios are to that" if arm == study.baseline else ""
     return f"{what} runs {mark}{ratios}"
@@ -352,7 +357,7 @@ def _show_cells(plan: Plan, console: Console) -> None:
     blocks = _range(str(study.blocks.least), str(study.blocks.most))
     whole = _range(format_duration(plan.least_s), format_duration(plan.most_s))
     cells = sum(len(batch.cells) for batch in plan.batches)
-    # In sessions the whole takes the swaps, too, and has been said.
+    # For sessions, the total with the swaps is printed above.
     in_all = f", {whole} in all" if study.sessions is None else ""
     console.print(
         f"{blocks} blocks of {cells} cells; about {format_duration(plan.block_s)} each{in_all}; "
@@ -361,7 +366,7 @@ def _show_cells(plan: Plan, console: Console) -> None:
 
 
 def _names(cells: Sequence[Cell]) -> dict[str, str]:
-    """Return what to call each cell; those that would be called alike have a number each."""
+    """Return the name of each cell; equal names get a number."""
     names = {c.id: work_words(c.workload, c.parameters, c.repeat) for c in cells}
     often, seen = Counter(names.values()), Counter[str]()
     for cell, name in names.items():
@@ -372,7 +377,7 @@ def _names(cells: Sequence[Cell]) -> dict[str, str]:
 
 
 def _order(batches: Iterable[Batch]) -> str:
-    """Say in which order a block's machines are booted, a scenario's together where they are."""
+    """Return the sequence in which a block's machines boot; consecutive scenarios are grouped."""
     runs = groupby(batches, lambda batch: batch.scenario)
     return "; ".join(f"{name} on {', '.join(each.arm for each in run)}" for name, run in runs)
 
@@ -382,7 +387,7 @@ def _range(least: str, most: str) -> str:
 
 
 def _alike(plan: Plan) -> list[tuple[list[str], Batch]]:
-    """Group the batches that measure the same cells, in order."""
+    """Group the batches that measure the same cells, in their sequence."""
     groups: dict[tuple[str, ...], tuple[list[str], Batch]] = {}
     for batch in plan.batches:
         cells = (batch.scenario, *(cell_label(cell.id) for cell in batch.cells))

@@ -1,4 +1,4 @@
-"""Make the toolbox ready once for a study whose workloads need it."""
+"""Preparation of the toolbox for a study whose workloads need it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def study_needs(setup: Grounds, study: Study) -> frozenset[Need]:
-    """Return what the study's workloads and neighbours need of a machine."""
+    """Return the needs of the study's workloads and neighbours."""
     known = setup.workloads
     needed = [needs_of(known[spec.workload], spec.points) for spec in study.workloads.values()]
     loads = [load for scenario in study.scenarios.values() for load in scenario.neighbours]
@@ -30,7 +30,7 @@ def study_needs(setup: Grounds, study: Study) -> frozenset[Need]:
 
 
 def study_additions(setup: Grounds, study: Study) -> Iterator[tuple[str, Additions]]:
-    """Give what each of the study's workloads adds to the toolbox, with the workload's label."""
+    """Yield the additions of each workload to the toolbox, with the workload's label."""
     for label, spec in study.workloads.items():
         workload = setup.workloads[spec.workload]
         for point in spec.points:
@@ -39,12 +39,12 @@ def study_additions(setup: Grounds, study: Study) -> Iterator[tuple[str, Additio
 
 
 async def require_additions(setup: Grounds, builder: Host | None, study: Study, path: Path) -> None:
-    """See that what a study adds to the toolbox is there, before anything is begun.
+    """Check that a study's additions to the toolbox exist, before anything is started.
 
     Args:
-        setup: Has the workloads.
-        builder: The computer that builds, whose apt is asked for packages; None: they are taken
-            on trust.
+        setup: The input of the plan, with the workloads.
+        builder: The computer that builds, whose apt is asked for packages; None: packages are
+            not checked.
         study: The study.
         path: Its file, for the message's line.
 
@@ -58,7 +58,7 @@ async def require_additions(setup: Grounds, builder: Host | None, study: Study, 
     every.each_file()
     if builder is None:
         return
-    # Loaded here: a plan should not wait for what builds pictures.
+    # Imported here, because most plans do not need what builds toolboxes.
     from tare.images.toolbox.packages import unknown_packages
 
     unknown = await unknown_packages(builder, every.packages)
@@ -73,7 +73,7 @@ async def require_additions(setup: Grounds, builder: Host | None, study: Study, 
 
 
 async def study_toolbox(setup: RunSetup, study: Study) -> ToolboxFiles | None:
-    """Find or build the toolbox that the study needs; None where it needs none.
+    """Find or build the toolbox that the study needs; return None if it needs none.
 
     Raises:
         InputError: It cannot be built.
@@ -82,9 +82,9 @@ async def study_toolbox(setup: RunSetup, study: Study) -> ToolboxFiles | None:
     kind: Kind
     if "toolbox-build" in needs and needs & {"toolbox-hadoop", "toolbox-analytics"}:
         raise InputError(
-            "the compilers of kernel-compile and the programs of Hadoop are in two toolboxes, and "
-            "the machines of a study have one",
-            "make two studies of it: one with kernel-compile, one with the jobs of Hadoop",
+            "the compilers of kernel-compile and the programs of Hadoop are in two toolboxes, but "
+            "the machines of a study have only one",
+            "split it into two studies: one with kernel-compile, one with the jobs of Hadoop",
         )
     if "toolbox-build" in needs:
         kind = "build"

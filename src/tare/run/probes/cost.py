@@ -1,4 +1,4 @@
-"""What a cell's machines cost their host, from the common start to the end of the work."""
+"""The cost of a cell's machines on their host, from the common start to the end of the work."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tare.errors import TareError
+from tare.events.cell_facts import CellFacts
 from tare.probes import Probe
 
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
     from tare.platforms.contract import Machine
 
-HOST_COST = "host_cost"
-"""The fact that holds the cost."""
 MEMORY = "rss_bytes"
 WALL = "wall_s"
-"""For how long the cost was taken: shorter than the cell, which also prepares and ends."""
+"""The time over which the cost was measured; preparation and end of the cell are excluded."""
 LOOK_S = 1.0
 
 
 async def cost_together(machines: Sequence[Machine]) -> dict[str, float]:
-    """Return what some machines cost their hosts so far; see ``Machine.host_cost``."""
+    """Return the total cost of machines on their hosts so far; see ``Machine.host_cost``."""
     costs = await asyncio.gather(*(machine.host_cost() for machine in machines))
     names = {name: None for cost in costs for name in cost}
     return {name: sum(cost.get(name, 0.0) for cost in costs) for name in names}
 
 
 class CellCost(Probe):
-    """Reads the cost of the machines that carry the work, on both sides of it.
+    """Reads the cost of the machines that carry the work, before and after it.
 
     Args:
-        machines: They.
-        looks: Whether to read their memory once a second meanwhile, too: what a workload starts
-            has ended when the cell has, and its memory is gone with it.
+        machines: These machines.
+        looks: Whether to read their memory once a second meanwhile, too: processes that a workload
+            starts have ended at the end of the cell, and their memory is free again.
     """
 
     def __init__(self, machines: Sequence[Machine], *, looks: bool) -> None:
@@ -49,12 +48,12 @@ class CellCost(Probe):
         self._cost: dict[str, float] = {}
 
     async def open(self) -> None:
-        """Begin to look how much memory is resident."""
+        """Start to sample the resident memory."""
         if self._looks:
             self._looking = asyncio.create_task(self._look())
 
     async def begin(self) -> None:
-        """Read what the machines have cost so far.
+        """Read the machines' cost so far.
 
         Raises:
             MachineFault: One has ended.
@@ -63,10 +62,10 @@ class CellCost(Probe):
         self._began = time.monotonic()
 
     async def end(self, outcome: Outcome) -> None:
-        """Read what the machines have cost, before anything else is done.
+        """Read the machines' cost, before anything else is done.
 
         Args:
-            outcome: The result of the work; says how long its own thread waited.
+            outcome: The result of the work, with the wait of its own thread.
 
         Raises:
             MachineFault: One has ended.
@@ -85,20 +84,20 @@ class CellCost(Probe):
         self._cost = cost
 
     async def close(self) -> None:
-        """Look no more, and record the cost: seconds that were used, bytes that were resident."""
+        """Stop sampling, and record the cost: seconds of CPU time, bytes of resident memory."""
         await self._look_away()
         if MEMORY in self._cost or self._resident:
             self._cost[MEMORY] = max(self._cost.get(MEMORY, 0.0), self._resident)
-        self.facts = {HOST_COST: self._cost}
+        self.facts = CellFacts(host_cost=self._cost)
 
     async def abandon(self, limit_s: float) -> None:
-        """Look no more."""
+        """Stop sampling."""
         await self._look_away()
 
     async def _look(self) -> None:
         with suppress(TareError, OSError):
             while True:
-                # Many machines together are read no more often than one, so it costs no more.
+                # The total rate of readings does not depend on the number of machines.
                 await asyncio.sleep(LOOK_S * len(self._machines))
                 cost = await cost_together(self._machines)
                 self._resident = max(self._resident, cost.get(MEMORY, 0.0))

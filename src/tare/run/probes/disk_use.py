@@ -1,10 +1,11 @@
-"""How a cell used the disk of its machine: as the host counted, and as the agent reports it."""
+"""A cell's use of its machine's disk, as the host counts it and as the agent reports it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tare.events.cell_facts import CellFacts
 from tare.probes import Probe
 
 if TYPE_CHECKING:
@@ -12,11 +13,11 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Machine
 
 REPORTED = ("disk", "caches_dropped", "file_set_bytes", "memory_bytes", "direct", "scaled")
-"""Of a result of the agent, what says how the disk was used rather than how well it did."""
+"""The fields of an agent's result on how the disk was used, not on how fast it was."""
 
 
 class DiskUse(Probe):
-    """Counts on the host what a machine's own disk moved while the work was under way.
+    """Counts on the host the bytes that a machine's own disk moves during the work.
 
     Args:
         machine: The machine.
@@ -27,10 +28,10 @@ class DiskUse(Probe):
         self._host_cache: Mapping[str, Any] = {}
         self._before: Mapping[str, float] = {}
         self.moved: Mapping[str, float] = {}
-        """Bytes that the host counted; empty: nobody counted."""
+        """Bytes that the host counted; empty: the host does not count."""
 
     async def forget(self) -> None:
-        """Drop what the host's cache holds of the disk: all files are made, none is measured yet.
+        """Drop the disk from the host's cache, once all files exist and none is measured yet.
 
         Raises:
             MachineFault: The host does not answer.
@@ -46,19 +47,23 @@ class DiskUse(Probe):
         self._before = await self._machine.disk_moved()
 
     async def end(self, outcome: Outcome) -> None:
-        """Read it once more.
+        """Read the host's count again.
 
         Raises:
             MachineFault: The host does not answer.
         """
         after = await self._machine.disk_moved()
         self.moved = {what: after[what] - self._before.get(what, 0.0) for what in after}
-        facts = {"host_cache": dict(self._host_cache), "disk_moved_bytes": dict(self.moved)}
-        self.facts = {name: fact for name, fact in facts.items() if fact}
+        facts = CellFacts()
+        if self._host_cache:
+            facts["host_cache"] = dict(self._host_cache)
+        if self.moved:
+            facts["disk_moved_bytes"] = dict(self.moved)
+        self.facts = facts
 
 
-def disk_facts(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a cell's record keeps of how the disk was used, by the agent's result."""
+def disk_facts(result: Mapping[str, Any]) -> CellFacts:
+    """Return the facts on the use of the disk, from the agent's result."""
     if "disk" not in result:
         return {}
-    return {"files": {name: result[name] for name in REPORTED if name in result}}
+    return CellFacts(files={name: result[name] for name in REPORTED if name in result})

@@ -1,8 +1,8 @@
-"""A machine's cycle counter on the clock of its host, where that host is another computer.
+"""A machine's cycle counter on the clock of its host, if that host is another computer.
 
-An agent on the host is asked in turn with the machine's, so that each reading of the machine was
-made between two of its host, however long they were on their way (after Cristian's algorithm,
-1989). This computer's own clock has no part in it.
+Tare alternates readings of the machine's agent and of an agent on the host, so each reading of the
+machine is between two of its host, however long the messages take (after Cristian's algorithm,
+1989). This computer's own clock is not used.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _GONE_S = 5.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """A number of ticks that lies between two."""
+    """Bounds of a number of ticks."""
 
     low: float
     high: float
 
     @property
     def middle(self) -> float:
-        """What is taken for it."""
+        """The estimate."""
         return (self.low + self.high) / 2
 
     @property
     def error(self) -> float:
-        """How far that can be off."""
+        """The largest error of the estimate."""
         return (self.high - self.low) / 2
 
 
@@ -46,19 +46,18 @@ EXACT = Bounds(0.0, 0.0)
 
 
 def counter_offset(machine: Sequence[ClockReading], host: Sequence[ClockReading]) -> Bounds:
-    """Return what is to be added to a machine's counter to have its host's.
+    """Return the offset from a machine's counter to its host's.
 
-    Each reading of the machine's was made after one of the host's and before the next, so the
-    host's counter stood between those two; all must agree (Marzullo, 1984). No clock is used but
-    the counters: this computer's own may be another, as beside a lab whose time counts
-    instructions.
+    Each reading of the machine was made after one of the host and before the next, so the host's
+    counter was between those two; all bounds must agree (Marzullo, 1984). Only the counters are
+    used: this computer's clock may differ, as for a lab whose time counts instructions.
 
     Args:
         machine: Readings of the machine's counter.
-        host: Readings of the host's in turn with them, one more: see `in_turn`.
+        host: Alternating readings of the host's counter, one more: see `in_turn`.
 
     Returns:
-        Bounds in ticks; those of the tightest pair where the readings do not agree.
+        Bounds in ticks; those of the tightest pair if the readings do not agree.
     """
     return _common(
         [
@@ -71,14 +70,14 @@ def counter_offset(machine: Sequence[ClockReading], host: Sequence[ClockReading]
 def by_the_host(
     machine: Sequence[ClockReading], host: Sequence[ClockReading]
 ) -> tuple[ClockReading, ...]:
-    """Return readings of a machine as its host's clock bounds them.
+    """Return readings of a machine with bounds on its host's clock.
 
-    Each was made after one of the host's and before the next. This computer's own clock is left out
-    of it, as in `counter_offset`.
+    Each was made after one of the host and before the next. This computer's own clock is not used,
+    as in `counter_offset`.
 
     Args:
         machine: Readings of the machine.
-        host: Readings of its host's agent in turn with them, one more: see `in_turn`.
+        host: Alternating readings of its host's agent, one more: see `in_turn`.
     """
     return tuple(
         ClockReading(own.guest_ns, before.guest_ns, after.guest_ns, own.tsc)
@@ -95,15 +94,15 @@ def _common(bounds: Sequence[Bounds]) -> Bounds:
 
 @asynccontextmanager
 async def host_agent(host: Host, ledger: Ledger, agent: Path) -> AsyncIterator[AgentClient]:
-    """Run the agent on a host, to ask it for its clock and its cycle counter.
+    """Run the agent on a host, to read its clock and its cycle counter.
 
     Args:
         host: The host.
-        ledger: Is told before it is started.
+        ledger: Records the process before it is started.
         agent: The agent's program there.
 
     Raises:
-        MachineFault: It does not speak.
+        MachineFault: It does not answer.
     """
     async with AsyncExitStack() as held:
         process = await start_owned(host, ledger, [str(agent), "serve"])
@@ -121,9 +120,9 @@ async def host_agent(host: Host, ledger: Ledger, agent: Path) -> AsyncIterator[A
 
 @asynccontextmanager
 async def kept_busy(host: Host, ledger: Ledger) -> AsyncIterator[None]:
-    """Keep a host whose time counts instructions from being idle.
+    """Keep a host whose time counts instructions busy.
 
-    Its idle time passes at once, so between two readings there may be much of it.
+    Its idle time passes at once, so much of it may pass between two readings.
 
     Raises:
         MachineFault: The host does not answer.
@@ -140,11 +139,11 @@ async def in_turn(
     machine: AgentClient, host: AgentClient, rounds: int = ROUNDS
 ) -> tuple[tuple[ClockReading, ...], tuple[ClockReading, ...]]:
     """Return readings of a machine's agent, and of its host's before and after each."""
-    own, beside = [], [await host.clock()]
+    own, hosts = [], [await host.clock()]
     for _ in range(rounds):
         own.append(await machine.clock())
-        beside.append(await host.clock())
-    return tuple(own), tuple(beside)
+        hosts.append(await host.clock())
+    return tuple(own), tuple(hosts)
 
 
 async def readings(agent: AgentClient, rounds: int = ROUNDS) -> tuple[ClockReading, ...]:

@@ -1,4 +1,4 @@
-"""The host's own counters over a cell, sampled by the code that samples the machine's."""
+"""The host's own counters during a cell, sampled by the same code as the machine's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import TareError
+from tare.events.cell_facts import CellFacts, HostCounters
 from tare.events.parts import ARMS_HOST, host_role, is_host
 from tare.hosts import start_owned
 from tare.platforms.contract import SUBJECT
@@ -26,17 +27,13 @@ if TYPE_CHECKING:
 
 READY_S = 20.0
 GRACE_S = 2.0
-ORIGINS = "origins_ns"
-"""The fact that says when the common start was, on the clock of each role's counters."""
-HOST = "host_counters"
-"""The fact that says whether the host's counters were sampled, and why not."""
 
 
 @dataclass
 class HostSampler:
-    """An agent on a host that samples its counters; ``reason`` says why there is none.
+    """An agent on a host that samples its counters; ``reason`` is set if there is none.
 
-    ``name`` is the study's name of a host beside the arm's own.
+    ``name`` is the study's name of a host other than the arm's own.
     """
 
     name: str = ""
@@ -45,11 +42,11 @@ class HostSampler:
 
     @property
     def role(self) -> str:
-        """Whose counters they are."""
+        """The role of these counters."""
         return host_role(self.name)
 
     def lose(self, error: Exception) -> None:
-        """Do without from now on: a cell is not worth less for it."""
+        """Continue without the counters: the cell counts all the same."""
         whose = f"the counters of {self.name}" if self.name else "the host's counters"
         self.agent, self.reason = None, f"{whose} could not be sampled: {error}"
 
@@ -58,12 +55,12 @@ class HostSampler:
 async def host_sampler(
     context: Context, apart: Sequence[int], name: str = ""
 ) -> AsyncIterator[HostSampler]:
-    """Hold an agent on the host for one batch; one that does not start is told of, not raised.
+    """Hold an agent on the host for one batch; a failed start is recorded, not raised.
 
     Args:
         context: The host, its ledger and the agent's program there.
-        apart: CPUs that it is to keep off, as far as there are others.
-        name: The study's name of a host beside the arm's own.
+        apart: CPUs that it avoids, as far as there are others.
+        name: The study's name of a host other than the arm's own.
     """
     host = context.host.topology()
     cpus = host.apart_from(apart) or host.online
@@ -97,8 +94,8 @@ class Counters(Probe):
     Args:
         subject: The machine that is measured.
         others: Further machines that work for the cell, by role.
-        hosts: What samples the counters of hosts.
-        clock: Returns a reading of the subject's clock, made before.
+        hosts: The samplers of the hosts.
+        clock: Returns an earlier reading of the subject's clock.
     """
 
     def __init__(
@@ -117,7 +114,7 @@ class Counters(Probe):
         self._clocks: dict[str, ClockReading] = {}
 
     async def open(self) -> None:
-        """Begin to sample.
+        """Start to sample.
 
         Raises:
             MachineFault: The machine's agent is lost.
@@ -139,11 +136,11 @@ class Counters(Probe):
                 host.lose(error)
 
     async def begin(self) -> None:
-        """Note the common start, on the clock of this computer (CLOCK_MONOTONIC_RAW)."""
+        """Record the common start, on the clock of this computer (CLOCK_MONOTONIC_RAW)."""
         self._start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
     async def close(self) -> None:
-        """Sample a last time, and take over all samples.
+        """Sample a last time, and collect all samples.
 
         Raises:
             MachineFault: The machine's agent is lost.
@@ -159,12 +156,13 @@ class Counters(Probe):
                 self._hosts[role].lose(error)
         sampled = {role for role, _ in series if is_host(role)}
         reasons = [host.reason for role, host in self._hosts.items() if role not in sampled]
-        host = {"sampled": ARMS_HOST in sampled, "reason": "; ".join(filter(None, reasons))}
-        self.facts = {HOST: host, ORIGINS: {role: self._origin(role) for role, _ in series}}
+        host = HostCounters(sampled=ARMS_HOST in sampled, reason="; ".join(filter(None, reasons)))
+        origins = {role: self._origin(role) for role, _ in series}
+        self.facts = CellFacts(host_counters=host, origins_ns=origins)
         self.series = series
 
     async def abandon(self, limit_s: float) -> None:
-        """Stop sampling, in so many seconds at most."""
+        """Stop sampling within the given seconds."""
         stopping = [agent.counters_stop(limit_s) for agent in self._agents.values()]
         self._agents.clear()
         await given_up(stopping)

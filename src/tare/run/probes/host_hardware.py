@@ -1,8 +1,8 @@
-"""What the host's processor counts for the machines of a cell, thread by thread.
+"""Hardware counters of the host for the machines of a cell, thread by thread.
 
-A guest rarely has counters of its own, and a neighbour is never asked for its. Their host has them,
-and can count for any of its threads (perf_event_open(2)): what a machine's vCPUs do, in the guest
-and for it, is counted there.
+A guest rarely has hardware counters, and those of neighbours are never read. Their host has them,
+and counts for any of its threads (perf_event_open(2)): this includes the work of a machine's vCPUs
+in the guest and on its behalf.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tare.errors import TareError
-from tare.events.cell_facts import HardwareCounts
+from tare.events.cell_facts import CellFacts, HardwareCounts
 from tare.hosts import OwnedProcess, start_owned
 from tare.probes import Probe
 
@@ -22,19 +22,17 @@ if TYPE_CHECKING:
     from tare.agent.client import Outcome
     from tare.platforms.contract import Context, Machine
 
-FACT: Final = "host_hardware"
-"""Where a cell's record holds what was counted, by role."""
 READY = b"counting\n"
 PATIENCE_S = 20.0
 GRACE_S = 2.0
-NO_THREADS = "its vCPUs are no threads of the host's kernel"
+NO_THREADS = "its vCPUs are not threads of the host's kernel"
 
 
 class HostHardware(Probe):
     """Counts for the machines of a cell, from its start to its end.
 
     Args:
-        context: Where the machines run.
+        context: The host of the machines.
         machines: The machines of the cell, by role.
         apart: CPUs that the counting process avoids, as far as there are others.
     """
@@ -48,10 +46,10 @@ class HostHardware(Probe):
         self._process: OwnedProcess | None = None
         self._roles: tuple[str, ...] = ()
         self._counted: dict[str, HardwareCounts] = {}
-        self.facts = {FACT: self._counted}
+        self.facts = CellFacts(host_hardware=self._counted)
 
     async def begin(self) -> None:
-        """Begin to count for each machine; what cannot be counted is recorded, and no fault."""
+        """Start to count for each machine; record the reason if that is impossible."""
         lists: dict[str, str] = {}
         for role, machine in self._machines.items():
             threads = await machine.vcpu_threads() or tuple(await machine.threads())
@@ -78,15 +76,15 @@ class HostHardware(Probe):
             raise ValueError("the host's agent did not begin to count")
 
     async def end(self, outcome: Outcome) -> None:
-        """Count no further, and keep what was counted."""
+        """Stop counting, and keep the counts."""
         process = self._process
         if process is None:
             return
         try:
             async with asyncio.timeout(PATIENCE_S):
                 process.stdin.close()
-                told = json.loads(await process.stdout.readline())
-            counted = dict(zip(self._roles, told, strict=True))
+                counts = json.loads(await process.stdout.readline())
+            counted = dict(zip(self._roles, counts, strict=True))
         except (TareError, OSError, ValueError, TypeError) as error:
             await self._lose(str(error) or type(error).__name__)
             return

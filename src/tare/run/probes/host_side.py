@@ -1,11 +1,10 @@
-"""The host's side of a cell: the record of a probe that traces who had the machine's CPUs."""
+"""The base class of probes that trace which threads used a machine's CPUs on the host."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tare.events.host_schedule import FACTS
+from tare.events.cell_facts import CellFacts, TraceFacts
 from tare.probes import Probe
 
 if TYPE_CHECKING:
@@ -16,12 +15,12 @@ HOST = "host"
 
 
 class HostSide(Probe):
-    """A probe that traces the host; each kind of host has its own."""
+    """A probe that traces the host; each kind of host has its own subclass."""
 
-    def record(self, facts: Mapping[str, Any], series: Series) -> None:
-        """Keep a trace: the facts that it is read by, and its rows."""
-        self.facts, self.series = {FACTS: dict(facts)}, ((HOST, series),)
+    def record(self, facts: TraceFacts, series: Series) -> None:
+        """Keep a trace: its facts and its rows."""
+        self.facts, self.series = CellFacts(host_trace=facts), ((HOST, series),)
 
     def record_nothing(self, reason: str) -> None:
-        """Keep why nothing was traced."""
-        self.facts = {FACTS: {"recorded": False, "reason": reason}}
+        """Keep the reason why nothing was traced."""
+        self.facts = CellFacts(host_trace={"recorded": False, "reason": reason})

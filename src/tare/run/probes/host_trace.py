@@ -1,4 +1,4 @@
-"""The host's side of a cell: what the host did while the subject measured, and by which clock."""
+"""The trace of the host during a cell, and its relation to the subject's clock."""
 
 from __future__ import annotations
 
@@ -34,41 +34,41 @@ if TYPE_CHECKING:
     from tare.hosts import Host
     from tare.platforms.contract import Context, Machine
 
-_OFF = "recording was not asked for"
+_OFF = "recording was not requested"
 _PROOF_S = 60.0
 
 
 @dataclass(frozen=True)
 class HostTracing:
-    """How the host's side is recorded in this run: by a recorder, or not at all, and why."""
+    """The recorder of the host's side in this run, or the reason why there is none."""
 
     host: Host
     recorder: HostRecorder | None
     reason: str = ""
     context: Context | None = None
-    """Where the recorder works; None where there is none."""
-    tells_steal: bool = False
-    """Whether what a hypervisor below the host takes is counted there; so it is where none is."""
+    """The context of the recorder; None if there is none."""
+    counts_steal: bool = False
+    """Whether the host counts steal by a hypervisor below it; true if there is no hypervisor."""
 
 
 @asynccontextmanager
 async def host_tracing(context: Context) -> AsyncIterator[HostTracing]:
-    """Yield what a run records the host's side with; where that cannot be, the reason."""
+    """Yield the recorder of the host's side; if it is impossible, the reason."""
     async with AsyncExitStack() as held:
         try:
-            # Each look would take time from what is measured on a host whose time counts
-            # instructions, and how many there are hangs on how fast this computer is.
+            # On a host whose time counts instructions, each reading takes time from the workload,
+            # and their number depends on the speed of this computer.
             making = host_recorder(context.host, context.ledger, looks=not context.counted)
             recorder = await held.enter_async_context(making)
         except NoTracing as refusal:
             yield HostTracing(context.host, None, str(refusal))
             return
-        tells = await tells_steal(context.host, str(context.host_agent))
-        yield HostTracing(context.host, recorder, context=context, tells_steal=tells)
+        counts = await counts_steal(context.host, str(context.host_agent))
+        yield HostTracing(context.host, recorder, context=context, counts_steal=counts)
 
 
-async def tells_steal(host: Host, agent: str) -> bool:
-    """Return whether the steal that a host's kernel counts is a count, even where it is zero.
+async def counts_steal(host: Host, agent: str) -> bool:
+    """Return whether a host's kernel really counts steal, so that even zero is a measured value.
 
     Args:
         host: The host.
@@ -77,7 +77,7 @@ async def tells_steal(host: Host, agent: str) -> bool:
     try:
         proved = await host.run([agent, "proof"], timeout_s=_PROOF_S)
         seen = json.loads(proved.stdout)["hypervisor"]
-        # Null where no hypervisor announces itself: then nobody takes anything.
+        # Null if no hypervisor announces itself: then there is no steal.
         return seen["tells_steal"] is not False
     except (TareError, OSError, ValueError, LookupError, TypeError):
         return False
@@ -86,7 +86,7 @@ async def tells_steal(host: Host, agent: str) -> bool:
 def trace_of_cell(
     tracing: HostTracing | None, subject: Machine, others: Mapping[str, Machine]
 ) -> HostSide:
-    """Return what records the host's side of one cell; for the arguments see :class:`HostTrace`."""
+    """Return the probe that traces the host in one cell; see :class:`HostTrace`."""
     below = subject.traced_below()
     if tracing is None or below is None:
         return HostTrace(tracing, subject, others)
@@ -95,10 +95,10 @@ def trace_of_cell(
 
 @dataclass
 class HostTrace(HostSide):
-    """Records the host's side of one cell.
+    """Traces the host during one cell.
 
     Args:
-        tracing: What the run records with; None where this cell is not to be recorded.
+        tracing: The run's recorder; None if this cell is not recorded.
         subject: The machine that measures.
         others: The neighbours by role.
     """
@@ -116,19 +116,19 @@ class HostTrace(HostSide):
     _recording: bool = False
     _clock: tuple[ClockReading, ...] = ()
     _held: AsyncExitStack = field(default_factory=AsyncExitStack)
-    _beside: AgentClient | None = None
+    _host_agent: AgentClient | None = None
 
     async def read_clock(self) -> tuple[ClockReading, ...]:
-        """Read the subject's clock often enough to align it with the host's."""
+        """Read the subject's clock several times, to align it with the host's."""
         if self.tracing is None or self.tracing.recorder is None or self.subject.shares_clock:
             return ()
-        if self._beside is None:
+        if self._host_agent is None:
             return await readings(self.subject.agent)
         async with AsyncExitStack() as held:
             context = self.tracing.context
             if context is not None and context.counted:
                 await held.enter_async_context(kept_busy(context.host, context.ledger))
-            own, its = await in_turn(self.subject.agent, self._beside)
+            own, its = await in_turn(self.subject.agent, self._host_agent)
         return by_the_host(own, its)
 
     async def open(self) -> None:
@@ -137,16 +137,16 @@ class HostTrace(HostSide):
         far = tracing is not None and not tracing.host.local and not self.subject.shares_clock
         if far and tracing is not None and tracing.context is not None:
             context = tracing.context
-            beside = host_agent(context.host, context.ledger, context.host_agent)
+            starting = host_agent(context.host, context.ledger, context.host_agent)
             try:
-                self._beside = await self._held.enter_async_context(beside)
+                self._host_agent = await self._held.enter_async_context(starting)
             except (MachineFault, OSError) as error:
                 self._refused = f"the clock of {tracing.host.name} cannot be read: {error}"
                 return
         self._clock = await self.read_clock()
 
     async def begin(self) -> None:
-        """Begin to record; called when all machines are ready and wait for their start."""
+        """Start to record; called when all machines are ready and wait for their start."""
         if self.tracing is None or self.tracing.recorder is None or self._refused:
             return
         host = self.tracing.host
@@ -175,7 +175,7 @@ class HostTrace(HostSide):
             self._refused = str(refusal)
 
     async def end(self, outcome: Outcome) -> None:
-        """Stop recording, and keep what was recorded with what is needed to read it."""
+        """Stop recording, and keep the trace with the facts that are needed to read it."""
         try:
             await self._end(outcome)
         finally:
@@ -212,8 +212,8 @@ class HostTrace(HostSide):
                 "period_ns": quota.period_ns if quota else None,
             },
             "realtime": {"limited": self._limited},
-            # A zero that nobody counted is not shown.
-            "steal_s": steal_s if steal_s > 0 or self.tracing.tells_steal else None,
+            # Without a counter, zero means nothing.
+            "steal_s": steal_s if steal_s > 0 or self.tracing.counts_steal else None,
             "tick": {
                 name: outcome.value.get(name)
                 for name in ("clock", "seconds", "tsc_hz", "undisturbed_s", "gaps", "samples")
@@ -242,12 +242,12 @@ class HostTrace(HostSide):
 def clock_facts(
     first: Sequence[ClockReading], last: Sequence[ClockReading], shared: bool
 ) -> TraceClock:
-    """Return how the subject's cycle counter lies to the host's CLOCK_MONOTONIC_RAW.
+    """Return the relation of the subject's cycle counter to the host's CLOCK_MONOTONIC_RAW.
 
-    The counter, not the subject's clock: a guest that stood still for long may lose time on its
-    clock, but never on its counter. Each exchange says that the host's clock stood between the
-    host's two readings when the counter was read; all exchanges of one moment must agree, so their
-    intersection holds (Marzullo's algorithm, 1984, with no faulty source).
+    This uses the counter, not the subject's clock: a guest that was stopped for long may lose time
+    on its clock, but never on its counter. Each exchange shows that the host's clock was between
+    the host's two readings when the counter was read. All exchanges of one moment must agree, so
+    their intersection is valid (Marzullo's algorithm, 1984, with no faulty source).
 
     Args:
         first: Exchanges before the measurement.
@@ -255,9 +255,9 @@ def clock_facts(
         shared: Whether the subject's clock is the host's own.
 
     Returns:
-        ``shared``, and where it is not ``first`` and ``last``, each with ``ticks`` (of the
-        counter), ``host_ns`` (the host's clock then) and ``error_ns`` (half the width of what
-        remains possible).
+        ``shared``; if it is False also ``first`` and ``last``, each with ``ticks`` (of the
+        counter), ``host_ns`` (the host's clock then) and ``error_ns`` (half the width of the
+        remaining interval).
     """
     if shared:
         return {"shared": True}
@@ -276,7 +276,7 @@ def _place(readings: Sequence[ClockReading], tick_ns: float) -> ClockPlace:
     low = max(each.host_before_ns - since for each, since in zip(readings, passed, strict=True))
     high = min(each.host_after_ns - since for each, since in zip(readings, passed, strict=True))
     if low > high:
-        # A counter that does not run evenly: the tightest exchange alone must do.
+        # The counter does not run evenly: use only the tightest exchange.
         low, high = best.host_before_ns, best.host_after_ns
     return {"ticks": best.tsc, "host_ns": (low + high) // 2, "error_ns": (high - low + 1) // 2}
 

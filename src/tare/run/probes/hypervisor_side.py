@@ -1,4 +1,4 @@
-"""What a hypervisor reports of a cell: whether it disturbed the machine, and its own figures."""
+"""The hypervisor's reports on a cell: disturbances of the machines, and its own figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tare.events.hypervisor import FACT
+from tare.events.cell_facts import CellFacts
 from tare.probes import Probe
 
 if TYPE_CHECKING:
@@ -14,51 +14,53 @@ if TYPE_CHECKING:
 
 
 class HypervisorSide(Probe):
-    """Asks the machine's hypervisor before and after a cell.
+    """Queries the machine's hypervisor before and after a cell.
 
     Args:
         machine: The machine that is measured.
         clock: Unix time in seconds.
-        beside: All machines of the cell by role; a disturbance of any of them counts.
+        machines: All machines of the cell by role; a disturbance of any of them counts.
     """
 
     def __init__(
         self,
         machine: Machine,
         clock: Callable[[], float] = time.time,
-        beside: Mapping[str, Machine] | None = None,
+        machines: Mapping[str, Machine] | None = None,
     ) -> None:
         self._machine = machine
-        self._beside = {role: each for role, each in (beside or {}).items() if each is not machine}
+        self._others = {
+            role: each for role, each in (machines or {}).items() if each is not machine
+        }
         self._clock = clock
         self._before: tuple[str, ...] = ()
-        self._before_beside: dict[str, tuple[str, ...]] = {}
+        self._before_others: dict[str, tuple[str, ...]] = {}
         self._begun = 0.0
 
     async def open(self) -> None:
-        """Note which disturbances the hypervisor lists already."""
+        """Record the disturbances that the hypervisor lists already."""
         self.doubt, self.facts = "", {}
-        self._before_beside = {
-            role: await each.disturbances() for role, each in self._beside.items()
+        self._before_others = {
+            role: await each.disturbances() for role, each in self._others.items()
         }
         self._before = await self._machine.disturbances()
         self._begun = self._clock()
 
     async def close(self) -> None:
-        """Find out which disturbances came since, and what the hypervisor counted.
+        """Read new disturbances, and the hypervisor's figures.
 
         The doubt names the disturbances; the facts are the hypervisor's own figures, if it has any.
         """
         ended = self._clock()
         doubts = [await _since(self._machine, self._before, "the machine")]
-        for role, each in self._beside.items():
-            doubts.append(await _since(each, self._before_beside[role], f"that of the {role}"))
+        for role, each in self._others.items():
+            doubts.append(await _since(each, self._before_others[role], f"that of the {role}"))
         self.doubt = "; ".join(filter(None, doubts))
         figures = await self._machine.hypervisor_figures(self._begun, ended)
-        self.facts = {FACT: figures.fact()} if figures is not None else {}
+        self.facts = CellFacts() if figures is None else CellFacts(hypervisor=figures.fact())
 
 
 async def _since(machine: Machine, before: tuple[str, ...], what: str) -> str:
-    """Return which disturbances of a machine came since; empty: none."""
+    """Return the new disturbances of a machine as a phrase; empty: none."""
     fresh = [each for each in await machine.disturbances() if each not in before]
     return f"its hypervisor disturbed {what} meanwhile: {'; '.join(fresh)}" if fresh else ""

@@ -6,9 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tare.errors import TareError
+from tare.events.cell_facts import CellFacts
 from tare.probes import Probe
 from tare.run.cells.alive import ANSWER_S, REMOVED_S
 
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
     from tare.agent.series import Series
     from tare.probes import ProbedCell, ProbeKind
 
-FACT = "probes"
-"""Where a cell's record holds the facts of probes of other packages, by the kind's name."""
 PATIENCE_S = 20.0
-"""Seconds that a probe of another package may take for each moment."""
+"""Seconds that a probe of another package may take for each step."""
 
 
 class ProbeStack:
@@ -67,14 +66,16 @@ class ProbeStack:
         self._opened.clear()
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """The facts of all."""
+    def facts(self) -> CellFacts:
+        """The facts of all probes."""
         found: dict[str, Any] = {}
         for probe in self._probes:
             for name, fact in probe.facts.items():
                 # Probes of other packages share one key.
-                found[name] = {**found[name], **fact} if name == FACT and name in found else fact
-        return found
+                found[name] = (
+                    {**found[name], **fact} if name == "probes" and name in found else fact
+                )
+        return cast(CellFacts, found)
 
     @property
     def doubts(self) -> list[str]:
@@ -83,12 +84,12 @@ class ProbeStack:
 
     @property
     def series(self) -> list[tuple[str, Series]]:
-        """The series of all, each with a machine's role, of the last begun first."""
+        """The series of all probes, each with a machine's role; those of the last probe first."""
         return [each for probe in reversed(self._probes) for each in probe.series]
 
 
 async def _abandon(probe: Probe, limit_s: float) -> None:
-    # The cell's own fault says more than that what observed it could not be stopped.
+    # The cell's own fault matters more than a probe that cannot be stopped.
     with suppress(TareError, OSError):
         await probe.abandon(limit_s)
 
@@ -111,17 +112,17 @@ async def probing(probes: Sequence[Probe]) -> AsyncIterator[ProbeStack]:
 
 
 def added_probes(kinds: Iterable[ProbeKind], cell: ProbedCell) -> list[Probe]:
-    """Return the probes that other packages add to a cell; a fault of one costs only its facts."""
+    """Return the probes that other packages add to a cell; a faulty one only lacks its facts."""
     made = [AddedProbe(kind, cell) for kind in kinds]
     return [probe for probe in made if probe.wanted]
 
 
 class AddedProbe(Probe):
-    """A probe of another package, whose faults never fail a cell: its facts say what is missing.
+    """A probe of another package, whose faults never fail a cell: its facts have the reason.
 
     Args:
-        kind: What it is made by.
-        cell: What it observes.
+        kind: The kind that creates it.
+        cell: The cell that it observes.
     """
 
     def __init__(self, kind: ProbeKind, cell: ProbedCell) -> None:
@@ -135,7 +136,7 @@ class AddedProbe(Probe):
 
     @property
     def wanted(self) -> bool:
-        """Whether it observes the cell, or is to say why it cannot."""
+        """Whether it observes the cell, or has to report why it cannot."""
         return self._probe is not None or bool(self._missing)
 
     async def open(self) -> None:
@@ -151,11 +152,11 @@ class AddedProbe(Probe):
         await self._do(lambda probe: probe.end(outcome))
 
     async def close(self) -> None:
-        """Let it close, and take over what it found."""
+        """Let it close, and copy its results."""
         await self._do(self._close)
 
     async def abandon(self, limit_s: float) -> None:
-        """Let it give back what it took."""
+        """Let it release its resources."""
         await self._do(lambda probe: probe.abandon(limit_s), limit_s)
 
     async def _close(self, probe: Probe) -> None:
@@ -165,7 +166,7 @@ class AddedProbe(Probe):
         if any(len({len(column) for column in each.columns.values()}) > 1 for _, each in series):
             raise ValueError("the columns of a series differ in length")
         doubt = f"{self._name}: {probe.doubt}" if probe.doubt else ""
-        self.facts, self.doubt, self.series = {FACT: {self._name: facts}}, doubt, series
+        self.facts, self.doubt, self.series = CellFacts(probes={self._name: facts}), doubt, series
 
     async def _do(
         self, moment: Callable[[Probe], Awaitable[None]], limit_s: float | None = None
@@ -184,4 +185,4 @@ class AddedProbe(Probe):
 
     def _lose(self, error: Exception) -> None:
         self._probe, self._missing = None, str(error) or type(error).__name__
-        self.facts = {FACT: {self._name: {"missing": self._missing}}}
+        self.facts = CellFacts(probes={self._name: {"missing": self._missing}})

@@ -1,4 +1,4 @@
-"""Whether a machine was stopped while something was measured in it, which no result can tell."""
+"""Detection of machines that were stopped during a cell, which their own results cannot show."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOOK_S = 1.0
-"""As seldom as progress is looked at: more would itself disturb what shares a CPU with Tare."""
+"""Seconds between two readings: reading more often would disturb work that shares Tare's CPU."""
 SOONER = 10
-"""How many times as often a machine that stands still is looked at, so that how long is known."""
+"""A stopped machine is read this many times as often, to measure for how long."""
 LEAST_S = 0.5
 
 
 class Stoppable(Protocol):
-    """What watching needs of a machine."""
+    """The methods of a machine that the detection needs."""
 
     async def stopped(self) -> bool:
         """Return whether the host keeps it from running."""
@@ -31,35 +31,35 @@ class Stoppable(Protocol):
 
 
 def slept_s() -> float:
-    """Return for how many seconds this computer was suspended since it was booted."""
+    """Return the seconds for which this computer was suspended since its boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 @dataclass
 class Standstill:
-    """Looks again and again whether a machine is stopped, and whether this computer was.
+    """Polls whether a machine is stopped, and whether this computer was suspended.
 
     Args:
         machine: The machine.
-        look_s: Seconds between two looks.
+        look_s: Seconds between two readings.
     """
 
     machine: Stoppable
     look_s: float = LOOK_S
     stood_s: float = 0.0
-    """Seconds for which it was seen to stand still."""
+    """Seconds for which it was stopped."""
     _slept_s: float = field(default_factory=slept_s)
     _looking: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Begin to look."""
+        """Start to poll."""
         self._looking = asyncio.create_task(self._look())
 
     async def end(self, what: str = "the machine") -> str:
-        """Look no more, and return why what was measured meanwhile is of no use; empty if it is.
+        """Stop polling; return why results are not valid, or an empty text.
 
         Args:
-            what: What to call it.
+            what: The machine's name in the reason.
         """
         if self._looking is not None:
             self._looking.cancel()
@@ -68,11 +68,11 @@ class Standstill:
         if slept >= LEAST_S:
             return f"this computer was suspended for {slept:.1f} s meanwhile"
         if self.stood_s >= LEAST_S:
-            return f"{what} was stopped for {self.stood_s:.1f} s meanwhile, as its host saw"
+            return f"{what} was stopped for {self.stood_s:.1f} s meanwhile, as its host reports"
         return ""
 
     async def _look(self) -> None:
-        # What cannot be seen marks nothing: a machine that is lost is told of elsewhere.
+        # A failed reading has no effect here: a lost machine is reported elsewhere.
         with suppress(TareError, OSError):
             since: float | None = None
             while True:
@@ -84,12 +84,12 @@ class Standstill:
 
 
 class Standstills(Probe):
-    """Looks whether any machine of a cell is stopped: each of them has a part in its values.
+    """Detects whether any machine of a cell is stopped, because each one affects its values.
 
     Args:
         machines: The machines by role.
-        look_s: Seconds between two looks.
-        looks: Whether the host may be asked. If False, only a suspended computer is noticed.
+        look_s: Seconds between two readings.
+        looks: Whether the host may be read. If False, only a suspended computer is detected.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class Standstills(Probe):
         self._looks = looks
 
     async def open(self) -> None:
-        """Begin to look."""
+        """Start to poll."""
         if self._looks:
             for each in self._watched.values():
                 each.begin()
 
     async def close(self) -> None:
-        """Look no more; the doubt is which machines stood still, and for how long."""
+        """Stop polling; the doubt names the stopped machines, and for how long."""
         found = [
             await each.end("the machine" if role == SUBJECT else f"the machine of the {role}")
             for role, each in self._watched.items()
@@ -114,5 +114,5 @@ class Standstills(Probe):
         self.doubt = "; ".join(dict.fromkeys(filter(None, found)))
 
     async def abandon(self, limit_s: float) -> None:
-        """Look no more."""
+        """Stop polling."""
         await self.close()

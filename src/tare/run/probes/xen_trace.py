@@ -1,4 +1,4 @@
-"""The host's side of a cell on Xen: who had the vCPUs' places, as Xen's own trace has it."""
+"""The trace of a cell on Xen: which vCPU used which CPU, from Xen's own trace."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _TICK = ("clock", "seconds", "tsc_hz", "undisturbed_s", "gaps", "samples")
 
 @dataclass
 class XenTrace(HostSide):
-    """Records the host's side of one cell by ``xentrace``, as ``HostTrace`` does by the kernel.
+    """Traces one cell with ``xentrace``, as ``HostTrace`` does with the kernel.
 
-    Times of the recording are the processor's cycle counter. A PV guest reads the same; where a
-    guest has a counter of its own, dom0's is read beside it before and after the cell.
+    Times of the trace are the processor's cycle counter. A PV guest reads the same. For guests with
+    their own counter, both it and dom0's are read before and after the cell.
 
     Args:
         vcpus: The vCPUs of the machine that measures.
@@ -52,7 +52,7 @@ class XenTrace(HostSide):
     others: Mapping[str, Machine]
     _held: AsyncExitStack = field(default_factory=AsyncExitStack)
     _tracer: XenTracer | None = None
-    _beside: AgentClient | None = None
+    _dom0_agent: AgentClient | None = None
     _clock: tuple[ClockReading, ...] = ()
     _dom0: tuple[ClockReading, ...] = ()
     _refused: str = ""
@@ -71,20 +71,20 @@ class XenTrace(HostSide):
         kind = (await host.read(_GUEST_TYPE)).decode().strip()
         if kind != "PV":
             raise NoTracing(f"dom0 is of type {kind}, whose cycle counter is not the processor's")
-        beside = host_agent(host, self.vcpus.ledger, self.vcpus.agent)
-        self._beside = await self._held.enter_async_context(beside)
+        starting = host_agent(host, self.vcpus.ledger, self.vcpus.agent)
+        self._dom0_agent = await self._held.enter_async_context(starting)
 
     async def _read(self) -> tuple[tuple[ClockReading, ...], tuple[ClockReading, ...]]:
         own = self.subject.agent
-        if self._beside is None:
+        if self._dom0_agent is None:
             return await readings(own), ()
         async with AsyncExitStack() as held:
             if self.vcpus.counted:
                 await held.enter_async_context(kept_busy(self.vcpus.host, self.vcpus.ledger))
-            return await in_turn(own, self._beside)
+            return await in_turn(own, self._dom0_agent)
 
     async def begin(self) -> None:
-        """Begin to record; called when all machines are ready and wait for their start."""
+        """Start to record; called when all machines are ready and wait for their start."""
         if self._refused:
             return
         tracer = XenTracer(self.vcpus.host, self.vcpus.ledger, self.vcpus.folder)
@@ -96,18 +96,18 @@ class XenTrace(HostSide):
         self._tracer = tracer
 
     async def end(self, outcome: Outcome) -> None:
-        """Stop recording, and keep what was recorded with what is needed to read it."""
+        """Stop recording, and keep the trace with the facts that are needed to read it."""
         tracer, self._tracer = self._tracer, None
         try:
             if tracer is None:
                 raise NoTracing(self._refused)
-            told = await tracer.end()
+            trace = await tracer.end()
             own, dom0 = await self._read()
             hz = float(outcome.value["tsc_hz"])
             offset = self._offset(own, dom0)
             origin = round(self._clock[0].tsc + offset.low)
             capped = bool(self.vcpus.limit)
-            taken = schedule(told, hz, origin, capped=capped)
+            taken = schedule(trace, hz, origin, capped=capped)
             facts: TraceFacts = {
                 **self._facts(taken, outcome, self._places(own, offset, origin, hz)),
                 "origin_ticks": origin,
@@ -127,7 +127,7 @@ class XenTrace(HostSide):
         await self._close()
 
     async def _close(self) -> None:
-        self._beside = None
+        self._dom0_agent = None
         await self._held.aclose()
 
     def _offset(self, own: tuple[ClockReading, ...], dom0: tuple[ClockReading, ...]) -> Bounds:
@@ -141,7 +141,7 @@ class XenTrace(HostSide):
     def _places(
         self, own: tuple[ClockReading, ...], offset: Bounds, origin: int, hz: float
     ) -> TraceClock:
-        """Return how the machine's counter lies to the recording's time; see ``clock_facts``."""
+        """Return the relation of the machine's counter to the trace's time; see ``clock_facts``."""
 
         def place(ticks: int) -> ClockPlace:
             at = (ticks - origin + offset.middle) * 1e9 / hz
@@ -169,7 +169,7 @@ class XenTrace(HostSide):
             "irqs": {},
             "clock": clock,
             "limit": self.vcpus.limit,
-            # Below Xen, which gives the CPUs out here, nobody is known who would tell.
+            # Xen assigns the CPUs here; steal by a hypervisor below Xen is not visible.
             "steal_s": None,
             "tick": {name: outcome.value.get(name) for name in _TICK},
         }
@@ -177,8 +177,8 @@ class XenTrace(HostSide):
     def _named(self, taken: XenSchedule) -> dict[str, dict[str, str]]:
         roles: dict[int, tuple[str, int]] = {}
         for role, machine in {"subject": self.subject, **self.others}.items():
-            beside = machine.traced_below()
-            for number, vcpu in enumerate(beside.ids if beside is not None else ()):
+            below = machine.traced_below()
+            for number, vcpu in enumerate(below.ids if below is not None else ()):
                 roles[vcpu] = role, number
         names = {}
         for vcpu in sorted(taken.vcpus | set(self.vcpus.ids)):
@@ -191,7 +191,7 @@ class XenTrace(HostSide):
 
 
 def watched(taken: XenSchedule, cpus: tuple[int, ...]) -> dict[str, Any]:
-    """Return the rows of some CPUs, and all wake-ups; all rows where no CPUs are given."""
+    """Return the rows of some CPUs, and all wake-ups; all rows if no CPUs are given."""
     columns = taken.columns
     if not cpus:
         return dict(columns)

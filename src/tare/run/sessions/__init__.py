@@ -1,1 +1,1 @@
-"""A study in sessions: what is up of its computer, what comes next, and what is to be swapped."""
+"""A study in sessions: which boot is up, which session is next, and what the user has to swap."""

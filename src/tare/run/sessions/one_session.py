@@ -1,4 +1,4 @@
-"""One session: the arms of one boot, measured in the blocks that are its, while that boot is up."""
+"""One session: the arms of one boot, measured in the blocks of the session while it is up."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ from tare.events import (
     SessionFinished,
     SessionStarted,
 )
-from tare.run.lifecycle.account import failing_arms, require_worth, unfinished
-from tare.run.lifecycle.beginning import tell_skips
+from tare.run.lifecycle.account import (
+    account_of_sessions,
+    cells_in_a_block,
+    failing_arms,
+    require_worth,
+    unfinished,
+)
+from tare.run.lifecycle.block_schedule import AssignedBlock, Pace, RunPart
 from tare.run.lifecycle.execution import Execution
-from tare.run.lifecycle.pacing import Pace
-from tare.run.lifecycle.part import GivenBlock, Part
-from tare.run.lifecycle.resuming import (
+from tare.run.lifecycle.executor import record_skips
+from tare.run.lifecycle.library_loading import LibraryLoader
+from tare.run.lifecycle.resume_checks import (
     changed_arms,
     changed_hosts,
     changed_versions,
@@ -32,9 +38,9 @@ from tare.run.lifecycle.resuming import (
     require_as_begun,
     require_same_images,
 )
-from tare.run.lifecycle.slow_libraries import SlowLibraries
 from tare.run.lifecycle.versions import run_versions
 from tare.run.preflight.arm_facts import require_still_usable, restored_facts
+from tare.run.preflight.capacity import found_memory, require_room
 from tare.run.preflight.checking import (
     check_arms,
     checked_events,
@@ -43,10 +49,8 @@ from tare.run.preflight.checking import (
     plan_study,
     prepare_arms,
 )
-from tare.run.preflight.room import found_memory, require_room
 from tare.run.preflight.toolbox import require_additions
-from tare.run.sessions.accounting import account_of_sessions, cells_in_a_block
-from tare.run.sessions.looking import look
+from tare.run.sessions.boot_state import look
 from tare.study.model.sessions import part_of
 
 if TYPE_CHECKING:
@@ -58,15 +62,15 @@ if TYPE_CHECKING:
     from tare.study.planning.session_plan import Agenda, Session
 
 Ended = Literal["done", "interrupted", "gone"]
-"""How a session ended for now: whole, as somebody asked for, or as the computer is gone."""
+"""How a session ended for now: complete, interrupted by the user, or the computer is gone."""
 SETTLE_S = 120.0
-"""Once some arms are there, the others are waited for so long: guests start after their host."""
+"""Seconds to wait for the other arms once some are there: guests start after their host."""
 LOOK_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
-class Given:
-    """What all sessions of a run are carried out with.
+class SessionContext:
+    """The context that all sessions of a run share.
 
     Args:
         study: The whole study.
@@ -76,8 +80,8 @@ class Given:
         run: The run's identity.
         folder: Its folder.
         fold: Takes the run's events as they happen.
-        accept: Whether to go on though hosts, versions or capabilities have changed.
-        open: Opens the stream of events: told what has changed since this boot was up last.
+        accept: Whether to continue though hosts, versions or capabilities have changed.
+        open: Opens the event log, given what has changed since this boot was last up.
     """
 
     study: Study
@@ -99,7 +103,7 @@ class Given:
 
 @dataclass(frozen=True)
 class _Ready:
-    """What was found out for a session before anything of it is measured."""
+    """The checks, plan and images of a session, before anything is measured."""
 
     part: Study
     verdicts: Mapping[str, Verdict]
@@ -110,24 +114,24 @@ class _Ready:
 
 
 async def measure(
-    given: Given, setup: RunSetup, session: Session, planned: Session, booted: str
+    given: SessionContext, setup: RunSetup, session: Session, planned: Session, booted: str
 ) -> RunFinished | Ended:
-    """Carry a session out, or what is left of it.
+    """Measure a session, or the rest of it.
 
     Args:
-        given: What all sessions are carried out with.
-        setup: The hosts that are there now.
+        given: The context that all sessions share.
+        setup: The hosts that are up now.
         session: The session.
-        planned: That which is next in the plan.
-        booted: What tells this boot of the computer from another.
+        planned: The next session of the plan.
+        booted: What distinguishes this boot of the computer from others.
 
     Returns:
-        How it ended; or the last event, where the run has failed.
+        How it ended; or the last event, if the run has failed.
 
     Raises:
-        InputError: Something is not as it was when this boot was up last, or cannot be measured.
+        InputError: Something has changed since this boot was last up, or cannot be measured.
     """
-    libraries = SlowLibraries()
+    libraries = LibraryLoader()
     libraries.begin()
     ready = await _ready(given, setup, session)
     log = given.open(ready.changed)
@@ -144,14 +148,14 @@ async def measure(
             booted=booted,
         )
     )
-    _tell(log, given, ready)
+    _record(log, given, ready)
     blocks = Blocks(given, setup.say, setup.strict, session, ready.plan, log)
-    part = Part(None, blocks.given(), lambda: account_of_sessions(given.fold, given.study))
+    part = RunPart(None, blocks.given(), lambda: account_of_sessions(given.fold, given.study))
     execution = Execution(
         setup, ready.part, ready.plan, ready.prepared, given.folder, log, given.run, given.fold,
         libraries, part,
     )  # fmt: skip
-    failed = await execution.carry_out()
+    failed = await execution.run()
     if failed is not None:
         return failed
     if blocks.ended == "done":
@@ -159,11 +163,11 @@ async def measure(
     return blocks.ended
 
 
-async def _ready(given: Given, setup: RunSetup, session: Session) -> _Ready:
+async def _ready(given: SessionContext, setup: RunSetup, session: Session) -> _Ready:
     """Check, plan and prepare the arms of a session.
 
     Raises:
-        InputError: As of :func:`measure`.
+        InputError: See :func:`measure`.
     """
     part = part_of(given.study, session.boot)
     await require_additions(setup, setup.context.builder, part, given.path)
@@ -196,10 +200,10 @@ async def _ready(given: Given, setup: RunSetup, session: Session) -> _Ready:
 async def _settled(
     setup: RunSetup, part: Study, known: Mapping[str, PlatformChecked]
 ) -> Mapping[str, Verdict]:
-    """Ask what the arms can do, and wait a while for those that may only not be up yet."""
+    """Check the arms, and wait a while for those that may just not be up yet."""
     loop = asyncio.get_running_loop()
     until = loop.time() + SETTLE_S
-    told = False
+    announced = False
     while True:
         verdicts = await check_arms(setup, part)
         missing = [
@@ -211,9 +215,9 @@ async def _settled(
         ]
         if not missing or loop.time() > until:
             return verdicts
-        if not told:
+        if not announced:
             setup.say(f"waiting up to {SETTLE_S:.0f} s for {', '.join(missing)}")
-            told = True
+            announced = True
         await asyncio.sleep(LOOK_EVERY_S)
 
 
@@ -224,11 +228,11 @@ def _cells(plan: Plan) -> dict[str, int]:
     }
 
 
-def _require_cells(given: Given, session: Session, plan: Plan) -> None:
-    """Check that a block has the cells of before, and any at all.
+def _require_cells(given: SessionContext, session: Session, plan: Plan) -> None:
+    """Check that a block has cells, and as many as in earlier sessions of the boot.
 
     Raises:
-        InputError: It has not.
+        InputError: It has none, or another number.
     """
     cells = _cells(plan)
     if not cells:
@@ -241,21 +245,22 @@ def _require_cells(given: Given, session: Session, plan: Plan) -> None:
         if before.boot == session.boot and dict(before.cells) != cells:
             raise InputError(
                 f"a block of {session.boot} would have {sum(cells.values())} cells now, and had "
-                f"{sum(before.cells.values())} in session {before.number}: they would not compare",
-                "make the computer as it was, or start a new run",
+                f"{sum(before.cells.values())} in session {before.number}: they would not be "
+                "comparable",
+                "restore the computer, or start a new run",
             )
 
 
-def _tell(log: EventLog, given: Given, ready: _Ready) -> None:
-    """Append what goes before a session's first block, but for what was told in one before."""
+def _record(log: EventLog, given: SessionContext, ready: _Ready) -> None:
+    """Append the events that precede a session's first block, unless an earlier session did."""
     fold, plan = given.fold, ready.plan
     for event in ready.checked:
         log.append(event)
-    told = {(each.arm, each.scenario, each.workload) for each in fold.skipped}
+    recorded = {(each.arm, each.scenario, each.workload) for each in fold.skipped}
     new_skips = (
-        skip for skip in plan.skipped if (skip.arm, skip.scenario, skip.workload) not in told
+        skip for skip in plan.skipped if (skip.arm, skip.scenario, skip.workload) not in recorded
     )
-    tell_skips(log, new_skips)
+    record_skips(log, new_skips)
     new: list[ImageReady] = [
         image
         for image in image_events(ready.prepared)
@@ -276,11 +281,11 @@ def _tell(log: EventLog, given: Given, ready: _Ready) -> None:
 
 
 class Blocks:
-    """The blocks of a session, dealt out one after another.
+    """The blocks of a session, assigned one after another.
 
     Args:
-        given: What all sessions are carried out with.
-        say: Tells the user a sentence.
+        given: The context that all sessions share.
+        say: Shows the user a sentence.
         strict: Whether the run ends as soon as an arm does.
         session: The session.
         plan: The plan of its arms.
@@ -289,7 +294,7 @@ class Blocks:
 
     def __init__(
         self,
-        given: Given,
+        given: SessionContext,
         say: Callable[[str], None],
         strict: bool,
         session: Session,
@@ -304,11 +309,11 @@ class Blocks:
         self._log = log
         self.ended: Ended = "interrupted"
 
-    async def given(self) -> AsyncIterator[GivenBlock]:
+    async def given(self) -> AsyncIterator[AssignedBlock]:
         """Yield the blocks; each is done when the next is asked for.
 
         Raises:
-            TareError: The run is not worth going on.
+            TareError: The run is not worth continuing.
         """
         fold, study = self._given.fold, self._given.study
         pace = Pace(study.blocks.every, lambda: False)
@@ -318,7 +323,7 @@ class Blocks:
             began = frozenset(fold.finished)
             if pending:
                 await pace.wait()
-            yield GivenBlock(number, whole=whole)
+            yield AssignedBlock(number, whole=whole)
             if await self._is_gone(began):
                 self.ended = "gone"
                 return
@@ -330,9 +335,9 @@ class Blocks:
         self.ended = "done"
 
     async def _is_gone(self, before: frozenset[str]) -> bool:
-        """Return whether the computer was swapped while a block was measured, which failed whole.
+        """Return whether all new cells of a block failed because the boot is not up any more.
 
-        What is left of the session is measured once it is up again, and no arm has failed by it.
+        The rest of the session is measured once it is up again. It does not count against an arm.
         """
         finished = self._given.fold.finished
         new = [done.result for cell, done in finished.items() if cell not in before]

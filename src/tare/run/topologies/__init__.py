@@ -1,1 +1,1 @@
-"""How the machines of a cell work together: alone, in pairs, through a proxy, as a cluster."""
+"""Topologies of a cell's machines: single, pair, proxied and cluster."""

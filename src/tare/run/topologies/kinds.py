@@ -1,4 +1,4 @@
-"""How a cell's work runs on the machines of its batch: one class for each topology.
+"""The topologies in which a cell's work runs on the machines of its batch, one class for each.
 
 A workload names its topology (``Workload.topology``). The machines of a batch may form several: a
 subject with a peer runs workloads of one machine as well as those of two.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
     from tare.agent.client import Outcome, ProgressCallback
     from tare.platforms.contract import Machine
-    from tare.run.cells.turns import Turns
+    from tare.run.cells.duet import Turns
     from tare.run.topologies.cluster.contract import HadoopCluster
     from tare.run.topologies.peers import Peer
     from tare.run.topologies.proxied_cell import ProxiedMachines
@@ -36,13 +36,13 @@ class CellWork:
     """The work of one cell.
 
     Args:
-        workload: What is measured.
+        workload: The workload.
         parameters: Its parameters, with which it ends by itself.
-        facts: What the host knows of the machines.
-        barrier: Where all machines of the cell wait for their common start.
-        deadline_s: Seconds after which the work has failed.
+        facts: The host's facts of the machines.
+        barrier: The barrier at which all machines of the cell wait for their common start.
+        deadline_s: Seconds after which the work fails.
         on_progress: Receives the progress.
-        turns: Its turns, where an arm that is up at the same time takes the others.
+        turns: Its turns, if an arm that runs at the same time takes the others.
     """
 
     workload: Workload[Any]
@@ -54,13 +54,13 @@ class CellWork:
     turns: Turns
 
     def described(self, kind: type[W]) -> W:
-        """Return what the workload says that the machines do.
+        """Return the workload's description of the machines' work.
 
         Args:
-            kind: How the topology takes it.
+            kind: The type of description that the topology needs.
 
         Raises:
-            WorkloadFault: The workload describes something else.
+            WorkloadFault: The workload describes another type of work.
         """
         work = self.workload.work(self.parameters)
         if not isinstance(work, kind):
@@ -76,18 +76,18 @@ class Topology(ABC):
     """Machines of a batch that work together in one way."""
 
     name: ClassVar[TopologyName]
-    """As workloads name it."""
+    """Its name in workloads."""
     takes_turns: ClassVar[bool] = False
-    """Whether the work comes in parts, and takes a turn for each part by itself."""
+    """Whether the work has several parts, and takes a turn for each part by itself."""
     uses_own_disk: ClassVar[bool] = True
-    """Whether work that needs a disk works on the subject's own, whose use the host counts."""
+    """Whether work that needs a disk uses the subject's own, whose use the host counts."""
 
     def __init__(self, subject: Machine) -> None:
         self.subject = subject
 
     @property
     def carriers(self) -> tuple[Machine, ...]:
-        """The machines that carry the work, whose cost on their hosts is the cell's."""
+        """The machines that carry the work: their cost on their hosts is that of the cell."""
         return (self.subject,)
 
     @property
@@ -96,7 +96,7 @@ class Topology(ABC):
         return {}
 
     def parameters(self, workload: Workload[Any], parameters: Parameters) -> Parameters:
-        """Return a workload's parameters as they are on these machines."""
+        """Return a workload's parameters adapted to these machines."""
         return parameters
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Single(Topology):
     name = "single"
 
     async def run(self, work: CellWork) -> Outcome:
-        """Let the subject's agent do it all."""
+        """Run the work with the subject's agent."""
         return await self.subject.agent.run(
             work.workload.agent_name,
             fitted(work.workload, work.workload.request(work.parameters), work.facts),
@@ -127,7 +127,7 @@ class Single(Topology):
 
 
 class Pair(Topology):
-    """The subject and a peer: one serves, the other asks."""
+    """The subject and a peer: one is the server, the other the client."""
 
     name = "pair"
 
@@ -141,9 +141,9 @@ class Pair(Topology):
         return {PEER: self._peer.machine}
 
     async def run(self, work: CellWork) -> Outcome:
-        """Let one end serve and the other ask."""
+        """Run the server at one end and the client at the other."""
         ends = work.described(Ends)
-        return await self._peer.carry_out(
+        return await self._peer.run(
             ends,
             self.subject,
             barrier=work.barrier,
@@ -168,9 +168,9 @@ class Proxied(Topology):
         return {ORIGIN: self._machines.origin}
 
     async def run(self, work: CellWork) -> Outcome:
-        """Let both servers serve and the client put on one load after another."""
+        """Run both servers, and one load of the client after another."""
         ends = work.described(ProxiedEnds)
-        return await self._machines.carry_out(
+        return await self._machines.run(
             ends,
             barrier=work.barrier,
             deadline_s=work.deadline_s,
@@ -180,12 +180,12 @@ class Proxied(Topology):
 
 
 class Clustered(Topology):
-    """The subject and its companions as one cluster of Hadoop, which is up.
+    """The subject and its companions as one running cluster of Hadoop.
 
     Args:
-        subject: The machine that the job's client runs on.
+        subject: The machine of the job's client.
         companions: The other machines of the cluster by role.
-        cluster: It.
+        cluster: The cluster.
     """
 
     name = "cluster"
@@ -200,11 +200,11 @@ class Clustered(Topology):
 
     @property
     def carriers(self) -> tuple[Machine, ...]:
-        """All machines of the cluster; none of one that existed before."""
+        """All machines of the cluster; none if the cluster existed before."""
         return () if self._cluster.outside else (self.subject, *self._companions.values())
 
     def parameters(self, workload: Workload[Any], parameters: Parameters) -> Parameters:
-        """Return the parameters of a job on so many slaves."""
+        """Return the parameters of a job for the number of slaves."""
         scaled: Parameters = workload.on_slaves(parameters, len(self._cluster.layout.slaves))
         return scaled
 
@@ -212,7 +212,7 @@ class Clustered(Topology):
         """Run all steps of the job."""
         job = moved(work.described(Job), self._cluster.folder)
         running = ClusterJob(self._cluster, job, work.deadline_s)
-        return await running.carry_out(barrier=work.barrier, on_progress=work.on_progress)
+        return await running.run(barrier=work.barrier, on_progress=work.on_progress)
 
 
 class Missing(Topology):
@@ -223,5 +223,5 @@ class Missing(Topology):
         self._needed = "cluster" if name == "cluster" else "peer"
 
     async def run(self, work: CellWork) -> Outcome:
-        """Raise WorkloadFault: what is needed is not there."""
+        """Raise WorkloadFault: a required machine is missing."""
         raise WorkloadFault(f"{work.workload.name} needs a {self._needed}, and there is none")

@@ -1,7 +1,7 @@
-"""The peer of a batch: an agent on the host, outside the machine, that speaks with it by network.
+"""The peer of a batch: an agent outside the machine that communicates with it over a network.
 
-The peer stands for a client or a server elsewhere. It runs in a network namespace of its own, on
-CPUs that the subject was not given, as far as there are any.
+The peer acts as a remote client or server. It runs in its own network namespace, on CPUs that the
+subject does not use, as far as there are any.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Context, Machine, MachineSpec, Platform, PlatformOptions
 
 PARTNER_PORT = 7200
-"""From here on the ports are at which neighbours' network loads wait for their partner."""
+"""The first of the ports at which neighbours' network loads wait for their partner."""
 READY_S = 20.0
 STOP_S = 30.0
 PROOF_S = 30.0
@@ -52,12 +52,12 @@ PROOF_S = 30.0
 
 @dataclass(frozen=True)
 class Connection:
-    """How the machines of a batch are connected.
+    """The network connection of a batch's machines.
 
     Args:
-        whole: The network, over all hosts that they run on.
+        whole: The network over all hosts of the machines.
         home: The name of the subject's host.
-        way: How the arm's machines join it.
+        way: The way in which the arm's machines join it.
     """
 
     whole: SpanningNetwork
@@ -66,7 +66,7 @@ class Connection:
 
     @property
     def network(self) -> Network:
-        """What machines on the subject's host join."""
+        """The part of the network on the subject's host."""
         return self.whole.on(self.home)
 
 
@@ -85,11 +85,11 @@ async def connected(
         contexts: The hosts with their ledgers, the subject's first.
         platform: The arm's platform.
         options: The arm's options.
-        several: Whether its machines have to reach each other, and not the peer alone.
-        link: The speed of the link to the peer, in bits per second; None: as fast as it goes.
+        several: Whether its machines have to reach each other, and not only the peer.
+        link: The speed of the link to the peer, in bits per second; None: unlimited.
 
     Raises:
-        MachineFault: The machines cannot be connected as the arm asks.
+        MachineFault: The machines cannot be connected as the arm requests.
     """
     ways = platform.stated(options).network
     offered = frozenset.intersection(
@@ -111,12 +111,12 @@ async def connected(
 
 @dataclass(frozen=True)
 class Peer:
-    """The agent that talks with the subject: a process of the host, or a machine's."""
+    """The agent that communicates with the subject: a process on the host, or in a machine."""
 
     machine: Machine
     network: Network
 
-    async def carry_out(
+    async def run(
         self,
         ends: Ends,
         subject: Machine,
@@ -125,10 +125,10 @@ class Peer:
         deadline_s: float,
         on_progress: ProgressCallback,
     ) -> Outcome:
-        """Let one end serve and the other ask; return what the latter found.
+        """Run the server at one end and the client at the other; return the client's result.
 
-        The server's own result is in it under ``server``, and under ``peer`` what the peer cost, as
-        far as its host tells.
+        It includes the server's own result as ``server``, and the peer's cost as ``peer``, as far
+        as its host reports it.
 
         Raises:
             MachineFault: An agent is lost.
@@ -143,8 +143,8 @@ class Peer:
             server, client = outside, subject.agent
             if not (address := self._address(link)):
                 raise WorkloadFault(
-                    "a machine with a user-mode network reaches nothing by itself, so the peer "
-                    "cannot serve it: write `network: tap` (which needs root)"
+                    "a machine with a user-mode network cannot open connections, so the peer "
+                    "cannot be its server: write `network: tap` (which needs root)"
                 )
             bind = reach = (address, ends.port)
         before = await self.machine.host_cost()
@@ -161,7 +161,7 @@ class Peer:
             raise await _cause(serving.stop(STOP_S), error) from error
         served = await serving.stop(STOP_S)
         after = await self.machine.host_cost()
-        # Of a virtual machine its host may not tell it.
+        # The host of a virtual machine may not report it.
         cost = {
             name: after[name] - before[name] for name in {"cpu_s"} & before.keys() & after.keys()
         }
@@ -169,29 +169,29 @@ class Peer:
         return replace(outcome, value={**outcome.value, **about})
 
     def _address(self, link: Link) -> str:
-        """Return where a machine reaches the peer; empty: nowhere."""
+        """Return the address at which a machine reaches the peer; empty: none."""
         own = self.network.links.get(self.machine.name)
         return link.peer if own is None else own.address
 
     async def echo(
         self, neighbour: Machine, number: int, connections: int
     ) -> tuple[dict[str, Any], LoadHandle]:
-        """Begin to look for a neighbour's network load, and to send back what it sends.
+        """Start to connect to a neighbour's network load, and to echo what it sends.
 
         Args:
-            neighbour: The machine that carries it.
-            number: From 0; machines that share an address are told apart by it.
-            connections: How many to make.
+            neighbour: The machine with the load.
+            number: From 0; distinguishes machines that share an address.
+            connections: The number of connections.
 
         Returns:
-            Where the load has to wait for it, as the agent takes it, and the partner under way.
+            The address for the load, as the agent takes it, and the handle of the running echo.
 
         Raises:
             MachineFault: The peer is lost.
-            WorkloadFault: It could not begin.
+            WorkloadFault: The echo did not start.
         """
         link = self.network.links[neighbour.name]
-        # Of a user-mode network only the served ports lead to the machine.
+        # In a user-mode network only forwarded ports lead to the machine.
         port = AGENT_PORT if link.forwards else PARTNER_PORT + number
         address, there = link.reach(port)
         to = {"address": address, "port": there, "connections": connections}
@@ -199,13 +199,13 @@ class Peer:
         return {"address": link.address, "port": port, "connections": connections}, handle
 
     async def prove(self, subject: Machine, tries_s: Sequence[float] = (0.25, 2.0)) -> None:
-        """See that packets of full size get through to the subject and back.
+        """Check that packets of full size reach the subject and return.
 
-        An emulated host that is busy can need longer for its first packets than a moment.
+        A busy emulated host can need some time for its first packets.
 
         Args:
             subject: The machine.
-            tries_s: How long they are sent, in seconds, at each try.
+            tries_s: The seconds for which packets are sent at each try.
 
         Raises:
             WorkloadFault: They do not at the last try either.
@@ -245,7 +245,7 @@ class Peer:
 
 
 async def _cause(stopping: Any, error: BaseException) -> BaseException:
-    """Return why a client failed: for what its server says of itself, where that failed first."""
+    """Return why a client failed, with its server's reason if that failed first."""
     if not isinstance(error, WorkloadFault):
         stop = asyncio.ensure_future(stopping)
         await asyncio.gather(stop, return_exceptions=True)
@@ -267,9 +267,9 @@ async def started_peer(
 
     Args:
         context: The host, the ledger and the agent.
-        network: Where both are.
-        like: The subject: the peer keeps off its CPUs, and has its toolbox.
-        cpus: The CPUs it runs on; none: all that the subject leaves.
+        network: The network of both.
+        like: The subject: the peer avoids its CPUs, and has its toolbox.
+        cpus: The peer's CPUs; empty: all that the subject does not use.
 
     Raises:
         MachineFault: It does not start.
@@ -284,12 +284,12 @@ async def started_peer(
 async def started_origin(
     context: Context, network: Network, like: MachineSpec, cpus: tuple[int, ...] = ()
 ) -> AsyncIterator[Machine]:
-    """Hold an origin for the machine ``like``: as the peer, in a namespace of its own.
+    """Hold an origin for the machine ``like``: like the peer, in its own namespace.
 
     Raises:
         MachineFault: It does not start.
     """
-    link = await network.outside(_beside(like, ORIGIN))
+    link = await network.outside(_sibling_name(like, ORIGIN))
     around, cpus = in_namespace(link.interface), cpus or outside_cpus(context, like)
     env = link.variable
     async with started_process(context, like, ORIGIN, around, cpus, env) as machine:
@@ -298,7 +298,7 @@ async def started_origin(
 
 
 def outside_cpus(context: Context, like: MachineSpec) -> tuple[int, ...]:
-    """Return the CPUs that a machine was not given, or all where there are no others."""
+    """Return the CPUs that a machine does not use, or all if there are no others."""
     cpus = context.host.topology()
     own = () if like.carried else like.cpus
     free = tuple(cpu for cpu in cpus.machines if cpu not in own)
@@ -308,11 +308,11 @@ def outside_cpus(context: Context, like: MachineSpec) -> tuple[int, ...]:
 def shared_out(
     cpus: tuple[int, ...], *, spare: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the CPUs of the client and those of the origin: of their own, if there are enough.
+    """Divide CPUs between client and origin; both share them if there are too few.
 
     Args:
-        cpus: Those that the machine leaves.
-        spare: Whether the last of them is left to the host's kernel, if it is not the only one.
+        cpus: The CPUs that the machine does not use.
+        spare: Whether the last of several is left to the host's kernel.
     """
     if spare and len(cpus) > 1:
         cpus = cpus[:-1]
@@ -320,7 +320,7 @@ def shared_out(
     return (cpus[:half], cpus[half:]) if len(cpus) > 1 else (cpus, cpus)
 
 
-def _beside(like: MachineSpec, role: str) -> str:
+def _sibling_name(like: MachineSpec, role: str) -> str:
     return like.name.removesuffix(like.role) + role
 
 
@@ -333,21 +333,21 @@ async def started_process(
     cpus: tuple[int, ...],
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Machine]:
-    """Hold an agent that is a process of the host beside a machine, with the same toolbox.
+    """Hold an agent that is a process on a machine's host, with the same toolbox.
 
     Args:
         context: The host, the ledger and the agent.
         like: The machine.
-        role: What the process is to the cell.
-        around: What comes before its command.
-        cpus: Where it runs.
-        env: What its environment has beside the toolbox's.
+        role: The role of the process in the cell.
+        around: The words in front of its command.
+        cpus: Its CPUs.
+        env: Its environment in addition to the toolbox's.
 
     Raises:
         MachineFault: It does not start.
     """
     host, ledger = context.host, context.ledger
-    name = _beside(like, role)
+    name = _sibling_name(like, role)
     workdir = like.workdir.with_name(f"{like.workdir.name}-{role}")
     spec = replace(like, name=name, role=role, workdir=workdir, cpus=cpus, network=None)
     async with AsyncExitStack() as held:
@@ -391,9 +391,9 @@ async def started_process(
 
 
 def require_network(name: str, proof: Mapping[str, Any]) -> None:
-    """Raise MachineFault where a machine's own word says that its network did not come up."""
+    """Raise MachineFault if a machine reports that its network did not come up."""
     about = proof.get("network")
     if not isinstance(about, Mapping):
-        raise MachineFault(f"{name}: its agent says nothing of the network it was given")
+        raise MachineFault(f"{name}: its agent does not report the network that it was given")
     if about.get("error"):
         raise MachineFault(f"{name}: its network did not come up: {about['error']}")

@@ -1,4 +1,4 @@
-"""One cell of three roles: a client asks an origin through the machine that is measured."""
+"""One cell of three roles: a client sends requests to an origin through the measured machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tare.agent.series import Series
     from tare.platforms.contract import Below, CpuAccounting, Machine
     from tare.platforms.linux.network import Network
-    from tare.run.cells.turns import Turns
+    from tare.run.cells.duet import Turns
     from tare.run.probes.host_counters import HostSampler
 
 STOP_S = 30.0
@@ -33,27 +33,26 @@ VERSION_S = 60.0
 EVERYWHERE = "0.0.0.0"
 RESPONSES = "responses"
 STAGES_USUAL = 21
-"""So many stages a course has, about; only for what is told of its progress."""
+"""The usual number of stages of a load search; only for the progress display."""
 RUNS = "http-load"
 
 
 @dataclass(frozen=True)
 class ProxiedMachines:
-    """The machines of a cell in which one stands between two others.
+    """The machines of a cell in which one is between two others.
 
     Args:
-        subject: It; carries the proxy.
-        client: Asks.
-        origin: Answers.
-        network: What all three are on.
-        cpus: The host CPUs of each: of the subject, and of the others as far as it is known.
-        watch: Where it is taken down who uses the host's CPUs.
-        tare: The processes of that host that conduct it all.
-        straight: Under which address the client reaches the origin with nothing between them;
-            empty: there is always something.
-        elsewhere: Which of ``client`` and ``origin`` run on another host than the subject, where
-            a thread's number says nothing about this one's.
-        neighbours: What loads the subject's host beside it all.
+        subject: The machine with the proxy.
+        client: The machine that sends requests.
+        origin: The machine that answers them.
+        network: The network of all three.
+        cpus: The host CPUs of each: of the subject, and of the others as far as known.
+        watch: The sampler that records who uses the host's CPUs.
+        tare: The processes of Tare on that host.
+        direct: The address at which the client reaches the origin directly; empty: there is none.
+        elsewhere: Which of ``client`` and ``origin`` run on another host than the subject, whose
+            thread ids have no meaning on this one.
+        neighbours: The machines that load the subject's host.
     """
 
     subject: Machine
@@ -63,39 +62,39 @@ class ProxiedMachines:
     cpus: Mapping[str, tuple[int, ...]]
     watch: HostSampler | None
     tare: tuple[int, ...] = ()
-    straight: str = ""
+    direct: str = ""
     elsewhere: frozenset[str] = frozenset()
     neighbours: tuple[Machine, ...] = ()
 
     @property
     def outside(self) -> Mapping[str, Machine]:
-        """Both that are outside the subject, by name."""
+        """Client and origin, by name."""
         return {"client": self.client, "origin": self.origin}
 
     async def outside_threads(self) -> dict[str, list[int]]:
-        """Return the threads of the subject's host by whose they are beside the subject's own.
+        """Return the threads on the subject's host of all other machines, by owner.
 
         Raises:
             MachineFault: One of them has ended.
         """
-        beside = [tid for each in self.neighbours for tid in await each.threads()]
+        loads = [tid for each in self.neighbours for tid in await each.threads()]
         return {
             **{
                 name: [] if name in self.elsewhere else sorted(await machine.threads())
                 for name, machine in self.outside.items()
             },
-            "neighbours": sorted(beside),
+            "neighbours": sorted(loads),
         }
 
     def with_own_kernel(self) -> list[str]:
-        """Return which of both tell by ``/proc/stat`` of CPUs that the subject's host has not."""
+        """Return which of both have a ``/proc/stat`` with CPUs other than the subject's host's."""
         return [
             name
             for name, machine in self.outside.items()
             if name in self.elsewhere or not machine.shares_clock
         ]
 
-    async def carry_out(
+    async def run(
         self,
         ends: ProxiedEnds,
         *,
@@ -104,23 +103,23 @@ class ProxiedMachines:
         on_progress: ProgressCallback,
         turns: Turns,
     ) -> Outcome:
-        """Let both servers serve and the client put on one load after another.
+        """Run both servers, and one load of the client after another.
 
-        Each load is a turn, and so is what comes before the first.
+        Each load is a turn, and so is the preparation before the first.
 
         Returns:
-            The outcome of the load that counts, whose value holds the results of all.
+            The outcome of the load that counts, whose value has the results of all loads.
 
         Raises:
             MachineFault: An agent is lost.
-            WorkloadFault: One of the three failed; the message names it, and what a switch that
-                tracks connections lost meanwhile.
+            WorkloadFault: One of the three failed; the message names it, and the losses of a switch
+                that tracks connections.
         """
         tracked = await self.network.tracked()
         try:
             host = self._host()
-            conduct = partial(_Course, self, ends.through, host, barrier, on_progress, turns)
-            return await self._served(ends, tracked, deadline_s, conduct, turns)
+            begin = partial(_LoadSearch, self, ends.through, host, barrier, on_progress, turns)
+            return await self._served(ends, tracked, deadline_s, begin, turns)
         except WorkloadFault as fault:
             lost = lost_by_tracking(await self._tracked(tracked))
             raise WorkloadFault("; ".join((str(fault), *lost))) from fault
@@ -130,18 +129,18 @@ class ProxiedMachines:
         ends: ProxiedEnds,
         tracked: Tracked | None,
         deadline_s: float,
-        conduct: Callable[[Address], _Course],
+        begin: Callable[[Address], _LoadSearch],
         turns: Turns,
     ) -> Outcome:
-        """Return the outcome of it all; ``tracked`` is what the switch listed before any load."""
+        """Run the servers and all loads; ``tracked``: the switch's connections before any load."""
         through = ends.through
         link = self.network.links[self.subject.name]
         async with AsyncExitStack() as servers:
             async with turns.turn():
                 origins = await self.network.addresses(self.origin.name, through.origin_addresses)
                 version = await self._version(through)
-                # In a namespace of its own, where nothing but what is meant for it leads.
-                listens = EVERYWHERE if self.straight or len(origins) > 1 else origins[0]
+                # Listening everywhere is safe: only the origin's own traffic reaches its namespace.
+                listens = EVERYWHERE if self.direct or len(origins) > 1 else origins[0]
                 serving = await self.origin.agent.start_load(
                     through.origin.workload, through.origin.at(listens, ORIGIN_PORT)
                 )
@@ -149,15 +148,15 @@ class ProxiedMachines:
                 server = ends.server.at(link.address, ends.port, origins)
                 proxying = await self.subject.agent.start_load(ends.server.workload, server)
                 servers.push_async_callback(_stopped, proxying)
-            course = conduct((link.address, ends.port, origins, self.straight))
+            search = begin((link.address, ends.port, origins, self.direct))
             try:
                 async with asyncio.timeout(deadline_s):
                     outcome = await _while_serving(
-                        course.carry_out(), {"the origin": serving, "the proxy": proxying}
+                        search.run(), {"the origin": serving, "the proxy": proxying}
                     )
                     await turns.over()
             except TimeoutError:
-                raise WorkloadFault(f"the course did not end within {deadline_s:.0f} s") from None
+                raise WorkloadFault(f"the loads did not end within {deadline_s:.0f} s") from None
         network = {"way": link.way, **self.network.facts, **await self._tracked(tracked)}
         about = {
             "configuration": next(iter(server["files"].values())),
@@ -178,34 +177,34 @@ class ProxiedMachines:
         try:
             summed = through.summed({**outcome.value, **about})
         except (KeyError, ValueError, TypeError) as error:
-            raise WorkloadFault(f"what the agents told cannot be read: {error!r}") from error
+            raise WorkloadFault(f"the agents' results cannot be read: {error!r}") from error
         return replace(outcome, value=dict(summed))
 
     async def _tracked(self, before: Tracked | None) -> dict[str, Any]:
-        """Return for the record what the switch tracks, and what it lost since ``before``."""
+        """Return the connections that the switch tracks, and its losses since ``before``."""
         after = None if before is None else await self.network.tracked()
         return {} if before is None or after is None else {"tracked": after.since(before)}
 
     async def _version(self, through: Through) -> str:
-        """Return what the server in the machine says of its version and build."""
-        asked = {"steps": [{"argv": list(through.version)}]}
-        told = await self.subject.agent.run("program", asked, deadline_s=VERSION_S)
-        return str(told.value.get("output", ""))
+        """Return the version and build that the server in the machine reports."""
+        request = {"steps": [{"argv": list(through.version)}]}
+        outcome = await self.subject.agent.run("program", request, deadline_s=VERSION_S)
+        return str(outcome.value.get("output", ""))
 
     def _host(self) -> AgentClient:
         agent = None if self.watch is None else self.watch.agent
         if agent is None:
-            why = "nothing watches it" if self.watch is None else self.watch.reason
-            raise WorkloadFault(f"it cannot be taken down who uses the host's CPUs: {why}")
+            why = "there is no sampler" if self.watch is None else self.watch.reason
+            raise WorkloadFault(f"the use of the host's CPUs cannot be recorded: {why}")
         return agent
 
 
 Address = tuple[str, int, tuple[str, ...], str]
-"""Of the machine and its port, of the origin, and the one that leads straight to it."""
+"""The machine's address and port, the origin's addresses, and its direct one."""
 
 
 @dataclass
-class _Course:
+class _LoadSearch:
     machines: ProxiedMachines
     through: Through
     host: AgentClient
@@ -214,12 +213,12 @@ class _Course:
     turns: Turns
     address: Address
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
-    beside: list[Series] = field(default_factory=list)
+    kept: list[Series] = field(default_factory=list)
 
-    async def carry_out(self) -> Outcome:
+    async def run(self) -> Outcome:
         counts: list[tuple[Stage, Outcome]] = []
-        straight = bool(self.machines.straight)
-        while (stage := self.through.following(self.done, straight)) is not None:
+        direct = bool(self.machines.direct)
+        while (stage := self.through.following(self.done, direct)) is not None:
             self.on_progress(min(0.99, len(self.done) / STAGES_USUAL), {"stage": stage.name})
             if stage.in_sync:
                 await self.turns.wait_in_sync()
@@ -229,26 +228,26 @@ class _Course:
                 else:
                     counts.append((stage, await self._counted(stage, stage.account)))
         if not counts:
-            raise WorkloadFault("no load of the course counts")
+            raise WorkloadFault("none of the loads counts")
         *_, (_, last) = counts
-        told = {
+        results = {
             "stages": self.done,
             "warnings": _warnings(self.done),
             "rounds": [each.value for _, each in counts],
         }
         earlier = [series for each in counts[:-1] for series in _renamed(each[1], each[0].name)]
-        series = (*last.series, *earlier, *self.beside)
-        return replace(last, value={**last.value, **told}, series=series)
+        series = (*last.series, *earlier, *self.kept)
+        return replace(last, value={**last.value, **results}, series=series)
 
     async def _loaded(self, stage: Stage) -> None:
-        # What stands beside the machine begins with the first load, and loads them all.
+        # The neighbours' loads start with the first load, and continue through all loads.
         found = await self._client(stage, None if self.done else self.barrier)
         self.done[stage.name] = found.value
         if stage.kept:
-            self.beside += _renamed(found, stage.name)
+            self.kept += _renamed(found, stage.name)
 
     async def _client(self, stage: Stage, barrier: Barrier | None = None) -> Outcome:
-        # The agent gives itself up long before; the course as a whole has a limit.
+        # The agent gives up long before this; all loads together have a limit.
         params = stage.client.at(*self.address)
         try:
             return await self.machines.client.agent.run(
@@ -258,18 +257,18 @@ class _Course:
             raise WorkloadFault(f"{stage.name}: {fault}") from fault
 
     async def _counted(self, stage: Stage, window: tuple[float, float]) -> Outcome:
-        """Carry out the stage that counts, and take down who uses the CPUs meanwhile."""
+        """Run the stage that counts, and record who uses the CPUs meanwhile."""
         machines, subject = self.machines, self.machines.subject
         after_s, seconds = window
         own = machines.network.interface_of(subject.name)
         files = [path.replace("{interface}", own) for path in self.through.files]
-        asked = {"after_s": after_s, "seconds": seconds, "files": files}
-        inside = {**asked, "tasks": False, "ask": dict(self.through.ask)}
+        request = {"after_s": after_s, "seconds": seconds, "files": files}
+        inside = {**request, "tasks": False, "ask": dict(self.through.ask)}
         limit_s = seconds + after_s + STOP_S
         threads, below = await subject.threads(), await subject.below()
-        of_host = {**asked, "cycles": True, "command": [] if below is None else list(below.argv)}
-        outside = {**asked, "tasks": False, "files": list(self.through.outside_files)}
-        beside = [
+        of_host = {**request, "cycles": True, "command": [] if below is None else list(below.argv)}
+        outside = {**request, "tasks": False, "files": list(self.through.outside_files)}
+        accounting = [
             self.host.run("account", of_host, deadline_s=limit_s),
             subject.agent.run("account", inside, deadline_s=limit_s),
             machines.client.agent.run("account", outside, deadline_s=limit_s),
@@ -278,9 +277,9 @@ class _Course:
         if stage.probe is not None:
             probe = stage.probe.at(*self.address)
             agent = machines.client.agent
-            beside.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
+            accounting.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
         first, began = await subject.host_cost(), time.monotonic()
-        found = await _together(self._client(stage), *beside)
+        found = await _together(self._client(stage), *accounting)
         last, took_s = await subject.host_cost(), time.monotonic() - began
         client = found[0]
         names = ("host", "machine", "client", "origin")
@@ -288,12 +287,12 @@ class _Course:
         self.done[stage.name] = client.value
         if stage.probe is not None:
             self.done[stage.probe_name] = found[5].value
-            self.beside += _renamed(found[5], stage.probe_name)
+            self.kept += _renamed(found[5], stage.probe_name)
         machine_tids = {*threads, *await subject.threads()}
         given: dict[str, Any] = {}
         if below is not None and (still := await subject.below()) is not None:
             machine_tids |= {*below.threads, *still.threads}
-            given["below"] = given_out_meanwhile(below, accounts["host"])
+            given["below"] = cpu_shares_below(below, accounts["host"])
         vcpus = await subject.vcpu_threads()
         owners = {
             "machine": sorted(machine_tids),
@@ -313,7 +312,7 @@ class _Course:
 
 
 def _renamed(found: Outcome, stage: str) -> list[Series]:
-    """Return the course of a stage under a name of its own, beside that of the load that counts."""
+    """Return the response series of a stage with the stage's name in front."""
     return [
         replace(series, name=f"{stage}-{series.name}")
         for series in found.series
@@ -327,7 +326,7 @@ def _limit(params: Mapping[str, Any]) -> float:
 
 
 async def _together(*works: Awaitable[Outcome]) -> list[Outcome]:
-    """Return what all found; the first that fails ends the others."""
+    """Return all results; the first that fails ends the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -342,7 +341,7 @@ async def _together(*works: Awaitable[Outcome]) -> list[Outcome]:
 
 
 async def _while_serving(work: Awaitable[Outcome], servers: Mapping[str, LoadHandle]) -> Outcome:
-    """Return what ``work`` found, unless a server ends before it does; it says why then."""
+    """Return the result of ``work``, unless a server ends before; then raise its reason."""
     ended = asyncio.Event()
     for handle in servers.values():
         handle.on_end(ended.set)
@@ -367,7 +366,7 @@ async def _while_serving(work: Awaitable[Outcome], servers: Mapping[str, LoadHan
 
 
 async def _stopped(handle: LoadHandle) -> None:
-    """Stop a server; why it ended is told already where it mattered."""
+    """Stop a server and ignore its faults, which are reported where they matter."""
     if not handle.ended:
         try:
             await handle.stop(STOP_S)
@@ -376,7 +375,7 @@ async def _stopped(handle: LoadHandle) -> None:
 
 
 def _warnings(done: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the warnings of all stages; those that rounds of a stage share, once."""
+    """Return the warnings of all stages; those that rounds of a stage share only once."""
     found: dict[tuple[str, str], list[str]] = {}
     for name, result in done.items():
         stage = name.partition(".")[0]
@@ -389,26 +388,26 @@ def _warnings(done: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def given_out_meanwhile(below: Below, account: Mapping[str, Any]) -> dict[str, Any]:
-    """Return who had the CPUs over a stretch of time, by the hypervisor below the host's kernel.
+def cpu_shares_below(below: Below, account: Mapping[str, Any]) -> dict[str, Any]:
+    """Return who used the CPUs over a period, according to the hypervisor below the host's kernel.
 
     Args:
-        below: How the host was asked.
-        account: What it accounts for: ``printed`` has what it was given near both ends.
+        below: The query of the hypervisor.
+        account: The host's accounting: ``printed`` has the hypervisor's output near both ends.
 
     Returns:
-        The machine's number (``domain``), how many ``cpus`` there are, and how many of them the
-        ``machine``, the ``host``'s kernel and each of the ``others`` had; ``host_on``, which CPUs
-        the host's kernel is kept on, as far as that is known.
+        The machine's number (``domain``), the number of ``cpus``, and how many of them the
+        ``machine``, the ``host``'s kernel and each of the ``others`` used; ``host_on``: the CPUs
+        to which the host's kernel is bound, as far as known.
 
     Raises:
         MachineFault: The machine has ended.
-        WorkloadFault: The host's agent does not tell of two moments.
+        WorkloadFault: The host's agent does not report two moments.
     """
     (first, began_s), (last, ended_s) = _looks(below, account)
     seconds = ended_s - began_s
     if seconds <= 0:
-        raise WorkloadFault("the hypervisor below the host was asked twice in one moment")
+        raise WorkloadFault("the two readings of the hypervisor below the host have the same time")
     return {
         "domain": last.domain,
         "cpus": last.cpus,
@@ -427,7 +426,7 @@ def _looks(below: Below, account: Mapping[str, Any]) -> list[tuple[CpuAccounting
     try:
         looks = [(str(each["text"]), finite(each["at_s"], "at_s")) for each in printed or ()]
     except (KeyError, TypeError, ValueError) as error:
-        raise WorkloadFault(f"what the host printed cannot be read: {error!r}") from error
+        raise WorkloadFault(f"the output of the host cannot be read: {error!r}") from error
     if len(looks) != 2:
-        raise WorkloadFault(f"the host printed {shortened(printed)}, not what it saw at both ends")
+        raise WorkloadFault(f"the host printed {shortened(printed)} instead of two readings")
     return [(below.read(text), at_s) for text, at_s in looks]

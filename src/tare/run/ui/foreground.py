@@ -1,4 +1,4 @@
-"""Carry a study out, or go on with it, before the eyes of a user."""
+"""Run or resume a study in the terminal, with live progress."""
 
 from __future__ import annotations
 
@@ -16,21 +16,27 @@ from tare.events import Fold, RunFinished, RunStarted, Waiting, read_fold
 from tare.outputs import put_for_user
 from tare.run.catalog import build_catalog
 from tare.run.lifecycle.executor import execute, resume
-from tare.run.lifecycle.folder import RunFolder, create_folder, open_folder
+from tare.run.lifecycle.folder import (
+    ANY_CLUSTER,
+    RunFolder,
+    create_folder,
+    is_shared,
+    open_folder,
+    resume_command,
+)
 from tare.run.lifecycle.only_writer import only_writer
-from tare.run.lifecycle.resume_command import ANY_CLUSTER, is_shared, resuming
 from tare.run.lifecycle.session import new_run_id, run_session
 from tare.run.lifecycle.setup import Decide, StudySource
 from tare.run.lifecycle.versions import run_versions
 from tare.run.preflight.host_access import require_allowed
 from tare.run.preflight.toolbox import require_additions
-from tare.run.sessions.carrying import RunInSessions
+from tare.run.sessions.session_loop import RunInSessions
 from tare.run.ui.progress import ProgressView, Tally
 from tare.study.model.study import Study
 from tare.study.reading.load import restore_study
 
 
-async def carry_out(
+async def run_study(
     study: Study,
     source: StudySource,
     out: Path,
@@ -42,22 +48,22 @@ async def carry_out(
     wait: bool = False,
     host_access: bool = False,
 ) -> RunFinished | Waiting | None:
-    """Carry a study out into the new folder ``out``.
+    """Run a study into the new folder ``out``.
 
     Args:
         study: What to measure.
-        source: Where it came from.
-        out: A folder that holds nothing yet.
-        seed: Overrides the study's own seed; a fresh one is drawn where neither is given.
-        decide: Judges after each block whether to go on.
-        console: Where progress is shown.
+        source: The origin of the study.
+        out: A new or empty folder.
+        seed: Overrides the study's own seed; without either, a random seed is drawn.
+        decide: Decides after each block whether to continue.
+        console: Shows progress.
         strict: Whether the run ends as soon as an arm does.
-        wait: Of a study in sessions, whether to wait for what is not up.
-        host_access: Whether the command line allows what a study asks of its hosts.
+        wait: For a study in sessions: whether to wait for a boot that is not up.
+        host_access: Whether the command line allows raw arguments that may act on hosts.
 
     Returns:
-        The last event, or None when the run was interrupted and can be resumed; of a study in
-        sessions also what is waited for.
+        The last event; None if the run was interrupted and can be resumed; or, for a study in
+        sessions, the boot that it waits for.
 
     Raises:
         InputError: The folder or the host cannot be used; nothing was started.
@@ -100,7 +106,7 @@ async def carry_out(
                 raise
 
 
-async def go_on(
+async def resume_run(
     directory: Path,
     decide: Decide,
     console: Console,
@@ -110,24 +116,24 @@ async def go_on(
     wait: bool = False,
     host_access: bool = False,
 ) -> RunFinished | Waiting | None:
-    """Go on with the run in ``directory`` at its first unfinished cell.
+    """Resume the run in ``directory`` at its first unfinished cell.
 
     Args:
         directory: The run's folder.
-        decide: Judges after each block whether to go on.
-        console: Where progress is shown.
+        decide: Decides after each block whether to continue.
+        console: Shows progress.
         strict: Whether the run ends as soon as an arm does.
-        accept: Whether to go on though the host or a version has changed since.
-        wait: Of a study in sessions, whether to wait for what is not up.
-        host_access: Whether the command line allows what a study asks of its hosts.
+        accept: Whether to resume though the host or a version has changed since.
+        wait: For a study in sessions: whether to wait for a boot that is not up.
+        host_access: Whether the command line allows raw arguments that may act on hosts.
 
     Returns:
-        The last event, or None when the run was interrupted again; of a study in sessions also
-        what is waited for.
+        The last event; None if the run was interrupted again; or, for a study in sessions, the
+        boot that it waits for.
 
     Raises:
         InputError: There is no run, it is complete, another process writes to it, or it cannot
-            be gone on with here.
+            be resumed here.
     """
     folder = open_folder(directory)
     with only_writer(folder.path):
@@ -142,7 +148,7 @@ async def go_on(
                 view.progress, _speaker(console), strict=strict, accept=accept, wait=wait,
             )  # fmt: skip
             with view:
-                return await sessions.carry_out()
+                return await sessions.execute()
         async with run_session(
             started.run,
             study,
@@ -158,12 +164,16 @@ async def go_on(
 
 
 def _unfinished(directory: Path, folder: RunFolder) -> tuple[Fold, RunStarted]:
-    """Return what a run's events add up to, and the first, where this computer can resume it."""
+    """Return the fold of a run's events and the first event, if this computer can resume it.
+
+    Raises:
+        InputError: It cannot: the first event is missing, the run is complete, or hosts share it.
+    """
     fold = read_fold(folder.events)
     if fold.started is None:
         raise InputError(
-            f"{folder.events} does not tell how the run was begun, so nothing can go on with it",
-            "begin a new one in another folder: tare run STUDY --out FOLDER",
+            f"{folder.events} lacks the run's first event, so the run cannot be resumed",
+            "start a new run in another folder: tare run STUDY --out FOLDER",
         )
     if fold.ended is not None and fold.ended.status == "complete":
         raise InputError(
@@ -171,16 +181,16 @@ def _unfinished(directory: Path, folder: RunFolder) -> tuple[Fold, RunStarted]:
         )
     if is_shared(fold.started):
         raise InputError(
-            f"hosts of a cluster share the run in {directory}: this computer alone cannot go on "
-            "with it",
-            f"run: {resuming(directory, fold.started)}, where {ANY_CLUSTER} is that of their "
+            f"hosts of a cluster share the run in {directory}: this computer alone cannot resume "
+            "it",
+            f"run: {resume_command(directory, fold.started)}, where {ANY_CLUSTER} is that of their "
             "scheduler, such as tcp://10.0.0.1:8786",
         )
     return fold, fold.started
 
 
 def _begin(study: Study, source: StudySource, run: str, seed: int) -> RunStarted:
-    """Return the first event of a run in sessions: its hosts are told session by session."""
+    """Return the first event of a run in sessions; each session records its own hosts."""
     return RunStarted(
         run=run,
         study=study.model_dump(mode="json"),
@@ -194,36 +204,36 @@ def _begin(study: Study, source: StudySource, run: str, seed: int) -> RunStarted
 
 
 async def _or_nothing(sessions: RunInSessions) -> RunFinished | Waiting | None:
-    """Carry a study out in sessions; leave no folder where nothing of it could be begun."""
+    """Run a study in sessions; remove the folder if no session could start."""
     try:
-        return await sessions.carry_out()
+        return await sessions.execute()
     except InputError:
-        course = sessions.fold.sessions
-        if not course.begun and course.waiting is None:
+        progress = sessions.fold.sessions
+        if not progress.begun and progress.waiting is None:
             shutil.rmtree(sessions.folder.path)
         raise
 
 
 def _require_sessions(study: Study, *, wait: bool) -> None:
-    """See that whoever asks to wait has something to wait for.
+    """Check that ``--wait`` applies to the study.
 
     Raises:
         InputError: The study has no sessions.
     """
     if wait and study.sessions is None:
         raise InputError(
-            "--wait is of use where a study has `sessions`, and this one has none",
-            "leave --wait out",
+            "--wait applies to studies with `sessions`, and this study has none",
+            "remove --wait",
         )
 
 
-def _seed_of(study: Study, asked: int | None) -> int:
-    chosen = study.seed if asked is None else asked
+def _seed_of(study: Study, wanted: int | None) -> int:
+    chosen = study.seed if wanted is None else wanted
     return secrets.randbits(32) if chosen is None else chosen
 
 
 def _keep_study(source: StudySource, folder: RunFolder) -> None:
-    """Keep the study's file as it was written beside the events."""
+    """Copy the study's file unchanged into the run's folder."""
     written = Path(source.path).read_bytes()
     put_for_user(folder.study, written, "or choose another folder with --out")
 

@@ -1,12 +1,13 @@
-"""Live progress, made from the run's events and nothing else."""
+"""Live progress of a run, from its events alone."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -43,37 +44,80 @@ from tare.events import (
     Skipped,
 )
 from tare.run.lifecycle.account import NOTHING_COMPARED, nothing_compared
-from tare.run.preflight.calibration_words import calibration_lines
-from tare.run.ui.doing import Doing, Stage, doing_lines
 from tare.skips import LeftOut, lines_of
 from tare.study.planning.cells import cell_label, work_words
-from tare.units import format_duration, with_unit
+from tare.units import format_duration, format_quantity, with_unit
 
+Stage = Literal["measuring", "booting", "between two cells", "getting ready"]
 SILENCE_S = 60.0
-"""A long cell says so often where it is, where no panel shows it live."""
+"""Seconds between two lines on the progress of a long cell, if no live panel shows it."""
 BETWEEN: Stage = "between two cells"
 
 
 @dataclass
+class CurrentStep:
+    """The current step of one host.
+
+    Args:
+        now: A phrase for the user.
+        fraction: The share of the cell that is done, from 0 to 1.
+        extra: The rate and the time left, as a phrase.
+        cell_left_s: Seconds until the cell is done.
+        stage: The kind of step, by which hosts are counted.
+    """
+
+    now: str = "getting ready"
+    fraction: float = 0.0
+    extra: str = ""
+    cell_left_s: float = 0.0
+    stage: Stage = "getting ready"
+
+    @property
+    def words(self) -> str:
+        """The step, its progress, its rate and the time left."""
+        share = f" {self.fraction:.0%}" if self.fraction else ""
+        return f"{self.now}{share}" + (f", {self.extra}" if self.extra else "")
+
+
+def step_lines(hosts: Mapping[str, CurrentStep], most: int) -> list[str]:
+    """Return the current step of each host as a line; the last line sums up further hosts.
+
+    Args:
+        hosts: By the name of each host that shares the run; a single host has an empty name.
+        most: The most lines.
+    """
+    named = [(host, step) for host, step in hosts.items() if host]
+    if not named:
+        return [hosts.get("", CurrentStep()).words]
+    own = len(named) if len(named) <= most else max(most - 1, 0)
+    lines = [f"{host}: {step.words}" for host, step in named[:own]]
+    if others := Counter(step.stage for _, step in named[own:]):
+        sums = [f"{others[stage]} {stage}" for stage in get_args(Stage) if others[stage]]
+        what = "more hosts" if own else "hosts"
+        lines.append(f"{others.total()} {what}: {', '.join(sums)}")
+    return lines
+
+
+@dataclass
 class Tally:
-    """Where the run stands: what its events add up to, and what is being done at this moment.
+    """The state of a run: its events so far, and the current step of each host.
 
     Args:
         fold: The run's events so far.
-        most: The most blocks, until the events say more.
-        clock: Seconds since the epoch.
+        most: The most blocks, until an event states their number.
+        clock: Returns seconds since the epoch.
     """
 
     fold: Fold
     most: int
     clock: Callable[[], float] = time.time
-    hosts: dict[str, Doing] = field(default_factory=dict)
-    """By the name of each host that shares the run; by no name where there is one."""
+    hosts: dict[str, CurrentStep] = field(default_factory=dict)
+    """By the name of each host that shares the run; a single host has an empty name."""
     _where: dict[str, str] = field(default_factory=dict)
 
     @property
     def cell_left_s(self) -> float:
-        """Seconds that the longest of the cells under way takes yet, as far as known."""
+        """Seconds until the longest of the current cells is done, as far as known."""
         return max((each.cell_left_s for each in self.hosts.values()), default=0.0)
 
     @property
@@ -89,7 +133,7 @@ class Tally:
         """Estimated seconds until all blocks are done, from the blocks so far; None: not known."""
         block, planned = self.fold.block, self.fold.planned
         if self.fold.sessions.begun:
-            # How long somebody takes to swap a disk, nobody knows.
+            # The time that somebody takes to swap a disk is unknown.
             return None
         if block.took_s:
             per_block = sum(block.took_s) / len(block.took_s)
@@ -99,15 +143,15 @@ class Tally:
             return None
         blocks_after = self.blocks - max(block.number, 1)
         if block.number and block.number not in block.finished and not self._by_one_process:
-            # A former process has measured a part of it, in time that does not count here.
+            # A former process measured a part of the block; its time does not count here.
             in_this_block = max(per_block * self._block_share_left, self.cell_left_s)
         elif block.under_way:
             in_this_block = max(per_block - (self.clock() - block.began), self.cell_left_s)
         else:
             in_this_block = 0.0 if block.number else per_block
-        # Hosts with arms of their own measure parts of one block, others each a block.
-        side_by_side = max(len(self.fold.joined), 1) if block.hosts else 1
-        return blocks_after * per_block / side_by_side + max(in_this_block, 0.0)
+        # Hosts with arms of their own measure parts of one block; other hosts a block each.
+        parallel = max(len(self.fold.joined), 1) if block.hosts else 1
+        return blocks_after * per_block / parallel + max(in_this_block, 0.0)
 
     @property
     def _by_one_process(self) -> bool:
@@ -124,7 +168,7 @@ class Tally:
 
     @property
     def left(self) -> str:
-        """The same in words."""
+        """The estimated time left, as a phrase; empty if it is not known."""
         left_s = self.left_s
         if left_s is None:
             return ""
@@ -132,19 +176,19 @@ class Tally:
 
     @property
     def share_done(self) -> float:
-        """Cells done of all cells of the most blocks, from 0 to 1; of the current one its part."""
+        """The share of the cells of all blocks that is done, from 0 to 1, with current cells."""
         planned = self.fold.planned
         total = self.blocks * planned.cells_per_block if planned is not None else 0
         parts = sum(each.fraction for each in self.hosts.values())
         return min((len(self.fold.finished) + parts) / total, 1.0) if total else 0.0
 
     def take(self, event: Event) -> None:
-        """Note what is being done now."""
+        """Update the current steps by one event."""
         match event:
             case MachineStarting():
                 self._where[event.machine] = host = self._host_of(event.block, event.arm)
                 what = f"{event.arm} / {event.scenario}: booting {event.role}"
-                self.hosts[host] = Doing(what, stage="booting")
+                self.hosts[host] = CurrentStep(what, stage="booting")
             case MachineReady():
                 self._then(event.machine, f"up in {format_duration(event.boot_s)}")
             case MachineStopped():
@@ -155,10 +199,10 @@ class Tally:
                 given = event.parameters
                 work = work_words(event.workload, given) if given else cell_label(event.cell)
                 what = f"{event.arm} / {event.scenario}: {work}"
-                self.hosts[host] = Doing(what, stage="measuring")
+                self.hosts[host] = CurrentStep(what, stage="measuring")
             case CellFinished():
                 host = self._where.pop(event.cell, "")
-                self.hosts[host] = Doing(self._at(host).now, stage=BETWEEN)
+                self.hosts[host] = CurrentStep(self._at(host).now, stage=BETWEEN)
             case HostJoined():
                 self._at(event.host)
             case HostLost():
@@ -166,15 +210,17 @@ class Tally:
             case _:
                 pass
 
-    def _at(self, host: str) -> Doing:
-        return self.hosts.setdefault(host, Doing())
+    def _at(self, host: str) -> CurrentStep:
+        return self.hosts.setdefault(host, CurrentStep())
 
     def _then(self, machine: str, what: str) -> None:
         host = self._where.get(machine, "")
-        self.hosts[host] = Doing(f"{self._at(host).now.split(': ')[0]}: {what}", stage=BETWEEN)
+        self.hosts[host] = CurrentStep(
+            f"{self._at(host).now.split(': ')[0]}: {what}", stage=BETWEEN
+        )
 
     def _host_of(self, block: int, arm: str) -> str:
-        """Return which of several hosts measures an arm in a block; empty where there is one."""
+        """Return which of several hosts measures an arm in a block; empty for a single host."""
         if host := self.fold.block.hosts.get(block):
             return host
         started = self.fold.started
@@ -183,46 +229,46 @@ class Tally:
         return str(started.study["arms"].get(arm, {}).get("on") or "")
 
     def progress(self, cell: str, done: float, fields: Mapping[str, Any]) -> None:
-        """Account for progress within ``cell``.
+        """Update the progress within ``cell``.
 
         Args:
             cell: The cell's identity.
             done: The share done, from 0 to 1.
             fields: ``rate`` in ``unit``, and ``left_s``, the seconds left, as far as known.
         """
-        doing = self._at(self._where.get(cell, ""))
-        doing.fraction = done
+        step = self._at(self._where.get(cell, ""))
+        step.fraction = done
         parts = []
         rate, left_s = fields.get("rate"), fields.get("left_s")
         if isinstance(rate, int | float):
             parts.append(with_unit(f"{rate:,.0f}", str(fields.get("unit", "1/s"))))
         if isinstance(left_s, int | float):
-            doing.cell_left_s = float(left_s)
+            step.cell_left_s = float(left_s)
             parts.append(f"about {format_duration(max(round(left_s), 0))} left")
-        doing.extra = ", ".join(parts)
+        step.extra = ", ".join(parts)
 
-    def doing(self, most: int) -> list[str]:
-        """Return what is being done at this moment, a line each host.
+    def current_steps(self, most: int) -> list[str]:
+        """Return the current step of each host as a line.
 
         Args:
-            most: How many lines there may be; the last one sums up whoever has none.
+            most: The most lines; the last one sums up further hosts.
         """
-        return doing_lines(self.hosts, most)
+        return step_lines(self.hosts, most)
 
 
 class ProgressView:
-    """Shows a run: a live panel where the terminal can redraw it, plain lines elsewhere.
+    """Shows a run: as a live panel if the terminal can redraw it, otherwise as plain lines.
 
     Args:
-        console: Where to.
-        tally: Where the run stands; its fold takes each event before the view does.
+        console: The terminal.
+        tally: The run's state; its fold takes each event before the view does.
     """
 
     def __init__(self, console: Console, tally: Tally) -> None:
         self.tally = tally
         self._console = console
         self._redraws = console.is_terminal and can_redraw(os.environ.get("TERM", ""))
-        self._spoke = tally.clock()
+        self._printed = tally.clock()
         self._skips: list[Skipped] = []
         self._noted: set[str] = set()
         self._live = Live(
@@ -238,40 +284,40 @@ class ProgressView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._tell_skips()
+        self._print_skips()
         if self._redraws:
             self._live.stop()
 
     def progress(self, cell: str, done: float, fields: Mapping[str, Any]) -> None:
-        """Show progress within a cell: at once in the panel, as a line a minute elsewhere."""
+        """Show progress within a cell: at once in the panel, otherwise as one line a minute."""
         self.tally.progress(cell, done, fields)
         now = self.tally.clock()
-        if not self._redraws and now - self._spoke >= SILENCE_S:
-            self._spoke = now
-            for line in self.tally.doing(self._most_lines):
+        if not self._redraws and now - self._printed >= SILENCE_S:
+            self._printed = now
+            for line in self.tally.current_steps(self._most_lines):
                 self._console.print(Text(f"  … {line}", "dim"), highlight=False)
 
     def take(self, record: Record) -> None:
         """Show one more event."""
-        self._spoke = self.tally.clock()
+        self._printed = self.tally.clock()
         self.tally.take(record.event)
         if isinstance(record.event, Skipped):
             self._skips.append(record.event)
             return
-        self._tell_skips()
-        for line in _lines(self._unheard(record.event), self.tally):
+        self._print_skips()
+        for line in _lines(self._without_known_notes(record.event), self.tally):
             self._console.print(line, highlight=False)
 
-    def _unheard(self, event: Event) -> Event:
-        """Return an event without the notes that were told: a plan grows as hosts join."""
+    def _without_known_notes(self, event: Event) -> Event:
+        """Return an event without the notes that were shown: a plan grows as hosts join."""
         if not isinstance(event, Planned):
             return event
         fresh = tuple(note for note in event.notes if note not in self._noted)
         self._noted |= set(fresh)
         return event.model_copy(update={"notes": fresh})
 
-    def _tell_skips(self) -> None:
-        """Say what is skipped, once it is known that no more comes; each reason has one line."""
+    def _print_skips(self) -> None:
+        """Print what is skipped, once all skips are known; each reason has one line."""
         for line in skip_lines(self._skips):
             self._console.print(line, highlight=False)
         whole = {skip.arm for skip in self._skips if not (skip.scenario or skip.workload)}
@@ -284,7 +330,7 @@ class ProgressView:
 
     @property
     def _most_lines(self) -> int:
-        """How many lines there are for hosts, below the bar and one that was told before."""
+        """The number of lines for hosts, next to the bar and one earlier line."""
         return max(self._console.height - 2, 1)
 
     def _render(self) -> RenderableType:
@@ -297,23 +343,41 @@ class ProgressView:
             Text(tally.left, style="cyan"),
             Text(f"{lost} failed", style="red") if lost else Text(""),
         )
-        lines = "\n".join(tally.doing(self._most_lines))
+        lines = "\n".join(tally.current_steps(self._most_lines))
         return Group(grid, Text(lines, style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+def calibration_lines(event: Calibrated, *, wrong_only: bool = False) -> Iterator[str]:
+    """Yield one line for each calibrated figure: Tare's value, the reference and the difference.
+
+    Args:
+        event: The calibration of one host.
+        wrong_only: Whether figures that agree are left out.
+    """
+    where = f" on {event.host}" if event.host else ""
+    for one in event.found:
+        if wrong_only and one.level == "ok":
+            continue
+        values = "" if one.own is None else f": {format_quantity(one.own, one.unit, digits=4)}"
+        if one.reference is not None:
+            values += f", {format_quantity(one.reference, one.unit, digits=4)} by {one.by}"
+        mark = "✓" if one.level == "ok" else "!"
+        yield f"{mark} calibrated{where}: {one.what}{values} ({one.found})"
 
 
 def can_redraw(terminal: str) -> bool:
     """Return whether a kind of terminal can move its cursor back up.
 
-    On any other, rich would print the panel anew below itself.
+    On any other, rich would print each panel below the last one.
 
     Args:
-        terminal: As of ``$TERM``.
+        terminal: The value of ``$TERM``.
     """
     return terminal.lower() not in ("", "dumb", "unknown")
 
 
 def skip_lines(skips: Iterable[Skipped]) -> list[Text]:
-    """Return what is skipped; what is skipped for the same reason shares a line."""
+    """Return what is skipped, one line for each reason."""
     parts = (LeftOut(skip.arm, skip.scenario, skip.workload, skip.reason) for skip in skips)
     return [Text(f"  – {line.what} skipped: {line.reason}", "yellow") for line in lines_of(parts)]
 
@@ -323,7 +387,7 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
         case RunStarted():
             return [Text(f"run {event.run}: {event.study['title']} (seed {event.seed})", "bold")]
         case RunResumed():
-            return [Text(f"run {event.run} goes on at the first unfinished cell", "bold")]
+            return [Text(f"run {event.run} resumes at the first unfinished cell", "bold")]
         case Preflight():
             return [_check_line(check) for check in event.checks if check.level != "ok"]
         case Calibrated():

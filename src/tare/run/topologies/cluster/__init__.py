@@ -1,1 +1,1 @@
-"""A cluster of Hadoop on the machines of one batch: brought up, given jobs, and stopped."""
+"""A cluster of Hadoop on the machines of one batch: start, jobs and stop."""

@@ -1,4 +1,4 @@
-"""The cluster of one batch: up before its first cell, and stopped after the last."""
+"""The cluster of one batch, started before its first cell and stopped after the last."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tare.study.planning.cells import Batch
 
 LEAVING_S = 1.5
-"""Seconds that logs, and then the end of the daemons, may take where the run is to stop now."""
+"""Seconds for logs, and then for the end of the daemons, if the run has to stop now."""
 
 
 @asynccontextmanager
@@ -47,17 +47,17 @@ async def clustered(
     emulated: bool,
     lost: Sequence[asyncio.Future[MachineFault]] = (),
 ) -> AsyncIterator[Roles]:
-    """Make a cluster of a batch's machines where its scenario asks for one, and stop it.
+    """Form a cluster of a batch's machines if its scenario has one, and stop it in the end.
 
     Args:
         roles: The machines, which are ready.
-        specs: What each was to be, by role.
-        connection: How they are connected.
-        batch: Says what cluster they are to be.
-        context: Where it is told of.
+        specs: The specification of each machine, by role.
+        connection: Their network.
+        batch: The batch, which describes the cluster.
+        context: The context of the cells, with the event log.
         home: The subject's host.
-        emulated: Whether the machines are so slow that all may take longer.
-        lost: Each set if a host is lost as a whole, or the network between hosts.
+        emulated: Whether the machines are emulated, so that everything may take longer.
+        lost: Each set if a host as a whole is lost, or the network between hosts.
 
     Yields:
         The roles, with the cluster.
@@ -101,7 +101,7 @@ async def clustered(
         logs = await _keep(cluster, context, LEAVING_S if leaving else cluster.patience(LOGS_S))
         ended = cluster.lost.result() if cluster.lost.done() else ""
         with suppress(TimeoutError):
-            # What is not stopped by then goes with its machine, or stands in the ledger.
+            # What is not stopped by then ends with its machine, or is in the ledger.
             async with asyncio.timeout(LEAVING_S if leaving else None):
                 await cluster.stop()
         context.log.append(
@@ -121,9 +121,9 @@ def _inside(
     wanted: Cluster,
     slower: float,
 ) -> HadoopCluster:
-    """Return a cluster of Tare's own machines, which is not up yet."""
+    """Return a cluster of Tare's own machines, not started yet."""
     if len({id(machine.agent) for machine in machines.values()}) < len(machines):
-        raise MachineFault("a cluster needs machines of its own, and here all are one")
+        raise MachineFault("a cluster needs separate machines, but here all roles share one")
     addresses = {
         role: connection.whole.links[machine.name].address for role, machine in machines.items()
     }
@@ -138,7 +138,7 @@ def _inside(
 
 
 async def _outside(roles: Roles, home: Context, wanted: Cluster, slower: float) -> HadoopCluster:
-    """Return a cluster that exists already, which nobody has asked anything yet."""
+    """Return a cluster that exists already, not contacted yet."""
     try:
         about = await asyncio.to_thread(read_outside, Path(str(wanted.external)))
         user = require_name(getpass.getuser())
@@ -149,7 +149,7 @@ async def _outside(roles: Roles, home: Context, wanted: Cluster, slower: float) 
 
 
 async def _keep(cluster: HadoopCluster, context: CellContext, within_s: float) -> tuple[str, ...]:
-    """Write notes, and logs that can be had in time, into the run's folder; return where in it."""
+    """Write notes and available logs into the run's folder; return their paths in it."""
     kept: list[str] = []
     folder = context.folder.machines / cluster.master.machine.name
     with suppress(TareError, OSError):

@@ -1,4 +1,4 @@
-"""Bring a cluster of Hadoop up on a batch's machines, and stop it."""
+"""A cluster of Hadoop on a batch's machines: its daemons, their state and their logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import InputError, MachineFault, TareError, WorkloadFault
 from tare.run.topologies.cluster.contract import LOGS_S, HadoopCluster
 from tare.run.topologies.cluster.member import SHORT_S, Member
-from tare.run.topologies.cluster.state import lacking, ready_for_history, telling
+from tare.run.topologies.cluster.state import error_lines, is_ready_for_history, missing_part
 from tare.workloads.mapreduce.configuration import (
     DATA,
     DATANODE_WEB,
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
 UP_S = 300.0
 """Seconds a cluster may take to be up on hardware."""
 EMULATED = 15.0
-"""How many times longer an emulated one may take."""
+"""Factor by which an emulated cluster may take longer."""
 LOOK_S = 0.2
-"""Seconds from an answer that the cluster is not up to the next question."""
+"""Seconds between an answer that the cluster is not up and the next request."""
 ANSWER_S = 5.0
 STOP_S = 60.0
 LOG_BYTES = 200_000
 TASK_LOG_BYTES = 20_000
 MASTER = "master"
 ASKED = 3
-# One program asks all three, since the CPUs that it takes are those that the daemons start on.
+# One program queries all three, because it takes CPU time from the starting daemons.
 _ASK = (
     'curl -sS -m "$2" '
     f'"http://$1:{NAMENODE_WEB}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo" '
     f'"http://$1:{MANAGER_WEB}/ws/v1/cluster/metrics" '
     f'"http://$1:{HISTORY_WEB}/ws/v1/history/info"; :'
 )
-# Each container of the newest application, the one that was written to last at the end.
+# All containers of the newest application, the most recently written one last.
 _TASKS = f"""newest=$(ls -td {DATA}/containers/application_* 2>/dev/null | head -n 1)
 [ -n "$newest" ] || exit 0
 {{ for log in $(ls -tr "$newest"/*/syslog "$newest"/*/stdout "$newest"/*/stderr 2>/dev/null); do
@@ -74,7 +74,7 @@ class RunningCluster(HadoopCluster):
 
     Args:
         members: Its machines by name, the master's first.
-        layout: How it works.
+        layout: Its configuration.
     """
 
     members: Mapping[str, Member]
@@ -82,9 +82,9 @@ class RunningCluster(HadoopCluster):
     lost: asyncio.Future[str] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Set with its name and machine when a daemon ends that nobody asked to."""
+    """Set with name and machine if a daemon ends by itself."""
     took_s: float = 0.0
-    """Seconds from machines that are ready to a cluster that is."""
+    """Seconds from ready machines to a ready cluster."""
     notes: dict[str, str] = field(default_factory=dict)
     _daemons: dict[tuple[str, str], LoadHandle] = field(default_factory=dict)
     _stopping: bool = False
@@ -104,25 +104,25 @@ class RunningCluster(HadoopCluster):
 
     @property
     def namenode(self) -> str:
-        """Where HDFS answers by HTTP."""
+        """The HTTP address of HDFS."""
         return f"{self.master.address}:{NAMENODE_WEB}"
 
     @property
     def history(self) -> str:
-        """Where the history server answers by HTTP."""
+        """The HTTP address of the history server."""
         return f"{self.master.address}:{HISTORY_WEB}"
 
     def datanodes(self) -> dict[str, str]:
-        """Return where each DataNode answers by HTTP."""
+        """Return the HTTP address of each DataNode."""
         return {
             f"{each.name}:{DATANODE_WEB}": f"{each.address}:{DATANODE_WEB}" for each in self.slaves
         }
 
     async def bring_up(self) -> None:
-        """Configure all machines and start all daemons; return when the cluster can be used.
+        """Configure all machines and start all daemons; return when the cluster is ready.
 
         Raises:
-            MachineFault: It does not come up; what is lacking, with what its log says.
+            MachineFault: It does not come up; the message names what is missing, with its log.
         """
         began = time.monotonic()
         try:
@@ -155,22 +155,22 @@ class RunningCluster(HadoopCluster):
 
     def _lose(self, machine: str, which: str, failure: str) -> None:
         if not self._stopping and not self.lost.done():
-            told = f": {failure}" if failure else ""
-            self.lost.set_result(f"the {which} on {machine} ended by itself{told}")
+            reason = f": {failure}" if failure else ""
+            self.lost.set_result(f"the {which} on {machine} ended by itself{reason}")
 
     async def _until_up(self, until: float) -> None:
         history = False
-        # Emulated daemons start on the CPU that a question takes, and are slow to answer it.
+        # Requests take CPU time from emulated daemons that start, and answers are slow.
         answer_s = self.patience(ANSWER_S)
         patience_s = SHORT_S + ASKED * answer_s
         while True:
-            said = await self.master.output(
+            answers = await self.master.output(
                 _ASK, self.master.address, f"{answer_s:.0f}", timeout_s=patience_s
             )
-            reason = lacking(said, len(self.layout.slaves))
+            reason = missing_part(answers, len(self.layout.slaves))
             if not reason:
                 return
-            if not history and ready_for_history(said):
+            if not history and is_ready_for_history(answers):
                 history = True
                 await self._start(self.master, HISTORY)
             if self.lost.done():
@@ -183,17 +183,17 @@ class RunningCluster(HadoopCluster):
             await asyncio.sleep(self.patience(LOOK_S))
 
     async def why(self, reason: str = "") -> str:
-        """Return what the log says that has most to do with a fault, to go behind a sentence."""
+        """Return the most relevant log lines on a fault, to append to a sentence."""
         text = reason or (self.lost.result() if self.lost.done() else "")
         for machine, which in self._daemons:
             named = which in text.lower() and (machine in text or machine == self.layout.master)
             if named:
-                said = telling(await self.log(machine, which, self.patience(LOGS_S)))
-                return f"; its log says: {said}" if said else ""
+                lines = error_lines(await self.log(machine, which, self.patience(LOGS_S)))
+                return f"; its log says: {lines}" if lines else ""
         return ""
 
     async def log(self, machine: str, which: str, within_s: float) -> str:
-        """Return the last of a daemon's log; empty where it cannot be had in time."""
+        """Return the end of a daemon's log; empty if it cannot be read in time."""
         path = f"{LOGS}/{which}.log"
         with suppress(TareError, TimeoutError):
             async with asyncio.timeout(within_s):
@@ -201,14 +201,14 @@ class RunningCluster(HadoopCluster):
         return ""
 
     async def logs(self, within_s: float) -> dict[str, str]:
-        """Return the last of every daemon's log that can be had in time, by file name."""
+        """Return the end of every daemon's log that can be read in time, by file name."""
         daemons = tuple(self._daemons)
         logs = await asyncio.gather(*(self.log(*each, within_s) for each in daemons))
         names = (f"{machine}-{which}.log" for machine, which in daemons)
         return dict(zip(names, logs, strict=True))
 
     async def note_tasks(self) -> None:
-        """Keep in :attr:`notes` the last of what the newest application's containers logged."""
+        """Keep the end of the newest application's container logs in :attr:`notes`."""
 
         async def note(slave: Member) -> None:
             with suppress(TareError):
@@ -217,16 +217,16 @@ class RunningCluster(HadoopCluster):
         await asyncio.gather(*map(note, self.slaves))
 
     async def stop(self) -> None:
-        """End all daemons, the slaves' first."""
+        """Stop all daemons, those of the slaves first."""
         self._stopping = True
         for (machine, _), handle in reversed(self._daemons.items()):
             if not self.members[machine].machine.died.done():
-                # They are killed, as their data are of no further use.
+                # They are killed, because their data are not needed any more.
                 with suppress(TareError):
                     await handle.stop(STOP_S)
 
     def facts(self) -> dict[str, Any]:
-        """Return how the cluster works, for the record."""
+        """Return the cluster's configuration, for the record."""
         layout = self.layout
         return {
             "slaves": len(layout.slaves),
@@ -259,14 +259,14 @@ def layout_for(
     processors: int,
     slower: float = 1.0,
 ) -> Layout:
-    """Return how a cluster is laid out.
+    """Return the layout of a cluster.
 
     Args:
-        wanted: What the study says.
-        addresses: By role: the subject's and those of its other machines.
-        memory: A slave's, in bytes.
-        processors: How many vCPUs a slave has.
-        slower: How many times longer than on hardware all may take.
+        wanted: The cluster in the study.
+        addresses: The addresses of all machines by role.
+        memory: A slave's memory, in bytes.
+        processors: A slave's number of vCPUs.
+        slower: Factor by which everything may take longer than on hardware.
 
     Raises:
         MachineFault: A slave has too little memory.

@@ -1,4 +1,4 @@
-"""What carries a cell's job out asks of a cluster, whether it is Tare's own or was there before."""
+"""The interface of a cluster for a cell's job, whether it is Tare's own or existed before."""
 
 from __future__ import annotations
 
@@ -13,81 +13,81 @@ if TYPE_CHECKING:
 
 
 LOGS_S = 20.0
-"""Seconds that each log may take, of machines that may have fallen silent."""
+"""Seconds that reading each log may take, because machines may not answer."""
 
 
 class HadoopCluster(ABC):
-    """A cluster that is up, or about to be."""
+    """A cluster that is running or being started."""
 
     members: Mapping[str, Member]
-    """Its machines by name, as far as they are Tare's; the page caches of these are dropped."""
+    """Its machines by name that are Tare's, whose page caches are dropped."""
     layout: Layout
-    """How it works."""
+    """Its configuration."""
     took_s: float
-    """Seconds from machines that are ready to a cluster that is."""
+    """Seconds from ready machines to a ready cluster."""
     lost: asyncio.Future[str]
-    """Set, with a sentence, when something of it ends that nobody asked to."""
+    """Set with a sentence if a part of it ends by itself."""
     folder: str
-    """The folder of HDFS that all jobs keep to."""
+    """The folder of HDFS that all jobs use."""
     user: str
-    """As whom HDFS knows what is done."""
+    """The user of HDFS."""
     outside: bool
-    """Whether it was there before, and its machines have nothing of Tare's."""
+    """Whether it existed before, on machines without Tare's agent."""
     notes: dict[str, str]
-    """What else is kept with its logs, by file name: all that a job that failed had to say."""
+    """Further texts that are kept with its logs, by file name: the output of failed jobs."""
 
     @property
     @abstractmethod
     def master(self) -> Member:
-        """The machine that the jobs' clients run on."""
+        """The machine of the jobs' clients."""
 
     @property
     @abstractmethod
     def slaves(self) -> tuple[Member, ...]:
-        """Those of its machines that are Tare's, hold data and run tasks."""
+        """Tare's machines that hold data and run tasks."""
 
     @property
     @abstractmethod
     def namenode(self) -> str:
-        """Where HDFS answers by HTTP: ``host:port``."""
+        """The HTTP address of HDFS: ``host:port``."""
 
     @property
     @abstractmethod
     def history(self) -> str:
-        """Where the history server answers by HTTP."""
+        """The HTTP address of the history server."""
 
     @abstractmethod
     def datanodes(self) -> Mapping[str, str]:
-        """Return where each DataNode answers by HTTP, ``address:port``, by ``name:port``."""
+        """Return the HTTP address of each DataNode, ``address:port``, by ``name:port``."""
 
     def patience(self, seconds: float) -> float:
-        """Return how long something may take that takes so long on hardware at most."""
+        """Return a time limit for this cluster from the limit on hardware."""
         return seconds * self.layout.slower
 
     @abstractmethod
     async def bring_up(self) -> None:
-        """Return when the cluster can be used.
+        """Start the cluster, and return when it is ready.
 
         Raises:
-            MachineFault: It cannot; what is lacking.
+            MachineFault: It is not ready in time; the message names what is missing.
         """
 
     @abstractmethod
     async def why(self, reason: str = "") -> str:
-        """Return what the log says that has most to do with a fault, to go behind a sentence."""
+        """Return the most relevant log lines on a fault, to append to a sentence."""
 
     @abstractmethod
     async def logs(self, within_s: float) -> dict[str, str]:
-        """Return the last of every log that can be had within so many seconds, by file name."""
+        """Return the end of every log that can be read within the given seconds, by file name."""
 
     @abstractmethod
     async def note_tasks(self) -> None:
-        """Keep in :attr:`notes` the last of what the newest job's tasks logged."""
+        """Keep the end of the logs of the newest job's tasks in :attr:`notes`."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Leave nothing behind."""
+        """Stop the cluster, and remove everything of it."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Return how the cluster works, for the record."""
+        """Return the cluster's configuration, for the record."""

@@ -1,6 +1,6 @@
-"""What went wrong on a cluster, by the words that Hadoop has for it.
+"""Known faults of a cluster, recognised by Hadoop's messages.
 
-Source of the words: Hadoop 3.4.2's own messages, as its clients and daemons write them.
+Source of the messages: clients and daemons of Hadoop 3.4.2.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ MOST_LINES, MOST_LETTERS = 2, 300
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that has a name.
+    """A known fault.
 
     Args:
-        words: What it is.
-        signs: Words of Hadoop's that tell it.
-        daemon: The daemon whose log tells most of it.
+        words: Its name in Tare's messages.
+        signs: Parts of Hadoop's messages that show it.
+        daemon: The daemon with the most relevant log.
     """
 
     words: str
@@ -61,18 +61,18 @@ FAULTS = (
         "namenode",
     ),
 )
-"""Those that have a name, the most certain first."""
+"""The known faults, the most certain first."""
 
 
 def fault_in(text: str) -> Fault | None:
-    """Return the fault that a client's or daemon's words tell of; None: none that has a name."""
+    """Return the known fault in the output of a client or daemon; None: there is none."""
     return next((fault for fault in FAULTS if any(sign in text for sign in fault.signs)), None)
 
 
 def fault_in_logs(logs: Mapping[str, str]) -> Fault | None:
-    """Return the fault that daemons' logs tell of, where a client does not know what befell it.
+    """Return the known fault in daemons' logs, if the client's output has none.
 
-    A full disk may keep a job from writing of its own end, and its client then hears of nothing.
+    A full disk may keep a job from recording its own end, and its client then reports nothing.
 
     Args:
         logs: Text by file name.
@@ -83,7 +83,7 @@ def fault_in_logs(logs: Mapping[str, str]) -> Fault | None:
 
 
 def lines_of(fault: Fault, log: str) -> str:
-    """Return the last lines of a log that tell of a fault; empty: it has none."""
+    """Return the last lines of a log that show a fault; empty: there are none."""
     found = [
         line.strip()[:MOST_LETTERS]
         for line in log.splitlines()

@@ -1,4 +1,4 @@
-"""A run's own folder on a cluster of Hadoop that is not Tare's: removed from there by HTTP."""
+"""A run's own folder on an existing cluster of Hadoop, and its removal by HTTP."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ async def undo_folder(host: Host, entry: Entry) -> str:
     """Remove a folder of HDFS; see :data:`tare.hosts.ledger.undoing.Undo`."""
     namenode, path, user = (str(entry.details[key]) for key in ("namenode", "path", "user"))
     require_own(PurePosixPath(path).name)
-    asked = ["curl", "-sS", "--fail-with-body", "-m", "60", "-X", "DELETE"]
-    done = await host.run([*asked, deletion(namenode, path, user)], timeout_s=_ASK_S)
+    command = ["curl", "-sS", "--fail-with-body", "-m", "60", "-X", "DELETE"]
+    done = await host.run([*command, deletion(namenode, path, user)], timeout_s=_ASK_S)
     if not done.ok:
-        said = done.stdout.decode(errors="replace").strip() or done.words()
-        raise MachineFault(f"HDFS at {namenode} did not remove it: {said[-300:]}")
+        answer = done.stdout.decode(errors="replace").strip() or done.words()
+        raise MachineFault(f"HDFS at {namenode} did not remove it: {answer[-300:]}")
     gone = b"true" in done.stdout
     return f"Removed {path} from HDFS at {namenode}." if gone else ""
 

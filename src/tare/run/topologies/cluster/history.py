@@ -1,4 +1,4 @@
-"""Ask a cluster's history server of a job that has ended."""
+"""The history server's record of an ended job."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2
 AT_ONCE = 40
-"""Tasks that are asked for at once: more would not fit into one answer."""
+"""The most tasks in one request: more would not fit into one answer."""
 ANSWER_S = 20.0
 _GET = 'wait=$1; shift; curl -sS -m "$wait" -H "Accept: application/json" "$@"'
 
 
 async def history_of(cluster: HadoopCluster, job: str, patience_s: float) -> dict[str, Any]:
-    """Return what the history server tells of a job, of which it hears a moment after its end.
+    """Return the history server's record of a job, which it gets a moment after the job's end.
 
     Args:
-        cluster: It is up.
+        cluster: The running cluster.
         job: The job's id.
-        patience_s: Seconds after which the server counts as knowing nothing of it.
+        patience_s: Seconds to wait for the record.
 
     Raises:
-        MachineFault: It knows nothing of the job, or not of all its tasks.
-        WorkloadFault: It cannot be asked.
+        MachineFault: It has no record of the job, or not of all its tasks.
+        WorkloadFault: It does not answer.
     """
     until = time.monotonic() + patience_s
     while True:
@@ -79,22 +79,22 @@ async def _attempts(
     found: list[Mapping[str, Any]] = []
     for first in range(0, len(tasks), AT_ONCE):
         some = tasks[first : first + AT_ONCE]
-        said = await _ask(cluster, [f"jobs/{job}/tasks/{task}/attempts" for task in some])
-        for told in objects_in(said):
-            listed = told.get("taskAttempts")
+        answers = await _ask(cluster, [f"jobs/{job}/tasks/{task}/attempts" for task in some])
+        for answer in objects_in(answers):
+            listed = answer.get("taskAttempts")
             if isinstance(listed, Mapping):
                 found += list(listed.get("taskAttempt", ()))
     if missing := set(tasks) - {task_of(str(each["id"])) for each in found}:
-        raise MachineFault(f"the history server does not tell of {sorted(missing)[0]}")
+        raise MachineFault(f"the history server does not list {sorted(missing)[0]}")
     return found
 
 
 async def _get(
     cluster: HadoopCluster, paths: Sequence[str], keys: Sequence[str]
 ) -> list[Mapping[str, Any] | None]:
-    """Return the objects that have these keys, each None where there was none."""
-    told = list(objects_in(await _ask(cluster, paths)))
-    return [next((each for each in told if key in each), None) for key in keys]
+    """Return the object with each of these keys; None if there is none."""
+    answers = list(objects_in(await _ask(cluster, paths)))
+    return [next((each for each in answers if key in each), None) for key in keys]
 
 
 async def _ask(cluster: HadoopCluster, paths: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Carry a job out on a cluster, and gather what is known of it."""
+"""A cell's job on a cluster: its steps, their verification and the job's history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tare.run.topologies.cluster.folder import deletion
 from tare.run.topologies.cluster.history import history_of
 from tare.run.topologies.cluster.member import SHORT_S
 from tare.run.topologies.cluster.spark import FORGET, spark_job, spark_losses
-from tare.run.topologies.cluster.state import DATANODE_BEAN, telling, written
+from tare.run.topologies.cluster.state import DATANODE_BEAN, error_lines, written
 from tare.workloads.mapreduce.configuration import as_xml, hdfs, mapred
 from tare.workloads.mapreduce.daemons import OWN_CONF, java
 from tare.workloads.mapreduce.history import jobs_of, whole_of
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from tare.workloads.mapreduce.job import Job, Step
 
 ANSWER_S = 60.0
-"""Seconds that a daemon may take to answer what is quickly done."""
+"""Seconds that a daemon may take to answer a simple request."""
 HISTORY_S = 60.0
 FAILED_S = 3.0
-"""Seconds that the history server is asked of a job that failed: of some it never hears."""
+"""Seconds to wait for the history of a failed job: some jobs never get one."""
 NOTES_S = 20.0
-"""Seconds that the logs of tasks may take: their machines may be lost."""
+"""Seconds that reading the logs of tasks may take: their machines may be lost."""
 _CLIENT = (
     'echo "TARE-BEGAN $(date +%s%3N)"; "$@" 2>&1; code=$?; echo "TARE-ENDED $code $(date +%s%3N)"'
 )
@@ -55,18 +55,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Ran:
-    """A measured step that has ended, and whose jobs are still to be asked of.
+    """A measured step that has ended, and whose jobs' history is still to be read.
 
     Args:
-        step: What it was.
-        told: What is told of it, to which its jobs are added.
-        jobs: Their ids.
-        at: Seconds from the common start to its own.
+        step: The step.
+        result: Its result, to which the history is added.
+        jobs: The ids of its jobs.
+        at: Seconds from the common start to the start of the step.
         began_ms: The same moment on the master's clock, in ms since the epoch.
     """
 
     step: Step
-    told: dict[str, Any]
+    result: dict[str, Any]
     jobs: tuple[str, ...]
     at: float
     began_ms: int
@@ -77,9 +77,9 @@ class ClusterJob:
     """One cell's job on a cluster.
 
     Args:
-        cluster: It is up.
-        job: What to do.
-        deadline_s: Seconds after which it is given up.
+        cluster: The running cluster.
+        job: The job.
+        deadline_s: Seconds after which it fails.
     """
 
     cluster: HadoopCluster
@@ -90,17 +90,17 @@ class ClusterJob:
     _phases: list[dict[str, Any]] = field(default_factory=list)
     _spent_s: dict[str, float] = field(default_factory=dict)
 
-    async def carry_out(self, *, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
-        """Do all steps, verify what they made, and return what became of them.
+    async def run(self, *, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
+        """Run all steps, verify their output, and return their results.
 
         Raises:
-            MachineFault: A machine or daemon is lost, a job failed or did not end: nobody knows
-                what it left, so the machines are made anew.
-            WorkloadFault: What was computed is wrong.
+            MachineFault: A machine or daemon is lost, or a job failed or did not end: its leftovers
+                are unknown, so the machines are replaced.
+            WorkloadFault: The computed output is wrong.
         """
         try:
             async with asyncio.timeout(self.deadline_s):
-                return await self._carry_out(barrier, on_progress)
+                return await self._run(barrier, on_progress)
         except TimeoutError:
             await self._note_tasks()
             raise MachineFault(f"the job did not end within {self.deadline_s:.0f} s") from None
@@ -112,27 +112,27 @@ class ClusterJob:
             barrier.abort(str(error))
             raise
 
-    async def _carry_out(self, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
-        strange = next((step for step in self.job.steps if step.brings_archives), None)
-        if self.cluster.outside and strange is not None:
+    async def _run(self, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
+        foreign = next((step for step in self.job.steps if step.brings_archives), None)
+        if self.cluster.outside and foreign is not None:
             raise WorkloadFault(
-                f"{strange.name}: the cluster's machines lack the archives of {strange.main}",
-                "leave out `engine`, and `kmeans`: what Hadoop itself brings is done on any",
+                f"{foreign.name}: the cluster's machines lack the archives of {foreign.main}",
+                "remove `engine`, and `kmeans`: what Hadoop itself includes runs on any cluster",
             )
         try:
             return await self._steps(barrier, on_progress)
         except WorkloadFault:
-            # The machines are kept, and what the next cell writes has to find nothing in its way.
+            # The machines are kept, so the next cell must not find old files.
             await self._remove()
             raise
 
     async def _steps(self, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
-        told: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         steps = self.job.steps
         first, after = measured_of(steps)
         with self._spending("preparing"):
             for step in steps[:first]:
-                told[step.name] = await self._step(step)
+                results[step.name] = await self._step(step)
             before = await self._written()
 
         async def go() -> None:
@@ -140,35 +140,37 @@ class ClusterJob:
 
         await barrier.arrive(go)
         for step in steps[first:after]:
-            told[step.name] = await self._step(step)
-            on_progress(len(told) / len(steps), {"step": step.name})
+            results[step.name] = await self._step(step)
+            on_progress(len(results) / len(steps), {"step": step.name})
 
         async def verify() -> None:
             for step in steps[after:]:
-                told[step.name] = await self._step(step)
-                on_progress(len(told) / len(steps), {"step": step.name})
+                results[step.name] = await self._step(step)
+                on_progress(len(results) / len(steps), {"step": step.name})
 
         with self._spending("closing"):
-            # Nothing is measured any more, so that none of this need wait for the rest of it.
-            wrote, *_ = await side_by_side(self._written(), self._ask(), verify())
+            # Nothing is measured any more, so all of this may run concurrently.
+            wrote, *_ = await side_by_side(self._written(), self._read_history(), verify())
             wrote -= before
-            if wrong := self.job.check(told):
+            if wrong := self.job.check(results):
                 raise WorkloadFault(wrong)
             await self._remove()
         local = sum(
-            told[step.name]["job"]["counters"].get("local_written_bytes", 0)
+            results[step.name]["job"]["counters"].get("local_written_bytes", 0)
             for step in steps[first:after]
-            if "job" in told[step.name]
+            if "job" in results[step.name]
         )
         return Outcome(
             {
-                "steps": told,
+                "steps": results,
                 "spent_s": self._spent_s,
                 "hdfs_written_bytes": wrote,
                 "written_bytes": wrote + local,
                 "replication": self.cluster.layout.copies(self.job.copies),
                 "phases": self._phases,
-                "output": "\n".join(_titled(name, each["output"]) for name, each in told.items()),
+                "output": "\n".join(
+                    _titled(name, each["output"]) for name, each in results.items()
+                ),
             }
         )
 
@@ -181,16 +183,16 @@ class ClusterJob:
             try:
                 value = await self._alive(self._script(step))
             except WorkloadFault as fault:
-                raise MachineFault(f"{step.name}: {await self._named(str(fault))}") from fault
+                raise MachineFault(f"{step.name}: {await self._explained(str(fault))}") from fault
             return {"took_s": float(value["wall_s"]), "output": value["output"]}
         if step.engine == "spark":
-            # Its log is that of the last job alone.
-            await self._ask()
+            # Its log only holds the last job.
+            await self._read_history()
             await self._alive(self.cluster.master.run(FORGET))
         at = time.monotonic() - self._began
         value = await self._alive(self._client(step))
         output = str(value["output"])
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "took_s": float(value["wall_s"]),
             "output": output,
             "caches": dropped,
@@ -198,31 +200,31 @@ class ClusterJob:
         jobs = jobs_of(output)
         ended, began = _ENDED.search(output), _BEGAN.search(output)
         if ended is None or began is None or ended[1] != "0":
-            # A reason is a few lines; whoever searches wants all of them.
+            # The reason has a few lines; the whole output is kept for further analysis.
             self.cluster.notes[f"{step.name}-client.log"] = output
             program, blamed = step.main.rpartition(".")[2], await self._blame(step, jobs)
-            said = await self._named(telling(output), output + blamed)
-            raise MachineFault(f"{step.name}: {program} failed{blamed}: {said}")
+            reason = await self._explained(error_lines(output), output + blamed)
+            raise MachineFault(f"{step.name}: {program} failed{blamed}: {reason}")
         if step.engine == "spark":
-            told["executors"] = executors_of(self.cluster.layout)
+            result["executors"] = executors_of(self.cluster.layout)
         elif not jobs and not step.alone:
-            raise MachineFault(f"{step.name}: {step.main} told of no job: {telling(output)}")
+            raise MachineFault(f"{step.name}: {step.main} reported no job: {error_lines(output)}")
         if step.measured and not step.alone:
-            self._ran.append(_Ran(step, told, jobs, at, int(began[1])))
-        return told
+            self._ran.append(_Ran(step, result, jobs, at, int(began[1])))
+        return result
 
-    async def _ask(self) -> None:
-        """Ask what became of the measured jobs, all of which have ended."""
+    async def _read_history(self) -> None:
+        """Read the history of the measured jobs, all of which have ended."""
         patience_s = self.cluster.patience(HISTORY_S)
         while self._ran:
             ran = self._ran.pop(0)
             if ran.step.engine == "spark":
                 job = await self._alive(spark_job(self.cluster.master))
             else:
-                asked = (history_of(self.cluster, each, patience_s) for each in ran.jobs)
-                job = whole_of([await self._alive(each) for each in asked])
-            ran.told["job"] = job
-            self._shade(ran, job)
+                reading = (history_of(self.cluster, each, patience_s) for each in ran.jobs)
+                job = whole_of([await self._alive(each) for each in reading])
+            ran.result["job"] = job
+            self._add_phases(ran, job)
 
     async def _drop_caches(self) -> list[Mapping[str, Any]]:
         members = self.cluster.members.values()
@@ -237,7 +239,7 @@ class ClusterJob:
                 raise WorkloadFault(error.message, error.hint) from error
         else:
             if step.archives:
-                # Of a property in both files that counts which the client happens to read last.
+                # If both files have a property, the one that the client reads last applies.
                 own = worded(step.properties)
                 files = (mapred(layout, step.archives), hdfs(layout, layout.master))
                 await master.run(_CONFIGURE, *(as_xml({**file, **own}) for file in files))
@@ -266,7 +268,7 @@ class ClusterJob:
 
     @property
     def _answer_s(self) -> float:
-        """Seconds that a daemon has to answer."""
+        """Seconds that a daemon may take to answer."""
         return self.cluster.patience(ANSWER_S)
 
     async def _remove(self) -> None:
@@ -278,16 +280,16 @@ class ClusterJob:
 
     async def _written(self) -> int:
         nodes = self.cluster.datanodes().values()
-        asked = (
+        reading = (
             self.cluster.master.output(
                 _WRITTEN, node, f"{self._answer_s:.0f}", timeout_s=self._answer_s + SHORT_S
             )
             for node in nodes
         )
-        return sum(map(written, await side_by_side(*asked)))
+        return sum(map(written, await side_by_side(*reading)))
 
     async def _blame(self, step: Step, jobs: Sequence[str]) -> str:
-        """Say which tasks of a failed job were lost, as far as its history tells."""
+        """Return which tasks of a failed job were lost, according to its history."""
         if step.engine == "spark":
             lost = await spark_losses(self.cluster.master, self.cluster.slaves)
             return f" ({'; '.join(lost[:2])})" if lost else ""
@@ -300,28 +302,28 @@ class ClusterJob:
         return f" ({'; '.join(lost[:2])})" if lost else ""
 
     async def _note_tasks(self) -> None:
-        """Keep what tasks logged, before it goes with the machines' disks."""
+        """Keep the logs of tasks, before the machines' disks are removed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.cluster.patience(NOTES_S)):
                 await self.cluster.note_tasks()
 
-    async def _named(self, told: str, whole: str = "") -> str:
-        """Return what a step told, after the name of the fault and with what daemons log of it."""
+    async def _explained(self, reason: str, whole: str = "") -> str:
+        """Return a step's reason, with the name of a known fault and the daemons' lines on it."""
         logs = await self.cluster.logs(self.cluster.patience(LOGS_S))
-        fault = fault_in(whole or told)
+        fault = fault_in(whole or reason)
         own = fault is not None
         fault = fault or fault_in_logs(logs)
         if fault is None:
-            return told
-        said = [f"{fault.words}: {told}"]
+            return reason
+        parts = [f"{fault.words}: {reason}"]
         for name, log in logs.items():
-            telling_log = name.endswith(f"-{fault.daemon}.log") or not own
-            if telling_log and (lines := lines_of(fault, log)):
-                said.append(f"{name} says: {lines}")
-        return "; ".join(said)
+            is_relevant = name.endswith(f"-{fault.daemon}.log") or not own
+            if is_relevant and (lines := lines_of(fault, log)):
+                parts.append(f"{name} says: {lines}")
+        return "; ".join(parts)
 
     async def _alive(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what ``work`` returns, unless a daemon ends before."""
+        """Return the result of ``work``, unless a daemon ends before."""
         task = asyncio.ensure_future(work)
         lost = self.cluster.lost
         try:
@@ -335,7 +337,7 @@ class ClusterJob:
             raise MachineFault(f"{lost.result()}{await self.cluster.why()}")
         return task.result()
 
-    def _shade(self, ran: _Ran, job: Mapping[str, Any]) -> None:
+    def _add_phases(self, ran: _Ran, job: Mapping[str, Any]) -> None:
         for name, begin_ms, end_ms in job["spans"]:
             begin_s, end_s = (ran.at + (ms - ran.began_ms) / 1e3 for ms in (begin_ms, end_ms))
             if end_s > begin_s:
@@ -350,12 +352,12 @@ class ClusterJob:
 
 
 def job_facts(result: Mapping[str, Any]) -> CellFacts:
-    """Return what a cell's record keeps of a job on a cluster: all but what was printed."""
+    """Return the facts on a cluster's job, without its printed output."""
     if "steps" not in result or "replication" not in result:
         return {}
     steps: dict[str, Any] = {
-        name: {key: value for key, value in told.items() if key != "output"}
-        for name, told in result["steps"].items()
+        name: {key: value for key, value in step.items() if key != "output"}
+        for name, step in result["steps"].items()
     }
     return {
         "job": {
@@ -369,9 +371,9 @@ def job_facts(result: Mapping[str, Any]) -> CellFacts:
 
 
 def measured_of(steps: Sequence[Step]) -> tuple[int, int]:
-    """Return where the measured steps begin, and where they have all been done."""
-    places = [number for number, step in enumerate(steps) if step.measured]
-    return (places[0], places[-1] + 1) if places else (len(steps), len(steps))
+    """Return the index of the first measured step, and the index after the last."""
+    numbers = [number for number, step in enumerate(steps) if step.measured]
+    return (numbers[0], numbers[-1] + 1) if numbers else (len(steps), len(steps))
 
 
 def _titled(name: str, output: str) -> str:

@@ -1,4 +1,4 @@
-"""One machine of a cluster, and what is run in it."""
+"""One machine of a cluster, and the programs that run in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KEEP = 256 << 10
 SHORT_S = 120.0
-"""Seconds that a shell's script may take, emulated machines included."""
+"""Seconds that a shell script may take, even on an emulated machine."""
 FOREVER_S = 1e6
 DROPPED = "dropped"
 _DROP = "sync && echo 3 >/proc/sys/vm/drop_caches"
@@ -27,7 +27,7 @@ class Member:
     """A machine of a cluster.
 
     Args:
-        name: What the cluster calls it.
+        name: Its name in the cluster.
         machine: The machine.
         address: Its address on the batch's network.
     """
@@ -43,23 +43,23 @@ class Member:
         env: Mapping[str, str] | None = None,
         timeout_s: float = SHORT_S,
     ) -> dict[str, Any]:
-        """Run a shell's script, and return what the agent tells of it.
+        """Run a shell script, and return the agent's result.
 
         Raises:
             MachineFault: The machine is lost.
             WorkloadFault: The script failed, or took too long.
         """
         request = self._request(["sh", "-c", script, "sh", *arguments], env, timeout_s)
-        # The agent ends it by itself, and then has something to say.
+        # The agent ends the script after timeout_s, and then still reports it.
         outcome = await self.machine.agent.run("program", request, deadline_s=timeout_s + SHORT_S)
         return outcome.value
 
     async def output(self, script: str, *arguments: str, timeout_s: float = SHORT_S) -> str:
-        """Return what a shell's script prints; see :meth:`run`."""
+        """Return the output of a shell script; see :meth:`run`."""
         return words(await self.run(script, *arguments, timeout_s=timeout_s), "output")
 
     async def start(self, argv: Sequence[str]) -> LoadHandle:
-        """Start a program that goes on until it is stopped.
+        """Start a program that runs until it is stopped.
 
         Raises:
             MachineFault: The machine is lost.
@@ -69,24 +69,24 @@ class Member:
         return await self.machine.agent.start_load("program", request, ready_s=SHORT_S)
 
     async def drop_caches(self) -> Mapping[str, Any]:
-        """Have the machine and its host forget what they cache of files.
+        """Drop the page caches of the machine and its host.
 
         Returns:
-            What was done, as :meth:`tare.platforms.machine.Machine.forget_disk` tells of the host;
-            of a machine with a kernel of its own also ``guest``: :data:`DROPPED`, or why not.
+            The result of :meth:`tare.platforms.machine.Machine.forget_disk` for the host; for a
+            machine with its own kernel also ``guest``: :data:`DROPPED`, or the reason why not.
 
         Raises:
             MachineFault: The machine is lost.
         """
-        told = {}
+        dropped = {}
         if not self.machine.shares_clock:
-            # What is a process of the host has no other caches than the host's.
+            # A process on the host only has the host's caches.
             try:
                 await self.run(_DROP)
-                told["guest"] = DROPPED
+                dropped["guest"] = DROPPED
             except WorkloadFault as fault:
-                told["guest"] = f"not dropped: {fault}"
-        return {**told, **await self.machine.forget_disk()}
+                dropped["guest"] = f"not dropped: {fault}"
+        return {**dropped, **await self.machine.forget_disk()}
 
     def _request(
         self, argv: Sequence[str], env: Mapping[str, str] | None, timeout_s: float

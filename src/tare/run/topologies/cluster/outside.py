@@ -1,4 +1,4 @@
-"""A cluster of Hadoop that exists already: jobs are its, and one folder of it is the run's."""
+"""A cluster of Hadoop that exists already: it runs the jobs, and holds one folder of the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tare.workloads.mapreduce.outside import Outside
 
 CLIENT_MEMORY = 1024 * MIB
-"""Of which a job's client has the share that it has on a master of Tare's."""
+"""The assumed memory of the client's machine, of which it gets the same share as on a master."""
 CLIENT = "client"
 LOCAL, LOOPBACK = "localhost", "127.0.0.1"
 _ASK = 'curl -sS --stderr - -m 20 "$@"; :'
@@ -35,15 +35,15 @@ _RESOLVE_S = 20.0
 
 @dataclass
 class OutsideCluster(HadoopCluster):
-    """A cluster that exists, and the machine that gives it jobs.
+    """An existing cluster, and the machine that submits jobs to it.
 
     Args:
         client: That machine.
-        about: What the cluster's configuration says.
-        context: The host of the client, whose ledger knows the folder.
-        user: As whom HDFS knows what is done.
-        processors: How many CPUs a client is told that there are.
-        slower: How many times longer than on hardware all may take.
+        about: The cluster's configuration.
+        context: The host of the client, whose ledger has the folder.
+        user: The user of HDFS.
+        processors: The number of CPUs for a client.
+        slower: Factor by which everything may take longer than on hardware.
     """
 
     client: Member
@@ -80,33 +80,33 @@ class OutsideCluster(HadoopCluster):
 
     @property
     def master(self) -> Member:
-        """The machine that the jobs' clients run on."""
+        """The machine of the jobs' clients."""
         return self.client
 
     @property
     def slaves(self) -> tuple[Member, ...]:
-        """None of its machines are Tare's."""
+        """Empty: none of its machines are Tare's."""
         return ()
 
     @property
     def namenode(self) -> str:
-        """Where HDFS answers by HTTP."""
+        """The HTTP address of HDFS."""
         return self.about.namenode
 
     @property
     def history(self) -> str:
-        """Where the history server answers by HTTP."""
+        """The HTTP address of the history server."""
         return self.about.history
 
     def datanodes(self) -> Mapping[str, str]:
-        """Return where each DataNode answers by HTTP."""
+        """Return the HTTP address of each DataNode."""
         return self._nodes
 
     async def bring_up(self) -> None:
-        """See that the cluster answers, and make the run's own folder in the user's home.
+        """Check that the cluster answers, and create the run's folder in the user's home.
 
         Raises:
-            MachineFault: It does not answer, or gives no such right.
+            MachineFault: It does not answer, or refuses to create the folder.
         """
         began = time.monotonic()
         try:
@@ -120,14 +120,14 @@ class OutsideCluster(HadoopCluster):
         self.took_s = time.monotonic() - began
 
     async def _configure(self, addresses: Mapping[str, str]) -> None:
-        """Give the client the cluster's configuration, and what its names mean."""
+        """Give the client the cluster's configuration, and the addresses of its names."""
         known = {**await self._resolved(self.about.mentioned, missing=True), **addresses}
         lines = [f"{LOOPBACK} {LOCAL}", *(f"{known[name]} {name}" for name in known)]
         words = [word for file in self.about.files.items() for word in file]
         await self.client.run(SET_UP, "\n".join((*lines, "")), LOOPBACK, *words)
 
     async def _resolved(self, names: tuple[str, ...], *, missing: bool = False) -> dict[str, str]:
-        """Return what names mean on the client's host; a machine has no resolver of its own.
+        """Resolve names on the client's host, because a machine has no resolver of its own.
 
         Raises:
             MachineFault: One has no address, unless some may be ``missing``.
@@ -135,33 +135,33 @@ class OutsideCluster(HadoopCluster):
         found: dict[str, str] = {}
         for name in names:
             if name == LOCAL:
-                # Not where a name is looked up only in families that its computer has.
+                # It may have no address if only configured address families are looked up.
                 found[name] = LOOPBACK
                 continue
-            told = await self.context.host.run(["getent", "ahostsv4", name], timeout_s=_RESOLVE_S)
-            if told.ok and told.stdout.split():
-                found[name] = told.stdout.split()[0].decode()
+            done = await self.context.host.run(["getent", "ahostsv4", name], timeout_s=_RESOLVE_S)
+            if done.ok and done.stdout.split():
+                found[name] = done.stdout.split()[0].decode()
             elif not missing:
                 raise MachineFault(f"{self.context.host.name} does not know the computer {name}")
         return found
 
     async def _asked(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the DataNodes, and the addresses of their computers by name."""
-        said = await self.client.output(
+        answer = await self.client.output(
             _ASK,
             f"http://{self.namenode}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo",
             f"http://{self.history}/ws/v1/history/info",
         )
-        told = list(objects_in(said))
-        beans = [bean for each in told for bean in each.get("beans", ())]
+        objects = list(objects_in(answer))
+        beans = [bean for each in objects for bean in each.get("beans", ())]
         namenode = next((bean for bean in beans if "LiveNodes" in bean), None)
         if namenode is None:
-            raise MachineFault(f"the NameNode at {self.namenode} does not answer: {said[-300:]}")
+            raise MachineFault(f"the NameNode at {self.namenode} does not answer: {answer[-300:]}")
         if namenode.get("Safemode"):
             raise MachineFault(f"the NameNode at {self.namenode} is in safe mode")
-        if not any("historyInfo" in each for each in told):
+        if not any("historyInfo" in each for each in objects):
             raise MachineFault(
-                f"the history server at {self.history} does not answer: {said[-300:]}"
+                f"the history server at {self.history} does not answer: {answer[-300:]}"
             )
         nodes, addresses = {}, {}
         for name, about in json.loads(namenode["LiveNodes"]).items():
@@ -177,44 +177,44 @@ class OutsideCluster(HadoopCluster):
         base, user = f"http://{self.namenode}/webhdfs/v1", f"user.name={self.user}"
         home = next(
             (
-                str(told["Path"])
-                for told in objects_in(
+                str(answer["Path"])
+                for answer in objects_in(
                     await self.client.output(_ASK, f"{base}/?op=GETHOMEDIRECTORY&{user}")
                 )
-                if "Path" in told
+                if "Path" in answer
             ),
             None,
         )
         if home is None:
-            raise MachineFault(f"HDFS at {self.namenode} tells of no home of {self.user}")
+            raise MachineFault(f"HDFS at {self.namenode} reports no home folder of {self.user}")
         self.folder = f"{home}/{self.client.machine.name}"
         self._entry = self.context.ledger.record(
             KIND, namenode=self.namenode, path=self.folder, user=self.user
         )
-        said = await self.client.output(
+        made = await self.client.output(
             _MAKE, f"{base}{self.folder}?op=MKDIRS&permission=700&{user}"
         )
-        if not any(told.get("boolean") is True for told in objects_in(said)):
+        if not any(each.get("boolean") is True for each in objects_in(made)):
             self.context.ledger.done(self._entry)
             self._entry = None
             raise MachineFault(
-                f"HDFS gives {self.user} no right to make {self.folder}: {said.strip()[-300:]}",
-                f"have its administrator make {home} for {self.user}",
+                f"HDFS does not let {self.user} create {self.folder}: {made.strip()[-300:]}",
+                f"ask its administrator to create {home} for {self.user}",
             )
 
     async def why(self, reason: str = "") -> str:
-        """Return nothing: the logs of its daemons are not Tare's to read."""
+        """Return nothing: Tare does not read the logs of its daemons."""
         return ""
 
     async def logs(self, within_s: float) -> dict[str, str]:
-        """Return none: the logs of its daemons are not Tare's to read."""
+        """Return none: Tare does not read the logs of its daemons."""
         return {}
 
     async def note_tasks(self) -> None:
-        """Keep nothing: its tasks ran on machines that are not Tare's."""
+        """Keep nothing: its tasks ran on machines other than Tare's."""
 
     async def stop(self) -> None:
-        """Remove the run's own folder; where that fails, the ledger still names it."""
+        """Remove the run's own folder; if that fails, it stays in the ledger."""
         if self._entry is None or self.client.machine.died.done():
             return
         url = deletion(self.namenode, self.folder, self.user)
@@ -224,7 +224,7 @@ class OutsideCluster(HadoopCluster):
             self._entry = None
 
     def facts(self) -> dict[str, Any]:
-        """Return what is known of it, for the record."""
+        """Return the facts on the cluster, for the record."""
         return {
             "outside": True,
             "namenode": self.namenode,
@@ -237,7 +237,7 @@ class OutsideCluster(HadoopCluster):
 
 
 def require_name(user: str) -> str:
-    """Return a user's name; raises InputError where HDFS could not know it."""
+    """Return a user's name; raise InputError if HDFS does not accept it."""
     if not user or not all(char.isalnum() or char in "._-" for char in user):
-        raise InputError(f"HDFS knows no user {user!r}")
+        raise InputError(f"HDFS does not accept the user name {user!r}")
     return user

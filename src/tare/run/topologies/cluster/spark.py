@@ -1,4 +1,4 @@
-"""Get what Spark's event log tells of a job from the master's disk."""
+"""Spark's event log of a job, read from the master's disk."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from tare.run.topologies.cluster.member import Member
 
 AT_ONCE = 150_000
-"""Bytes that are fetched at once: more would not fit into one answer."""
+"""Bytes per request: more would not fit into one answer."""
 MOST_BYTES = 512 << 20
-"""Of a log, as it is written; a task takes about 4 kB."""
+"""The most bytes of an unpacked log; a task takes about 4 kB."""
 FORGET = f"rm -rf {FOLDER} {FOLDER}.bz2 && mkdir -p {FOLDER}"
-"""What is done before a job, whose log is then the only one."""
+"""Removes old logs before a job, so that its log is the only one."""
 _PACK = (
     f'cat {FOLDER}/* 2>/dev/null | grep -E \'^."Event":"SparkListener({"|".join(EVENTS)})"\' | '
     f"bzip2 -1 >{FOLDER}.bz2; stat -c %s {FOLDER}.bz2"
 )
 _READ = f'tail -c +"$1" {FOLDER}.bz2 | head -c {AT_ONCE} | base64 -w 0'
 _PACK_S = 600.0
-# Of the newest application's containers.
+# The last errors of the newest application's containers.
 _ERRORS = (
     f"newest=$(ls -td {DATA}/containers/application_* 2>/dev/null | head -n 1); "
     "grep -h ' ERROR ' $newest/*/stderr 2>/dev/null | tail -n 1 | cut -c1-300; :"
@@ -37,10 +37,10 @@ _ERRORS = (
 
 
 async def spark_job(master: Member) -> dict[str, Any]:
-    """Return what the event log tells of the job that has ended.
+    """Return the event log's record of the ended job.
 
     Raises:
-        MachineFault: It cannot be read, or tells of no job that succeeded.
+        MachineFault: It cannot be read, or has no job that succeeded.
     """
     log = await _log(master)
     try:
@@ -50,15 +50,16 @@ async def spark_job(master: Member) -> dict[str, Any]:
 
 
 async def spark_losses(master: Member, slaves: Iterable[Member]) -> tuple[str, ...]:
-    """Return what is known of tasks and of executors that were lost, a sentence each.
+    """Return a sentence for each lost task and executor.
 
-    The event log tells of tasks. An executor that could not start says why in its own log only.
+    The event log has the tasks. An executor that did not start only logs why in its own log.
     """
-    said = [*await _lost_tasks(master)]
+    losses = [*await _lost_tasks(master)]
     with suppress(MachineFault, WorkloadFault):
         for slave in slaves:
-            said += [f"{slave.name}: {line}" for line in (await slave.output(_ERRORS)).splitlines()]
-    return tuple(said)
+            lines = (await slave.output(_ERRORS)).splitlines()
+            losses += [f"{slave.name}: {line}" for line in lines]
+    return tuple(losses)
 
 
 async def _lost_tasks(master: Member) -> tuple[str, ...]:
@@ -72,18 +73,18 @@ async def _lost_tasks(master: Member) -> tuple[str, ...]:
 
 
 async def _log(master: Member) -> str:
-    said = await master.output(_PACK, timeout_s=_PACK_S)
-    if not said.strip().isdecimal():
-        raise MachineFault(f"Spark's event log cannot be read: {said.strip()[:200]}")
+    size = await master.output(_PACK, timeout_s=_PACK_S)
+    if not size.strip().isdecimal():
+        raise MachineFault(f"Spark's event log cannot be read: {size.strip()[:200]}")
     packed = bytearray()
-    while len(packed) < int(said):
+    while len(packed) < int(size):
         part = await master.output(_READ, str(len(packed) + 1))
         try:
             packed += (got := base64.b64decode(part, validate=True))
         except (binascii.Error, ValueError) as error:
             raise MachineFault(f"Spark's event log cannot be read: {error}") from error
         if not got:
-            raise MachineFault("Spark's event log ends before its end")
+            raise MachineFault("Spark's event log is truncated")
     return unpacked(bytes(packed))
 
 

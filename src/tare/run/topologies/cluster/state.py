@@ -1,4 +1,4 @@
-"""What Hadoop's daemons say of a cluster: whether it is up, and what was written to it."""
+"""The state of a cluster from its daemons' reports: whether it is ready, and the bytes written."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-# No `GenericExceptionHandler`, of which servers tell that they have one.
-_TELLING = re.compile("ERROR|FATAL|Exception(?![A-Za-z])|Error:|ailed|FAILED|No space|killed")
+# Not `GenericExceptionHandler`: servers log that they have one.
+_ERRORS = re.compile("ERROR|FATAL|Exception(?![A-Za-z])|Error:|ailed|FAILED|No space|killed")
 DATANODE_BEAN = "Hadoop:service=DataNode,name=DataNodeActivity-*"
 
 
 def objects_in(text: str) -> Iterator[Mapping[str, Any]]:
-    """Give the JSON objects in a text, one after the other; what is none is passed over."""
-    decoder, place = json.JSONDecoder(), 0
-    while (place := text.find("{", place)) >= 0:
+    """Yield the JSON objects in a text, one after the other; skip everything else."""
+    decoder, start = json.JSONDecoder(), 0
+    while (start := text.find("{", start)) >= 0:
         try:
-            found, place = decoder.raw_decode(text, place)
+            found, start = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            place += 1
+            start += 1
             continue
         if isinstance(found, dict):
             yield found
 
 
-def lacking(said: str, slaves: int) -> str:
-    """Return what a cluster still lacks before it can be used; empty: nothing.
+def missing_part(answers: str, slaves: int) -> str:
+    """Return what a cluster still lacks before it is ready; empty: nothing.
 
     Args:
-        said: What the NameNode's JMX (``NameNodeInfo``), the ResourceManager's metrics and the
-            history server's info say, one after the other, as far as they answer.
-        slaves: How many DataNodes and NodeManagers there must be.
+        answers: The NameNode's JMX (``NameNodeInfo``), the ResourceManager's metrics and the
+            history server's info, one after the other, as far as they answer.
+        slaves: The required number of DataNodes and NodeManagers.
     """
-    namenode = _namenode(said)
+    namenode = _namenode(answers)
     nodes: int | None = None
     history = False
-    for told in objects_in(said):
-        metrics = told.get("clusterMetrics")
+    for answer in objects_in(answers):
+        metrics = answer.get("clusterMetrics")
         if isinstance(metrics, Mapping) and isinstance(metrics.get("activeNodes"), int):
             nodes = metrics["activeNodes"]
-        history = history or "historyInfo" in told
+        history = history or "historyInfo" in answer
     if namenode is None:
         return "the NameNode does not answer"
     alive = _count(namenode.get("LiveNodes"))
     if alive < slaves:
-        return f"the NameNode knows {alive} of {slaves} DataNodes with room"
+        return f"the NameNode knows {alive} of {slaves} DataNodes with free space"
     if namenode["Safemode"]:
         first = str(namenode["Safemode"]).partition(". ")[0]
         return f"the NameNode has not left safe mode: {first}"
@@ -56,29 +56,29 @@ def lacking(said: str, slaves: int) -> str:
     return "" if history else "the history server does not answer"
 
 
-def ready_for_history(said: str) -> bool:
-    """Whether HDFS takes new folders, which the history server makes as it starts.
+def is_ready_for_history(answers: str) -> bool:
+    """Return whether HDFS accepts new folders, which the history server creates when it starts.
 
-    It makes no files then, so it need not wait for a DataNode. Where it is too early for it, it
-    looks again after 10 s (``HistoryFileManager.createHistoryDirs``).
+    It creates no files then, so it does not need a DataNode. If it starts too early, it tries again
+    after 10 s (``HistoryFileManager.createHistoryDirs``).
     """
-    namenode = _namenode(said)
+    namenode = _namenode(answers)
     return namenode is not None and not namenode["Safemode"]
 
 
-def _namenode(said: str) -> Mapping[str, Any] | None:
-    """Return what the NameNode says of itself; None: it does not answer."""
-    beans = (bean for told in objects_in(said) for bean in _list(told.get("beans")))
+def _namenode(answers: str) -> Mapping[str, Any] | None:
+    """Return the NameNode's report on itself; None: it does not answer."""
+    beans = (bean for answer in objects_in(answers) for bean in _list(answer.get("beans")))
     found = [bean for bean in beans if isinstance(bean, Mapping) and "Safemode" in bean]
     return found[-1] if found else None
 
 
-def written(said: str) -> int:
-    """Return the bytes that DataNodes have written, out of what their JMX says one by one."""
+def written(answers: str) -> int:
+    """Return the bytes that DataNodes have written, according to the JMX of each."""
     return sum(
         int(bean["BytesWritten"])
-        for told in objects_in(said)
-        for bean in _list(told.get("beans"))
+        for answer in objects_in(answers)
+        for bean in _list(answer.get("beans"))
         if isinstance(bean, Mapping) and isinstance(bean.get("BytesWritten"), int)
     )
 
@@ -88,22 +88,22 @@ def _list(value: object) -> Sequence[Any]:
 
 
 def _count(nodes: object) -> int:
-    """Return how many DataNodes have room, out of a JSON object that is written as a text.
+    """Return the number of DataNodes with free space, from a JSON object in a text.
 
-    One that has registered takes no block before its first heartbeat told how much room it has.
+    A registered DataNode takes no block before its first heartbeat reports its free space.
     """
     try:
-        told = json.loads(nodes) if isinstance(nodes, str) else {}
+        listed = json.loads(nodes) if isinstance(nodes, str) else {}
     except (ValueError, RecursionError):
         return 0
-    about = told.values() if isinstance(told, dict) else ()
+    about = listed.values() if isinstance(listed, dict) else ()
     rooms = (each.get("remaining") for each in about if isinstance(each, dict))
     return sum(isinstance(room, int) and room > 0 for room in rooms)
 
 
-def telling(log: str, most: int = 3) -> str:
-    """Return the lines of a daemon's or client's log that say what went wrong; or its last."""
+def error_lines(log: str, most: int = 3) -> str:
+    """Return the last lines with errors of a daemon's or client's log, or its last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    found = [line for line in lines if _TELLING.search(line)]
+    found = [line for line in lines if _ERRORS.search(line)]
     chosen = found[-most:] or lines[-1:]
     return " / ".join(line[:300] for line in chosen)

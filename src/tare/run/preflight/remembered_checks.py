@@ -1,7 +1,7 @@
-"""What checks found on hosts, kept so that a plan can be made without asking any of them.
+"""Results of earlier checks of hosts, kept so that a plan needs no contact with them.
 
-A run never goes by it: it checks for real. What was found on this computer counts until it is
-booted again; what was found over SSH, until it is found anew.
+A run never uses them: it checks each host. Results on this computer are valid until it is booted
+again; results over SSH, until the next check.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class Found:
-    """What one check found.
+    """The result of one check.
 
     Args:
-        verdict: Its answer.
-        at: When, in seconds since the epoch.
+        verdict: The result.
+        at: The time of the check, in seconds since the epoch.
     """
 
     verdict: Verdict
@@ -46,14 +46,14 @@ class Found:
 
 @dataclass(frozen=True)
 class RememberedHost:
-    """What was found on one host.
+    """The results of all checks of one host.
 
     Args:
-        at: When it was last asked, in seconds since the epoch.
+        at: The time of the last check, in seconds since the epoch.
         boot: The boot id of this computer at that time; :data:`AFAR` for another computer.
         cpus: The CPUs on which machines are placed.
         hypervisor: The hypervisor below the host's kernel; empty: none.
-        arms: What checks found, by :func:`question`.
+        arms: The results by :func:`question`.
     """
 
     at: float
@@ -67,24 +67,24 @@ _FORM = TypeAdapter(RememberedHost)
 
 
 def question(host: PlannedHost, study: Study, arm: str, network: bool) -> str:
-    """Return what a check of an arm depends on, as the key of its answer.
+    """Return the key of a check of an arm: a digest of everything that its result depends on.
 
     Args:
         host: The arm's host.
         study: The study.
         arm: The name of the arm.
-        network: Whether ways to a network are looked for.
+        network: Whether the check includes networks.
     """
-    asked = study.arms[arm]
+    spec = study.arms[arm]
     return key_of(
         {
             "tare": tare_version(),
-            "platform": asked.platform,
-            "options": asked.options.model_dump(mode="json"),
+            "platform": spec.platform,
+            "options": spec.options.model_dump(mode="json"),
             "kernel": study.kernel_of(arm),
             "release": study.release_of(arm),
             "boot": host.boot_of(
-                host.platforms[asked.platform], asked.options, study.release_of(arm)
+                host.platforms[spec.platform], spec.options, study.release_of(arm)
             ),
             "network": network,
             "memories": held_at_once(study, arm),
@@ -93,28 +93,28 @@ def question(host: PlannedHost, study: Study, arm: str, network: bool) -> str:
 
 
 def recall(name: str) -> RememberedHost | None:
-    """Return what was found on a host; None where nothing is known that still counts.
+    """Return the results on a host; None if there are none that are still valid.
 
     Args:
-        name: The host's, as :class:`tare.run.hosts.contract.PlannedHost` has it.
+        name: The host's name in :class:`tare.run.hosts.contract.PlannedHost`.
     """
     try:
         known = _FORM.validate_json(_file(name).read_bytes())
     except (OSError, ValidationError):
         return None
-    # This computer may have another kernel now; whether another has, only asking it would tell.
+    # A reboot of this computer is visible here; one of a remote host is not.
     return known if known.boot in (AFAR, _boot()) else None
 
 
 def keep(host: PlannedHost, answers: Mapping[str, Verdict]) -> None:
-    """Remember what checks found on a host, beside what was found earlier.
+    """Store results of checks of a host, in addition to earlier ones.
 
     Args:
         host: The host.
-        answers: What was found, by :func:`question`.
+        answers: The results by :func:`question`.
     """
     now = time.time()
-    # Which of them machines get is the study's choice, and the next study may choose otherwise.
+    # The CPUs for machines are the study's choice, which differs between studies.
     cpus = replace(host.cpus, measured=(), housekeeping=())
     known = recall(host.name) or RememberedHost(now, AFAR, cpus)
     lately = {key: found for key, found in known.arms.items() if now - found.at < KEPT_DAYS * 86400}
@@ -133,7 +133,7 @@ def keep(host: PlannedHost, answers: Mapping[str, Verdict]) -> None:
 
 
 def _write(file: Path, known: RememberedHost) -> None:
-    # What cannot be kept is found again next time.
+    # If it cannot be written, the next plan lacks the results.
     with contextlib.suppress(OSError):
         file.parent.mkdir(exist_ok=True, mode=0o700)
         draft = file.with_suffix(f".{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Carry a study out in sessions: what is up is measured, and what is not is waited for."""
+"""The loop over the sessions of a run: measure boots that are up, and wait for the others."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ from tare.events import (
     SessionFinished,
     Waiting,
 )
-from tare.run.lifecycle.account import run_finished
-from tare.run.lifecycle.appending import appending
+from tare.run.lifecycle.account import account_of_sessions, run_finished
+from tare.run.lifecycle.folder import open_event_log
 from tare.run.lifecycle.session import run_session
 from tare.run.lifecycle.setup import Decide, Decision
 from tare.run.lifecycle.versions import run_versions
-from tare.run.sessions.accounting import account_of_sessions
-from tare.run.sessions.boots import told_as_before
-from tare.run.sessions.looking import Look, boots_by_itself, look
-from tare.run.sessions.one_session import Ended, Given, measure
-from tare.run.sessions.words import agenda_of, described, deviation, swap
+from tare.run.sessions.agenda_text import agenda_of, described, deviation, swap
+from tare.run.sessions.boot_state import Look, boots_by_itself, canonical_boot, look
+from tare.run.sessions.one_session import Ended, SessionContext, measure
 from tare.study.model.sessions import part_of
 from tare.units import format_duration
 
@@ -41,12 +39,12 @@ if TYPE_CHECKING:
     from tare.study.planning.session_plan import Session
 
 POLL_S = 5.0
-"""Seconds between two looks at what is up, while it is waited for."""
+"""Seconds between two checks whether the next boot is up."""
 
 
 @dataclass
 class RunInSessions:
-    """One process's part in carrying a study out in sessions.
+    """The execution of a study in sessions by this process.
 
     Args:
         study: The study.
@@ -54,14 +52,14 @@ class RunInSessions:
         seed: Determines the order of everything.
         folder: The run's folder.
         fold: Its events so far; takes those that follow.
-        begin: The first event of this run; None: it is gone on with.
-        decide: Judges after whole rounds whether to go on.
-        subscribers: Are told every record as it is written.
-        on_progress: Is told of progress within a cell.
-        say: Tells the user a sentence.
+        begin: The first event of this run; None: the run is resumed.
+        decide: Decides after whole rounds whether to continue.
+        subscribers: Receive every record as it is written.
+        on_progress: Receives progress within a cell.
+        say: Shows the user a sentence.
         strict: Whether the run ends as soon as an arm does.
-        accept: Whether to go on though something has changed.
-        wait: Whether to wait for what is not up, and not to end.
+        accept: Whether to resume though something has changed.
+        wait: Whether to wait for a boot that is not up, instead of ending.
     """
 
     study: Study
@@ -80,14 +78,14 @@ class RunInSessions:
     _log: EventLog | None = None
     _held: ExitStack = field(default_factory=ExitStack)
     _last: Session | None = None
-    """The session that this process has measured last."""
+    """The session that this process measured last."""
 
-    async def carry_out(self) -> RunFinished | Waiting | None:
+    async def execute(self) -> RunFinished | Waiting | None:
         """Measure session after session.
 
         Returns:
-            The last event; what is waited for, where the run can be gone on with once it is up; or
-            None when the run was interrupted.
+            The last event; the boot that has to be up before the run can be resumed; or None if
+            the run was interrupted.
         """
         with self._held:
             if self.begin is not None:
@@ -104,13 +102,13 @@ class RunInSessions:
                     return done
                 if done == "interrupted":
                     return None
-                # Who swapped it meanwhile has booted it anew, whatever it is now.
+                # If the computer was swapped meanwhile, it has been booted again in any case.
                 self._last = session if done == "done" else None
 
-    # The stream
+    # Events
 
     def _open(self, changed: tuple[str, ...]) -> EventLog:
-        """Return the stream; a process that goes on with a run says so first, and what changed."""
+        """Return the event log; a resumed run first records that, and what has changed."""
         if self._log is None or changed:
             self._append(
                 RunResumed(
@@ -125,15 +123,15 @@ class RunInSessions:
 
     def _append(self, event: Event) -> None:
         if self._log is None:
-            self._log = self._held.enter_context(appending(self.folder))
+            self._log = self._held.enter_context(open_event_log(self.folder))
             for subscriber in (self.fold.take, *self.subscribers):
                 self._log.subscribe(subscriber)
         self._log.append(event)
 
-    # What comes next
+    # The next session
 
     def _over(self) -> RunFinished | None:
-        """Tell what has come to its end, and decide; return the last event if that was all."""
+        """Record ended sessions and blocks, and decide; return the last event if all is done."""
         self._close_sessions()
         agenda = agenda_of(self.study)
         rounds = agenda.rounds_done(self.fold.sessions.done)
@@ -165,7 +163,7 @@ class RunInSessions:
         return self.decide(self.study, self.fold, block)
 
     def _close_sessions(self) -> None:
-        """Tell the end of what was measured to the end by a process that did not get to say so."""
+        """Record the end of sessions and blocks whose process ended before it recorded that."""
         begun = self.fold.sessions.begun
         whole = [each for each in begun.values() if not each.done and self._measured_whole(each)]
         for each in whole:
@@ -184,7 +182,7 @@ class RunInSessions:
                     self._append(BlockFinished(block=block))
 
     def _measured_whole(self, each: SessionResult) -> bool:
-        """Return whether all cells of a session have ended, but for those of arms that had."""
+        """Return whether all cells of a session have ended, except those of ended arms."""
         ended = {arm.arm: arm.block for arm in self.fold.arms_ended}
         cells = [cell.result for cell in self.fold.finished.values()]
         return all(
@@ -195,48 +193,48 @@ class RunInSessions:
         )
 
     async def _next(self) -> tuple[Session, Look] | Waiting:
-        """Return the session to be measured now; or, if nothing is up, what is waited for."""
+        """Return the session to measure now; or, if none is up, the boot to wait for."""
         left = agenda_of(self.study).left(self.fold.sessions.done)
-        was_away, told = False, False
+        was_away, announced = False, False
         while True:
             whys = {}
             for session in self._candidates(left):
-                seen = self._as_told_before(await look(self.study, session.boot))
-                if seen.up and self._booted_anew(session, seen, was_away=was_away):
+                seen = self._with_known_boot(await look(self.study, session.boot))
+                if seen.up and self._is_rebooted(session, seen, was_away=was_away):
                     return session, seen
                 whys[session.boot] = seen.why
                 was_away |= not seen.up and self._is_again(session)
             waiting = self._waiting(left[0])
-            if not told:
-                told = True
-                self._tell_waiting(waiting, whys)
+            if not announced:
+                announced = True
+                self._announce_waiting(waiting, whys)
             if not self.wait:
                 return waiting
             await asyncio.sleep(POLL_S)
 
     def _candidates(self, left: tuple[Session, ...]) -> list[Session]:
-        """Return what may be measured: after a session the next one alone, else whatever is up."""
+        """Return the sessions to consider: after one only the next, else one per boot."""
         if self._last is not None:
             return [left[0]]
         return [next(each for each in left if each.boot == boot) for boot in _boots(left)]
 
     def _is_again(self, session: Session) -> bool:
-        """Return whether a session is of the boot of the one before, and so needs a fresh one."""
+        """Return whether a session has the same boot as the last one, and so needs a reboot."""
         return self._last is not None and self._last.boot == session.boot
 
-    def _booted_anew(self, session: Session, seen: Look, *, was_away: bool) -> bool:
+    def _is_rebooted(self, session: Session, seen: Look, *, was_away: bool) -> bool:
         if not self._is_again(session) or was_away or boots_by_itself(self.study, session.boot):
             return True
         before = self._before(session.boot)
         return bool(seen.booted and before and seen.booted != before)
 
-    def _as_told_before(self, seen: Look) -> Look:
-        """Return what was seen, with a boot that earlier sessions were of in the same words."""
+    def _with_known_boot(self, seen: Look) -> Look:
+        """Return a look with the boot as earlier sessions recorded it, if it is the same."""
         goes = [go.booted for each in self.fold.sessions.begun.values() for go in each.goes]
-        return Look(seen.up, seen.why, told_as_before(seen.booted.split(), goes))
+        return Look(seen.up, seen.why, canonical_boot(seen.booted.split(), goes))
 
     def _before(self, boot: str) -> str:
-        """Return what told the last session's boot from others; empty where it did not show."""
+        """Return what distinguished the last session's boot; empty if nothing did."""
         goes = [each.goes[-1] for each in self.fold.sessions.begun.values() if each.boot == boot]
         return max(goes, key=lambda go: go.began).booted if goes else ""
 
@@ -246,23 +244,23 @@ class RunInSessions:
         words = swap(self.study.sessions, agenda_of(self.study), session, by_itself)
         return Waiting(session=session.number, boot=session.boot, swap=words)
 
-    def _tell_waiting(self, waiting: Waiting, whys: Mapping[str, str]) -> None:
+    def _announce_waiting(self, waiting: Waiting, whys: Mapping[str, str]) -> None:
         if self._log is not None:
             self._append(waiting)
         for boot, why in whys.items():
             if why:
                 self.say(f"{boot} is not up: {why}")
         if self.wait:
-            self.say(f"{waiting.swap}; it is waited for")
+            self.say(f"{waiting.swap}; waiting for it")
 
     # One session
 
     async def _measured(self, session: Session, seen: Look) -> RunFinished | Ended:
         agenda = agenda_of(self.study)
         planned = agenda.left(self.fold.sessions.done)[0]
-        self._tell_session(session, planned, seen)
+        self._announce_session(session, planned, seen)
         part = part_of(self.study, session.boot)
-        given = Given(
+        given = SessionContext(
             study=self.study,
             path=self.folder.study,
             agenda=agenda,
@@ -285,7 +283,7 @@ class RunInSessions:
             strictly = replace(setup, strict=self.strict)
             return await measure(given, strictly, session, planned, seen.booted)
 
-    def _tell_session(self, session: Session, planned: Session, seen: Look) -> None:
+    def _announce_session(self, session: Session, planned: Session, seen: Look) -> None:
         total = len(agenda_of(self.study).sessions)
         self.say(f"session {session.number} of {total}: {described(session)}")
         if words := deviation(session, planned):
@@ -299,8 +297,8 @@ class RunInSessions:
         ]
         if others:
             self.say(
-                f"{session.boot} was not booted since session {others[-1]}: what is compared "
-                "within the two counts as one"
+                f"{session.boot} was not booted since session {others[-1]}: the two count as one "
+                "session in comparisons"
             )
 
 

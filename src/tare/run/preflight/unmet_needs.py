@@ -1,4 +1,4 @@
-"""What workloads need and an arm's machines cannot have: skipped with the reason, not failed."""
+"""Needs of workloads that an arm's machines cannot meet: such cells are skipped with a reason."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def lacking(
     *,
     emulated: bool = False,
 ) -> dict[str, str]:
-    """Return the study's workloads that cannot run on an arm, by their keys, with the reason.
+    """Return the reason for each workload of the study that cannot run on an arm, by its key.
 
     Args:
         workloads: All workloads by name.
-        study: Has the size of the arm's machines.
+        study: The study, which sets the size of the arm's machines.
         arm: The arm's name.
-        offered: What its platform can do here.
+        offered: The capabilities of its platform on the host.
         emulated: Whether its processors are emulated.
     """
     memory = study.shape_of(arm).memory
@@ -52,8 +52,8 @@ def lacking(
         points = [workload.parameters.model_validate(dict(point)) for point in spec.points]
         if offered.toolbox == {LIVE} and any(map(workload.adds, points)):
             reason = (
-                "what the study adds to the toolbox, and machines of "
-                f"{study.arms[arm].platform} have the one of the live image that they boot"
+                "additions to the toolbox, and machines of "
+                f"{study.arms[arm].platform} have the toolbox of the live image that they boot"
             )
         least = max(map(workload.memory_for, points), default=workload.memory)
         if memory < least:
@@ -62,8 +62,8 @@ def lacking(
             )
         if _all_outside(study, spec) and any(_brings_archives(workload, p) for p in points):
             reason = (
-                "archives for its tasks, which the machines of a cluster that exists lack: what "
-                "Hadoop itself brings, such as `engine: mapreduce` alone, is done on any"
+                "archives for its tasks, which the machines of an existing cluster lack: what "
+                "Hadoop itself includes, such as `engine: mapreduce` alone, runs on any cluster"
             )
         if reason:
             found[name] = f"{name} needs {reason}"
@@ -75,15 +75,15 @@ def lacking(
 def lacking_loads(
     workloads: Mapping[str, Workload[Any]], study: Study, arm: str, offered: Capabilities
 ) -> dict[str, str]:
-    """Return the scenarios whose neighbours, link or cluster an arm cannot have, and why not."""
+    """Return the reason for each scenario whose neighbours, link or cluster an arm cannot have."""
     found: dict[str, str] = {}
     for name, scenario in study.scenarios.items():
         cluster = scenario.cluster
         if cluster is not None and cluster.external is not None and not offered.reaches_out:
             platform = study.arms[arm].platform
             found[name] = (
-                "its cluster exists already and is reached from the host, which no machine of "
-                f"{platform} does"
+                "its cluster exists already and is reached from the host, and machines of "
+                f"{platform} cannot reach it"
             )
         if cluster is not None and cluster.external is not None:
             try:
@@ -115,7 +115,7 @@ def _brings_archives(workload: Workload[Any], parameters: Any) -> bool:
 
 
 def _all_outside(study: Study, spec: WorkloadSpec) -> bool:
-    """Whether all clusters that a workload runs on exist already; False: it runs on none."""
+    """Return whether a workload runs on clusters, and all of them exist already."""
     clusters = [
         scenario.cluster
         for name, scenario in study.scenarios.items()
@@ -125,7 +125,7 @@ def _all_outside(study: Study, spec: WorkloadSpec) -> bool:
 
 
 def _beyond_given(scenario: Scenario, offered: Capabilities) -> str:
-    """Return why machines on a network that Tare did not make cannot have a scenario."""
+    """Return why a scenario needs a network that Tare made; empty if it does not."""
     if offered.network != {GIVEN}:
         return ""
     if scenario.cluster is not None and scenario.cluster.external is None:
@@ -136,13 +136,13 @@ def _beyond_given(scenario: Scenario, offered: Capabilities) -> str:
 
 
 def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need]) -> str:
-    """Return which of ``needs`` an arm's machines cannot have, and what to do; empty: all are met.
+    """Return which of ``needs`` an arm's machines cannot meet, and a remedy; empty: none.
 
     Args:
-        study: Has the arm's platform, options and size of machines.
+        study: The study, which sets the arm's platform, options and size of machines.
         arm: The arm's name.
-        offered: What its platform can do here.
-        needs: What a workload's machine must have.
+        offered: The capabilities of its platform on the host.
+        needs: The needs of a workload's machine.
     """
     platform = study.arms[arm].platform
     if any(need.startswith("toolbox") for need in needs) and not offered.toolbox:
@@ -160,7 +160,7 @@ def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need])
         except InputError as error:
             return f"a network: {error.message}"
         if "bridged" in needs and way == GIVEN:
-            return f"a network of Tare's own, with whatever is beyond it, {NOT_GIVEN}"
+            return f"a network of Tare's own, with the machines beyond it, {NOT_GIVEN}"
         if "bridged" in needs and way in ALONE:
             chosen = study.arms[arm].options.wanted_network == way
             instead = "write `network: auto`" if chosen else "run as root"

@@ -1,7 +1,13 @@
-"""What is up of a computer that is booted in turns."""
+"""Whether a boot of the computer is up, and how one boot is distinguished from another.
+
+A boot is identified by an id or by the time since when the computer runs, as words of one text.
+The time varies by seconds between readings: clocks are set, and some products derive it from the
+uptime. So a time close to an earlier one is replaced by that.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,22 +17,25 @@ from tare.registry import installed
 from tare.run.lifecycle.session import inspection_setup
 from tare.run.lifecycle.setup import RunSetup, platform_of
 from tare.run.preflight.checking import check_arms
-from tare.run.sessions.boots import told_as_before, words_of
 from tare.study.model.sessions import part_of
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Verdict
     from tare.study.model.study import Study
 
+SINCE = "since:"
+SAME_S = 60.0
+"""Measuring a session and booting the computer again takes longer than this."""
+
 
 @dataclass(frozen=True)
 class Look:
-    """What was found of one boot.
+    """The result of a look at one boot.
 
     Args:
-        up: Whether the computer is booted so: whether any of its arms can be measured.
-        why: Where it is not, why each arm cannot, in words.
-        booted: What tells this boot of the computer from another; empty where that does not show.
+        up: Whether it is up: whether any of its arms can be measured.
+        why: If it is not up: why each arm cannot be measured.
+        booted: What distinguishes this boot from others; empty if nothing does.
     """
 
     up: bool
@@ -35,9 +44,9 @@ class Look:
 
 
 async def look(study: Study, boot: str) -> Look:
-    """Find out whether the computer is booted in one way.
+    """Check whether a boot is up.
 
-    Nothing is held for it, and nothing that is found is remembered.
+    This locks no host, and stores none of the results of its checks.
 
     Args:
         study: The study in sessions.
@@ -64,8 +73,8 @@ async def _looked(setup: RunSetup, part: Study) -> Look:
             there.append(found)
     if not there:
         return Look(False, "; ".join(f"{', '.join(of)}: {why}" for why, of in absent.items()))
-    told = {*words_of(there), *_hosts_boots(setup, part)}
-    return Look(True, booted=told_as_before(told))
+    words = {*boot_words(there), *_hosts_boots(setup, part)}
+    return Look(True, booted=canonical_boot(words))
 
 
 async def _presence(
@@ -75,11 +84,11 @@ async def _presence(
     verdict: Verdict,
     asked: dict[tuple[str, str], Presence],
 ) -> Presence:
-    """Return whether an arm's computer is there; arms that are the same are asked for once."""
+    """Return whether an arm's computer is present; equal arms are checked once."""
     if not verdict.usable:
         return Presence(absent=verdict.reason)
     if verdict.mark:
-        # It would run, but not on what the arm is about: as in dom0 instead of on the bare machine.
+        # It would run, but not where the arm belongs: in dom0 instead of on the bare machine.
         return Presence(absent=f"it would run {verdict.mark}")
     spec, platform = part.arms[arm], platform_of(setup, part, arm)
     key = (spec.platform, spec.options.model_dump_json())
@@ -90,7 +99,7 @@ async def _presence(
 
 
 def _hosts_boots(setup: RunSetup, part: Study) -> set[str]:
-    """Return the boots of the hosts that carry machines; not of one that only speaks with them."""
+    """Return the boot ids of the hosts that run machines, not of hosts that only control them."""
     carrying = {
         part.host_of(name)
         for name, arm in part.arms.items()
@@ -104,7 +113,46 @@ def _hosts_boots(setup: RunSetup, part: Study) -> set[str]:
 
 
 def boots_by_itself(study: Study, boot: str) -> bool:
-    """Return whether the computer boots for each batch of all arms of a boot, so nobody need."""
+    """Return whether all arms of a boot reboot the computer for each batch by themselves."""
     platforms = installed().platforms
     arms = part_of(study, boot).arms.values()
     return all(platforms[arm.platform].stated(arm.options).boots_each for arm in arms)
+
+
+def boot_words(presences: Iterable[Presence]) -> tuple[str, ...]:
+    """Return the words that identify the boots of present computers, each once."""
+    found: dict[str, None] = {}
+    for each in presences:
+        if each.boot:
+            found[each.boot] = None
+        elif each.since is not None:
+            found[f"{SINCE}{each.since:.0f}"] = None
+    return tuple(found)
+
+
+def canonical_boot(words: Iterable[str], before: Iterable[str] = ()) -> str:
+    """Return words as one text, with each time as an earlier boot has it.
+
+    Args:
+        words: The words that identify the current boot.
+        before: The texts that identify earlier boots.
+    """
+    times = [word for text in before for word in text.split() if word.startswith(SINCE)]
+    found = set()
+    # In a fixed order, so that of two close times always the same one names both.
+    for word in sorted(words):
+        known = _nearest(word, times) if word.startswith(SINCE) else word
+        times += [known] if known.startswith(SINCE) else []
+        found.add(known)
+    return " ".join(sorted(found))
+
+
+def _nearest(word: str, times: Iterable[str]) -> str:
+    """Return the closest known time; the time itself if none is close."""
+    away = {each: abs(_seconds(each) - _seconds(word)) for each in times}
+    near = [each for each, seconds in away.items() if seconds <= SAME_S]
+    return min(near, key=lambda each: away[each], default=word)
+
+
+def _seconds(word: str) -> float:
+    return float(word.removeprefix(SINCE))

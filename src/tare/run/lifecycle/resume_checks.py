@@ -1,4 +1,7 @@
-"""Whether a run that is gone on with finds what it was begun with; else its cells compare badly."""
+"""Checks before a run is resumed: hosts, versions, images and plan have to be the same as before.
+
+Otherwise new cells are not comparable with the run's former cells.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
 from tare.run.hosts.host_facts import COMPUTER
+from tare.run.lifecycle.versions import run_versions
+from tare.run.preflight.arm_facts import require_still_usable
 from tare.units import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tare.events import Fold, PlatformChecked
+    from tare.events import Fold, HostJoined, PlatformChecked
     from tare.platforms.contract import Prepared, Verdict
     from tare.run.lifecycle.setup import RunSetup
     from tare.study.model.study import Study
@@ -31,15 +36,17 @@ WORDS = {
     COMPUTER: "the computer itself, by its machine id,",
 }
 BY_BOOT = frozenset({"kernel", "cpus", ONLINE, "memory_bytes"})
-"""What differs with the hypervisor that a host happens to be booted with."""
+"""Facts that depend on the hypervisor that a host is booted with."""
 MEMORY_SHARE = 0.02
-"""A kernel's own share of the memory differs from boot to boot by less than this."""
+"""The kernel's share of the memory varies between boots by less than this."""
 NO_ABILITIES = frozenset({"notes", "missing_knobs"})
-"""Words beside the capabilities."""
+"""Fields of the capabilities that only hold text."""
+
+REJOIN_HINT = "restore it and run `tare resume DIR --cluster …`, or start a new run"
 
 
 def hosts_now(setup: RunSetup) -> dict[str, Any]:
-    """Return what identifies the host, with its CPUs; where there are several, of each by name."""
+    """Return what identifies the host, with its CPUs; for several hosts, by their names."""
     facts = {
         name: {**run_host.facts, ONLINE: list(run_host.cpus.online)}
         for name, run_host in setup.run_hosts.items()
@@ -51,53 +58,53 @@ def require_as_begun(found: Collection[str], folder: Path, *, accepted: bool) ->
     """Check that nothing has changed since a run began, or that the user accepts it.
 
     Args:
-        found: What has changed, one phrase each.
+        found: The changes, one phrase each.
         folder: The run's folder, for the advice.
-        accepted: Whether the user accepts it.
+        accepted: Whether the user accepts them.
 
     Returns:
-        What has changed.
+        The changes.
 
     Raises:
-        InputError: Something has, and it is not accepted.
+        InputError: There are changes that are not accepted.
     """
     if found and not accepted:
         raise InputError(
-            f"this is not as it was when the run was last under way: {'; '.join(found)}",
-            "make it as it was, or start a new run; or accept it: "
-            f"tare resume {folder} --accept (the unfinished block is measured anew, and the "
-            "report tells of the break)",
+            f"this has changed since the run was last active: {'; '.join(found)}",
+            "restore it, or start a new run; or accept it: "
+            f"tare resume {folder} --accept (the unfinished block is measured again, and the "
+            "report shows the change)",
         )
     return tuple(found)
 
 
 def require_same_plan(fold: Fold, plan: Plan) -> None:
-    """Check that no cell is silently dropped because the plan is another one now.
+    """Check that the plan has as many cells as before, so that none is silently dropped.
 
     Raises:
-        InputError: It has more or fewer cells than the run was begun with.
+        InputError: It has more or fewer cells than at the start of the run.
     """
     cells = sum(len(batch.cells) for batch in plan.block(1))
     if fold.planned is not None and fold.planned.cells_per_block != cells:
         raise InputError(
             f"a block has {cells} cells on this host now, and had {fold.planned.cells_per_block} "
-            "when the run was begun: the new blocks could not be compared with the old ones",
-            "make the host as it was, or start a new run",
+            "when the run started: new and old blocks would not be comparable",
+            "restore the host, or start a new run",
         )
 
 
 def require_same_images(fold: Fold, prepared: Mapping[str, Prepared]) -> None:
-    """Check that every arm boots what it booted when the run began.
+    """Check that every arm boots the same image as when the run began.
 
     Raises:
-        InputError: One would boot something else.
+        InputError: An image differs.
     """
     for arm, now in prepared.items():
         then = fold.first_digest(arm) or now.digest
         if then != now.digest:
             raise InputError(
                 f"what arm {arm} boots has changed since the run began "
-                f"({then[:12]} then, {now.digest[:12]} now), so its cells would not compare",
+                f"({then[:12]} then, {now.digest[:12]} now): its cells would not be comparable",
                 "start a new run",
             )
 
@@ -109,14 +116,14 @@ def changed(
     verdicts: Mapping[str, Verdict],
     versions: Mapping[str, str],
 ) -> list[str]:
-    """Return what is not as the run recorded it last, one phrase each.
+    """Return what has changed since the run last recorded it, one phrase each.
 
     Args:
         fold: The run's events so far.
         study: Its study.
-        setup: The hosts as they are now.
-        verdicts: What is found out now about every arm.
-        versions: Of Tare and what it is made of, now.
+        setup: The current hosts.
+        verdicts: The current result of the check of each arm.
+        versions: The current versions of Tare and its libraries.
     """
     menus = {name for name, spec in study.computers.items() if spec.boot is not None}
     return [
@@ -127,20 +134,20 @@ def changed(
 
 
 def changed_versions(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return what differs of the versions of Tare and what it is made of."""
+    """Return the differences between versions of Tare and its libraries."""
     return [f"{name} {after}, and was {before}" for name, before, after in _differing(then, now)]
 
 
 def changed_hosts(
     then: Mapping[str, Any], now: Mapping[str, Any], menus: Collection[str] = ()
 ) -> list[str]:
-    """Return what differs of the hosts.
+    """Return the differences between hosts.
 
-    What was not recorded then is not compared: runs of old recorded less.
+    Only recorded facts are compared: runs of older versions recorded fewer.
 
     Args:
-        then: As :func:`hosts_now` returned it when the run was last under way.
-        now: As it returns it now.
+        then: The result of :func:`hosts_now` when the run was last active.
+        now: Its current result.
         menus: The hosts that are booted as arms need them.
     """
     if all(isinstance(facts, Mapping) for facts in now.values()):
@@ -154,26 +161,26 @@ def changed_hosts(
 
 
 def differing_hosts(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> list[str]:
-    """Return what differs between two hosts that should be equal, one phrase each.
+    """Return the differences between two hosts that should be equal, one phrase each.
 
     Args:
-        one: What identifies the host that the other is compared with.
-        other: What identifies the other, of which the phrases are.
-        name: The first one's name.
+        one: The facts of the reference host.
+        other: The facts of the host that the phrases describe.
+        name: The reference host's name.
     """
-    # No two computers have one machine id.
+    # Machine ids of two computers always differ.
     compared = {key: value for key, value in other.items() if key != COMPUTER}
     return _changed_host(one, compared, by_boot=False, was=f"on {name}")
 
 
 _LAB_WORDS = {
     "emulator": "the lab's emulator is QEMU",
-    "workarounds": "what a lab with Xen works around is",
+    "workarounds": "the list of workarounds of a lab with Xen is",
 }
 
 
 def _changed_lab(then: Mapping[str, Any], now: Mapping[str, Any], was: str) -> list[str]:
-    """Return which of the lab's own files are others, by content, and which packages."""
+    """Return which of the lab's own files differ by content, and which packages by version."""
     found = []
     for what, words in (("xen", "Xen"), ("kernel", "kernel"), ("qemu", "QEMU")):
         before, after = (each.get(what, {}).get("sha256") for each in (then, now))
@@ -202,11 +209,11 @@ def _changed_host(
 
 
 def changed_arms(then: Mapping[str, PlatformChecked], now: Mapping[str, Verdict]) -> list[str]:
-    """Return what differs of the arms that a run began with: versions and capabilities.
+    """Return the differences of a run's arms: versions and capabilities.
 
     Args:
-        then: The newest word on each arm in the run's events.
-        now: What is found out now.
+        then: The newest check of each arm in the run's events.
+        now: The current check of each arm.
     """
     found: dict[str, list[str]] = {}
     for arm, event in then.items():
@@ -231,7 +238,7 @@ def changed_arms(then: Mapping[str, PlatformChecked], now: Mapping[str, Verdict]
 
 
 def _differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what both know, and differs: its name, then, now."""
+    """Yield each fact that both have and that differs: its name, then, now."""
     for name, before in then.items():
         if name in now and before not in (None, "") and _plain(before) != _plain(now[name]):
             yield name, before, now[name]
@@ -255,3 +262,64 @@ def _words(value: Any) -> str:
     return (
         {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
     )
+
+
+class HostChanged(InputError):
+    """A host has changed since it joined: trying again does not help."""
+
+
+def require_same_host(
+    before: HostJoined, study: Study, setup: RunSetup, verdicts: Mapping[str, Verdict]
+) -> None:
+    """Check that a host that rejoins a shared run has not changed, nor its versions and arms.
+
+    Args:
+        before: Its event when it last joined.
+        study: Its part of the study.
+        setup: The current host.
+        verdicts: The current check of each arm.
+
+    Raises:
+        HostChanged: Something has changed; the message lists all changes.
+    """
+    then = {event.arm: event for event in before.checked}
+    menus = {name for name, spec in study.computers.items() if spec.boot is not None}
+    try:
+        require_still_usable(then, verdicts)
+    except InputError as error:
+        raise HostChanged(error.message, error.hint) from error
+    found = [
+        *changed_hosts(before.facts, hosts_now(setup), menus),
+        *changed_versions(before.versions, run_versions()),
+        *changed_arms(then, verdicts),
+    ]
+    if found:
+        raise HostChanged(
+            f"it has changed since it joined the run: {'; '.join(found)}", REJOIN_HINT
+        )
+
+
+def require_same_work(before: HostJoined, plan: Plan, prepared: Mapping[str, Prepared]) -> None:
+    """Check that a host that rejoins has as many cells as before, and the same images.
+
+    Args:
+        before: Its event when it last joined.
+        plan: Its current plan.
+        prepared: The current images of its arms.
+
+    Raises:
+        HostChanged: The number of cells, or an image, differs.
+    """
+    cells = sum(len(batch.cells) for batch in plan.block(1))
+    if cells != before.cells_per_block:
+        raise HostChanged(
+            f"a block would have {cells} cells there, and had {before.cells_per_block}", REJOIN_HINT
+        )
+    for arm, now in prepared.items():
+        then = before.images.get(arm, now.digest)
+        if then != now.digest:
+            raise HostChanged(
+                f"what arm {arm} boots has changed there ({then[:12]} then, {now.digest[:12]} "
+                "now): its cells would not be comparable",
+                REJOIN_HINT,
+            )

@@ -1,4 +1,4 @@
-"""What is said of sessions: which comes next, what is to be swapped for it, how long it takes."""
+"""Texts about sessions: which is next, what to swap for it, and how long it takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ByItself = Callable[[str], bool]
 SHOWN = 12
-"""Of so many sessions the plan has a line each; what follows goes on in the same way."""
+"""The plan has one line for each of this many sessions; the rest continues in the same way."""
 
 
 def agenda_of(study: Study) -> Agenda:
@@ -26,15 +26,15 @@ def agenda_of(study: Study) -> Agenda:
 
 
 def to_do(sessions: Sessions, boot: str, last: str) -> str:
-    """Return what somebody has to do so that the computer is booted in a way.
+    """Return the instruction to start a boot of the computer.
 
     Args:
         sessions: How the computer is booted.
-        boot: How it is to be.
-        last: How it was in the session before; empty: nothing was measured yet.
+        boot: The boot to start.
+        last: The boot of the session before; empty: nothing was measured yet.
     """
-    anew = "anew, again " if boot == last else ""
-    return f"boot {sessions.computer} {anew}{_way(sessions, boot)}"
+    again = "again, " if boot == last else ""
+    return f"boot {sessions.computer} {again}{_way(sessions, boot)}"
 
 
 def _way(sessions: Sessions, boot: str) -> str:
@@ -43,18 +43,18 @@ def _way(sessions: Sessions, boot: str) -> str:
 
 
 def swap(sessions: Sessions, planned: Agenda, next_: Session, by_itself: ByItself) -> str:
-    """Return what is to be done for a session, and how many swaps there are.
+    """Return the instruction that precedes a session, with the number of swaps.
 
     Args:
         sessions: How the computer is booted.
         planned: All sessions.
-        next_: The session that is to be measured.
-        by_itself: Says of a boot whether the computer boots for each batch by itself.
+        next_: The session to measure.
+        by_itself: Returns for a boot whether the computer boots for each batch by itself.
     """
     swaps = _swaps(planned, by_itself)
     what = to_do(sessions, next_.boot, _boot_before(planned, next_))
     if next_.number not in swaps:
-        return f"to begin with, {what}" if next_.number == 1 else what
+        return f"first, {what}" if next_.number == 1 else what
     last = planned.least * len(sessions.boots)
     least = sum(number <= last for number in swaps)
     total = f"{least}" if least == len(swaps) else f"{least} to {len(swaps)}"
@@ -66,7 +66,7 @@ def _boot_before(planned: Agenda, session: Session) -> str:
 
 
 def _swaps(planned: Agenda, by_itself: ByItself) -> list[int]:
-    """Return the numbers of the sessions before which somebody has to boot the computer."""
+    """Return the numbers of the sessions for which the user has to boot the computer."""
     return [
         each.number
         for each in planned.sessions[1:]
@@ -75,12 +75,12 @@ def _swaps(planned: Agenda, by_itself: ByItself) -> list[int]:
 
 
 def session_lines(study: Study, plan: Plan, by_itself: ByItself) -> Iterator[str]:
-    """Yield the lines of a plan that say which session follows which, what to swap, how long.
+    """Yield the lines of a plan on its sessions: their sequence, the swaps and the times.
 
     Args:
         study: A study in sessions.
-        plan: Its plan, of all arms.
-        by_itself: Says of a boot whether the computer boots for each batch by itself.
+        plan: Its plan for all arms.
+        by_itself: Returns for a boot whether the computer boots for each batch by itself.
     """
     sessions, planned = study.sessions, agenda_of(study)
     assert sessions is not None
@@ -105,17 +105,17 @@ def session_lines(study: Study, plan: Plan, by_itself: ByItself) -> Iterator[str
 
 
 def described(session: Session) -> str:
-    """Return a session in a phrase: how the computer is booted, and which blocks it has."""
+    """Return a session as a phrase: its boot and its blocks."""
     first, last = session.first, session.last
     blocks = f"block {first}" if first == last else f"blocks {first} to {last}"
     return f"{session.boot}, {blocks}"
 
 
 def deviation(session: Session, planned: Session) -> str:
-    """Return that a session is measured before those planned; empty where it is the next."""
+    """Return a sentence if a session is measured out of sequence; empty if it is the next."""
     if session.number == planned.number:
         return ""
     return (
-        f"session {session.number} ({session.boot}) is measured now, as that is what is up; "
+        f"session {session.number} ({session.boot}) is measured now, because that boot is up; "
         f"session {planned.number} ({planned.boot}) was next in the plan"
     )

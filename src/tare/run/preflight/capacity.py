@@ -1,4 +1,4 @@
-"""Whether hosts have what a plan's machines need, before anything is built or started."""
+"""Checks that hosts have the memory, disk and kernels of a plan, before anything is built."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tare.study.planning.plan import Plan
 
 LARGE_LAB = int(LABS["large"]["memory"])
-"""Bytes of memory of the lab that is called large."""
+"""Bytes of memory of the lab named ``large``."""
 
 
 def own_memory() -> int:
@@ -34,39 +34,39 @@ def own_memory() -> int:
 
 
 def assumed_memory(study: Study) -> dict[str, int]:
-    """Return the memory of the hosts of which it is known without asking, in bytes, by name."""
+    """Return the memory of hosts that is known without contacting them, in bytes, by name."""
     sizes = {"local": own_memory(), "lab": study.lab.memory}
     return {name: sizes[spec.kind] for name, spec in study.computers.items() if spec.kind in sizes}
 
 
 def found_memory(study: Study, setup: RunSetup) -> dict[str, int]:
-    """Return the memory of all hosts that told it, in bytes, by name."""
-    told = {
+    """Return the memory of all hosts that report it, in bytes, by name."""
+    reported = {
         name: int(size)
         for name, run_host in setup.run_hosts.items()
         if (size := run_host.facts.get("memory_bytes"))
     }
-    return told | assumed_memory(study)
+    return reported | assumed_memory(study)
 
 
 async def require_room(
     study: Study, plan: Plan, grounds: Grounds, memory: Mapping[str, int], builder: Host
 ) -> None:
-    """Check that the machines of a plan have room on their hosts, and kernels to boot.
+    """Check that the machines of a plan fit on their hosts, and that their kernels exist.
 
     Args:
         study: The study.
-        plan: What would run.
+        plan: The plan.
         grounds: The hosts and platforms.
         memory: The memory of hosts in bytes, by name, as far as it is known.
-        builder: The computer that builds what is booted.
+        builder: The computer that builds the images.
 
     Raises:
-        InputError: Something is more than a host has, or cannot be there.
+        InputError: A host lacks memory or disk space, or a kernel does not exist.
     """
     for batch in plan.batches:
-        beside = [other for other in plan.batches if other.scenario == batch.scenario]
-        at_once = beside if study.blocks.paired else [batch]
+        same_scenario = [other for other in plan.batches if other.scenario == batch.scenario]
+        at_once = same_scenario if study.blocks.paired else [batch]
         if batch.arm in plan.carriers:
             _require_memory_at(study, at_once, plan.carriers, plan.carriers[batch.arm])
         elif _boots_image(study, grounds, batch.arm):
@@ -110,9 +110,9 @@ def _require_memory(study: Study, batches: Sequence[Batch], memory: Mapping[str,
         raise InputError(
             f"arm {batch.arm}, scenario {batch.scenario}: {format_size(sum(sizes))} of memory are "
             f"wanted{several}, and {where} has {format_size(has)}",
-            "write less `memory` in its shape"
-            + (", or fewer machines into the scenario" if several else "")
-            + ("; or take a larger lab: --set lab=large" if larger else ""),
+            "reduce `memory` in its shape"
+            + (", or the machines of the scenario" if several else "")
+            + ("; or use a larger lab: --set lab=large" if larger else ""),
         )
 
 
@@ -134,14 +134,14 @@ def _require_memory_at(
     raise InputError(
         f"arm {batches[0].arm}, scenario {batches[0].scenario}: {format_size(sum(sizes))} of "
         f"memory are wanted{several}, and {carrier.name} has {format_size(carrier.memory)}{free}",
-        "write less `memory` in its shape"
-        + (", or fewer machines into the scenario" if several else "")
+        "reduce `memory` in its shape"
+        + (", or the machines of the scenario" if several else "")
         + ("" if carrier.free is None else "; or stop other machines there"),
     )
 
 
 def _require_disks(study: Study, batches: Sequence[Batch]) -> None:
-    """Check that this computer has room for the disks of all machines that are up at once."""
+    """Check that this computer has space for the disks of all machines that run at once."""
     sizes = [
         study.shape_of(batch.arm).disk or 0
         for batch in batches
@@ -150,20 +150,20 @@ def _require_disks(study: Study, batches: Sequence[Batch]) -> None:
         for _ in machines
     ]
     size = sum(sizes)
-    # Where temporary files are kept in memory, disks go to the other place; see platforms' disks.
-    places = (Path(tempfile.gettempdir()), Path("/var/tmp"))
-    if not size or any(shutil.disk_usage(place).free >= size + SPARE for place in places):
+    # If temporary files are kept in memory, disks go to /var/tmp; see tare.platforms.linux.disk.
+    folders = (Path(tempfile.gettempdir()), Path("/var/tmp"))
+    if not size or any(shutil.disk_usage(each).free >= size + SPARE for each in folders):
         return
-    free = max(shutil.disk_usage(place).free for place in places)
+    free = max(shutil.disk_usage(each).free for each in folders)
     wanted = (
         f"a machine's disk of {format_size(size)} is wanted"
         if len(sizes) == 1
         else f"{len(sizes)} machines' disks of {format_size(size)} together are wanted"
     )
     raise InputError(
-        f"arm {batches[0].arm}, scenario {batches[0].scenario}: {wanted} in {places[0]}, where "
+        f"arm {batches[0].arm}, scenario {batches[0].scenario}: {wanted} in {folders[0]}, where "
         f"{format_size(free)} are free",
-        f"make room (df -h {places[0]}), or write a smaller `disk` in its shape",
+        f"free some space (df -h {folders[0]}), or reduce `disk` in its shape",
     )
 
 
@@ -172,9 +172,9 @@ async def _require_kernel(builder: Host, study: Study, arm: str) -> None:
     if kernel is None:
         return
     if kernel == HOST and study.computers[study.host_of(arm)].kind != "local":
-        # That host is asked once it is reached.
+        # That host is checked once it is connected.
         return
-    # Loaded here: most plans name no kernel, and what unpacks them takes a while to load.
+    # Imported here: most plans name no kernel, and the modules that unpack kernels load slowly.
     from tare.images.archives import kept_archive
     from tare.images.cache import default_cache
     from tare.images.host_kernel import find_host_image
@@ -185,7 +185,7 @@ async def _require_kernel(builder: Host, study: Study, arm: str) -> None:
         if kernel == HOST:
             await find_host_image(builder)
         elif not is_file_name(kernel):
-            # The lists of another release are asked as far as they are here already.
+            # The package lists of another release are used if they are cached already.
             if archive := await kept_archive(builder, study.release_of(arm), default_cache()):
                 await require_kernel(builder, kernel, archive)
         elif not Path(kernel).is_file():
