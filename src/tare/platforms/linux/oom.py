@@ -1,4 +1,4 @@
-"""Whether the host's kernel ended a process because memory ran out, which passes."""
+"""Evidence that a host's kernel killed a process because memory ran out."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ VMSTAT = "/proc/vmstat"
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _KILLED = re.compile(r"[Oo]ut of memory: Killed process (\d+)")
 """The kernel's words since Linux 5.2 (mm/oom_kill.c), with an id of the first namespace."""
+SOMETHING = "meanwhile, something on this host was killed for lack of memory"
 
 
 async def kills_so_far(host: Host) -> int | None:
-    """Return how often the kernel ended a process because memory ran out; None if it is not known.
+    """Return how often the kernel killed a process because memory ran out; None if unknown.
 
-    From ``oom_kill`` in ``/proc/vmstat`` (Linux 4.13 and newer).
+    From ``oom_kill`` in ``/proc/vmstat`` (Linux 4.13 and newer), which counts the whole host.
     """
     with suppress(OSError, TareError):
         if found := _KILLS.search((await host.read(VMSTAT)).decode(errors="replace")):
@@ -29,26 +30,31 @@ async def kills_so_far(host: Host) -> int | None:
     return None
 
 
-async def taken_for_memory(host: Host, pid: int, before: int | None) -> bool:
-    """Return whether a process that got SIGKILL got it because memory ran out.
+async def reason_for_kill(host: Host, pid: int, name: str, before: int | None) -> str:
+    """Return what links the SIGKILL of a process to a lack of memory; empty if nothing does.
+
+    Only the kernel's log proves which process was killed. Where it cannot be read or names no
+    process, the host-wide count shows no more than that some process was killed.
 
     Args:
-        host: Where it ran.
+        host: The process's host.
         pid: Its id.
+        name: The program's name, for the sentence.
         before: What :func:`kills_so_far` returned when it was started.
     """
     now = await kills_so_far(host)
     if before is None or now is None or now <= before:
-        return False
+        return ""
     log = ""
     with suppress(TareError, OSError):
-        completed = await host.run(["dmesg"], timeout_s=ASK_S)
-        log = completed.stdout.decode(errors="replace") if completed.ok else ""
-    named = killed_in(log)
-    # A log that names nobody (not readable, or of another namespace) leaves what was counted.
-    return pid in named or not named
+        answer = await host.run(["dmesg"], timeout_s=ASK_S)
+        log = answer.stdout.decode(errors="replace") if answer.ok else ""
+    killed = killed_in(log)
+    if pid in killed:
+        return f"the host ran out of memory, and its kernel killed {name} (OOM killer)"
+    return "" if killed else f"{name} was killed by SIGKILL; {SOMETHING}"
 
 
 def killed_in(log: str) -> frozenset[int]:
-    """Return the processes that a kernel's log says were ended for memory."""
+    """Return the processes that a kernel's log names as killed because memory ran out."""
     return frozenset(map(int, _KILLED.findall(log)))

@@ -21,7 +21,7 @@ from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.backed_disk import backed_disk, forget_backed
 from tare.platforms.linux.console import Console
 from tare.platforms.linux.disk import OwnDisk
-from tare.platforms.linux.oom import kills_so_far, taken_for_memory
+from tare.platforms.linux.oom import kills_so_far, reason_for_kill
 from tare.platforms.linux.process_cost import vcpu_cost
 from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.linux.scheduling import Scheduled
@@ -319,15 +319,14 @@ class QemuMachine(Machine):
         if self._tasks:
             # QEMU's last words are still on their way through the streams.
             await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
-        if code == -signal.SIGKILL and await taken_for_memory(
-            self._host, self._process.pid, self._kills_before
-        ):
-            # What took the memory may be gone at the next try.
-            self._fail(
-                "the host ran out of memory, and its kernel killed QEMU (OOM killer)",
-                transient=True,
+        if code == -signal.SIGKILL:
+            reason = await reason_for_kill(
+                self._host, self._process.pid, "QEMU", self._kills_before
             )
-            return
+            if reason:
+                # What took the memory may be gone at the next try.
+                self._fail(reason, transient=True)
+                return
         # Where the guest fell before it spoke, another boot may well succeed (`tare help lab`); and
         # somebody's signal says nothing of the next QEMU. One that refuses its options will again.
         self._fail(await self._why(code), transient=code <= 0 and not self._answered)
