@@ -156,10 +156,13 @@ def test_an_impossible_shape_skips_its_arm_alone(
     said = " ".join(done.stdout.split())
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert "skipped: wants 4096 vCPUs; this platform allows at most" in said
+    assert "set `vcpus` in its `shape`, or in the scenario, to " in said
+    assert "what to install" not in said
     assert ("nothing is compared" in said) == (not more)
     if not more:
         ran = tare("run", study, "--out", tmp_path / "run")
         assert ran.returncode == 0, (ran.stdout, ran.stderr)
-        assert "nothing is compared" in " ".join(ran.stdout.split())
+        progress = " ".join(ran.stdout.split())
+        assert "nothing is compared" in progress and "what to install" not in progress
         (started,) = of_type(tmp_path / "run", "run_started")
         assert started["study"]["arms"]["bare"]["shape"] is None

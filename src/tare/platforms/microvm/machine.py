@@ -21,7 +21,7 @@ from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.backed_disk import forget_backed
 from tare.platforms.linux.console import Console
 from tare.platforms.linux.disk import OwnDisk
-from tare.platforms.linux.oom import kills_so_far, taken_for_memory
+from tare.platforms.linux.oom import kills_so_far, reason_for_kill
 from tare.platforms.linux.process_cost import vcpu_cost
 from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.linux.scheduling import Scheduled
@@ -292,12 +292,11 @@ class MicroVmMachine(Machine):
             # The last words are still on their way through the stream.
             await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
         product = self._launch.product
-        if code == -signal.SIGKILL and await taken_for_memory(
-            self._host, self.pid, self._kills_before
-        ):
-            reason = f"the host ran out of memory, and its kernel killed {product} (OOM killer)"
-            self._fail(reason, transient=True)
-            return
+        if code == -signal.SIGKILL:
+            reason = await reason_for_kill(self._host, self.pid, product, self._kills_before)
+            if reason:
+                self._fail(reason, transient=True)
+                return
         self._fail(await self._why(code), transient=code <= 0 and not self._answered)
 
     async def _await_panic(self) -> None:

@@ -23,7 +23,7 @@ Status = Literal["complete", "stopped", "failed"]
 BLOCKS = 2
 """An arm ends once every attempted cell of it failed in this many blocks."""
 NOTHING_COMPARED = (
-    "nothing is compared: every arm but the baseline is skipped (what to install: tare doctor)"
+    "nothing is compared: every arm but the baseline is skipped, for the reasons listed above"
 )
 _MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
 """A machine's name: the run's identity, a number, its role."""

@@ -316,7 +316,7 @@ def _part(outlook: Outlook, skip: Skip) -> LeftOut:
     unusable = None if expected is None or expected.verdict.usable else expected
     running = skip.arm in outlook.plan.arms
     source = "" if unusable is None or running else f" ({unusable.source})"
-    hint = "" if unusable is None else unusable.verdict.hint
+    hint = skip.hint if unusable is None else unusable.verdict.hint
     return LeftOut(skip.arm, skip.scenario, skip.workload, f"{skip.reason}{source}", hint)
 
 

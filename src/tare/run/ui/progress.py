@@ -325,7 +325,8 @@ class ProgressView:
         if whole and started is not None:
             arms = {name: arm.get("twin_of") for name, arm in started.study["arms"].items()}
             if nothing_compared(arms, started.study["baseline"], arms.keys() - whole):
-                self._console.print(Text(f"  ! {NOTHING_COMPARED}", "yellow"), highlight=False)
+                sentence = f"  ! {NOTHING_COMPARED} (tare plan shows what to do about them)"
+                self._console.print(Text(sentence, "yellow"), highlight=False)
         self._skips.clear()
 
     @property

@@ -103,12 +103,16 @@ class ArmFacts:
 
 @dataclass(frozen=True)
 class Skip:
-    """An arm, or one scenario or workload of it, that will not run, with the reason."""
+    """An arm, or one scenario or workload of it, that will not run, with the reason.
+
+    ``hint`` says what to change in the study, where that helps; it may be empty.
+    """
 
     arm: str
     scenario: str | None
     workload: str | None
     reason: str
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -318,7 +322,7 @@ def make_plan(
         cpus = facts[arm].cpus_of(hosts[study.host_of(arm)].cpus)
         reason = _arm_lacks(study, arm, facts[arm], cpus)
         if reason := reason or chosen.skipped.get(arm, ""):
-            skipped.append(Skip(arm, None, None, reason))
+            skipped.append(Skip(arm, None, None, reason, _shape_hint(study, arm, facts[arm], cpus)))
             continue
         skipped += [
             Skip(arm, None, label, facts[arm].lacks[label])
@@ -432,6 +436,21 @@ def _too_many(vcpus: int, facts: ArmFacts) -> str:
     return f"wants {vcpus} vCPUs; this platform allows at most {facts.max_vcpus} here"
 
 
+def _shape_hint(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
+    """Return what to change in the study if an arm cannot have its shape here; else nothing."""
+    if not facts.usable or not shape_lacks(study, arm, facts, cpus):
+        return ""
+    if min(_vcpus(study, arm, name, cpus) for name in study.scenarios) > facts.max_vcpus:
+        return _fewer_vcpus(facts)
+    return f"set `memory` in its `shape` to {format_size(facts.min_memory)} or more"
+
+
+def _fewer_vcpus(facts: ArmFacts) -> str:
+    if facts.max_vcpus < 1:
+        return ""
+    return f"set `vcpus` in its `shape`, or in the scenario, to {facts.max_vcpus} or less"
+
+
 def _batch(
     study: Study,
     arm: str,
@@ -447,7 +466,7 @@ def _batch(
         return Skip(arm, name, None, reason)
     vcpus = _vcpus(study, arm, name, cpus)
     if vcpus > facts.max_vcpus:
-        return Skip(arm, name, None, _too_many(vcpus, facts))
+        return Skip(arm, name, None, _too_many(vcpus, facts), _fewer_vcpus(facts))
     try:
         memory = study.shape_of(arm).memory
         placement = place(scenario, cpus, vcpus, facts.pinning, study.host_of(arm), memory)
