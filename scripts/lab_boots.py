@@ -10,8 +10,8 @@ usage: python -m scripts.lab_boots --work DIR [--boots N] [CONFIGURATION...]
 
 A configuration is named after its parts, for example ``10-2cpu-multi-npt``: the emulator's version,
 the lab's CPUs, how QEMU runs them (multi or single thread) and whether nested paging is on (npt,
-nonpt). ``7.2corrected`` is Tare's copy of 7.2, in which VMRUN delivers an interrupt once. Each
-boot's outcome is appended to DIR/boots.jsonl. A configuration that has N boots there is not started
+nonpt). ``7.2corrected`` is Tare's copy of 7.2 (tare.lab.corrected_qemu). Each boot's outcome is
+appended to DIR/boots.jsonl. A configuration that has N boots there is not started
 again, so you can interrupt the program and continue later.
 """
 
@@ -379,7 +379,7 @@ async def programs(named: Sequence[str]) -> Mapping[str, str]:
     for version, program in list(found.items()):
         copy = await corrected_qemu(LocalHost(), Path(program), default_cache())
         if copy is not None:
-            found[version + CORRECTED] = str(copy)
+            found[version + CORRECTED] = str(copy.program)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Only the faulty store of VMRUN is left out of QEMU, and only where it is found for certain."""
+"""QEMU is corrected only where the instructions to change are found for certain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tare.hosts.local import LocalHost
 from tare.images import cache as store
-from tare.lab.corrected_qemu import corrected, corrected_qemu
+from tare.lab.corrected_qemu import TURN_NS, corrected, corrected_qemu, with_short_turns
 from tare.lab.emulator import emulator_of
 from tare.lab.options import LabOptions
 
@@ -28,6 +28,47 @@ def injected(*, store: bytes = STORE, is_int: int = 0x3384, next_eip: int = 0x33
         + (b"\x48\xc7\x83" + struct.pack("<i", next_eip) + b"\xff\xff\xff\xff")
         + bytes.fromhex("f605ba45b60002 0f856c010000 ba01000000 4889df e8a74f0500")
     )
+
+
+LONG = struct.pack("<i", 100_000_000)
+SHORT = struct.pack("<i", TURN_NS)
+
+
+def turn_timer(*, period: bytes = LONG, other: bool = False) -> bytes:
+    """Return rr_kick_thread and rr_start_kick_timer, as GCC 12 compiled them for Debian's 7.2.
+
+    Args:
+        period: What they add to the time.
+        other: Whether the second one sets another timer.
+    """
+    ends = bytes.fromhex("53 bf01000000 e8e5f1ffff 488b3d46300000 488db0") + period
+    ends += bytes.fromhex("e8e2f1ffff")
+    begin = bytes.fromhex("bf01000000 e876f1ffff 488b3d")
+    # Both name the timer by its distance from the next instruction.
+    distance = 0x3046 + len(ends[:18]) - len(ends) - len(begin) - 4 + (8 if other else 0)
+    begin += struct.pack("<i", distance)
+    return ends + begin + bytes.fromhex("4883c418 488db0") + period + bytes.fromhex("e96ff1ffff")
+
+
+@given(st.binary(max_size=64), st.binary(max_size=64))
+def test_nothing_but_the_period_is_changed(before: bytes, after: bytes) -> None:
+    changed = with_short_turns(before + turn_timer() + after)
+    assert changed == before + turn_timer(period=SHORT) + after
+
+
+@pytest.mark.parametrize(
+    "binary",
+    [
+        b"",
+        turn_timer() + b"\x90" + turn_timer(),
+        turn_timer(period=SHORT),
+        # The timer of icount (accel/tcg/icount-common.c) has the same period.
+        turn_timer(other=True),
+        turn_timer()[:30],
+    ],
+)
+def test_a_timer_that_is_not_known_for_certain_is_left_alone(binary: bytes) -> None:
+    assert with_short_turns(binary) is None
 
 
 @given(st.binary(max_size=64), st.binary(max_size=64))
@@ -70,8 +111,9 @@ def installed() -> Path:
 
 async def test_the_installed_qemu_runs_with_the_correction(installed: Path, tmp_path: Path) -> None:
     host = LocalHost()
-    copy = await corrected_qemu(host, installed, tmp_path)
-    assert copy is not None and copy.is_relative_to(tmp_path)
+    found = await corrected_qemu(host, installed, tmp_path)
+    assert found is not None and found.program.is_relative_to(tmp_path)
+    copy = found.program
     asked = [[str(each), "-accel", "help"] for each in (installed, copy)]
     # The accelerator is a module of its own, which the copy finds as well.
     one, other = [(await host.run(argv, timeout_s=30)).stdout for argv in asked]
@@ -81,8 +123,29 @@ async def test_the_installed_qemu_runs_with_the_correction(installed: Path, tmp_
     assert len(differing) <= len(NOP) and differing[-1] - differing[0] < len(NOP)
     # A damaged copy is not used.
     copy.write_bytes(after[:1000])
-    assert await corrected_qemu(host, installed, tmp_path) == copy
+    assert await corrected_qemu(host, installed, tmp_path) == found
     assert copy.read_bytes() == after
+
+
+async def test_the_installed_module_runs_with_short_turns(installed: Path, tmp_path: Path) -> None:
+    host = LocalHost()
+    found = await corrected_qemu(host, installed, tmp_path)
+    assert found is not None
+    modules = sorted(tmp_path.glob("qemus/*/lib/*/qemu/*.so"))
+    if not modules:
+        pytest.skip("the installed QEMU keeps its accelerator in the program")
+    assert found.short_turns
+    own = [each for each in modules if not each.is_symlink()]
+    assert [each.name for each in own] == ["accel-tcg-x86_64.so"]
+    (other,) = installed.resolve().parent.parent.glob("lib/*/qemu/accel-tcg-x86_64.so")
+    before, after = other.read_bytes(), own[0].read_bytes()
+    differing = [n for n, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    assert len(before) == len(after) and 0 < len(differing) <= 2 * len(LONG)
+    # It is this one that the copy loads.
+    quits = 'echo quit | "$0" -machine none -accel tcg -display none -monitor stdio'
+    assert (await host.run(["sh", "-c", quits, str(found.program)], timeout_s=60)).ok
+    own[0].write_bytes(b"damaged")
+    assert not (await host.run(["sh", "-c", quits, str(found.program)], timeout_s=60)).ok
 
 
 async def test_a_qemu_without_the_fault_is_not_copied(tmp_path: Path) -> None:
@@ -110,8 +173,12 @@ async def test_a_lab_runs_the_corrected_copy_and_records_it(
     monkeypatch.setenv("PATH", str(installed.parent))
     found = await emulator_of(LocalHost(), LabOptions(), tmp_path)
     assert found.corrected and Path(found.program).is_relative_to(tmp_path)
-    assert found.description == f"{found.version}, VMRUN corrected"
+    assert found.description.startswith(f"{found.version}, VMRUN corrected")
+    assert found.threads == ("single" if found.short_turns else "multi")
     # What a user names is run as it is.
     own = await emulator_of(LocalHost(), LabOptions(qemu=str(installed)), tmp_path)
     assert not own.corrected and own.program == str(installed)
-    assert store.load(Path(found.program).parents[1]) == {"corrected": True}
+    assert store.load(Path(found.program).parents[1]) == {
+        "corrected": True,
+        "short_turns": found.short_turns,
+    }

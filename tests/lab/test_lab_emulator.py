@@ -57,6 +57,29 @@ def test_a_workaround_is_dropped_where_an_emulator_needs_none(version: str, old:
     assert {"-smap", "-smep", "-monitor", "+invtsc"} <= set(processor.split(","))
 
 
+@pytest.mark.parametrize(
+    ("hypervisor", "version", "corrected", "short_turns", "threads"),
+    [
+        ("kvm", "7.2.22", True, True, "single"),
+        ("xen", "7.2.22", True, True, "single"),
+        # Sound with a thread for each CPU.
+        ("kvm", "10.0.2", True, True, "multi"),
+        # With one thread most guests fall, or CPUs wait for 100 ms.
+        ("kvm", "7.2.22", False, True, "multi"),
+        ("kvm", "7.2.22", True, False, "multi"),
+        ("none", "7.2.22", True, True, "multi"),
+    ],
+)
+def test_a_lab_runs_its_cpus_as_its_emulator_bears_them(
+    hypervisor: Hypervisor, version: str, corrected: bool, short_turns: bool, threads: str
+) -> None:
+    emulator = Emulator(version, corrected=corrected, short_turns=short_turns)
+    argv = command(LabOptions(hypervisor), IMAGE, Places(Path("/a")), "tare-a", emulator)
+    assert value_after(argv, "-accel") == [f"tcg,thread={threads}"]
+    # A run is not continued by an emulator that runs its CPUs otherwise.
+    assert ("turns of 1 ms" in emulator.description) == (emulator.threads == "single")
+
+
 def test_a_lab_without_xen_has_nothing_to_work_around() -> None:
     assert argv_of("kvm", "7.2.22") == argv_of("kvm", "10.0.2")
     assert argv_of("kvm", "7.2.22")[0] == "EPYC"

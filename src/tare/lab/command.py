@@ -17,10 +17,11 @@ PROGRAM = "qemu-system-x86_64"
 UNKNOWN = Emulator()
 
 XEN_CPU_MODEL = f"{CPU_MODEL},-smap,-smep,-monitor,+invtsc"
-"""Without what Xen 4.17 cannot bear under emulation.
+"""The processor without the features that Xen 4.17 does not survive under emulation.
 
-Found by trying: with SMAP on, dom0 dies of a page fault in Xen's create_bounce_frame; with MONITOR
-on, Xen's idle loop panics at MWAIT; without the invariant TSC Xen gives its guests a slow clock.
+Found by experiment: with SMAP on, dom0 dies of a page fault in Xen's create_bounce_frame. With
+MONITOR on, Xen's idle loop panics at MWAIT. Without the invariant TSC, Xen gives its guests a slow
+clock.
 """
 
 SSH_PORT = 22
@@ -34,12 +35,12 @@ class Places:
 
     @property
     def initramfs(self) -> Path:
-        """What Linux unpacks first; holds the private host key."""
+        """The initramfs, which holds the private host key."""
         return self.folder / "initramfs"
 
     @property
     def room(self) -> Path:
-        """The disk that everything is written to."""
+        """The disk for all writes."""
         return self.folder / "room"
 
     @property
@@ -59,7 +60,7 @@ class Places:
 
     @property
     def log(self) -> Path:
-        """All that it wrote on its console."""
+        """The log of its console."""
         return self.folder / "console.log"
 
     @property
@@ -69,25 +70,29 @@ class Places:
 
     @property
     def errors(self) -> Path:
-        """What QEMU itself said."""
+        """QEMU's own messages."""
         return self.folder / "errors"
 
     @property
     def identity(self) -> str:
-        """What its firmware says it is, by which its QEMU is told from others of this computer."""
+        """The UUID in its firmware, which distinguishes its QEMU from others of this computer."""
         return str(uuid.uuid5(uuid.NAMESPACE_URL, str(self.folder)))
 
 
 def cpu_model(options: LabOptions, emulator: Emulator) -> str:
-    """Return the processor of a lab host, in QEMU's words."""
+    """Return QEMU's value of ``-cpu`` for a lab host."""
     if options.hypervisor != "xen":
         return CPU_MODEL
     return f"{XEN_CPU_MODEL},{NO_AVX}" if NO_AVX in emulator.workarounds else XEN_CPU_MODEL
 
 
-def clock_arguments(options: LabOptions) -> tuple[str, ...]:
-    """Return how the emulation runs and where its time comes from."""
-    return counting.QEMU if options.deterministic else ("-accel", "tcg,thread=multi")
+def clock_arguments(options: LabOptions, emulator: Emulator = UNKNOWN) -> tuple[str, ...]:
+    """Return QEMU's options for the emulation's threads and clock."""
+    if options.deterministic:
+        return counting.QEMU
+    # Without a hypervisor in it, no lab was seen to fail with a thread for each CPU.
+    threads = "multi" if options.hypervisor == "none" else emulator.threads
+    return ("-accel", f"tcg,thread={threads}")
 
 
 def linux_arguments(options: LabOptions) -> tuple[str, ...]:
@@ -107,7 +112,7 @@ def linux_arguments(options: LabOptions) -> tuple[str, ...]:
 
 
 def xen_arguments(options: LabOptions, emulator: Emulator = UNKNOWN) -> tuple[str, ...]:
-    """Return Xen's command line, without its name in front."""
+    """Return Xen's command line, without the file name at its beginning."""
     scheduler = (f"sched={options.scheduler}",) if options.scheduler else ()
     memory = f"{options.dom0_memory // MIB}M"
     return (
@@ -135,12 +140,12 @@ def command(
 ) -> list[str]:
     """Return QEMU's arguments, the program first; the computer waits for ``cont``.
 
-    Its network is a closed one: nothing in it reaches out, and only its SSH server is reached,
-    at a free port of this computer's loopback that the monitor tells.
+    The network is closed: nothing in the lab reaches out, and only its SSH server can be reached,
+    at a free port of this computer's loopback that the monitor reports.
 
     Args:
-        options: What the lab host is to be.
-        image: What it boots.
+        options: The lab host's options.
+        image: The image that it boots.
         places: Its files and sockets.
         name: Its name.
         emulator: The QEMU that emulates it.
@@ -149,13 +154,13 @@ def command(
         emulator.program,
         *("-name", f"{name},debug-threads=on"),
         *("-nodefaults", "-no-user-config", "-display", "none"),
-        # What it boots is of a study's choosing, and runs in here.
+        # A study chooses what it boots, and that code runs in this process.
         *(("-sandbox", SANDBOX) if emulator.filters else ()),
         *(() if options.reboots else ("-no-reboot",)),
-        # Linux stirs what firmware says into its random numbers, which are to be the same there.
+        # Linux mixes firmware data into its random numbers, which must not differ there.
         *(() if options.deterministic else ("-uuid", places.identity)),
         *("-machine", "q35,smm=off,vmport=off,usb=off"),
-        *clock_arguments(options),
+        *clock_arguments(options, emulator),
         *("-cpu", cpu_model(options, emulator)),
         *topology_arguments(options.cpus, options.nodes),
         *("-m", f"{options.memory // MIB}M"),
@@ -183,7 +188,7 @@ def _boot(
             *("-append", linux),
         )
     # The modules of a multiboot kernel: Linux with its arguments, and its initramfs. QEMU puts
-    # Xen's own file name in front of what -append says.
+    # Xen's own file name in front of the value of -append.
     parts = (f"{image.kernel} {linux}", str(places.initramfs))
     modules = ",".join(part.replace(",", ",,") for part in parts)
     return (
@@ -202,5 +207,5 @@ def _disk(name: str, file: Path, *words: str) -> tuple[str, ...]:
 
 
 def escaped(path: Path) -> str:
-    """Return a path as QEMU's option lists take it: a comma within a value is written twice."""
+    """Return a path for QEMU's option lists, in which a comma within a value is doubled."""
     return str(path).replace(",", ",,")

@@ -1,18 +1,24 @@
-"""A copy of this computer's QEMU whose VMRUN delivers an injected interrupt once, and not twice.
+"""A copy of this computer's QEMU with two corrections, in which labs run.
 
-QEMU emulates VMRUN in ``helper_vmrun`` (target/i386/tcg/system/svm_helper.c, in 7.2
-target/i386/tcg/sysemu). For an event of the type INTR, it stores the vector in
-``cs->exception_index`` and then delivers the interrupt itself, but does not clear the index. If
-something asks the CPU to leave its loop before the next #VMEXIT and no interrupt is pending
-(``cpu_handle_interrupt`` in accel/tcg/cpu-exec.c), the loop takes the index for an exception that
-is still to be delivered. The vector then arrives a second time, whatever IF and GIF say: in the
-guest, or behind #VMEXIT in the hypervisor while it still has the guest's registers. Versions 7.2,
-10.0 and 11.1 have the fault. `tare help lab` has the counts with and without it, and
-describes another fault that remains.
+**VMRUN delivers an injected interrupt once, and not twice.** QEMU emulates VMRUN in
+``helper_vmrun`` (target/i386/tcg/system/svm_helper.c, in 7.2 target/i386/tcg/sysemu). For an event
+of the type INTR, it stores the vector in ``cs->exception_index`` and then delivers the interrupt
+itself, but does not clear the index. If something asks the CPU to leave its loop before the next
+#VMEXIT and no interrupt is pending (``cpu_handle_interrupt`` in accel/tcg/cpu-exec.c), the loop
+takes the index for an exception that is still to be delivered. The vector then arrives a second
+time, whatever IF and GIF say: in the guest, or behind #VMEXIT in the hypervisor while it still has
+the guest's registers. Versions 7.2, 10.0 and 11.1 have the fault. Nothing reads the stored index
+before the next event but a log line, so the copy has a NOP in place of that one store.
 
-Nothing reads the stored index before the next event but a log line. So the copy has a NOP in place
-of that one store. The instruction is found by those around it. A QEMU that does not match in
-exactly one place, for example one in which the fault is fixed, is used as it is.
+**Emulated CPUs that share a thread take turns of 1 ms, and not of 100 ms.** With one thread for all
+CPUs, QEMU changes to the next one when the current one halts, when a timer interrupts, and after
+``TCG_KICK_PERIOD`` (accel/tcg/tcg-accel-ops-rr.h) at the latest. An interrupt that one CPU sends to
+another waits that long. The copy has a shorter period in the two instructions that set this timer.
+They are in the accelerator's module, or in the program where it has no modules.
+
+The instructions are found by those around them. What does not match in exactly one place, for
+example a QEMU in which the fault is fixed, is used unchanged. `tare help lab` has the counts with and
+without each correction.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ import re
 import shutil
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +56,37 @@ Programmer's Manual, volume 3, MOV and CALL; QEMU's source as above. In ``CPUX86
 ``exception_next_eip`` follows ``exception_is_int``."""
 _NOP = bytes.fromhex("660f1f440000")
 """A NOP of six bytes (Intel 64 and IA-32 Architectures Software Developer's Manual, NOP)."""
-_FORMAT = 1
+TURN_NS = 1_000_000
+"""Nanoseconds after which the next CPU of a thread has its turn, at the latest."""
+_OWN_TURN_NS = 100_000_000
+_CLOCK = rb"\xbf\x01\0\0\0\xe8.{4}\x48\x8b\x3d(?P<timer>.{4})"
+"""``qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL)``, and the timer as the first argument of timer_mod()."""
+_PERIOD = rb"\x48\x8d\xb0(?P<period>" + re.escape(struct.pack("<i", _OWN_TURN_NS)) + rb")"
+"""``+ TCG_KICK_PERIOD`` as its second argument."""
+_TURN_ENDS = re.compile(_CLOCK + _PERIOD + rb"\xe8", re.DOTALL)
+"""``rr_kick_thread``, which calls timer_mod()."""
+_TURNS_BEGIN = re.compile(_CLOCK + rb"\x48\x83\xc4." + _PERIOD + rb"\xe9", re.DOTALL)
+"""``rr_start_kick_timer``, which jumps to timer_mod() as its last step."""
+_ACCELERATOR = "accel-tcg-x86_64.so"
+_FORMAT = 2
 _ASK_S = 30.0
 _SIBLINGS = ("share", "lib", "lib64", "libexec")
 """Folders in which QEMU looks for firmware and modules, relative to its own program's folder."""
+_MODULES = ("lib/*/qemu", "lib/qemu", "lib64/qemu")
+"""Where distributions keep QEMU's modules, relative to the same folder."""
+
+
+@dataclass(frozen=True)
+class CorrectedQemu:
+    """The corrected copy of a QEMU.
+
+    Args:
+        program: The copy's program.
+        short_turns: Whether emulated CPUs that share a thread take turns of :data:`TURN_NS`.
+    """
+
+    program: Path
+    short_turns: bool
 
 
 def corrected(program: bytes) -> bytes | None:
@@ -68,12 +102,38 @@ def corrected(program: bytes) -> bytes | None:
     return program[:begin] + _NOP + program[end:]
 
 
+def with_short_turns(binary: bytes) -> bytes | None:
+    """Return a program or module with short turns; None if their timer is not found exactly once.
+
+    Args:
+        binary: The content of ``qemu-system-x86_64``, or of its accelerator's module.
+    """
+    ends = {_timer(each): each for each in _TURN_ENDS.finditer(binary)}
+    pairs = [
+        (ends[timer], each)
+        for each in _TURNS_BEGIN.finditer(binary)
+        if (timer := _timer(each)) in ends
+    ]
+    if len(pairs) != 1:
+        return None
+    changed = bytearray(binary)
+    for each in pairs[0]:
+        changed[slice(*each.span("period"))] = struct.pack("<i", TURN_NS)
+    return bytes(changed)
+
+
+def _timer(found: re.Match[bytes]) -> int:
+    """Return where the timer is, relative to the file as the code is."""
+    (offset,) = struct.unpack("<i", found["timer"])
+    return int(found.end("timer") + offset)
+
+
 def _adjacent(found: re.Match[bytes]) -> bool:
     (is_int,), (next_eip,) = (struct.unpack("<i", found[name]) for name in ("is_int", "next_eip"))
     return bool(next_eip - is_int == 4)
 
 
-async def corrected_qemu(host: Host, program: Path, cache: Path) -> Path | None:
+async def corrected_qemu(host: Host, program: Path, cache: Path) -> CorrectedQemu | None:
     """Return the corrected copy of a QEMU in the cache, which is made if it is not there.
 
     Args:
@@ -92,13 +152,14 @@ async def corrected_qemu(host: Host, program: Path, cache: Path) -> Path | None:
     digest = await asyncio.to_thread(store.file_digest, original)
     folder = cache / "qemus" / store.key_of({"format": _FORMAT, "original": digest})
     copy = folder / original.parent.name / original.name
-    if not (await _facts_of(original, folder, cache))["corrected"]:
+    facts = await _facts_of(original, folder, cache)
+    if not facts["corrected"]:
         return None
     try:
         answer = await host.run([str(copy), "--version"], timeout_s=_ASK_S)
     except InputError:
         return None
-    return copy if answer.ok else None
+    return CorrectedQemu(copy, bool(facts["short_turns"])) if answer.ok else None
 
 
 async def _facts_of(original: Path, folder: Path, cache: Path) -> Mapping[str, Any]:
@@ -116,13 +177,28 @@ def _publish(original: Path, draft: Path, folder: Path) -> dict[str, bool]:
     content = corrected(original.read_bytes())
     programs = draft / original.parent.name
     programs.mkdir(parents=True)
+    facts = {"corrected": content is not None, "short_turns": False}
     if content is not None:
+        prefix = original.parent.parent
+        modules = [each for place in _MODULES for each in prefix.glob(f"{place}/{_ACCELERATOR}")]
+        turns = with_short_turns(modules[0].read_bytes() if modules else content)
+        facts["short_turns"] = turns is not None
+        if turns is not None and modules:
+            _copy_modules(modules[0], turns, draft / modules[0].parent.relative_to(prefix))
         copy = programs / original.name
-        copy.write_bytes(content)
+        copy.write_bytes(content if modules or turns is None else turns)
         shutil.copymode(original, copy)
         for name in _SIBLINGS:
-            if (sibling := original.parent.parent / name).is_dir():
+            if (sibling := prefix / name).is_dir() and not (draft / name).exists():
                 (draft / name).symlink_to(sibling)
-    facts = {"corrected": content is not None}
     store.publish(draft, folder, facts)
     return facts
+
+
+def _copy_modules(accelerator: Path, content: bytes, folder: Path) -> None:
+    """Fill a folder with links to QEMU's modules, and with another content of one of them."""
+    folder.mkdir(parents=True)
+    for path in accelerator.parent.iterdir():
+        if path.name != accelerator.name:
+            (folder / path.name).symlink_to(path)
+    (folder / accelerator.name).write_bytes(content)

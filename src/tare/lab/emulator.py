@@ -1,7 +1,7 @@
 """The QEMU that emulates a lab, and the faults of QEMU that the lab works around.
 
-`tare help lab` describes the faults. In labs with Xen, each is worked around up to the first
-version that was tried without the workaround and was sound: a newer version alone proves nothing.
+`tare help lab` describes the faults. Labs with Xen use each workaround below the first version that
+was tested without it and had no failure. A version that was not tested gets the workaround.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from tare.hosts import Host
-from tare.lab.corrected_qemu import corrected_qemu
+from tare.lab.corrected_qemu import TURN_NS, corrected_qemu
 from tare.lab.options import LabOptions
 from tare.platforms.qemu.command import PROGRAM, SANDBOX
 
 NO_AVX = "-avx"
-"""In QEMU's words for a processor. QEMU 7.2 forgets at times that a HVM guest turned AVX on, and
-glibc's memcpy dies of an invalid opcode at its first ``vmovdqu``."""
+"""A part of QEMU's ``-cpu``. QEMU 7.2 sometimes forgets that a HVM guest turned AVX on, and glibc's
+memcpy dies of an invalid opcode at its first ``vmovdqu``."""
 EAGER_FPU = "spec-ctrl=eager-fpu"
-"""In Xen's words. QEMU lets some instructions through without the trap by which Xen otherwise
-notices that a guest wants its floating-point registers back: it then works with another's."""
+"""An argument of Xen. QEMU does not raise the trap of some instructions by which Xen notices that
+a guest needs its floating-point registers back. The guest then works with another guest's."""
 SOUND_FROM: dict[str, tuple[int, int] | None] = {NO_AVX: None, EAGER_FPU: None}
-"""By workaround the first version that was seen to do without it; None: none was. Tried without
-``eager-fpu`` was 10.0.2, and needs it; whether AVX is sound there is not known."""
+"""For each workaround the first version that was tested without it and had no failure; None if
+there is none. 10.0.2 needs ``eager-fpu``; whether it handles AVX correctly is not known."""
+THREADS_SOUND_FROM = (10, 0)
+"""The first version with VMRUN corrected in whose labs no guest fell with a thread for each CPU."""
 
 _ASK_S = 30.0
 
@@ -39,25 +42,41 @@ class Emulator:
     """The QEMU that emulates a lab.
 
     Args:
-        version: As it says it, such as ``7.2.22``; empty: unknown, and taken for an old one.
-        filters: Whether it was built with what filters its own system calls (seccomp(2)).
-        program: The file that is run, or its name on the PATH.
+        version: Its version, such as ``7.2.22``; empty if unknown, which counts as old.
+        filters: Whether it can filter its own system calls (seccomp(2)).
+        program: Its file, or its name on the PATH.
         corrected: Whether that is Tare's copy, in which VMRUN delivers an interrupt once.
+        short_turns: Whether CPUs that share a thread take short turns in that copy.
     """
 
     version: str = ""
     filters: bool = False
     program: str = PROGRAM
     corrected: bool = False
+    short_turns: bool = False
+
+    @property
+    def threads(self) -> Literal["single", "multi"]:
+        """How a lab with a hypervisor runs its CPUs, in QEMU's words: one thread for all, or each.
+
+        `tare help lab` has the counts. With a thread for each, guests of KVM fall below 7.2. With one
+        thread, most fall if VMRUN is not corrected, and CPUs wait for 100 ms if turns are long.
+        """
+        if self._numbers >= THREADS_SOUND_FROM or not (self.corrected and self.short_turns):
+            return "multi"
+        return "single"
 
     @property
     def description(self) -> str:
-        """What a run's record calls it, such as ``7.2.22, VMRUN corrected``."""
-        return f"{self.version}, VMRUN corrected" if self.corrected else self.version
+        """Its name in a run's record, such as ``7.2.22, VMRUN corrected, turns of 1 ms``."""
+        facts = [self.version]
+        facts += ["VMRUN corrected"] if self.corrected else []
+        facts += [f"turns of {TURN_NS / 1e6:g} ms"] if self.threads == "single" else []
+        return ", ".join(facts)
 
     @property
     def workarounds(self) -> tuple[str, ...]:
-        """What a lab with Xen does because of this QEMU."""
+        """The workarounds that a lab with Xen needs in this QEMU."""
         return tuple(
             each for each, sound in SOUND_FROM.items() if sound is None or self._numbers < sound
         )
@@ -66,21 +85,21 @@ class Emulator:
     def _numbers(self) -> tuple[int, ...]:
         numbers = []
         for part in self.version.split(".")[:2]:
-            # A release candidate, 10.0~rc1, is not taken for what it leads to.
+            # A release candidate such as 10.0~rc1 does not count as the release.
             if not part.isdecimal():
                 return ()
             numbers.append(int(part))
         return tuple(numbers)
 
 
-def emulator_in(said: str, *, filters: bool = False) -> Emulator:
-    """Return the QEMU that answers ``--version`` so.
+def emulator_in(answer: str, *, filters: bool = False) -> Emulator:
+    """Return the QEMU that gives an answer to ``--version``.
 
     Args:
-        said: Its answer.
-        filters: Whether it takes ``-sandbox`` beside that.
+        answer: The answer.
+        filters: Whether it also accepts ``-sandbox``.
     """
-    first = said.partition("\n")[0]
+    first = answer.partition("\n")[0]
     return Emulator(first.removeprefix("QEMU emulator version ").partition(" ")[0], filters)
 
 
@@ -89,7 +108,7 @@ async def emulator_of(here: Host, options: LabOptions, cache: Path) -> Emulator:
 
     Args:
         here: This computer.
-        options: What the lab is to be.
+        options: The lab's options.
         cache: Directory for the corrected copy.
 
     Raises:
@@ -97,10 +116,12 @@ async def emulator_of(here: Host, options: LabOptions, cache: Path) -> Emulator:
     """
     program = options.qemu or PROGRAM
     answer = await here.run([program, "--version"], timeout_s=_ASK_S)
-    # One of a user's own may have been built without.
+    # A user's own QEMU may have been built without seccomp.
     filtered = await here.run([program, "-sandbox", SANDBOX, "--version"], timeout_s=_ASK_S)
     found = emulator_in(answer.stdout.decode(errors="replace"), filters=filtered.ok)
     found = replace(found, program=program)
     installed = None if options.qemu else shutil.which(PROGRAM)
     copy = await corrected_qemu(here, Path(installed), cache) if installed else None
-    return replace(found, program=str(copy), corrected=True) if copy else found
+    if copy is None:
+        return found
+    return replace(found, program=str(copy.program), corrected=True, short_turns=copy.short_turns)

@@ -24,12 +24,12 @@ _FORWARD = re.compile(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)")
 
 
 class Outer:
-    """One QEMU; made and started by :meth:`start`."""
+    """One QEMU, which :meth:`start` makes and starts."""
 
     def __init__(self, host: Host, places: Places, name: str, process: OwnedProcess) -> None:
         self.name = name
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
-        """Set when it ends, its kernel panics, or it freezes, without having been asked to."""
+        """Set when it ends, its kernel panics or it freezes, unless it was asked to end."""
         self._host = host
         self._places = places
         self._process = process
@@ -37,7 +37,7 @@ class Outer:
         self._monitor: Monitor | None = None
         self._streams: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._said = asyncio.Event()
+        self._reported = asyncio.Event()
         self._ready = False
         self._failed = ""
         self._stopping = False
@@ -47,7 +47,7 @@ class Outer:
     async def start(
         cls, host: Host, ledger: Ledger, argv: Sequence[str], places: Places, name: str
     ) -> Outer:
-        """Start QEMU with its guest waiting, and listen to it.
+        """Start QEMU with its guest paused, and connect to its console and monitor.
 
         Raises:
             MachineFault: It ended, or does not answer.
@@ -57,7 +57,7 @@ class Outer:
         try:
             await outer._listen()
         except (MachineFault, OSError) as error:
-            # Where QEMU ended, its own words say more than a stream that broke off.
+            # If QEMU ended, its own message is more useful than a broken stream.
             await asyncio.wait({outer.died}, timeout=_GONE_S)
             await outer.stop()
             if outer.died.done():
@@ -78,7 +78,7 @@ class Outer:
         return self._console.tail()
 
     def type(self, text: str) -> None:
-        """Send text to the console, as if it was typed there."""
+        """Send text to the console as keyboard input."""
         self._streams[0].write(text.encode())
 
     async def _listen(self) -> None:
@@ -103,39 +103,44 @@ class Outer:
 
     async def ssh_port(self) -> int:
         """Return the port of this computer's loopback that leads to the SSH server inside."""
-        said = str(
+        answer = str(
             await self.monitor.execute("human-monitor-command", **{"command-line": "info usernet"})
         )
-        found = _FORWARD.search(said)
+        found = _FORWARD.search(answer)
         if found is None:
-            raise MachineFault(f"{self.name}: QEMU forwards no port to its SSH server: {said}")
+            raise MachineFault(f"{self.name}: QEMU forwards no port to its SSH server: {answer}")
         return int(found[1])
 
     async def go(self, cpus: Sequence[int]) -> tuple[int, ...]:
         """Bind each vCPU to one of ``cpus`` in turn (none: anywhere), and let the guest run.
 
+        A thread that several vCPUs share may run on each of their CPUs.
+
         Returns:
             The thread id of each vCPU.
         """
         threads = await self.monitor.vcpu_threads()
+        places: dict[int, set[int]] = {}
         for number, thread in enumerate(threads if cpus else ()):
+            places.setdefault(thread, set()).add(cpus[number % len(cpus)])
+        for thread, own in places.items():
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(thread, {cpus[number % len(cpus)]})
+                os.sched_setaffinity(thread, own)
         await self.monitor.execute("cont")
         return threads
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until the lab host says that it is ready.
+        """Wait until the lab host reports that it is ready.
 
         Raises:
-            MachineFault: It ended, says that it failed, or says nothing in time.
+            MachineFault: It ended, reports that it failed, or reports nothing in time.
         """
-        said = asyncio.ensure_future(self._said.wait())
-        either: set[asyncio.Future[Any]] = {said, self.died}
+        reported = asyncio.ensure_future(self._reported.wait())
+        either: set[asyncio.Future[Any]] = {reported, self.died}
         try:
             await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            said.cancel()
+            reported.cancel()
         if self.died.done():
             raise self.died.result()
         if self._ready:
@@ -152,10 +157,10 @@ class Outer:
         )
 
     def fell_silent(self, fault: TareError) -> None:
-        """Note that the connection to the computer which this QEMU emulates was lost.
+        """Record that the connection to the emulated computer was lost.
 
         Args:
-            fault: Why; only its silence means that it froze.
+            fault: The reason; only HostFroze means that the computer froze.
         """
         if self._stopping or self.died.done() or not isinstance(fault, HostFroze):
             return
@@ -169,7 +174,7 @@ class Outer:
             while data := await reader.read(1 << 16):
                 log.write(data)
                 self._console.feed(data)
-                if self._said.is_set():
+                if self._reported.is_set():
                     continue
                 held = (held + data.decode(errors="replace"))[-4096:]
                 self._look(held)
@@ -180,7 +185,7 @@ class Outer:
         self._ready = READY in text
         self._failed = failed[1].strip() if failed else ""
         if self._ready or self._failed:
-            self._said.set()
+            self._reported.set()
 
     async def _await_panic(self) -> None:
         await self._console.panicked.wait()
@@ -202,9 +207,9 @@ class Outer:
             return f"its kernel panicked: {self._console.panic}"
         if code < 0:
             known = {number.value: number.name for number in signal.Signals}
-            # If it gave up by itself, it printed why.
-            said = await self._errors() if -code == signal.SIGABRT else ""
-            why = f": {said}" if said else ""
+            # If it aborted by itself, it printed why.
+            errors = await self._errors() if -code == signal.SIGABRT else ""
+            why = f": {errors}" if errors else ""
             return f"its QEMU was killed by {known.get(-code, f'signal {-code}')}{why}"
         if code:
             return f"its QEMU ended with code {code}: {await self._errors() or 'it gave no reason'}"
@@ -215,8 +220,8 @@ class Outer:
     async def _errors(self) -> str:
         with contextlib.suppress(OSError):
             lines = (await self._host.read(self._places.errors)).decode(errors="replace")
-            if said := [line for line in lines.splitlines() if "warning:" not in line][-3:]:
-                return "; ".join(line.removeprefix("qemu-system-x86_64: ") for line in said)
+            errors = [line for line in lines.splitlines() if "warning:" not in line][-3:]
+            return "; ".join(line.removeprefix("qemu-system-x86_64: ") for line in errors)
         return ""
 
     async def stop(self) -> None:

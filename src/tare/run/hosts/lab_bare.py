@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
+from tare.lab.emulator import emulator_of
 from tare.lab.nodes import node_arguments, topology_arguments
-from tare.lab.options import CPU_MODEL
+from tare.lab.options import CPU_MODEL, LabOptions
 from tare.platforms.bare import BareOptions
 from tare.platforms.contract import (
     TAKES_HOST,
@@ -133,7 +134,13 @@ class LabBare(Platform[BareOptions]):
                 raise MachineFault(f"{spec.name}: the bare machine does not run")
             return self._guest.place(spec)
         shape = Shape(vcpus=self._spec.cpus, memory=self._spec.memory, disk=spec.shape.disk)
-        qemu = self._options
+        # As the labs with a hypervisor: what differs from this machine is the hypervisor alone.
+        own = LabOptions(qemu=self._spec.qemu or "")
+        emulator = await emulator_of(context.builder, own, context.cache)
+        changed = emulator.corrected or bool(own.qemu)
+        qemu = self._options.model_copy(update={"threads": emulator.threads})
+        # One thread for all of its CPUs may run on any CPU of this computer.
+        cpus = () if emulator.threads == "single" else context.host.topology().online
         if self._spec.deterministic:
             qemu = qemu.model_copy(update={"clock": "instructions"})
         if self._spec.nodes > 1:
@@ -142,9 +149,9 @@ class LabBare(Platform[BareOptions]):
             context,
             qemu,
             prepared.extra["image"],
-            replace(spec, shape=shape, cpus=context.host.topology().online),
+            replace(spec, shape=shape, cpus=cpus),
             append=_kernel_words(qemu, options, counted=context.counted),
-            program=self._spec.qemu or prepared.extra["program"],
+            program=emulator.program if changed else prepared.extra["program"],
         )
         self._guest = _Guest(machine, self._spec.cpus)
         return self._guest.place(spec)
