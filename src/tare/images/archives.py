@@ -1,7 +1,7 @@
-"""Where packages come from: the computer's own apt, or lists of another release.
+"""The archives of packages: the computer's own apt, or package lists of another release.
 
-A release that is not the computer's own is asked with lists of Tare's, in its cache: nothing of
-the computer's own is changed. apt verifies them by the keys of Debian's archive all the same.
+For another release, Tare keeps package lists in its cache. The computer's own lists stay unchanged,
+and apt verifies both by the keys of Debian's archive.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tare.study.model.releases import Release, release_words
 APT_LISTS = Path("/var/lib/apt/lists")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 MIRROR = "TARE_DEBIAN_MIRROR"
-"""The environment variable that names a mirror of Debian where apt here knows none."""
+"""The environment variable that names a mirror of Debian if apt here lists none."""
 
 _UPDATE_S = 600.0
 _ASK_S = 60.0
@@ -31,10 +31,10 @@ _TARGET = "$(CREATED_BY) $(CODENAME) $(COMPONENT) $(REPO_URI)"
 
 @dataclass(frozen=True)
 class Archive:
-    """One set of package lists, and how apt is made to use it.
+    """One set of package lists, and the options by which apt uses it.
 
     Args:
-        release: The release that it holds; None: whatever the computer's own lists hold.
+        release: The release in it; None for the computer's own lists.
         options: Options of apt-get and apt-cache.
         lists: The folder of the lists.
     """
@@ -44,13 +44,13 @@ class Archive:
     lists: Path = APT_LISTS
 
     def state(self) -> int:
-        """Return a number that changes with the package lists; 0 when there are none."""
+        """Return a number that changes with the package lists; 0 if there are none."""
         with contextlib.suppress(OSError, ValueError):
             return max(path.stat().st_mtime_ns for path in self.lists.glob("*_*"))
         return 0
 
     def note(self, name: str) -> str:
-        """Return the file in which is kept what a name stood for in these lists."""
+        """Return the name of the file that records which packages a name meant in these lists."""
         return f"{name}.json" if self.release is None else f"{name}@{self.release}.json"
 
 
@@ -59,15 +59,15 @@ OWN = Archive()
 
 
 async def archive_of(host: Host, release: Release | None, cache: Path) -> Archive:
-    """Return the archive of a release; its lists are fetched where there are none of this month.
+    """Return the archive of a release; fetch its lists if they are missing or over a month old.
 
     Args:
         host: This computer.
         release: None, or the computer's own release, for its own lists.
-        cache: Where lists of another release are kept.
+        cache: The cache, which holds the lists of another release.
 
     Raises:
-        InputError: This computer has no apt, or not the keys of Debian's archive; or the lists
+        InputError: This computer has no apt, or lacks the keys of Debian's archive; or the lists
             cannot be fetched.
     """
     if (kept := await kept_archive(host, release, cache)) is not None:
@@ -82,7 +82,7 @@ async def archive_of(host: Host, release: Release | None, cache: Path) -> Archiv
 
 
 async def kept_archive(host: Host, release: Release | None, cache: Path) -> Archive | None:
-    """Return a release's archive where its lists are here; None where they are to be fetched."""
+    """Return a release's archive if its lists are here; None if they must be fetched."""
     if release is None or release == await _codename(host):
         return OWN
     archive = _beside(release, cache)
@@ -106,7 +106,7 @@ def _options(folder: Path) -> tuple[str, ...]:
     return (
         *("-o", f"Dir::Etc::SourceList={folder / 'sources.list'}", "-o", "Dir::Etc::SourceParts=-"),
         *("-o", f"Dir::State::Lists={folder / 'lists'}", "-o", f"Dir::Cache={folder / 'cache'}"),
-        # Pins and a default release are for the computer's own packages.
+        # Pins and a default release concern the computer's own packages.
         *("-o", "Dir::Etc::Preferences=-", "-o", "Dir::Etc::PreferencesParts=-"),
         *("-o", "APT::Default-Release=", "-o", "Dir::State::status=/dev/null"),
         *("-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root"),
@@ -141,12 +141,12 @@ async def _fetch_lists(host: Host, release: Release, archive: Archive) -> None:
 
 
 async def _sources(host: Host, release: Release) -> str:
-    """Return apt's sources of a release, at the mirrors that this computer's own are from."""
+    """Return apt's sources of a release, at the mirrors that this computer uses."""
     own = await _codename(host)
     mirrors: dict[str, str] = {}
     with contextlib.suppress(InputError):
-        told = await host.run(["apt-get", "indextargets", "--format", _TARGET], timeout_s=_ASK_S)
-        for line in told.stdout.decode(errors="replace").splitlines():
+        listed = await host.run(["apt-get", "indextargets", "--format", _TARGET], timeout_s=_ASK_S)
+        for line in listed.stdout.decode(errors="replace").splitlines():
             kind, suite, part, uri, *_ = [*line.split(), "", "", "", ""]
             if (kind, part) == ("Packages", "main") and suite in (own, f"{own}-security"):
                 mirrors[suite.replace(own, release)] = uri
@@ -163,13 +163,13 @@ async def _sources(host: Host, release: Release) -> str:
 
 
 async def _codename(host: Host) -> str:
-    """Return the code name of the computer's own release where that is Debian's; else nothing."""
+    """Return the code name of the computer's release if it runs Debian; else nothing."""
     fields = await os_release(host)
     return fields.get("VERSION_CODENAME", "") if fields.get("ID") == "debian" else ""
 
 
 async def os_release(host: Host) -> Mapping[str, str]:
-    """Return what a host says of its system (os-release(5)); empty where it says nothing."""
+    """Return the fields of a host's os-release file (os-release(5)); empty if it has none."""
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         try:
             text = (await host.read(path)).decode(errors="replace")

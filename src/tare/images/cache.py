@@ -1,9 +1,9 @@
-"""A cache of built things: found by what went into them, complete or not there at all.
+"""A cache of built files, in folders that are named after the digest of their inputs.
 
-A folder appears under its key by one rename, with a manifest that holds the SHA-256 digest of
-every file in it. A folder whose files no longer agree with its manifest is built again. One that
-nobody asked for in :data:`KEPT_DAYS` days is removed when something new is built: each version of a
-kernel or of Tare's agent makes images of its own.
+A folder appears complete, by one rename, with a manifest that holds the SHA-256 digest of every
+file in it. A folder whose files no longer agree with its manifest is built again. A folder that
+was not used for :data:`KEPT_DAYS` days is removed when something new is built, because each version
+of a kernel or of Tare's agent makes images of its own.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from tare.outputs import unwritable
 MANIFEST = "manifest.json"
 KEPT_DAYS = 30
 KEPT = "kept"
-"""A file that keeps its folder for longer: what was imported may not be had again."""
+"""A file that protects its folder from removal: an imported folder cannot be built again."""
 MOVING = "or set XDG_CACHE_HOME to a folder on another disk"
 _LOCK_RETRY_S = 0.02
 _TRIAL_S = 10.0
 
 WhileWaiting = Callable[[Path], AbstractAsyncContextManager[None]]
-"""Is entered while another process has a cache, whose lock file it is given."""
+"""A context that is entered with the lock file's path while another process holds the cache."""
 _while_waiting: ContextVar[tuple[WhileWaiting, ...]] = ContextVar("while_waiting", default=())
 
 
 @contextlib.contextmanager
 def while_waiting(what: WhileWaiting) -> Iterator[None]:
-    """Have something entered whenever what is called meanwhile waits for another builder.
+    """Enter a context whenever a call meanwhile waits for another builder.
 
-    What builds is called from far below whoever holds a host or shows progress, by way of every
-    platform; a context variable spares each of them a parameter for it.
+    Builders are called through every platform, far below the code that holds a host or shows
+    progress. A context variable spares all of these calls a parameter.
     """
     before = _while_waiting.set((*_while_waiting.get(), what))
     try:
@@ -77,7 +77,7 @@ def key_of(parts: Mapping[str, Any]) -> str:
 def load(folder: Path) -> dict[str, Any] | None:
     """Return the facts of a cached folder, or None if it is missing, incomplete or altered.
 
-    It counts as used by that.
+    This marks the folder as used.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -88,15 +88,15 @@ def load(folder: Path) -> dict[str, Any] | None:
         return None
     if not intact or not isinstance(facts, dict):
         return None
-    with contextlib.suppress(OSError):  # Of another user, say: then it is theirs to keep.
+    with contextlib.suppress(OSError):  # The folder may be another user's.
         os.utime(folder)
     return facts
 
 
 def rebuilding(folder: Path) -> tuple[str, ...]:
-    """Return the note that a cached folder is damaged and built again; nothing if there is none.
+    """Return the note that a cached folder is damaged and built again; nothing if it is missing.
 
-    It is called where :func:`load` returned None, and before the folder is replaced.
+    Call it after :func:`load` returned None and before the folder is replaced.
     """
     if not folder.exists():
         return ()
@@ -108,7 +108,7 @@ def publish(draft: Path, folder: Path, facts: Mapping[str, Any]) -> None:
 
     Args:
         draft: A folder on the same file system, holding the files; a manifest is added.
-        folder: Where it goes.
+        folder: Its place in the cache.
         facts: Plain JSON values to find again with :func:`load`.
     """
     files = {
@@ -159,7 +159,7 @@ def require_disk(words: str, place: Path) -> None:
 
     Args:
         words: What the program printed.
-        place: Where it wrote.
+        place: The place that it wrote to.
     """
     for number in (errno.ENOSPC, errno.EDQUOT):
         if os.strerror(number) in words:
@@ -167,7 +167,7 @@ def require_disk(words: str, place: Path) -> None:
 
 
 def require_running(draft: Path) -> None:
-    """See that programs can run from a cache, by running one there.
+    """Check that programs can run from a cache, by running one there.
 
     Args:
         draft: A folder in the cache.
@@ -195,7 +195,7 @@ def require_running(draft: Path) -> None:
 
 
 async def _take(lock: int, path: Path) -> None:
-    """Take a cache's lock, and have what waits meanwhile entered where another has it."""
+    """Take a cache's lock; enter the contexts of waiting while another process holds it."""
     if _taken(lock):
         return
     async with AsyncExitStack() as waiting:
@@ -216,7 +216,7 @@ def _taken(lock: int) -> bool:
 
 
 def _remove_stale(cache: Path) -> None:
-    # Only a builder that was killed leaves a draft: the others hold the lock while theirs exists.
+    # A draft exists only while its builder holds the lock, unless the builder was killed.
     for draft in cache.glob("draft-*"):
         shutil.rmtree(draft, ignore_errors=True)
 

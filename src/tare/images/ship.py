@@ -1,4 +1,4 @@
-"""Bring files that were built on this computer to the host that boots them."""
+"""Copy files that were built on this computer to the host that boots them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tare.hosts import Host, Process
 from tare.images.cache import KEPT_DAYS, file_digest
 
 COPY_S = 900.0
-"""What one copy may take; a connection that falls silent is noticed long before."""
+"""Seconds that one copy may take; a silent connection is noticed much earlier."""
 _PIECE = 1 << 18
 _GZIP = 31
-"""What makes zlib write gzip's format (zlib.h, deflateInit2)."""
+"""The value by which zlib writes gzip's format (zlib.h, deflateInit2)."""
 
 _CACHE_HOME = """
 home=${XDG_CACHE_HOME:-$HOME/.cache}
 case $home in /*) ;; *) home=/var/cache ;; esac
 """
 
-# All in one go, since each step of its own would cost a round trip. Two copies of the same file
-# at once: the second waits for the first, and finds it there. A copy that is broken off leaves a
-# draft, which the next one overwrites.
+# One script, because each further step would cost a round trip. If two copies of the same file run
+# at once, the second waits for the first and finds its file. An interrupted copy leaves a draft,
+# which the next one overwrites.
 _RECEIVE = (
     """
 exec 2>&1
@@ -68,16 +68,16 @@ async def at_host(host: Host, file: Path) -> Path:
     """Return the path of ``file`` on ``host``, copied there unless the host has it already.
 
     Copies are named by their content below ``$XDG_CACHE_HOME/tare/shipped`` of the host's user, so
-    each version of a file travels once, in pieces. A copy that is there is read once for as long as
-    the host is held, and replaced where it is damaged. What nobody asked for in
-    :data:`KEPT_DAYS` days is removed when something new comes.
+    each version of a file is sent once, in pieces. An existing copy is verified once while the host
+    is held, and replaced if it is damaged. A copy that was not used for :data:`KEPT_DAYS` days is
+    removed when a new one arrives.
 
     Args:
-        host: Where the file is needed.
+        host: The host that needs the file.
         file: A file on this computer.
 
     Raises:
-        MachineFault: The host has no room for it, or did not get it as it is.
+        MachineFault: The host has no room for it, or received it damaged.
         OSError: The file cannot be read.
     """
     if host.local:
@@ -88,7 +88,7 @@ async def at_host(host: Host, file: Path) -> Path:
     process = await host.start(["sh", "-c", _RECEIVE, "sh", *words])
     try:
         async with asyncio.timeout(COPY_S):
-            said = await _hand_over(process, file)
+            answer = await _hand_over(process, file)
             code = await process.wait()
     except TimeoutError:
         raise MachineFault(
@@ -97,30 +97,30 @@ async def at_host(host: Host, file: Path) -> Path:
     finally:
         if process.returncode is None:
             await process.kill()
-    if code == 0 and said.startswith("have "):
+    if code == 0 and answer.startswith("have "):
         host.read_copies.add(digest)
-        return Path(said.removeprefix("have "))
-    if said == "damaged":
+        return Path(answer.removeprefix("have "))
+    if answer == "damaged":
         raise MachineFault(
             f"{host.name}: {file.name} did not arrive as it was sent", transient=True
         )
     raise MachineFault(
-        f"{host.name}: {file.name} cannot be copied there: {said or f'status {code}'}",
+        f"{host.name}: {file.name} cannot be copied there: {answer or f'status {code}'}",
         "make room on the host",
     )
 
 
 async def host_cache(host: Host, here: Path) -> Path:
-    """Return the folder of a host in which Tare keeps what can be made again.
+    """Return a host's folder for Tare's cache.
 
     Args:
-        host: The computer that is asked about.
-        here: That folder on this computer.
+        host: The host.
+        here: The cache on this computer.
     """
     if host.local:
         return here
-    said = await host.run(["sh", "-c", _CACHE_HOME + 'printf %s "$home/tare"'], timeout_s=30)
-    return Path(said.stdout.decode())
+    answer = await host.run(["sh", "-c", _CACHE_HOME + 'printf %s "$home/tare"'], timeout_s=30)
+    return Path(answer.stdout.decode())
 
 
 async def _hand_over(process: Process, file: Path) -> str:
@@ -129,10 +129,10 @@ async def _hand_over(process: Process, file: Path) -> str:
     if line not in ("send", "send packed"):
         rest = (await process.stdout.read()).decode(errors="replace").strip()
         return rest.splitlines()[-1] if rest else line
-    # The host says itself why it takes no more.
+    # If the connection breaks, the host's last line has the reason.
     with contextlib.suppress(ConnectionError):
         with file.open("rb") as source:
-            # A kernel becomes a quarter; what is enciphered costs an emulated host far more.
+            # Compression makes a kernel four times smaller; encryption costs an emulated host more.
             pack = zlib.compressobj(1, wbits=_GZIP) if line == "send packed" else None
             while piece := await asyncio.to_thread(source.read, _PIECE):
                 sent = piece if pack is None else await asyncio.to_thread(pack.compress, piece)

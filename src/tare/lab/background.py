@@ -1,8 +1,7 @@
-"""The lab host of `tare lab up`: it lives on in the background, in a process of its own.
+"""The lab host of `tare lab up`, which stays in the background in a process of its own.
 
-That process, the *caretaker*, holds the ledger ``lab``: so there is one lab at a time, and what a
-killed caretaker leaves is found and removed. A note next to the ledgers says how
-to reach the lab.
+That process, the *caretaker*, holds the ledger ``lab``. So there is one lab at a time, and what a
+killed caretaker leaves is found and removed. A note next to the ledgers has the lab's address.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of the lab in the background.
+    """What is recorded about the lab in the background.
 
     Args:
         caretaker: The id of its caretaker's process.
-        options: What it is, as :class:`LabOptions` has it.
+        options: Its options, the fields of :class:`LabOptions`.
         folder: Its files.
         port: The port of this computer's loopback that leads to its SSH server; 0 while it boots.
         ended: Why it ended by itself; empty while it has not.
@@ -51,18 +50,18 @@ class Note:
 
     @property
     def hypervisor(self) -> str:
-        """What it runs."""
+        """Its hypervisor."""
         return str(self.options["hypervisor"])
 
 
 def up(options: LabOptions, agent: Path, cache: Path, say: Callable[[str], None]) -> Note:
-    """Boot a lab that lives on when this process ends; return once it is up.
+    """Boot a lab that outlives this process; return once it is up.
 
     Args:
-        options: What it is to be.
+        options: Its options.
         agent: The agent's program.
-        cache: Where images are kept.
-        say: Receives what happens meanwhile.
+        cache: Directory of the images.
+        say: Receives a sentence about each step.
 
     Raises:
         InputError: There is a lab already, or this computer cannot have one.
@@ -101,32 +100,33 @@ def _refuse_second() -> None:
 
 
 def _listen(caretaker: subprocess.Popen[str], say: Callable[[str], None]) -> Note:
-    """Follow what the caretaker says until the lab is up or has failed."""
+    """Read the caretaker's messages until the lab is up or has failed."""
     assert caretaker.stdout is not None
     other: list[str] = []
     for line in caretaker.stdout:
         try:
-            said: dict[str, Any] = json.loads(line)
+            message: dict[str, Any] = json.loads(line)
         except ValueError:
             other.append(line.rstrip())
             continue
-        if "say" in said:
-            say(said["say"])
-        elif "up" in said:
-            return Note(**said["up"])
-        elif "input" in said:
-            raise InputError(said["input"], said["hint"])
-        elif "fault" in said:
-            raise MachineFault(said["fault"], said["hint"], console_tail=tuple(said["console"]))
+        if "say" in message:
+            say(message["say"])
+        elif "up" in message:
+            return Note(**message["up"])
+        elif "input" in message:
+            raise InputError(message["input"], message["hint"])
+        elif "fault" in message:
+            tail = tuple(message["console"])
+            raise MachineFault(message["fault"], message["hint"], console_tail=tail)
     code = caretaker.wait()
     raise MachineFault(f"the lab's caretaker ended with status {code}: {'; '.join(other[-3:])}")
 
 
 def down() -> Note | None:
-    """End the lab in the background, and remove all it had here.
+    """End the lab in the background, and remove all its files here.
 
     Returns:
-        What it was; None when there was none.
+        Its note; None if there was no lab.
 
     Raises:
         MachineFault: It does not end.
@@ -148,10 +148,10 @@ def down() -> Note | None:
 
 
 def way_in(command: list[str]) -> list[str]:
-    """Return the ssh command that goes to the lab in the background.
+    """Return the ssh command that logs in to the lab in the background.
 
     Args:
-        command: What is run there; a shell otherwise.
+        command: The command to run there; empty for a shell.
 
     Raises:
         InputError: There is no lab, or it is not up.
@@ -167,12 +167,12 @@ def way_in(command: list[str]) -> list[str]:
 
 
 def login(places: Places, port: int, command: list[str]) -> list[str]:
-    """Return the ssh command that goes to a lab, whoever holds it.
+    """Return the ssh command that logs in to a lab, in the background or not.
 
     Args:
         places: Its files.
         port: The port of this computer's loopback that leads to its SSH server.
-        command: What is run there; a shell otherwise.
+        command: The command to run there; empty for a shell.
     """
     options = {
         "UserKnownHostsFile": places.known_hosts,
@@ -186,7 +186,7 @@ def login(places: Places, port: int, command: list[str]) -> list[str]:
 
 
 def read_note() -> Note | None:
-    """Return what is known of the lab in the background; None when there is none."""
+    """Return the note of the lab in the background; None if there is no lab."""
     try:
         return Note(**json.loads(_note_file().read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -231,9 +231,9 @@ async def take_care(order: Mapping[str, Any], say: Callable[[dict[str, Any]], No
 
     Args:
         order: ``options``, ``agent`` and ``cache``, as :func:`up` writes them.
-        say: Tells whoever ordered it, one object at a time.
+        say: Sends one message to the process that ordered it.
     """
-    # Loaded here: whoever only goes there need not wait for it.
+    # Loaded here: `tare lab ssh` uses this module too, and need not wait for it.
     from tare.lab.host import lab_up
     from tare.platforms.contract import Context
 
@@ -258,7 +258,7 @@ async def take_care(order: Mapping[str, Any], say: Callable[[dict[str, Any]], No
         say({"say": f"booting a lab with the hypervisor {options.hypervisor} …"})
         lab = await lab_up(context, options, folder, tell=lambda words: say({"say": words}))
         async with lab:
-            # Whoever comes in by `tare lab ssh` needs no session of Tare's own.
+            # `tare lab ssh` needs no session of Tare's own.
             await lab.host.close()
             note = Note(note.caretaker, note.options, note.folder, lab.port)
             _write(note)
@@ -274,12 +274,12 @@ async def take_care(order: Mapping[str, Any], say: Callable[[dict[str, Any]], No
 
 
 def main(argv: list[str]) -> int:
-    """Be the caretaker; ``argv`` holds the order as JSON."""
+    """Run the caretaker; ``argv`` holds the order as JSON."""
 
-    def say(said: Mapping[str, Any]) -> None:
-        print(json.dumps(said), flush=True)
-        if "up" in said:
-            # Whoever listened leaves now, and nothing later may fail for want of a listener.
+    def say(message: Mapping[str, Any]) -> None:
+        print(json.dumps(message), flush=True)
+        if "up" in message:
+            # The reader ends now, and no later output may fail because nobody reads it.
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 1)
             os.dup2(null, 2)

@@ -59,8 +59,8 @@ class Emulator:
     def threads(self) -> Literal["single", "multi"]:
         """How a lab with a hypervisor runs its CPUs, in QEMU's words: one thread for all, or each.
 
-        `tare help lab` has the counts. With a thread for each, guests of KVM fall below 7.2. With one
-        thread, most fall if VMRUN is not corrected, and CPUs wait for 100 ms if turns are long.
+        `tare help lab` has the counts. With a thread for each, guests of KVM fall in QEMU 7.2. With
+        one thread, most fall if VMRUN is not corrected, and CPUs wait 100 ms if turns are long.
         """
         if self._numbers >= THREADS_SOUND_FROM or not (self.corrected and self.short_turns):
             return "multi"

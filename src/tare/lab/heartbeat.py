@@ -1,4 +1,4 @@
-"""Find out whether the CPUs of an emulated host still run: the emulation can freeze one of them."""
+"""Detection of frozen CPUs: the emulation can stop one CPU of an emulated host."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable
 
 STAT = "/proc/stat"
 PATIENCE_S = 60.0
-"""Seconds within which each CPU has to show a sign of life, on a computer as busy as it may be."""
+"""Seconds within which the time of each CPU has to grow, also on a busy computer."""
 LOOK_S = 0.5
 
 
 def cpu_times(stat: str) -> dict[str, int]:
     """Return how long each CPU has run or been idle, in ticks.
 
-    A busy CPU counts by its timer's interrupts. Of an idle one, which gets none, the kernel works
-    the time out when it is asked. So the sum stands still only on a CPU that neither is idle nor
+    The timer's interrupts count the time of a busy CPU. An idle CPU gets none, so the kernel
+    calculates its time at each read. The sum stays constant only on a CPU that is neither idle nor
     takes interrupts.
 
     Source: Linux's fs/proc/stat.c, ``get_idle_time``; proc_stat(5).
@@ -30,7 +30,7 @@ def cpu_times(stat: str) -> dict[str, int]:
 
 
 def stopped(before: dict[str, int], now: dict[str, int]) -> list[int]:
-    """Return the numbers of the CPUs that are online in both looks, and did nothing between."""
+    """Return the numbers of the CPUs that are in both readings with the same time."""
     return sorted(
         int(name.removeprefix("cpu"))
         for name in before.keys() & now.keys()
@@ -41,11 +41,11 @@ def stopped(before: dict[str, int], now: dict[str, int]) -> list[int]:
 async def stopped_cpus(
     look: Callable[[], Awaitable[str]], patience_s: float = PATIENCE_S
 ) -> list[int]:
-    """Return the numbers of the CPUs that show no sign of life in time; none: all run.
+    """Return the numbers of the CPUs whose time does not grow; empty if all run.
 
     Args:
-        look: Returns what the host's ``/proc/stat`` holds now.
-        patience_s: Seconds until a CPU is taken for stopped.
+        look: Returns the present content of the host's ``/proc/stat``.
+        patience_s: Seconds until a CPU counts as stopped.
     """
     before = cpu_times(await look())
     deadline = time.monotonic() + patience_s

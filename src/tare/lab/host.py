@@ -34,9 +34,9 @@ from tare.platforms.qemu.confined import Confinement, prove_confined
 from tare.programs import QEMU
 
 BOOT_S = 240.0
-"""Seconds after which a lab host that is not ready is given up: some ten times what it takes."""
+"""Seconds after which a lab host that is not ready has failed: some ten times its usual boot."""
 FIRST_BOOT_S = 90.0
-"""The same for the first of its two boots: now and then one hangs (`tare help lab`)."""
+"""The same for the first of its two boots, because a boot sometimes hangs (`tare help lab`)."""
 
 _DISK_LEAST = 2 * GIB
 _CLOSE_S = 8.0
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class LabTimes:
-    """Where the time of a start went, in seconds."""
+    """The seconds that each part of a start took."""
 
     image_s: float
     ready_s: float
@@ -57,17 +57,17 @@ class LabTimes:
 
 
 class Lab:
-    """A lab host; made by :func:`lab_up`, which returns it once it is up.
+    """A lab host; :func:`lab_up` makes it and returns it once it is up.
 
     Args:
-        options: What it is.
-        image: What it booted.
+        options: Its options.
+        image: The image that it booted.
         places: Its files on this computer.
         outer: Its QEMU.
-        host: The way into it.
+        host: The connection to it.
         port: The port of this computer's loopback that leads to its SSH server.
         remove: Removes its files here.
-        emulator: Which QEMU that is.
+        emulator: The version and corrections of its QEMU.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Lab:
 
     @property
     def name(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         return self.outer.name
 
     @property
@@ -123,10 +123,10 @@ class Lab:
         return self.outer.console_tail()
 
     async def while_alive(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Carry out some work on it, and no longer than it lives.
+        """Run some work on it, and cancel the work if the lab ends.
 
         Raises:
-            MachineFault: It ended meanwhile; its own reason counts, not what the work says.
+            MachineFault: It ended meanwhile; its own reason replaces an error of the work.
         """
         doing = asyncio.ensure_future(work)
         either: set[asyncio.Future[Any]] = {doing, self.died}
@@ -141,9 +141,9 @@ class Lab:
                 await asyncio.wait({doing})
 
     async def froze(self) -> HostFroze | None:
-        """Find out whether the emulation stopped it or one of its CPUs; None: it runs.
+        """Return the fault if the emulation stopped it or one of its CPUs; None if it runs.
 
-        Such a lab is as good as dead, and :attr:`died` says so from then on.
+        A frozen lab counts as ended: :attr:`died` then holds the fault.
         """
         if not self.died.done():
             try:
@@ -161,16 +161,16 @@ class Lab:
         return (await self.host.read(STAT)).decode()
 
     async def stop(self) -> None:
-        """End it, and remove what it had here; may be called again."""
+        """End it, and remove its files here; may be called again."""
         if self._stop is None:
-            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            # Shielded: a stop that has begun continues when its caller is cancelled.
             self._stop = begun(self._end())
         await asyncio.shield(self._stop)
 
     async def _end(self) -> None:
         try:
-            # What runs inside ends with it: nobody waits for goodbyes. Afterwards the way into it
-            # is broken, so it is closed before.
+            # What runs inside ends with it, so nothing waits for an orderly end. The connection
+            # is closed first, because it breaks when QEMU ends.
             with contextlib.suppress(TareError, OSError, TimeoutError):
                 async with asyncio.timeout(0.0 if self.died.done() else _CLOSE_S):
                     await self.host.close()
@@ -198,15 +198,15 @@ async def lab_up(
     timeout_s: float = BOOT_S,
     cpus: tuple[int, ...] | None = None,
 ) -> Lab:
-    """Boot a lab host on this computer and log in to it; once more where it falls silent.
+    """Boot a lab host on this computer and log in to it; boot it once more if it hangs.
 
     Args:
-        context: Where it works: the ledger, the cache, the agent; its builder is this computer.
-        options: What it is to be.
+        context: The ledger, the cache and the agent; its builder is this computer.
+        options: Its options.
         workdir: A folder of its own, whose path has a part that begins with ``tare-``; made here,
             removed by :meth:`Lab.stop`. Names of sockets in it may have 107 bytes at most.
-        tell: Is called with a sentence when it has to be booted again, or the connection to it
-            breaks or comes back.
+        tell: Receives a sentence when it has to be booted again, or the connection to it breaks
+            or comes back.
         timeout_s: Seconds until it must be ready.
         cpus: CPUs of this computer for its CPUs, one to one in turn; by default all that this
             process may use; empty: anywhere.
@@ -270,7 +270,7 @@ async def _up(
             context.agent,
             tell=tell,
             leaving=context.leaving,
-            # One that may reboot is silent meanwhile.
+            # A lab that may reboot does not answer meanwhile.
             on_loss=None if options.reboots else outer.fell_silent,
         )
         lab = Lab(options, image, places, outer, host, port, remove, emulator)
@@ -287,12 +287,12 @@ async def _up(
 
 
 def ssh_options(places: Places, port: int, *, deterministic: bool = False) -> SshOptions:
-    """Return how a lab host is reached, given its port on this computer's loopback.
+    """Return the SSH options of a lab host, given its port on this computer's loopback.
 
-    Its CPUs are emulated and may all be busy, so it is given more time than a real host. Where its
-    time counts instructions, minutes in which it is idle pass at once, so that its own patience
-    says nothing of Tare; and each sign of life that it is asked for takes time from what is
-    measured in it, more or less of them by how fast this computer is, so it is asked seldom.
+    Its CPUs are emulated and may all be busy, so its timeouts are longer than a real host's. If its
+    time counts instructions, idle minutes pass at once, so its own timeouts prove nothing about
+    Tare. There, each request for a sign of life also takes time from what is measured, and a slower
+    computer makes more requests in one measurement. So the requests are rare.
     """
     return SshOptions(
         host="127.0.0.1",
@@ -309,16 +309,16 @@ def ssh_options(places: Places, port: int, *, deterministic: bool = False) -> Ss
 
 
 async def hypervisor_of(host: Host) -> Hypervisor:
-    """Return which hypervisor a host runs: ``xen`` in its dom0, ``kvm`` with ``/dev/kvm``.
+    """Return the hypervisor of a host: ``xen`` in its dom0, ``kvm`` with ``/dev/kvm``.
 
     Source: Linux's Documentation/ABI/stable/sysfs-hypervisor-xen, ``/sys/hypervisor/type``.
     """
-    said = (await host.run(["sh", "-c", _WHICH], timeout_s=60)).stdout.decode().split()
-    return "xen" if "xen" in said else "kvm" if "kvm" in said else "none"
+    words = (await host.run(["sh", "-c", _WHICH], timeout_s=60)).stdout.decode().split()
+    return "xen" if "xen" in words else "kvm" if "kvm" in words else "none"
 
 
 async def verify(host: Host, wanted: Hypervisor) -> None:
-    """Check that a host came up with the hypervisor that it should have.
+    """Check that a host came up with the hypervisor that was asked for.
 
     Raises:
         MachineFault: It runs another one, or none.
@@ -352,10 +352,10 @@ async def check_room(here: Host, options: LabOptions, folder: Path) -> None:
 async def _require_emulator(here: Host, own: str) -> None:
     if own:
         try:
-            said = (await here.run([own, "--version"], timeout_s=30)).stdout
+            answer = (await here.run([own, "--version"], timeout_s=30)).stdout
         except InputError as error:
             raise InputError(f"the lab's QEMU {own} does not run: {error.message}") from error
-        if not said.startswith(b"QEMU emulator"):
+        if not answer.startswith(b"QEMU emulator"):
             raise InputError(
                 f"{own} does not say that it is QEMU's emulator",
                 "name the file of a qemu-system-x86_64",
@@ -372,7 +372,7 @@ async def _require_emulator(here: Host, own: str) -> None:
 async def _furnish(
     here: Host, options: LabOptions, image: LabImage, places: Places, agent: Path
 ) -> Keys:
-    """Make the lab's folder: keys, initramfs, and the room for writing."""
+    """Fill the lab's folder: keys, initramfs, and the disk for writes."""
     try:
         places.folder.mkdir(mode=0o700, parents=True)
         keys = make_keys()

@@ -1,4 +1,4 @@
-"""What a lab host boots: Linux, Xen, and a disk with the system, built from Debian's packages.
+"""The image of a lab host: Linux, Xen, and a disk with the system, built from Debian's packages.
 
 No root is needed: packages are unpacked, not installed, and the file system is made from a folder.
 """
@@ -31,10 +31,10 @@ from tare.lab.tree import add_modules, unpack
 from tare.study.model.releases import Release
 
 FORMAT = 4
-"""Raised whenever the same packages are to give another image."""
+"""To be increased whenever the same packages shall give another image."""
 
 EARLY = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "overlay", "virtio_net")
-"""Modules that the lab's own initramfs loads, to reach its disk and its network."""
+"""Modules that the lab's initramfs loads, for its disk and its network."""
 
 LATE = (
     *("virtio_console", "virtio_rng", "loop", "erofs", "squashfs", "tun", "tap", "bridge", "veth"),
@@ -44,34 +44,34 @@ LATE = (
     *("xen_netback", "xen_blkback", "xen_acpi_processor"),
     *("sch_tbf", "sch_netem", "br_netfilter", "e1000", "ahci", "sd_mod", "dm_mod"),
 )
-"""Modules that are loaded when something asks for them."""
+"""Modules that are loaded on demand."""
 
 _MIB = 1 << 20
 _MAKE_S = 300.0
-# mkfs is in /sbin, which is not on everybody's PATH.
+# mkfs is in /sbin, which is not on every user's PATH.
 SBIN = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 
 
 _RECIPE = {"format": FORMAT, "modules": [*EARLY, *LATE]}
-"""What an image depends on besides its packages."""
+"""What an image depends on in addition to its packages."""
 
 
 @dataclass(frozen=True)
 class LabImage:
-    """What a lab host boots.
+    """The image that a lab host boots.
 
     Args:
-        folder: Where its files are.
-        digest: SHA-256 (hex) of all that went into it.
-        kernel_version: Of its Linux.
-        xen_version: Of its Xen.
-        versions: Package to version, of the parts that matter for results.
+        folder: The folder of its files.
+        digest: SHA-256 (hex) of all its inputs.
+        kernel_version: The version of its Linux.
+        xen_version: The version of its Xen.
+        versions: Package to version, for the packages that can affect results.
         early: Modules of the initramfs, in the order in which they load.
-        cached: Whether it was found ready.
+        cached: Whether it was in the cache.
         took_s: Seconds spent finding or building it.
-        notes: What its user should know of the cache, one sentence each.
+        notes: Notes about the cache for its user, one sentence each.
         own_xen: The Xen that is booted in place of the packages'.
-        built: What identifies that one.
+        built: Facts that identify that Xen.
     """
 
     folder: Path
@@ -88,7 +88,7 @@ class LabImage:
 
     @property
     def kernel(self) -> Path:
-        """The uncompressed ELF kernel, which both QEMU and Xen start fastest."""
+        """The uncompressed ELF kernel, which starts fastest in QEMU and in Xen."""
         return self.folder / "vmlinux"
 
     @property
@@ -123,9 +123,9 @@ async def build_lab_image(
     Args:
         host: This computer; its distribution provides the packages.
         kernel: ``generic``, ``rt``, a package's name, or a file with its modules next to it.
-        cache: Directory to keep things in; see :func:`tare.images.cache.default_cache`.
-        release: The distribution's release that it is made of; None: this computer's own.
-        packages: Further packages that it is to hold, which are kept whole.
+        cache: The cache; see :func:`tare.images.cache.default_cache`.
+        release: The release of its packages; None for this computer's own.
+        packages: Further packages, of which every file is kept.
 
     Raises:
         InputError: apt cannot find or fetch the packages, mkfs.ext4 is missing, or the cache
@@ -190,10 +190,10 @@ async def _load(cache: Path, digest: str) -> dict[str, Any] | None:
 
 
 def _stage(own: Kernel, root: Path) -> None:
-    """Lay a kernel of the user's own out as a package would."""
+    """Lay out a user's own kernel as a package does."""
     if own.modules is None:
         raise InputError(
-            f"beside the lab's kernel {own.file} there are no modules of {own.version}",
+            f"next to the lab's kernel {own.file} there are no modules of {own.version}",
             "put them into modules/ next to it, or use `kernel: generic`",
         )
     boot = root / "boot"
@@ -243,7 +243,7 @@ def _digest(
 
 @dataclass(frozen=True)
 class _Parts:
-    """What an image is made of: packages, and which of them are kept whole."""
+    """The packages of an image, and the names of those of which every file is kept."""
 
     system: tuple[PackageFile, ...]
     linux: tuple[Package, ...]
@@ -315,8 +315,8 @@ async def make_file_system(
     Args:
         host: This computer.
         file: The file.
-        tree: What the file system holds; nothing otherwise.
-        size: Its size in bytes; with a tree, as much as that needs.
+        tree: The content of the file system; None for an empty one.
+        size: Its size in bytes; with a tree, the size that the tree needs.
 
     Raises:
         InputError: mkfs.ext4 is missing, or the disk is full.
@@ -339,7 +339,7 @@ async def make_file_system(
 
 
 def _room(tree: Path) -> int:
-    """Return a size, in bytes, that surely holds a tree: its blocks, and a tenth for the rest."""
+    """Return a size in bytes that holds a tree: its blocks, and a tenth for metadata."""
     total = 0
     for folder, _, files in os.walk(tree):
         total += 4096

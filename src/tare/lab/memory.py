@@ -1,4 +1,4 @@
-"""Whether this computer has the memory that labs want."""
+"""The memory of this computer that labs need."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from tare.errors import InputError
 from tare.lab.options import MIB
 
 SPARE = 256 * MIB
-"""What QEMU needs in addition to the memory of the computer that it emulates, in bytes."""
+"""Bytes that QEMU needs in addition to the memory of the computer that it emulates."""
 
 
 def require_memory(meminfo: str, wanted: int, labs: int = 1) -> None:
-    """See that so many labs have memory at once.
+    """Check that the memory suffices for a number of labs at once.
 
     Args:
         meminfo: The text of /proc/meminfo (proc(5)).
@@ -37,7 +37,7 @@ def require_memory(meminfo: str, wanted: int, labs: int = 1) -> None:
 
 
 def available(meminfo: str) -> int:
-    """Return the bytes of memory that can be had without swapping; many where nothing says so."""
+    """Return the bytes available without swapping; 2^62 if the kernel does not list them."""
     for line in meminfo.splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10

@@ -1,4 +1,4 @@
-"""The NUMA nodes of an emulated computer, in QEMU's words.
+"""QEMU's options for the NUMA nodes of an emulated computer.
 
 Source: QEMU's manual, ``-numa node`` and ``-object memory-backend-ram``. Each node is a socket
 too, as on most computers with several.
@@ -10,17 +10,17 @@ from tare.study.model.lab_nodes import cpus_by_node
 
 
 def topology_arguments(cpus: int, nodes: int) -> tuple[str, ...]:
-    """Return how the CPUs are laid out."""
+    """Return the option that lays the CPUs out in sockets."""
     return ("-smp", f"{cpus},sockets={nodes},cores={cpus // nodes},threads=1")
 
 
 def node_arguments(cpus: int, memory: int, nodes: int) -> tuple[str, ...]:
-    """Return what deals CPUs and memory to the nodes; nothing for one.
+    """Return the options that distribute CPUs and memory over the nodes; none for one node.
 
     Args:
-        cpus: How many CPUs there are; a multiple of ``nodes``.
-        memory: Bytes of memory, in whole MiB; what cannot be dealt evenly is the last node's.
-        nodes: How many nodes.
+        cpus: Number of CPUs, a multiple of ``nodes``.
+        memory: Bytes of memory, in whole MiB; the last node gets the remainder.
+        nodes: Number of nodes.
     """
     if nodes == 1:
         return ()

@@ -1,4 +1,4 @@
-"""What a lab host is asked to be."""
+"""The options of a lab host."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tare.study.model.releases import Release
 Hypervisor = Literal["kvm", "xen", "none"]
 Scheduler = Literal["credit", "credit2", "rtds"]
 WITH_RTDS = "rtds"
-"""The Xen that is built with that scheduler, in place of a file."""
+"""The value of ``xen`` for the Xen that Tare builds with that scheduler."""
 
 CPU_MODEL = "EPYC"
-"""The processor that has AMD's SVM with nested paging, which QEMU's emulation offers."""
+"""The emulated processor: it has AMD's SVM with nested paging, which QEMU emulates."""
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -26,7 +26,7 @@ _MOST_CPUS = 64
 
 @dataclass(frozen=True)
 class LabOptions:
-    """What a lab host is asked to be.
+    """The options of a lab host.
 
     Args:
         hypervisor: ``kvm``, ``xen``, or ``none`` for the same Linux without either.
@@ -36,21 +36,21 @@ class LabOptions:
         deterministic: Whether its time is counted in instructions instead of measured, so that
             the same work takes the same time on every computer. Such a lab has one CPU.
         kernel: Its Linux: ``generic``, ``rt``, a package's name, or a file.
-        xen: The file of its Xen; :data:`WITH_RTDS` for the one that is built with that scheduler,
-            which is taken for the scheduler ``rtds`` in any case; empty for Debian's.
+        xen: The file of its Xen; :data:`WITH_RTDS` for the one that Tare builds with that
+            scheduler, which ``scheduler: rtds`` implies; empty for Debian's.
         qemu: The file of the QEMU that emulates it; empty for the one on the PATH.
         dom0_memory: Memory of Xen's dom0 in bytes.
         dom0_cpus: CPUs of Xen's dom0, each bound to the computer's CPU of the same number.
-        disk: Room on its disk in bytes; only what is written takes room here.
+        disk: The size of its disk in bytes; the file is sparse.
         xen_arguments: Further arguments of Xen's command line.
         kernel_arguments: Further arguments of Linux's command line.
-        release: The distribution's release whose packages it is made of; None: this computer's.
-        nodes: NUMA nodes, to which CPUs and memory are dealt evenly.
-        packages: Further packages that its disk holds, by name.
-        reboots: Whether it boots again where its Linux asks for that; its end otherwise.
+        release: The distribution's release of its packages; None for this computer's.
+        nodes: NUMA nodes; CPUs and memory are distributed evenly.
+        packages: Names of further packages for its disk.
+        reboots: Whether it boots again if its Linux asks for that; otherwise it ends.
 
     Raises:
-        InputError: A value that cannot work.
+        InputError: A value is not possible.
     """
 
     hypervisor: Hypervisor = "kvm"
@@ -82,8 +82,8 @@ class LabOptions:
                 f"a lab with {self.cpus} CPUs is not possible", f"use 1 to {_MOST_CPUS}"
             )
         if self.deterministic and self.cpus != 1:
-            # QEMU then runs all CPUs by turns, each until its next timer: a CPU that waits in a
-            # loop for another waits for ever, and Linux does not get beyond its second CPU.
+            # QEMU then runs all CPUs in turns, each until its next timer. A CPU that waits for
+            # another in a loop waits forever, and Linux does not start its second CPU.
             raise InputError(
                 f"a deterministic lab has one CPU, not {self.cpus}",
                 "ask for one CPU, or for a lab that is not deterministic",

@@ -1,8 +1,8 @@
-"""A Xen of the lab's own: a file of the user's, or Debian's built with the scheduler RTDS.
+"""A Xen that Debian did not build: a user's file, or Debian's source with the scheduler RTDS.
 
-Debian builds Xen without RTDS, which its makers call unsupported. The source package is the one of
-the distribution, its default configuration with that scheduler added, and the tools in dom0 stay
-those of the packages: they speak with any Xen of their own version.
+Debian builds Xen without RTDS, which the Xen project calls unsupported. Tare builds the
+distribution's source package in its default configuration with that scheduler added. The tools in
+dom0 stay those of the packages: they work with any Xen of their own version.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OwnXen:
 
     Args:
         file: Its uncompressed ELF.
-        facts: ``sha256`` of that, and where it is from, for the run's record.
+        facts: Its ``sha256`` and its origin, for the run's record.
     """
 
     file: Path
@@ -49,14 +49,14 @@ async def with_own_xen(
     cache: Path,
     tell: Callable[[str], None] | None,
 ) -> LabImage:
-    """Return the image with the Xen that the lab is to boot, where that is not Debian's own.
+    """Return the image with the Xen that the options ask for, or unchanged.
 
     Args:
         host: This computer.
-        options: What the lab is to be.
-        image: What it boots otherwise.
-        cache: Directory to keep things in.
-        tell: Is called with a sentence before what takes minutes.
+        options: The lab's options.
+        image: The image with Debian's Xen.
+        cache: The cache.
+        tell: Receives a sentence before a step that takes minutes.
 
     Raises:
         InputError: The file cannot be read, or Xen cannot be built here; the hint says what to do.
@@ -98,7 +98,7 @@ async def _from_file(file: Path, cache: Path) -> OwnXen:
 async def xen_with_rtds(
     host: Host, cache: Path, tell: Callable[[str], None] | None = None
 ) -> OwnXen:
-    """Find Debian's Xen with RTDS in the cache, or build it: some minutes, once.
+    """Find Debian's Xen with RTDS in the cache, or build it, which takes some minutes.
 
     Raises:
         InputError: A compiler, make or the source is missing, or it does not build.
@@ -133,7 +133,7 @@ def _recall(note: Path) -> str | None:
 
 
 def _lists_state() -> int:
-    """Return the day of apt's newest package list: a newer source may be there after it."""
+    """Return the day of apt's newest package list: a later list may name a newer source."""
     times = [path.stat().st_mtime for path in APT_LISTS.glob("*_*")]
     return int(max(times, default=0.0) // 86400)
 

@@ -36,14 +36,14 @@ _NOT_NEEDED = re.compile(
     r"|libpam-runtime|mesa.*|cpp.*|readline-common|sensible-utils|libdbus.*|dbus.*"
     r"|kmod|netbase|uuid-runtime|usrmerge|iso-codes|lib.*-perl|libasound2-data|libdrm-common|gcc-.*-base|libgdbm.*|libpam-mod.*"
 )
-"""What those depend on for their installation or for uses that a lab has not."""
+"""Dependencies that serve installation, or uses that labs do not have."""
 
 _URI = re.compile(r"^'[^']+' (?P<file>\S+) \d+ ?(?P<digest>\S*)$")
 
 
 @dataclass(frozen=True)
 class PackageFile:
-    """A package as apt would fetch it: its file name, and its digest where apt says it."""
+    """A package that apt can fetch: its file name, and its digest if apt lists one."""
 
     file: str
     digest: str
@@ -60,7 +60,7 @@ class PackageFile:
 
 
 def needed(packages: Sequence[PackageFile], named: Collection[str] = ()) -> tuple[PackageFile, ...]:
-    """Return those packages that a lab's disk holds; of what it has no use for, only the named."""
+    """Return the packages for a lab's disk; those that labs do not need only if they are named."""
     return tuple(
         part for part in packages if part.name in named or not _NOT_NEEDED.fullmatch(part.name)
     )
@@ -74,11 +74,11 @@ async def resolve(
     Args:
         host: The computer whose package lists are used.
         names: The packages wanted.
-        folder: An empty folder for apt's own use.
-        archive: Whose packages.
+        folder: An empty folder for apt.
+        archive: The archive of the packages.
 
     Raises:
-        InputError: apt is missing, or it cannot find or combine the packages, in its own words.
+        InputError: apt is missing, or cannot find or combine the packages; with apt's message.
     """
     argv = _install(names, folder, archive)
     listed = await host.run(argv, timeout_s=_RESOLVE_S)
@@ -108,7 +108,7 @@ async def fetch(
         Their files in ``folder``, in the order of ``packages``.
 
     Raises:
-        InputError: They could not be fetched, with apt's own words.
+        InputError: They could not be fetched; with apt's message.
     """
     wanted = [f"{part.name}={part.version}" for part in packages]
     apt = ["apt-get", "-qq", *_private(archive), "download", "--", *wanted]
@@ -125,12 +125,12 @@ async def fetch(
 
 
 def _private(archive: Archive) -> tuple[str, ...]:
-    """Return apt's options to look into an archive while others may use it, as who asks."""
+    """Return apt's options to read an archive without its lock, as the current user."""
     return (*archive.options, "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root")
 
 
 def _install(names: Sequence[str], folder: Path, archive: Archive) -> list[str]:
-    # For an empty system, and with nothing fetched before: so everything is listed.
+    # An empty system, with an empty package cache, makes apt list every package.
     status = folder / "status"
     status.touch()
     (folder / "archives" / "partial").mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What each lab host gets of its own: keys that are made for it, the agent, and how it starts."""
+"""The files of one lab host: its keys, the agent, and its start-up scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILED = "tare-lab: failed: "
 
 _APPLETS = ("sh", "cat", "cp", "echo", "insmod", "mkdir", "mount", "sleep", "switch_root")
 _INITTAB = "::sysinit:/etc/tare/start\n::ctrlaltdel:/usr/sbin/poweroff\n"
-# Where time counts instructions, the idle seconds of a login pass at once: no login is too slow.
+# If time counts instructions, the idle seconds of a login pass at once, so logins have no limit.
 _SSHD = """\
 LoginGraceTime 0
 HostKey /etc/tare/host_key
@@ -40,30 +40,30 @@ SetEnv PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin DM_DISABLE_UDEV=1
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys made for one lab host: its own, and the one that opens it."""
+    """The keys of one lab host: its host key, and the client's key."""
 
     host: asyncssh.SSHKey
     client: asyncssh.SSHKey
 
     def known_hosts(self, port: int) -> str:
-        """Return the line by which the host is known at a port of this computer."""
+        """Return the known_hosts line of the host at a port of this computer."""
         return f"[127.0.0.1]:{port} {_public(self.host)}\n"
 
 
 def make_keys() -> Keys:
-    """Return fresh keys."""
+    """Generate keys."""
     return Keys(*(asyncssh.generate_private_key("ssh-ed25519", "tare-lab") for _ in range(2)))
 
 
 def initramfs(image: LabImage, options: LabOptions, keys: Keys, agent: Path) -> bytes:
-    """Return the archive that Linux unpacks first.
+    """Return the initramfs.
 
     Args:
         image: The lab's image.
-        options: What the lab host is to be.
+        options: The lab host's options.
         keys: Its keys; the private host key is in the archive.
-        agent: The agent's program: it is put where an SSH session looks for it, so that it need
-            not travel.
+        agent: The agent's program. It goes where an SSH session looks for it, so it need not be
+            copied over the connection.
     """
     program = agent.read_bytes()
     digest = hashlib.sha256(program).hexdigest()

@@ -1,7 +1,7 @@
-"""A source package of the distribution, fetched by apt: also where its lists hold none.
+"""Fetch a source package of the distribution by apt, also if apt's lists name no sources.
 
-Most computers' lists name packages to install only. The same archives hold the sources, so they
-are asked for with lists of Tare's own, made from the computer's: nothing of its own is changed.
+Most computers' lists name binary packages only, but the same archives hold the sources. So Tare
+makes lists of its own from the computer's lists, which stay unchanged.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _LINE = re.compile(r"^deb(?=\s)", re.MULTILINE)
 
 
 async def fetch_source(host: Host, package: str, folder: Path) -> Path:
-    """Fetch the newest source of a package that is to be had; apt verifies it.
+    """Fetch the newest available source of a package; apt verifies it.
 
     Args:
         host: This computer.
         package: The source package's name.
-        folder: An empty folder for what is fetched.
+        folder: An empty folder for its files.
 
     Returns:
-        Its ``.dsc`` file, next to which its other parts are.
+        Its ``.dsc`` file, which is next to its other files.
 
     Raises:
-        InputError: There is no apt, or none of its versions can be fetched, in apt's own words.
+        InputError: There is no apt, or no version can be fetched; with apt's message.
     """
     own = folder / "apt"
     options = private_lists(own)
@@ -42,7 +42,7 @@ async def fetch_source(host: Host, package: str, folder: Path) -> Path:
         ["apt-cache", *options, "showsrc", "--only-source", package], timeout_s=_ASK_S
     )
     versions = versions_of(listed.stdout.decode(errors="replace"))
-    said = listed.words()
+    reason = listed.words()
     for version in versions:
         got = await host.run(
             [
@@ -51,18 +51,19 @@ async def fetch_source(host: Host, package: str, folder: Path) -> Path:
             ],
             timeout_s=_FETCH_S,
         )
-        # A mirror may hold the lists of an archive whose sources it lacks: the next older does.
+        # A mirror may list a source that it does not hold. Then it holds an older one.
         if got.ok and (found := sorted(folder.glob(f"{package}_*.dsc"))):
             return found[0]
-        said = got.words()
+        reason = got.words()
+    last = reason.splitlines()[-1] if reason else ""
     raise InputError(
-        f"apt cannot fetch the source package {package}: {said.splitlines()[-1] if said else ''}",
+        f"apt cannot fetch the source package {package}: {last}",
         "check the network, or build Xen yourself and name its file: lab: {xen: FILE}",
     )
 
 
 def private_lists(folder: Path) -> Sequence[str]:
-    """Make lists that ask the computer's archives for sources; return apt's options for them."""
+    """Write lists that name the sources of the computer's archives; return apt's options."""
     parts = folder / "parts"
     for made in (parts, folder / "lists" / "partial", folder / "cache" / "archives" / "partial"):
         made.mkdir(parents=True)
@@ -90,6 +91,6 @@ def _named() -> list[Path]:
 
 
 def versions_of(shown: str) -> tuple[str, ...]:
-    """Return the versions that ``apt-cache showsrc`` shows, as it lists them, each once."""
+    """Return the versions in the output of ``apt-cache showsrc``, in its order, each once."""
     found = re.findall(r"^Version: (\S+)$", shown, re.MULTILINE)
     return tuple(dict.fromkeys(found))

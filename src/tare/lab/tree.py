@@ -29,7 +29,7 @@ _NOT_KEPT = re.compile(
     r"|usr/lib/xen-[^/]*/(lib/python.*|share|efi)(/|$)|usr/lib/xen-common/share(/|$)|boot(/|$)"
     r"|etc/(init\.d|default|cron.*|logrotate\.d|rc.*|ufw|insserv.*|network|systemd|grub.*)(/|$)"
 )
-"""What no lab needs: documentation, firmware of other processors, installation scripts."""
+"""Files that no lab needs: documentation, firmware of other processors, installation scripts."""
 
 _TEXTS = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/bash\nsshd:x:100:65534::/run/sshd:/bin/false\n"
@@ -50,7 +50,7 @@ _LINKS = {
     "var/lock": "/run/lock",
     "etc/mtab": "/proc/self/mounts",
     **{f"usr/sbin/{name}": "../bin/busybox" for name in ("modprobe", "insmod", "rmmod", "lsmod")},
-    # Elsewhere a package's installation chooses one of several.
+    # On an installed system, the alternatives system makes these links.
     "usr/sbin/iptables": "xtables-legacy-multi",
     "usr/sbin/ovs-vswitchd": "../lib/openvswitch-switch/ovs-vswitchd",
     "usr/bin/awk": "gawk",
@@ -63,15 +63,15 @@ _LINKS = {
 async def unpack(
     host: Host, packages: Iterable[Path], tree: Path, whole: Collection[str] = ()
 ) -> None:
-    """Unpack packages below ``tree``, without what :data:`_NOT_KEPT` names.
+    """Unpack packages below ``tree``, without the files that :data:`_NOT_KEPT` matches.
 
-    Everything belongs to whoever unpacks, and nothing is run: no root is needed.
+    The current user owns all files, and no script of a package runs, so root is not needed.
 
     Args:
         host: This computer.
-        packages: Their files.
+        packages: The package files.
         tree: The folder.
-        whole: Names of packages of which everything is kept.
+        whole: Names of packages of which every file is kept.
 
     Raises:
         InputError: A package is damaged, or the disk is full.
@@ -104,10 +104,10 @@ def _skeleton(tree: Path) -> None:
 
 
 def place(name: str, whole: bool = False) -> str | None:
-    """Return where a package's member goes, relative to the root; None where nowhere.
+    """Return the path of a package's member relative to the root; None if it is left out.
 
-    Programs and libraries go below ``usr``, as on an installed system, where the directories
-    next to it are links into it.
+    Programs and libraries go below ``usr``, as on an installed system, whose ``bin`` and ``lib``
+    are links into it.
     """
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if not parts or ".." in parts:
@@ -126,7 +126,7 @@ def _extract(archive: bytes, tree: Path, whole: bool = False) -> None:
                 continue
             target = tree / path
             if member.issym() and path in _MERGED_PLACES:
-                continue  # Debian 13's base-files brings the links that the skeleton has already.
+                continue  # Debian 13's base-files has links that the skeleton made already.
             if member.isdir():
                 target.mkdir(parents=True, exist_ok=True)
                 continue
@@ -145,10 +145,10 @@ def _extract(archive: bytes, tree: Path, whole: bool = False) -> None:
 def add_modules(
     tree: Path, modules: ModuleTree, version: str, names: Iterable[str]
 ) -> tuple[Module, ...]:
-    """Put modules and all they need below ``tree``, with the lists that modprobe reads.
+    """Put modules and their dependencies below ``tree``, with the lists that modprobe reads.
 
     Returns:
-        The modules, each after those it needs.
+        The modules, each after its dependencies.
     """
     held = modules.in_load_order(names)
     folder = tree / "usr" / "lib" / "modules" / version
@@ -161,9 +161,9 @@ def add_modules(
 
 
 def dependencies(modules: Iterable[Module]) -> str:
-    """Return the text of ``modules.dep``: each module's file and the files it needs (depmod(8)).
+    """Return the text of ``modules.dep``: each module's file and its dependencies (depmod(8)).
 
-    Whoever loads a module begins at the line's end, so each comes before what it needs itself.
+    modprobe loads a line from its end, so each module comes before its own dependencies.
     """
     held = {module.name: module for module in modules}
 
@@ -181,7 +181,7 @@ def dependencies(modules: Iterable[Module]) -> str:
 
 
 def aliases(modules: Iterable[Module]) -> str:
-    """Return the text of ``modules.alias``, by which the kernel asks for a module (depmod(8))."""
+    """Return the text of ``modules.alias``, the names by which the kernel requests modules."""
     return "".join(
         f"alias {alias} {module.name}\n"
         for module in modules

@@ -1,4 +1,4 @@
-"""The source of the distribution's Xen, unpacked where it can be built, with nothing installed."""
+"""Unpack and build the source of the distribution's Xen, without installing packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tare.lab.packages import fetch, resolve
 from tare.lab.sources import fetch_source
 
 TOOLS = ("flex", "bison")
-"""What builds Xen's configuration, besides a compiler; taken from packages and not installed."""
+"""Programs that Xen's build needs besides a compiler; unpacked from packages, not installed."""
 _UNPACKED = ("flex", "bison", "m4", "libsigsegv2")
 STAMP = {
     "XEN_BUILD_DATE": "-",
@@ -24,7 +24,7 @@ STAMP = {
     "XEN_WHOAMI": "tare",
     "XEN_DOMAIN": "local",
 }
-"""The same source gives the same bytes: no date, no computer's name in them."""
+"""Variables that keep the date and the computer's name out, so that builds are reproducible."""
 _SHORT_S = 300.0
 _BUILD_S = 3600.0
 
@@ -35,9 +35,9 @@ class XenSource:
 
     Args:
         host: This computer.
-        dsc: What the source package is described by.
-        tree: The hypervisor's own part of it.
-        environment: Where a build finds its tools.
+        dsc: The description file of the source package.
+        tree: The hypervisor's folder in it.
+        environment: Environment variables by which a build finds its tools.
     """
 
     host: Host
@@ -46,31 +46,31 @@ class XenSource:
     environment: Mapping[str, str]
 
     async def configure(self, lines: Sequence[str]) -> str:
-        """Take the default configuration with some lines changed; return what became of it.
+        """Configure Xen with its defaults and some lines changed; return the configuration.
 
         Raises:
-            InputError: It cannot be configured, in its own words.
+            InputError: It cannot be configured; with its message.
         """
         (self.tree / ".config").write_text("".join(f"{line}\n" for line in lines))
         await step(self.host, [*self._make(STAMP), "olddefconfig"], _SHORT_S, self.environment)
         return (self.tree / ".config").read_text()
 
     async def build(self, stamp: Mapping[str, str] = STAMP) -> Path:
-        """Build what has changed since the last time; return the Xen, an uncompressed ELF.
+        """Build Xen incrementally; return it as an uncompressed ELF.
 
         Args:
-            stamp: What the build says of itself, as variables of its make.
+            stamp: The build's date and place, as variables of make.
 
         Raises:
-            InputError: It does not build, in its own words.
+            InputError: It does not build; with its message.
         """
         jobs = str(len(self.host.topology().online))
         await step(self.host, [*self._make(stamp), "-j", jobs], _BUILD_S, self.environment)
         return self.tree / "xen"
 
     def _make(self, stamp: Mapping[str, str]) -> list[str]:
-        said = [f"{name}={value}" for name, value in stamp.items()]
-        return ["make", "-C", str(self.tree), "XEN_TARGET_ARCH=x86_64", *said]
+        variables = [f"{name}={value}" for name, value in stamp.items()]
+        return ["make", "-C", str(self.tree), "XEN_TARGET_ARCH=x86_64", *variables]
 
 
 async def unpack_xen(host: Host, work: Path) -> XenSource:
@@ -97,7 +97,7 @@ async def xen_in(host: Host, work: Path) -> XenSource:
 
     Args:
         host: This computer.
-        work: A folder of the caller's, of which nothing else is kept.
+        work: A folder of the caller; anything else in it is removed.
 
     Raises:
         InputError: As :func:`unpack_xen` says.
@@ -111,7 +111,7 @@ async def xen_in(host: Host, work: Path) -> XenSource:
 
 
 async def require_compiler(host: Host) -> None:
-    """See that what builds Xen is here.
+    """Check that the programs that build Xen are here.
 
     Raises:
         InputError: A compiler, make or dpkg-source is missing.
@@ -127,7 +127,7 @@ async def require_compiler(host: Host) -> None:
 
 
 async def _tools(host: Host, work: Path) -> dict[str, str]:
-    """Unpack what the build needs besides a compiler, and return where it finds that."""
+    """Unpack the build's tools; return the environment variables by which it finds them."""
     root = work / "tools"
     (work / "lists").mkdir()
     wanted = [part for part in await resolve(host, TOOLS, work / "lists") if part.name in _UNPACKED]
@@ -137,7 +137,7 @@ async def _tools(host: Host, work: Path) -> dict[str, str]:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    """Return where a build finds the tools that were unpacked into a folder."""
+    """Return the environment variables by which a build finds tools unpacked into a folder."""
     programs = root / "usr" / "bin"
     return {
         "PATH": f"{programs}:{os.environ.get('PATH', '')}",
