@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
+from benchmarks import verdict_simulations as sims
+from benchmarks._simulated import Setting
 from tare.analysis import load_run
 from tare.analysis.effects.resolving import Basis, Plans, assumed_basis, basis_of, earlier_run, told
 from tare.analysis.statistics.anytime import mean_evidence
@@ -47,7 +49,7 @@ def test_a_pilot_tells_how_far_boots_differ(tmp_path: Path) -> None:
 def test_the_plan_says_what_it_goes_by_and_what_it_cannot_resolve() -> None:
     said = told(assumed_basis(), plans(8, 20, typical=28, maximum=2))
     assert "assumed variation of 3 %" in said[0]
-    assert said[1].startswith("8 blocks: 9.6 % in the typical headline metric (80 % power over 30")
+    assert said[1].startswith("8 blocks: 10 % in the typical headline metric (80 % power over 30")
     assert any("cannot resolve the margin of 2 %" in line for line in said)
     assert any("maxima" in line for line in said)
     few = replace(plans(8, 60, typical=5), margin=0.05)
@@ -111,3 +113,16 @@ def test_this_hosts_newest_run_of_the_study_is_found_and_nothing_else(tmp_path: 
     assert earlier_run(folders, "simulated", here) == new
     assert earlier_run(folders, "simulated", {**here, "cpus": 2}) is None
     assert earlier_run(folders, "other", here) is None
+
+
+@pytest.mark.parametrize(
+    ("blocks", "metrics", "studies"), [(6, 1, 300), (6, 11, 200), (8, 11, 200), (20, 1, 200)]
+)
+def test_what_a_plan_promises_is_declared(blocks: int, metrics: int, studies: int) -> None:
+    """Few sign patterns, the margin and correlated blocks all count: 54 to 74 % were declared."""
+    margin = math.log1p(0.02)
+    difference = detectable(0.03 * math.sqrt(2), blocks, metrics, 0.05, margin=margin)
+    truth = sims.lone(math.expm1(difference), metrics=metrics)
+    setting = Setting(truth, spread=0.03, blocks=blocks)
+    _, declared = sims.shares(setting, sims.first_declared, sims.first_declared, studies)
+    assert abs(declared - 0.8) <= 0.03 + 3 * math.sqrt(0.16 / studies)

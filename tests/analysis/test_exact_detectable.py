@@ -108,6 +108,20 @@ def test_the_least_difference_is_told_with_just_the_wanted_power(
             assert detectable(0.7, blocks, tests, 0.05) == least
 
 
+@pytest.mark.parametrize(("difference", "blocks"), [(0.05, 8), (0.02, 20), (0.2, 6)])
+def test_power_asks_for_an_estimate_beyond_the_margin_too(difference: float, blocks: int) -> None:
+    """By drawing means and deviations, at a level for which no table of max-T is used."""
+    rng = np.random.default_rng(3)
+    draws, spread, margin = 400_000, 0.04, 0.0198
+    means = difference + spread / math.sqrt(blocks) * rng.standard_normal(draws)
+    deviations = spread * np.sqrt(rng.chisquare(blocks - 1, draws) / (blocks - 1))
+    critical = float(t.ppf(1 - 0.04 / 3 / 2, blocks - 1))
+    declared = (means > margin) & (means * math.sqrt(blocks) / deviations > critical)
+    found = power(difference, spread, blocks, 3, 0.04, margin=margin)
+    assert found == pytest.approx(float(declared.mean()), abs=0.004)
+    assert power(difference, spread, blocks, 3, 0.04) >= found - 0.001
+
+
 def test_certainty_is_had_from_some_difference_on() -> None:
     least = detectable(0.7, 20, 3, 0.05, 1.0)
     assert power(least, 0.7, 20, 3, 0.05) == 1
@@ -120,13 +134,14 @@ def test_so_many_blocks_show_equal_arms_equivalent_with_the_chance_that_is_state
 ) -> None:
     """As many as make the half-width the margin showed it in one study of five."""
     rng = np.random.default_rng(blocks)
-    studies, margin, shown = 600, math.log1p(0.02), 0
+    studies, margin = 600, math.log1p(0.02)
+    shown = 0
     for pilot in spread * rng.standard_normal((studies, blocks)):
         half = t_quantile(0.95, blocks - 1) * pilot.std(ddof=1) / math.sqrt(blocks)
         wanted = blocks_for_equality(half, margin, blocks)
         study = spread * rng.standard_normal(max(wanted, 6))
         found = mean_interval(study, 0.95)
-        shown += -margin <= found.low and found.high <= margin
+        shown += bool(-margin <= found.low and found.high <= margin)
     assert 0.8 - 0.05 <= shown / studies <= 0.8 + 0.06
 
 

@@ -159,8 +159,9 @@ def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
     tests = max(1, sum(plans.headlines.values()))
     said = [f"what differences it can tell is reckoned from {basis.source}"]
     for count in dict.fromkeys(plans.blocks):
+        margin = math.log1p(plans.margin)
         typical, worst = (
-            detectable(spread, count, tests, level, anytime=plans.anytime)
+            detectable(spread, count, tests, level, margin=margin, anytime=plans.anytime)
             for spread in (basis.spread, basis.worst)
         )
         if math.isinf(typical):
@@ -176,7 +177,8 @@ def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
             text += f", {percent(math.expm1(worst))} in the noisiest"
         family = "one metric" if tests == 1 else f"{tests} metrics"
         said.append(f"{text} ({100 * POWER:.0f} % power over {family})")
-        if count == plans.blocks[-1] and typical > math.log1p(plans.margin):
+        resolved = detectable(basis.spread, count, tests, level, anytime=plans.anytime)
+        if count == plans.blocks[-1] and resolved > margin:
             said.append(
                 f"this set-up cannot resolve the margin of {percent(plans.margin)}: quieten the "
                 f"host, lengthen the cells, or ask for more {plans.each}s"

@@ -158,7 +158,7 @@ def open_correlation(lag: ArrayLike, spread: float, blocks: int) -> float:
         blocks: How many blocks.
     """
     freed = 1 - 4 / blocks
-    mean = (float(np.mean(lag)) + 1 / blocks) / freed
+    mean = (float(np.asarray(lag, dtype=np.float64).mean()) + 1 / blocks) / freed
     error = spread / freed
     if mean + _UPPER * error <= EXCLUDED:
         return 0.0
