@@ -5,17 +5,22 @@ de Haan 1974; Pickands 1975). What "high enough" is must show: from the threshol
 to stay as it is at all higher ones (threshold stability; Coles 2001, §4.3.4), and the fit has to
 give again what was seen. Fitted by Zhang & Stephens' estimator (2009), which always exists.
 Samples of one boot are alike, so all errors are those of leaving out one boot after the other.
+
+That a test does not find a shape unstable does not show that it is stable. So the interval is over
+all thresholds from the chosen one on, and over log-normal and Weibull tails that fit as well. It is
+not below what was seen, and where these laws disagree nothing is stated.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tare.analysis.statistics.distributions import normal_quantile
 from tare.analysis.statistics.histogram import Histogram
 from tare.analysis.statistics.logratio import t_quantile
 
@@ -39,6 +44,11 @@ MOST_OF_ONE = 0.55
 """Without any boot so much of the tail must be left: from half of it on, fits are looked at."""
 MOST_SPAN = 30.0
 """An interval whose ends lie further apart by factor tells nothing of what is to be expected."""
+MOST_APART = 2.0
+"""Laws that fit what was seen, and whose expectations lie further apart by factor, tell nothing."""
+SELDOM = 0.01
+"""So seldom a level may be exceeded by as many boots as did."""
+_PARTS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 _LOG_STEP = 0.005
 _GRID = 20
 
@@ -151,11 +161,124 @@ def tail_beyond(boots: Sequence[Histogram], confidence: float, bound: str = "") 
     if tried[chosen].high < 0:
         text = "the tail comes to an end: nothing is to be expected far beyond the longest sample"
         return found._replace(reason=text)
-    levels = tuple(_level(fit, n, confidence) for n in (first, 10 * first))
-    if levels[0].high > levels[0].low * MOST_SPAN:
+    laws = _other_laws(fit)
+    alone = _level(fit, first, confidence)
+    levels = tuple(_over_all(fits[chosen:], laws, n, confidence) for n in (first, 10 * first))
+    centres = [math.log(fit.at + float(fit.beyond(1 / first)[0]))]
+    centres += [float(law.beyond(1 / first)[0]) for law in laws]
+    apart = math.exp(max(centres) - min(centres))
+    if apart > MOST_APART:
+        text = f"laws that fit what was seen disagree beyond it, by {float(f'{apart:.2g}'):g} times"
+        return found._replace(reason=text)
+    if alone.high > alone.low * MOST_SPAN:
         text = f"boots are too unlike to tell it: its interval spans more than {MOST_SPAN:g} times"
         return found._replace(reason=text)
+    greatest = sorted((float(boot.middle[boot.count > 0].max()) for boot in boots), reverse=True)
+    for level in levels:
+        if greatest[_as_many_beyond(total / level.one_in)] > level.high:
+            text = "more samples were seen far out than the fitted tail leads to expect"
+            return found._replace(reason=text)
+    levels = tuple(_not_below(level, greatest, total) for level in levels)
     return found._replace(levels=levels)
+
+
+class _Law(NamedTuple):
+    """Another law that fits the tail, log x = at + slope · transform.
+
+    The coefficients are of all boots, then of all but each.
+    """
+
+    at: Floats
+    slope: Floats
+    transform: Callable[[float], float]
+
+    def beyond(self, share: float) -> Floats:
+        """Return the logarithm of what that share of all samples exceeds."""
+        return np.asarray(self.at + self.slope * self.transform(share))
+
+
+def _other_laws(fit: _Fit) -> list[_Law]:
+    """Return the laws beside the generalised Pareto that give again what was seen.
+
+    Log-normal and Weibull tails have no stable shape, but change it so slowly that samples do not
+    show it. All are fitted by least squares to quantiles from the threshold on.
+    """
+    beyond = int(fit.counts.sum())
+    parts = [part for part in _PARTS if beyond * part >= LEAST_BEYOND / 2]
+    if len(parts) < LEAST_THRESHOLDS:
+        return []
+    shares = [float(fit.share[0]) * part for part in parts]
+    logs = np.log(fit.at + np.array([fit.seen(share) for share in shares]))
+    found = []
+    for transform in (_of_log_normal, _of_weibull):
+        x = np.array([transform(share) for share in shares])
+        centred = x - x.mean()
+        slope = (centred @ logs) / (centred @ centred)
+        law = _Law(logs.mean(axis=0) - slope * x.mean(), slope, transform)
+        if all(_gives_again(law, fit, share) for share in shares[1:]):
+            found.append(law)
+    return found
+
+
+def _gives_again(law: _Law, fit: _Fit, share: float) -> bool:
+    """Return whether a law gives again what that share of the samples exceeded, as fits have to."""
+    excess = np.exp(law.beyond(share)) - fit.at
+    if excess.min() <= 0:
+        return False
+    apart = np.log(excess) - np.log(fit.seen(share))
+    return abs(float(apart[0])) <= _miss_allowed(apart)
+
+
+def _of_log_normal(share: float) -> float:
+    return -normal_quantile(share)
+
+
+def _of_weibull(share: float) -> float:
+    return math.log(-math.log(share))
+
+
+def _as_many_beyond(expected: float) -> int:
+    """Return how many boots may have a sample beyond a level; more of them do with a chance of 1 %.
+
+    Args:
+        expected: Samples that are expected beyond it (Poisson), fewer than one.
+    """
+    boots, chance = 0, math.exp(-expected)
+    beyond = 1 - chance
+    while beyond > SELDOM and boots < LEAST_BOOTS - 1:
+        boots += 1
+        chance *= expected / boots
+        beyond -= chance
+    return boots
+
+
+def _not_below(level: Level, greatest: Sequence[float], total: int) -> Level:
+    """Return a level whose interval is not below what was seen.
+
+    Its upper end is at least the greatest sample. Its lower end is at least what so many boots
+    exceeded as hardly ever exceed such a level.
+    """
+    low = max(level.low, greatest[_as_many_beyond(total / level.one_in)])
+    high = max(level.high, greatest[0])
+    return Level(level.one_in, min(max(level.value, low), high), low, high)
+
+
+def _over_all(
+    fits: Sequence[_Fit], laws: Sequence[_Law], one_in: float, confidence: float
+) -> Level:
+    """Return a level with the interval over all admissible thresholds and laws.
+
+    The first fit is the chosen one. A higher threshold is admissible if its own interval spans no
+    more than `MOST_SPAN`: with the few samples beyond it, it has no say otherwise.
+    """
+    chosen, *higher = (_level(fit, one_in, confidence) for fit in fits)
+    every = [chosen, *(level for level in higher if level.high <= level.low * MOST_SPAN)]
+    for law in laws:
+        logs = law.beyond(1 / one_in)
+        error, centre = _error(logs, confidence), float(logs[0])
+        every.append(Level(one_in, *(math.exp(centre + e) for e in (0.0, -error, error))))
+    low, high = min(level.low for level in every), max(level.high for level in every)
+    return Level(one_in, every[0].value, low, high)
 
 
 def _fits(boots: Sequence[Histogram]) -> list[_Fit]:
@@ -267,8 +390,12 @@ def _misses(fit: _Fit) -> tuple[float, bool]:
         apart = np.log(fit.beyond(share)) - np.log(fit.seen(share))
         off = abs(float(apart[0]))
         most = max(most, math.expm1(off))
-        wrong |= off > min(max(_error(apart, AGREE), math.log1p(MISSES_MOST)), NEVER_BY)
+        wrong |= off > _miss_allowed(apart)
     return most, wrong
+
+
+def _miss_allowed(apart: Floats) -> float:
+    return min(max(_error(apart, AGREE), math.log1p(MISSES_MOST)), NEVER_BY)
 
 
 def _level(fit: _Fit, one_in: float, confidence: float) -> Level:
