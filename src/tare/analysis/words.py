@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import get_args
 
@@ -92,43 +91,6 @@ def _left_open(effects: Sequence[Effect]) -> str:
         return ""
     size, most = max(known, key=lambda pair: pair[0])
     return f" (a cost up to {percent(size)} is not excluded: {described(most.key)})"
-
-
-def margins(
-    effects: Sequence[Effect], share: float, name: Callable[[Effect], str] | None = None
-) -> str:
-    """Return the margins that equivalent effects lie within: ``within ± 2 %``.
-
-    A floor of the study gives single effects a wider margin than ``share``. Those are named with
-    theirs, the widest first.
-
-    Args:
-        effects: Equivalent effects.
-        share: The study's margin, a share of the baseline's value.
-        name: Returns what an effect is called; by default `described`.
-    """
-    name = name or (lambda effect: described(effect.key))
-    wider: dict[str, tuple[float, str]] = {}
-    for effect in effects:
-        value = abs(effect.baseline_summary.centre)
-        relative = effect.scale == "ratio"
-        part = effect.margin if relative else effect.margin / value if value else math.inf
-        if part <= share * (1 + 1e-9):
-            continue
-        text = percent(effect.margin) if relative else format_quantity(effect.margin, effect.unit)
-        called = name(effect)
-        wider[called] = max(wider.get(called, (0.0, "")), (part, f"± {text}"))
-    common = f"within ± {percent(share)}"
-    if not wider:
-        return common
-    widest = sorted(wider.items(), key=lambda item: -item[1][0])
-    named = [f"{text} in {called}" for called, (_, text) in widest[:MOST_NAMED]]
-    if len(widest) > MOST_NAMED:
-        named.append(f"{len(widest) - MOST_NAMED} more")
-    floors = ", ".join(named)
-    if all(name(effect) in wider for effect in effects):
-        return f"within its floor ({floors})"
-    return f"{common}, or within its floor ({floors})"
 
 
 def aa_notes(

@@ -37,8 +37,8 @@ class Quantile:
 
     Of one boot: the order statistic, in the interval that this boot gives, with what neighbours in
     time have in common; it does not cover other boots, and there is no population. With several
-    boots: the median of the boots' quantiles, in the interval that the boots give. Ends that nothing
-    bounds are infinite: of too few boots, or of samples whose order in time was not kept.
+    boots: the median of the boots' quantiles, in the interval that the boots give. Ends that
+    nothing bounds are infinite: of too few boots, or of samples whose order in time was not kept.
 
     Args:
         q: Which, e.g. 0.999.
