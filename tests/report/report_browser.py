@@ -142,7 +142,11 @@ class Browser:
             time.sleep(0.05)
 
     def click(self, selector: str) -> None:
-        """Press the mouse's button in the middle of an element."""
+        """Press the mouse's button in the middle of an element, in a part that is opened first."""
+        self.run(
+            f"(() => {{ for (let e = document.querySelector({json.dumps(selector)}); e; "
+            "e = e.parentElement) if (e.tagName === 'DETAILS') e.open = true; })()"
+        )
         place = self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)}); "
             "e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); "

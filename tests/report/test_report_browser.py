@@ -29,6 +29,7 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 
+OPEN = "document.querySelectorAll('details.part').forEach(e => { e.open = true; })"
 ROWS = "#effects > tbody > tr:not(.detail)"
 TOPMOST = """
 (() => {
@@ -128,6 +129,8 @@ def test_filters_narrow_the_table_and_the_sections_below(page: Browser) -> None:
     page.choose("[name=arm]", "qemu-pv")
     assert {arm for arm, _ in shown(page)} == {"qemu-pv"}
     page.choose("[name=workload]", "switch")
+    page.run(OPEN)
+    assert len(page.texts("section[data-workload]")) > 0
     assert all("switch" in text for text in page.texts(f"{ROWS} td.c-what"))
     assert page.run(
         "[...document.querySelectorAll('section[data-workload]')].filter(e => e.checkVisibility())"
@@ -141,6 +144,35 @@ def test_filters_narrow_the_table_and_the_sections_below(page: Browser) -> None:
     assert page.run("location.hash") == ""
     page.click("#choose [name=all]")
     assert len(page.texts(ROWS)) > whole
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (390, 844)])
+def test_the_page_is_at_most_eight_screens_before_it_is_opened(
+    page: Browser, width: int, height: int
+) -> None:
+    page.width(width, height)
+    assert page.run("document.documentElement.scrollHeight") <= 8 * height
+    first = page.run("document.querySelector('.arms').getBoundingClientRect().bottom")
+    assert first <= 1.1 * height, "all answers are on the first screen"
+    assert page.run("document.querySelector('.toc').checkVisibility()") is (width >= 1280)
+
+
+def test_a_cost_leads_to_its_metrics_and_an_entry_of_the_contents_opens_its_part(
+    page: Browser,
+) -> None:
+    page.width(1400)
+    page.click(".cost[data-choose='resource=memory&arm=oci']")
+    assert (
+        page.run("location.hash") == "#arm=oci&resource=memory"
+        or page.run("location.hash") == "#resource=memory&arm=oci"
+    )
+    assert all("memory-bandwidth" in text for text in page.texts(f"{ROWS} td.c-what"))
+    dimmed = page.run("document.querySelectorAll('figure svg a.dim').length")
+    assert dimmed > 0, "figures show the choice as well"
+    page.choose("[name=verdict]", "worse")
+    assert page.texts("#effects tr.none") == ["No result matches these choices."]
+    page.click(".toc a[href='#environment']")
+    assert page.run("document.querySelector('[data-part=environment]').open") is True
 
 
 def test_sorting_goes_up_down_and_back(page: Browser) -> None:
@@ -157,6 +189,7 @@ def test_sorting_goes_up_down_and_back(page: Browser) -> None:
 
 
 def test_a_dot_leads_to_its_own_block_with_the_cells_of_all_arms(page: Browser) -> None:
+    page.run(OPEN)
     at = page.run(TOPMOST)
     page.click("[id$=-blocks-1] a[data-at] path")
     page.wait("document.getElementById('near') !== null")

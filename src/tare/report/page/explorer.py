@@ -18,6 +18,7 @@ from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
 from tare.report.page.links import anchor_of
 from tare.report.page.tables import Table
+from tare.report.page.verdicts import BAR_LABELS
 from tare.report.page.words import Part, cost, cost_interval, short
 from tare.report.sections.contract import Section, SectionData
 from tare.report.sections.results import PAIRED, effects_table
@@ -54,7 +55,7 @@ class Explorer(Section):
     The page puts the JSON after all sections, so that they are shown before it is read.
     """
 
-    name, title, template = "explore", "Look closer", "explorer.html.j2"
+    name, title, template, open = "explore", "Look closer", "explorer.html.j2", True
 
     def data(self, report: ReportData) -> ExplorerData | None:
         """Return all effects as JSON; None without any."""
@@ -71,6 +72,9 @@ def explorer_data(report: ReportData) -> str:
     keys = list(dict.fromkeys(effect.key for effect in effects.rows))
     place = {key: number for number, key in enumerate(keys)}
     blocks = _blocks(comparison)
+    resources = {
+        effect.key: cost.resource for cost in comparison.resources for effect in cost.effects
+    }
     emulated = sorted({s.arm for s in comparison.summaries if s.emulated})
     rows = [_row(effect, effects, place, "") for effect in effects.rows]
     for effect in pairs.rows if pairs else ():
@@ -83,7 +87,8 @@ def explorer_data(report: ReportData) -> str:
         "own": sorted(set(comparison.own_baselines.values())),
         "arms": list(comparison.pairs.arms if comparison.pairs else comparison.arms),
         "emulated": emulated,
-        "keys": [_key(key, report.stems) for key in keys],
+        "keys": [_key(key, report.stems, resources.get(key, "")) for key in keys],
+        "resources": dict(BAR_LABELS),
         "rows": rows,
         "flags": _flags(effects.rows),
         "blocks": blocks,
@@ -107,8 +112,8 @@ def pair_effects(comparison: Comparison) -> Table[Effect] | None:
     return effects_table(comparison, "pairs", pairs.effects)
 
 
-def _key(key: Key, stems: Mapping[Part, str]) -> list[Any]:
-    return [legible(key.scenario), legible(key.workload), stems.get(Part.of(key), "")]
+def _key(key: Key, stems: Mapping[Part, str], resource: str) -> list[Any]:
+    return [legible(key.scenario), legible(key.workload), stems.get(Part.of(key), ""), resource]
 
 
 def _row(

@@ -65,12 +65,14 @@ class Section(Protocol):
         template: Its Jinja template, which gets ``section``, a `ShownSection`. By default it shows
             all figures and tables.
         folder: Where the template is; Tare's own templates by default.
+        open: Whether the page shows it before a reader opens it.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     template: ClassVar[str] = "section.html.j2"
     folder: ClassVar[Path | None] = None
+    open: ClassVar[bool] = False
 
     @abstractmethod
     def data(self, report: ReportData) -> SectionData | None:
@@ -167,6 +169,11 @@ class ShownSection:
     def template(self) -> str:
         """Its template."""
         return self.section.template
+
+    @property
+    def open(self) -> bool:
+        """Whether the page shows it before a reader opens it."""
+        return self.section.open
 
     @property
     def figures(self) -> tuple[tuple[Drawn, str], ...]:

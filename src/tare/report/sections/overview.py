@@ -32,7 +32,7 @@ class OverviewData(SectionData):
 class Overview(Section):
     """What each arm costs, by resource."""
 
-    name, title, template = "verdict", "Answer", "overview.html.j2"
+    name, title, template, open = "verdict", "Answer", "overview.html.j2", True
 
     def data(self, report: ReportData) -> OverviewData:
         """Return the answers in words and as bars, and the figure of all headline metrics."""

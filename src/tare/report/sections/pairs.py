@@ -27,7 +27,7 @@ class PairsData(SectionData):
 class Pairs(Section):
     """Every arm against every other, and their ranks."""
 
-    name, title, template = "pairs", "Any two arms", "pairs.html.j2"
+    name, title, template = "pairs", "Ranking: which one should I take?", "pairs.html.j2"
 
     def data(self, report: ReportData) -> PairsData | None:
         """Return the effects of all pairs of arms; None of fewer than two arms."""

@@ -9,8 +9,8 @@
   var said = document.getElementById("choose-said");
   var NAME = /^e[0-9a-f]{12}$/;
   var ORDER = ["worse", "differs", "inconclusive", "preliminary", "equivalent", "better"];
-  var FIELDS = ["base", "arm", "scenario", "workload", "verdict"];
-  var first = { base: data.baseline, arm: "", scenario: "", workload: "", verdict: "", all: "", sort: "", open: "", block: "" };
+  var FIELDS = ["base", "arm", "resource", "scenario", "workload", "verdict"];
+  var first = { base: data.baseline, arm: "", resource: "", scenario: "", workload: "", verdict: "", all: "", sort: "", open: "", block: "" };
   var state = Object.assign({}, first);
 
   var rows = data.rows.map(function (row, place) {
@@ -18,7 +18,7 @@
     return {
       id: row[0], key: row[1], arm: row[2], base: row[3], headline: row[4] === 1, blocks: row[5],
       what: text[0] + " · " + text[1], estimate: text[2], interval: text[3], verdict: text[4], open: text[5],
-      p: text[6], cost: row[7], scenario: key[0], workload: key[1], section: key[2], place: place,
+      p: text[6], cost: row[7], scenario: key[0], workload: key[1], section: key[2], resource: key[3] || "", place: place,
       own: row[3] === data.baseline || ownBaseline(row[3])
     };
   });
@@ -73,7 +73,7 @@
     // An effect that was asked for by name is not to be hidden by what was chosen before.
     state.base = row.own ? data.baseline : row.base;
     if (!row.headline) { state.all = "1"; }
-    if (!chosen(row)) { state.arm = state.scenario = state.workload = state.verdict = ""; }
+    if (!chosen(row)) { state.arm = state.resource = state.scenario = state.workload = state.verdict = ""; }
   }
   function write() {
     var given = new URLSearchParams();
@@ -87,6 +87,7 @@
     return (state.base === data.baseline ? row.own : !row.own && row.base === state.base) &&
       (!state.arm || row.arm === state.arm) && (!state.scenario || row.scenario === state.scenario) &&
       (!state.workload || row.workload === state.workload) &&
+      (!state.resource || row.resource === state.resource) &&
       (!state.verdict || row.verdict === state.verdict) && (details || state.all || row.headline);
   }
 
@@ -104,6 +105,8 @@
     var has = unique(rows.filter(function (r) { return !r.own; }).map(function (r) { return r.base; }));
     options("base", [data.baseline].concat(data.arms.filter(function (a) { return has.indexOf(a) >= 0; })), "", marked);
     options("arm", unique(rows.map(function (r) { return r.arm; })), "every arm", marked);
+    options("resource", unique(rows.map(function (r) { return r.resource; }).filter(Boolean)), "every resource",
+      function (name) { return data.resources[name] || name; });
     options("scenario", unique(rows.map(function (r) { return r.scenario; })), "every scenario");
     options("workload", unique(rows.map(function (r) { return r.workload; })), "every workload");
     var words = unique(rows.map(function (r) { return r.verdict; }));
@@ -130,6 +133,11 @@
       body.appendChild(line(row, ends));
       if (row.id === state.open) { body.appendChild(detail(row, state.block)); }
     });
+    if (!found.length) {
+      var none = element("tr", null, { "class": "none" });
+      none.appendChild(element("td", "No result matches these choices.", { colspan: "5" }));
+      body.appendChild(none);
+    }
     FIELDS.forEach(function (name) { form.elements[name].value = state[name]; });
     form.elements.all.checked = Boolean(state.all);
     form.elements.all.disabled = state.base !== data.baseline;
@@ -138,7 +146,7 @@
       th.setAttribute("aria-sort", !own ? "none" : state.sort[0] === "-" ? "descending" : "ascending");
     });
     said.textContent = found.length + (found.length === 1 ? " effect" : " effects") +
-      (narrowed() ? " as chosen; the sections below show the same choice." : ".");
+      (narrowed() ? " as chosen; figures and tables below show the same choice." : ".");
     document.getElementById("effects-about").textContent = about();
     narrow(rows.filter(function (row) { return chosen(row, true); }));
   }
@@ -151,7 +159,7 @@
     return "Against " + marked(state.base) + ", headline metrics only: verdicts that hold for all pairs of arms together. " +
       "For those of a baseline chosen beforehand: tare report DIR --baseline " + state.base;
   }
-  function narrowed() { return state.arm || state.scenario || state.workload || state.verdict; }
+  function narrowed() { return state.arm || state.resource || state.scenario || state.workload || state.verdict; }
   function narrow(found) {
     var kept = {};
     found.forEach(function (row) { kept[row.id] = true; });
@@ -159,6 +167,15 @@
       if (row.there) {
         row.there.hidden = Boolean(narrowed()) && state.base === data.baseline && !kept[row.id];
       }
+    });
+    var dims = Boolean(narrowed()) && state.base === data.baseline;
+    document.querySelectorAll("figure svg a").forEach(function (mark) {
+      var row = byName[(mark.getAttribute("href") || "").slice(1)];
+      mark.classList.toggle("dim", Boolean(row) && dims && !kept[row.id]);
+    });
+    document.querySelectorAll(".scroll").forEach(function (box) {
+      var shown = Array.prototype.filter.call(box.querySelectorAll("tbody > tr"), function (tr) { return !tr.hidden; });
+      box.classList.toggle("empty", dims && !shown.length);
     });
     document.querySelectorAll("section[data-workload]").forEach(function (part) {
       part.hidden = Boolean((state.scenario && part.dataset.scenario !== state.scenario) ||
@@ -273,6 +290,16 @@
     focusOn(at ? '[data-at="' + at + '"]' : 'tr[data-id="' + id + '"] .opens');
   });
   document.addEventListener("click", function (event) {
+    // The cost of a resource leads to its metrics; without this script to all workloads.
+    var cost = event.target.closest("a[data-choose]");
+    if (cost && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+      event.preventDefault();
+      history.pushState(null, "", "#" + cost.dataset.choose);
+      read();
+      change();
+      section.scrollIntoView({ block: "start" });
+      return;
+    }
     // A mark of one boot leads to its block; without this script to the effect's row.
     var mark = event.target.closest("svg a[data-at]");
     var row = mark && byName[mark.getAttribute("href").slice(1)];

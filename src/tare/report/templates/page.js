@@ -16,4 +16,27 @@
   });
   dark.addEventListener("change", label);
   label();
+
+  // A link opens what it leads to; paper shows everything.
+  function openAt(hash) {
+    var name = decodeURIComponent(hash.slice(1)), there = name && document.getElementById(name);
+    var first = document.querySelector('details[data-part="' + CSS.escape(name) + '"]');
+    if (first) { first.open = true; }
+    for (var at = there; at; at = at.parentElement) {
+      if (at.tagName === "DETAILS") { at.open = true; }
+    }
+    if (there && there.offsetParent !== null) { (first || there).scrollIntoView(); }
+  }
+  document.addEventListener("click", function (event) {
+    var link = event.target.closest('a[href^="#"]:not([data-choose])');
+    if (link && !event.defaultPrevented) { openAt(link.getAttribute("href")); }
+  });
+  window.addEventListener("hashchange", function () { openAt(location.hash); });
+  var opened = [];
+  window.addEventListener("beforeprint", function () {
+    opened = Array.prototype.filter.call(document.querySelectorAll("details.part"), function (part) { return !part.open; });
+    opened.forEach(function (part) { part.open = true; });
+  });
+  window.addEventListener("afterprint", function () { opened.forEach(function (part) { part.open = false; }); });
+  openAt(location.hash);
 })();
