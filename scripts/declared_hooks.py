@@ -27,7 +27,7 @@ from tare.workloads.contract import Workload
 WITHOUT_PARTS = ("analysis", "events", "references", "report")
 """Rooms that know events alone, as import-linter sees to: there is no part that they could ask."""
 ALLOWED = {
-    ("cli/telling.py", "getattr(self._stream, name)"): "a stream of Python's, passed on whole",
+    ("cli/output.py", "getattr(self._stream, name)"): "a stream of Python's, passed on whole",
     ("cli/manual.py", "hasattr(command, 'commands')"): "a command of the command line's library",
     ("images/toolbox/expected.py", "scimark"): "the one program that may be missing",
     ("lab/", "xen"): "the hypervisor that a lab boots, not a platform",

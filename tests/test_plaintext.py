@@ -76,9 +76,9 @@ STEERS = "a\x1b[2J\x1b]0;t\x07b\x9b1mc\u202ed"
 TELLING = f"""
 from rich.table import Table
 from rich.text import Text
-from tare.cli.telling import piped_or_terminal, tell
+from tare.cli.output import piped_or_terminal, print_line
 odd = {STEERS!r}
-tell(odd, "bold")
+print_line(odd, "bold")
 console = piped_or_terminal()
 console.print(Text(odd, "red"))
 console.print(odd, markup=False)

@@ -134,7 +134,7 @@ def test_a_plan_reckons_in_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     study = parsed(STUDY)
 
     def said(name: str) -> list[str]:
-        return resolving.what_it_can_tell(study, {"typical": 1}, Path(name))  # type: ignore[arg-type]
+        return resolving.resolvable_differences(study, {"typical": 1}, Path(name))  # type: ignore[arg-type]
 
     known = said("sessions")
     assert "over 6 to 12 rounds of sessions" in known[0]

@@ -67,16 +67,16 @@ def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("certify",), "no platform is named"),
+        (("certify",), "no platform was named"),
         (("certify", "vmware"), "there is no platform vmware"),
         (("certify", "qemu", "--dry-run", "--set", "cpus=3"), "qemu has no option cpus"),
         (("certify", "qemu", "--dry-run", "--set", "accelerator"), "KEY=VALUE"),
-        (("certify", "qemu"), "nobody is here to agree"),
+        (("certify", "qemu"), "this needs your consent"),
         (("certify", "vsphere", *SET, "address=a", *SET, "datastore=d"), "callback: is missing"),
         (("certify", "proxmox", *SET, "address=a", *SET, "password=x"), "no place in a study"),
         (("certify", "proxmox", *SET, "ca=/none", *SET, CALL, *SET, "address=a"), "ca: the cert"),
         (("certify", "--check", "no-such-file"), "cannot be read"),
-        (("certify", "qemu", "--check", "no-such-file"), "tries nothing"),
+        (("certify", "qemu", "--check", "no-such-file"), "only reads a file"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_starts(
@@ -122,7 +122,7 @@ def test_a_strangers_words_begin_no_line_of_their_own(tmp_path: Path) -> None:
     about = certificate(cases=(Case(name="test_dies", outcome="failed", seconds=1),))
     results = about.results.model_copy(update={"passes": True, "left_out": ("a\n✓ no", "b\x1b[2J")})
     forged = about.model_copy(
-        update={"build": {"x\n✓ its results follow": "1"}, "results": results}
+        update={"build": {"x\n✓ the results follow": "1"}, "results": results}
     )
     file.write_text(forged.model_dump_json())
     told = tare("certify", "--check", file)

@@ -54,7 +54,7 @@ def test_a_floor_that_is_about_no_metric_is_refused(study: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--arm", "--workload", "--scenario"])
 def test_an_empty_name_does_not_run_everything(study: Path, option: str) -> None:
-    assert f"{option} '' names nothing" in refused("run", study, option, "")
+    assert f"{option} '' has no name in it" in refused("run", study, option, "")
 
 
 def test_a_pilot_is_looked_for_before_anything_is_told(study: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_folder_that_holds_another_run_by_now_is_not_taken_for_the_one_before(
     told = tare("history", STUDY)
     # It is one run, and not the same one twice.
     assert "one run has no history" in told.stderr, told
-    assert f"the folders of 1 runs of {STUDY} are gone or hold others" in told.stderr
+    assert f"1 folders of runs of {STUDY} are gone or hold other runs" in told.stderr
     (folder / "events.jsonl").write_bytes(b"\xff\n")
     assert not any(is_there(run) for run in known_runs(STUDY))
 

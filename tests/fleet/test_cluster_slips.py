@@ -24,14 +24,18 @@ from tare.study.reading.changes import Changes
 from tare.study.reading.load import load_study
 
 ADDRESSES = [
-    ("", "--cluster '' is no address", "tcp://NAME:PORT or tls://NAME:PORT, or local:N"),
-    ("local", "is no address of a scheduler", "or local:N for labs of this computer"),
-    ("LOCAL:2", "is no address of a scheduler", "or local:N"),
-    ("xen1", "is no address of a scheduler", "tcp://NAME:PORT"),
-    ("tcp://xen1", "is no address of a scheduler", "tcp://NAME:PORT"),
-    ("http://xen1:8786", "is no address of a scheduler", "tcp://NAME:PORT"),
-    ("tcp://:8786", "names no host", "tcp://127.0.0.1:8786"),
-    ("tcp://fd00::1:8786", "is no address of a scheduler", "tcp://[fd00::1]:8786"),
+    (
+        "",
+        "--cluster '' is not a scheduler's address",
+        "tcp://NAME:PORT or tls://NAME:PORT, or local:N",
+    ),
+    ("local", "is not a scheduler's address", "or local:N for labs of this computer"),
+    ("LOCAL:2", "is not a scheduler's address", "or local:N"),
+    ("xen1", "is not a scheduler's address", "tcp://NAME:PORT"),
+    ("tcp://xen1", "is not a scheduler's address", "tcp://NAME:PORT"),
+    ("http://xen1:8786", "is not a scheduler's address", "tcp://NAME:PORT"),
+    ("tcp://:8786", "has no host name", "tcp://127.0.0.1:8786"),
+    ("tcp://fd00::1:8786", "is not a scheduler's address", "tcp://[fd00::1]:8786"),
 ]
 
 
@@ -55,7 +59,7 @@ def test_a_number_of_labs_is_one(number: str, tmp_path: Path) -> None:
 def test_an_empty_cluster_is_not_this_computer(tmp_path: Path) -> None:
     # As of a script whose variable is not set.
     told = tare("run", study_file(tmp_path, 2, ""), "--cluster", "", "--out", tmp_path / "run")
-    assert told.returncode == 2 and "--cluster '' is no address" in told.stderr, told
+    assert told.returncode == 2 and "--cluster '' is not a scheduler's address" in told.stderr, told
     assert not (tmp_path / "run").exists()
 
 
@@ -72,7 +76,7 @@ def test_hosts_that_share_a_study_are_not_left_out_without_a_cluster(tmp_path: P
 
 
 def test_one_host_for_all_arms_is_not_asked_of_a_cluster() -> None:
-    with pytest.raises(InputError, match="--host xen1 has one host run all arms") as refused:
+    with pytest.raises(InputError, match="--host xen1 runs all arms on one host") as refused:
         fleet.require_workers_hosts("tcp://10.0.0.1:8786", "xen1")
     assert "`hosts: [xen1]`" in refused.value.hint
     fleet.require_workers_hosts("local:2", "lab")

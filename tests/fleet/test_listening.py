@@ -15,7 +15,7 @@ import pytest
 from distributed import Queue
 
 from tare.cli import fleet
-from tare.cli.addresses import listening_place, tell_if_open
+from tare.cli.addresses import listening_place, warn_if_open
 from tare.errors import InputError
 from tare.fleet import connecting
 from tare.fleet.connecting import Place
@@ -25,7 +25,7 @@ from tare.fleet.servers import MOST_DESCRIPTORS, WorkersHost, allow_many
 @pytest.mark.parametrize("address", ["tcp://:8786", "tls://:8786", "tcp://[]:8786"])
 def test_no_name_would_be_every_address_and_is_refused(address: str) -> None:
     for command in (fleet.scheduler, fleet.worker):
-        with pytest.raises(InputError, match="names no host") as refused:
+        with pytest.raises(InputError, match="has no host name") as refused:
             command(address)
         assert address.split(":")[0] + "://127.0.0.1:8786" in refused.value.hint
 
@@ -34,13 +34,13 @@ def test_no_name_would_be_every_address_and_is_refused(address: str) -> None:
     "address", ["8786", "10.0.0.1:8786", "tcp://a", "tcp://a:65536", "udp://a:1"]
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(InputError, match="is no address of a scheduler"):
+    with pytest.raises(InputError, match="is not a scheduler's address"):
         fleet.scheduler(address)
 
 
 @pytest.mark.parametrize("place", [":8787", "8787", "127.0.0.1", "127.0.0.1:", "a:99999"])
 def test_dasks_page_is_shown_at_a_named_host_alone(place: str) -> None:
-    with pytest.raises(InputError, match="names no host and port"):
+    with pytest.raises(InputError, match="lacks a host name or a port"):
         fleet.scheduler("tcp://127.0.0.1:8786", place)
 
 
@@ -75,7 +75,7 @@ def test_where_a_worker_listens_is_an_address_with_or_without_a_port(
     "said", [":9000", "[]:9000", "fd00::2", "tcp://a:1", "a:b", "a:65536", "a:"]
 )
 def test_a_worker_is_told_where_it_cannot_listen(said: str) -> None:
-    with pytest.raises(InputError, match="is no address to listen at"):
+    with pytest.raises(InputError, match="is not an address to listen at"):
         fleet.worker("tcp://127.0.0.1:8786", listen=said)
 
 
@@ -192,7 +192,7 @@ async def test_a_worker_whose_scheduler_is_gone_says_so_and_ends_with_a_fault() 
         assert b"stands for h1" in await process.stdout.readline()
     _, told = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
-    assert f"the scheduler at {serving.address} is gone" in told.decode()
+    assert f"the scheduler at {serving.address} has ended" in told.decode()
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ async def test_a_worker_whose_scheduler_is_gone_says_so_and_ends_with_a_fault() 
 def test_what_is_open_to_others_without_certificates_is_said(
     address: str, told: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell_if_open(address)
+    warn_if_open(address)
     said = capsys.readouterr().err
-    assert (f"whoever reaches {address} can run programs here" in said) == told
+    assert (f"anyone who can connect to {address} can run programs here" in said) == told
     assert ("tls://" in said) == told

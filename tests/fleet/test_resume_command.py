@@ -14,7 +14,7 @@ import typer
 
 from fleet.fleet_cluster import study_file
 from run.run_driving import Running, tare
-from tare.cli.ending import says_how_to_go_on
+from tare.cli.ending import resume_hint_on_interrupt
 from tare.errors import InputError, TareError
 from tare.events import EventLog, RunStarted
 from tare.run.catalog import build_catalog
@@ -62,10 +62,10 @@ def test_a_shared_run_goes_on_with_its_cluster(
     shared: bool, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = begun(tmp_path / "run", shared=shared)
-    with pytest.raises(typer.Exit), says_how_to_go_on(folder, CLUSTER):
+    with pytest.raises(typer.Exit), resume_hint_on_interrupt(folder, CLUSTER):
         raise KeyboardInterrupt
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"interrupted; go on with: tare resume {folder}{words}"
+    assert last == f"interrupted; to resume: tare resume {folder}{words}"
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -109,7 +109,7 @@ def test_ctrl_c_while_a_cluster_is_asked_for_says_how_to_go_on(tmp_path: Path) -
                 status, said = going.end(60)
     assert status == 130, said
     last = said.splitlines()[-1]
-    assert last == f"interrupted; go on with: tare resume {folder} --cluster {address}"
+    assert last == f"interrupted; to resume: tare resume {folder} --cluster {address}"
 
 
 @pytest.mark.parametrize("command", ["run", "resume"])

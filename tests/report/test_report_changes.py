@@ -169,7 +169,7 @@ def test_the_command_writes_one_file_that_reads_without_scripts(
 def test_a_page_of_anything_but_two_runs_is_refused(runs: Mapping[str, Path]) -> None:
     done = tare("compare", runs["before"], "--html", "x.html")
     assert done.returncode == 2
-    assert "about two runs" in done.stderr
+    assert "compares two runs" in done.stderr
 
 
 def of_arms(number: int, *arms: str, workload: str = "work") -> Comparison:

@@ -81,4 +81,4 @@ def test_the_terminal_tells_all_pairs(made: Made) -> None:
     assert "Not told apart" in done.stdout
     two = tare("compare", folder, folder, "--pairs")
     assert two.returncode == 2
-    assert "--pairs is about the arms of one run" in two.stderr
+    assert "--pairs compares the arms of one run" in two.stderr

@@ -78,7 +78,7 @@ def test_what_is_up_is_measured_and_what_is_not_is_asked_for(
     assert first.returncode == WAITING, first.stdout + first.stderr
     said = first.stdout.splitlines()
     assert said[-2] == "swap 1 of 3: boot rack-3 from disk B"
-    assert said[-1] == f"waiting: then go on with: tare resume {folder}"
+    assert said[-1] == f"waiting: then resume with: tare resume {folder}"
     assert not of_type(folder, "run_finished")
 
     computer.boot("b")

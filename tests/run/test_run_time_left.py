@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from run.test_run_account import PLAN, Course
-from tare.cli.ending import says_how_to_go_on
+from tare.cli.ending import resume_hint_on_interrupt
 from tare.errors import MachineFault
 from tare.events import (
     BlockFinished,
@@ -88,7 +88,7 @@ STARTED = RunStarted(
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
-        (None, "go on with: tare resume"),
+        (None, "to resume: tare resume"),
         (RunFinished(status="failed"), "go on with: tare resume"),
         (RunFinished(status="complete"), "the run is complete"),
     ],
@@ -100,7 +100,7 @@ def test_a_ctrl_c_while_nothing_listens_says_how_to_go_on(
         log.append(STARTED)
         if ended is not None:
             log.append(ended)
-    with pytest.raises(typer.Exit) as status, says_how_to_go_on(tmp_path):
+    with pytest.raises(typer.Exit) as status, resume_hint_on_interrupt(tmp_path):
         raise KeyboardInterrupt
     assert status.value.exit_code == 130
     assert said in capsys.readouterr().out
@@ -114,15 +114,15 @@ def test_what_asks_to_end_while_nothing_listens_counts_as_ctrl_c(
     """Also where Ctrl-C itself is ignored, as in the background of a script."""
     signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, ctrl_c)
-    with says_how_to_go_on(tmp_path):
+    with resume_hint_on_interrupt(tmp_path):
         pass
     assert signal.getsignal(number) is signal.SIG_DFL
-    with pytest.raises(typer.Exit) as status, says_how_to_go_on(tmp_path):
+    with pytest.raises(typer.Exit) as status, resume_hint_on_interrupt(tmp_path):
         signal.raise_signal(number)
     assert status.value.exit_code == 130
     signal.signal(number, signal.SIG_IGN)
     # As under nohup.
-    with says_how_to_go_on(tmp_path):
+    with resume_hint_on_interrupt(tmp_path):
         signal.raise_signal(number)
 
 
@@ -140,7 +140,7 @@ def test_a_second_request_to_end_does_not_come_between_the_last_words(
     monkeypatch.setattr("tare.cli.ending._going_on", impatient)
     monkeypatch.setattr("tare.cli.ending.tell", lambda words, *_, **__: said.append(words))
     signal.signal(number, signal.default_int_handler)
-    with pytest.raises(typer.Exit) as status, says_how_to_go_on(tmp_path):
+    with pytest.raises(typer.Exit) as status, resume_hint_on_interrupt(tmp_path):
         raise KeyboardInterrupt
     assert (status.value.exit_code, said) == (130, ["go on with"])
 
@@ -177,7 +177,7 @@ async def test_a_run_gives_signals_back_to_whoever_heard_them_before() -> None:
 def test_a_ctrl_c_before_a_run_began_has_nothing_to_go_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(typer.Exit), says_how_to_go_on(tmp_path / "none"):
+    with pytest.raises(typer.Exit), resume_hint_on_interrupt(tmp_path / "none"):
         raise KeyboardInterrupt
     assert not capsys.readouterr().out
 
@@ -201,11 +201,11 @@ def test_what_is_left_of_a_run_is_named_in_its_last_line_with_what_clears_it(
             entry = ledger.record("directory", path="/tmp/tare-x")
             if undone:
                 ledger.done(entry)
-    with pytest.raises(typer.Exit), says_how_to_go_on(folder):
+    with pytest.raises(typer.Exit), resume_hint_on_interrupt(folder):
         raise KeyboardInterrupt
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "interrupted; what is left on root@there and this computer goes with: tare clean; "
-        f"go on with: tare resume {folder}"
+        "interrupted; to remove what is left on root@there and this computer: tare clean; "
+        f"to resume: tare resume {folder}"
     )
 
 

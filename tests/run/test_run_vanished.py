@@ -77,7 +77,7 @@ def test_a_run_whose_host_vanished_stops_soon_and_names_what_clears_up(
     if not in_background:
         assert f"did not come back within {waited}" in output
         assert name in last
-        assert last.endswith(f"goes with: tare clean; go on with: tare resume {folder}")
+        assert last.endswith(f": tare clean; to resume: tare resume {folder}")
     server.thaw()
     if in_background:
         ledgers, deadline = tmp_path / "state" / "tare" / "ledgers", time.monotonic() + patient(90)

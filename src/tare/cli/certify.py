@@ -1,4 +1,4 @@
-"""The command `tare certify`; thin."""
+"""The command `tare certify`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tare.cli.output import piped_or_terminal, print_line
 from tare.cli.study_options import HostAccess, HostsFile
-from tare.cli.telling import piped_or_terminal, tell
 from tare.errors import InputError
 from tare.plaintext import plain_line
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DIFFERS = 1
 _LONGEST = 500
-"""Characters of a line: a stranger may have written the file whose words it shows."""
+"""Characters of a line: a certificate may come from a stranger."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,7 +36,8 @@ def certify(
     ] = None,
     hosts: HostsFile = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print every call that would write.")
+        bool,
+        typer.Option("--dry-run", help="Print every call that would change something; make none."),
     ] = False,
     check: Annotated[
         Path | None, typer.Option(help="Recompute the results of this file from its events.")
@@ -44,35 +45,35 @@ def certify(
     with_figures: Annotated[
         bool,
         typer.Option(
-            "--with-figures", help="Put values into the file; some licences restrict that."
+            "--with-figures",
+            help="Include measured values; some licences restrict publishing them.",
         ),
     ] = False,
     minutes: Annotated[
-        float, typer.Option(min=0.1, max=600, help="How long the study may take.")
+        float, typer.Option(min=0.1, max=600, help="Time limit of the study, in minutes.")
     ] = 10.0,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it begins.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Start without asking.")] = False,
     host_access: HostAccess = False,
 ) -> None:
-    """Try a platform on your own host, and write one file without secrets to send to the project.
+    """Test a platform on your own host, and write one file without secrets to send to the project.
 
-    A hypervisor that the hosts file names under `hypervisors` needs no more than its platform's
-    name; what is `--set` goes before that.
-
+    If the hosts file describes the hypervisor under `hypervisors`, the platform's name is enough;
+    values of `--set` take precedence.
     For example: tare certify qemu --set accelerator=kvm --dry-run
     """
     import asyncio
 
     if check is not None:
         if platform or dry_run:
-            raise InputError("--check reads a file and tries nothing", "leave the rest out")
+            raise InputError("--check only reads a file", "remove the platform and --dry-run")
         _check(check)
         return
     from tare.run.lifecycle.certifying import certify, list_steps, parse_request
     from tare.study.reading.hosts_file import load_hosts
 
     if not platform:
-        raise InputError("no platform is named", "tare doctor lists them")
+        raise InputError("no platform was named", "`tare doctor` lists the platforms")
     known = load_hosts(hosts)
     request = parse_request(
         platform,
@@ -83,16 +84,18 @@ def certify(
         host_access=host_access,
     )
     for line in list_steps(request):
-        tell(line, wrapped=False)
+        print_line(line, wrapped=False)
     if dry_run:
         return
     file = out or Path(f"tare-certificate-{platform}.json")
     if file.exists():
-        raise InputError(f"{file} is there already", "name another file with --out")
+        raise InputError(f"{file} exists already", "name another file with --out")
     if not yes:
         if not sys.stdin.isatty():
-            raise InputError("nobody is here to agree to this", "add --yes")
-        typer.confirm("Do this on this host now?", abort=True)
+            raise InputError(
+                "this needs your consent, and standard input is not a terminal", "add --yes"
+            )
+        typer.confirm("Run these steps on this host now?", abort=True)
     try:
         from tare.testing.certifying import try_all
     except ImportError as error:
@@ -101,9 +104,9 @@ def certify(
             "pip install 'hypertare[testing]'",
         ) from error
     made = asyncio.run(certify(request, file, piped_or_terminal(), try_all))
-    _say(made.results)
-    tell(f"read {file} before you send it; to see that it agrees with itself:")
-    tell(f"    tare certify --check {file}", wrapped=False)
+    _print_results(made.results)
+    print_line(f"read {file} before you send it; to check that it is consistent:")
+    print_line(f"    tare certify --check {file}", wrapped=False)
     if not made.results.passes:
         raise typer.Exit(DIFFERS)
 
@@ -113,13 +116,13 @@ def _check(file: Path) -> None:
 
     about = read_certificate(file)
     _one_line(_title(about))
-    _say(about.results)
+    _print_results(about.results)
     differs = contradictions(about)
     for sentence in differs:
-        tell(f"✗ {sentence}", "red", wrapped=False)
+        print_line(f"✗ {sentence}", "red", wrapped=False)
     if differs:
         raise typer.Exit(DIFFERS)
-    tell("✓ its results follow from its events; it is self-reported all the same")
+    print_line("✓ the results follow from the events (they are still self-reported)")
 
 
 def _title(about: Certificate) -> str:
@@ -127,24 +130,24 @@ def _title(about: Certificate) -> str:
     return f"{about.platform} ({about.description}) on {about.made}: {build}"
 
 
-def _say(results: Results) -> None:
+def _print_results(results: Results) -> None:
     cases = ", ".join(f"{count} {outcome}" for outcome, count in results.cases.items())
     _one_line(f"cases: {cases}")
     for arm, ends in results.cells.items():
-        told = ", ".join(f"{count} {end}" for end, count in ends.items())
-        _one_line(f"cells of {arm}: {told}")
+        counts = ", ".join(f"{count} {end}" for end, count in ends.items())
+        _one_line(f"cells of {arm}: {counts}")
     for title, listed in (
-        ("stated and not found", results.lacking),
-        ("made and not stated", results.undeclared),
+        ("declared but not found", results.lacking),
+        ("made but not declared", results.undeclared),
         ("left out", results.left_out),
     ):
         for each in listed:
             _one_line(f"{title}: {each}")
     if results.leftovers:
-        tell(f"left behind: {results.leftovers} things; run `tare clean`", "red")
-    tell("passes" if results.passes else "does not pass")
+        print_line(f"left behind: {results.leftovers} resources; run `tare clean`", "red")
+    print_line("passes" if results.passes else "does not pass")
 
 
 def _one_line(text: str) -> None:
-    """Print words of a certificate: a line end in them begins no line that Tare seems to say."""
-    tell(plain_line(text, _LONGEST), wrapped=False)
+    """Print text of a certificate on one line, so that it cannot forge lines of Tare's output."""
+    print_line(plain_line(text, _LONGEST), wrapped=False)

@@ -1,4 +1,4 @@
-"""Whether a run's folder is as the run wrote it; thin."""
+"""The command `tare verify`, and loading of a run with its warnings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tare.cli.telling import tell
+from tare.cli.output import print_line
 
 if TYPE_CHECKING:
     from tare.analysis.data.rundata import RunData
@@ -43,19 +43,19 @@ def verify(
     from tare.run.ui.progress import calibration_lines
 
     found = verify_run(open_folder(directory).path, last)
-    tell(f"{found.events} events, {found.series} series, {found.files} logs and outputs")
+    print_line(f"{found.events} events, {found.series} series, {found.files} logs and outputs")
     if found.last:
-        tell(f"last hash: {found.last}", wrapped=False)
+        print_line(f"last hash: {found.last}", wrapped=False)
     for each in found.calibrated:
         for line in calibration_lines(each):
-            tell(line, wrapped=False)
+            print_line(line, wrapped=False)
     for note in found.notes:
-        tell(f"– {note}", wrapped=False)
+        print_line(f"– {note}", wrapped=False)
     for sentence in found.damage:
-        tell(f"✗ {sentence}", "red", wrapped=False)
+        print_line(f"✗ {sentence}", "red", wrapped=False)
     if found.damage:
         raise typer.Exit(DAMAGED)
-    tell("✓ as it was written", "green")
+    print_line("✓ unchanged since the run wrote it", "green")
 
 
 def _repair(directory: Path) -> None:
@@ -72,18 +72,18 @@ def _repair(directory: Path) -> None:
         except OSError as error:
             raise unwritable(folder.events, error, "then try again") from error
     if done.original is None:
-        tell("the events are as they were written: nothing to repair")
+        print_line("the events are undamaged: nothing to repair")
         return
-    tell(done.reason, wrapped=False)
-    tell(f"repaired: {done.kept} events kept, {done.lost} lost", "yellow")
-    tell(f"the damaged original is {done.original}", wrapped=False)
+    print_line(done.reason, wrapped=False)
+    print_line(f"repaired: {done.kept} events kept, {done.lost} lost", "yellow")
+    print_line(f"the damaged original is {done.original}", wrapped=False)
 
 
 def loaded(directory: Path) -> RunData:
-    """Return a run's data, and say aloud where its folder is not as it was written.
+    """Load a run, and warn on standard error if its folder has changed since the run.
 
     Raises:
-        InputError: As :func:`tare.analysis.load_run` says.
+        InputError: As :func:`tare.analysis.load_run` does.
     """
     from tare.analysis import load_run
 
@@ -91,7 +91,7 @@ def loaded(directory: Path) -> RunData:
     for doubt in data.doubts:
         print(f"tare: {doubt}", file=sys.stderr)
     if data.doubts:
-        print(f"      look at all of it: tare verify {directory}", file=sys.stderr)
+        print(f"      for the details, run: tare verify {directory}", file=sys.stderr)
     return with_resources(data)
 
 

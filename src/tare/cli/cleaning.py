@@ -1,4 +1,4 @@
-"""Remove what runs left behind; thin."""
+"""The command `tare clean`: remove what runs left behind."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tare.cli.telling import tell
+from tare.cli.output import print_line
 
 if TYPE_CHECKING:
     from tare.hosts.ledger.ledger import Entry
 
 EXIT_LEFT = 1
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
-"""Between two looks whether the host is free: a run that holds it is not to be disturbed."""
+"""Pauses between checks whether the host is free; they grow, so as not to disturb its run."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,8 +32,8 @@ def clean(
         bool,
         typer.Option(
             "--find",
-            help="Also look on this computer for what is in no ledger, as after a lost state "
-            "folder; it is listed, and removed once you agree.",
+            help="Also search this computer for resources that no ledger lists, for example after "
+            "the state folder was lost. They are listed, and removed if you agree.",
         ),
     ] = False,
     yes: Annotated[
@@ -44,12 +44,12 @@ def clean(
         typer.Option(
             "--within",
             metavar="TIME",
-            help="Wait for a run that is under way to end, and give up after this time at the "
-            "latest, such as 10m.",
+            help="If a run is in progress, wait until it ends; give up after this time, such as "
+            "10m.",
         ),
     ] = "",
 ) -> None:
-    """Remove whatever a killed run left behind; its ledger says what."""
+    """Remove whatever a killed run left behind, as its ledger lists it."""
     import asyncio
 
     from tare.hosts.ledger.cleanup import Left, clean_all, undo_unlisted
@@ -62,46 +62,46 @@ def clean(
     with _only_cleaner(within):
         done = asyncio.run(clean_all(host, all_undoers(), reach))
         for sentence in done:
-            tell(sentence, wrapped=False)
+            print_line(sentence, wrapped=False)
         if find and (found := unlisted()):
             if _agreed(found, yes=yes):
                 more = asyncio.run(undo_unlisted(host, found))
                 for sentence in more:
-                    tell(sentence, wrapped=False)
+                    print_line(sentence, wrapped=False)
             else:
                 more = [Left(each.kind) for each in found]
             done += more
     left = sum(isinstance(sentence, Left) for sentence in done)
     removed = sum(type(sentence) is str for sentence in done)
     if not left:
-        tell(f"clean: {removed} removed" if removed else "clean")
+        print_line(f"clean: {removed} removed" if removed else "clean")
         return
-    tell(f"{removed} removed, {left} left: see above", "bold red")
+    print_line(f"{removed} removed, {left} left: see above", "bold red")
     raise typer.Exit(EXIT_LEFT)
 
 
 def _agreed(found: Sequence[Entry], *, yes: bool) -> bool:
-    """Show what was found in no ledger, and return whether to remove it."""
+    """List resources that no ledger has, and return whether to remove them."""
     from tare.hosts.ledger.finding import words_of
 
-    tell("in no ledger, and named as Tare names things:", "bold")
+    print_line("not in any ledger, but named as Tare names its resources:", "bold")
     for entry in found:
-        tell(f"  {words_of(entry)}", wrapped=False)
+        print_line(f"  {words_of(entry)}", wrapped=False)
     if yes:
         return True
     if not sys.stdin.isatty():
-        tell("nothing of that was removed: add --yes to remove it")
+        print_line("none of these was removed: add --yes to remove them")
         return False
     return typer.confirm(f"remove these {len(found)}?", default=False)
 
 
 @contextmanager
 def _only_cleaner(within: str) -> Iterator[None]:
-    """Hold the host. If a time is given, wait for it that long, and end this process after it.
+    """Hold the host's lock; with a time limit, wait that long, and end the process after it.
 
     Raises:
-        HostHeld: A run holds it, and still does after that time.
-        InputError: The time cannot be read.
+        HostHeld: A run holds the host, and still does after that time.
+        InputError: The time limit cannot be read.
     """
     from tare.errors import InputError
     from tare.hosts.lock import HostHeld, host_lock
@@ -115,7 +115,7 @@ def _only_cleaner(within: str) -> Iterator[None]:
             except ValueError as error:
                 raise InputError(f"--within: {error}") from error
             ends += limit_s
-            # Another thread: what hangs may be a call that no signal interrupts.
+            # A thread of its own: the call that hangs may be one that no signal interrupts.
             timer = threading.Timer(limit_s, _give_up, [within])
             timer.daemon = True
             timer.start()
@@ -133,5 +133,5 @@ def _only_cleaner(within: str) -> Iterator[None]:
 
 
 def _give_up(within: str) -> None:
-    print(f"gave up after {within}: what is left goes with: tare clean", flush=True)
+    print(f"gave up after {within}; to remove what is left, run: tare clean", flush=True)
     os._exit(EXIT_LEFT)

@@ -1,4 +1,4 @@
-"""The command ``compare``: one run by itself, run against run, and gates."""
+"""The command ``compare``: the effects of one run, changes between runs, and gates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tare.cli.checking import loaded
-from tare.cli.telling import lasting
+from tare.cli.output import lasting
 from tare.errors import InputError, TareError
 from tare.outputs import put_for_user
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 EXIT = {"holds": 0, "fails": 1, "open": 3}
 """Exit statuses of gates; 2 is wrong input, as everywhere."""
 BISECT = {"holds": 0, "fails": 1, "open": 125}
-"""What ``git bisect run`` takes for good, bad, and a commit to be left out."""
+"""What ``git bisect run`` takes as good, bad, and a commit to skip."""
 ABORT = 128
-"""What ends ``git bisect run``: any lower status would call a commit bad that was not judged."""
+"""What stops ``git bisect run``: a lower status would mark an untested commit as bad."""
 
 
 ELSEWHERE = "or choose another file with --out"
@@ -53,12 +53,15 @@ class As(StrEnum):
 
 
 def compare(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="The folders of runs.")
+    ],
     baseline: Annotated[
-        str, typer.Option(metavar="ARM", help="Another arm to compare with than the study's.")
+        str,
+        typer.Option(metavar="ARM", help="Compare with this arm, not with the study's baseline."),
     ] = "",
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="Every arm against every other, and their ranks.")
+        bool, typer.Option("--pairs", help="Compare every arm with every other, and rank them.")
     ] = False,
     gate: Annotated[
         list[str] | None,
@@ -69,56 +72,58 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="METRIC=FLOOR",
-            help="A change that never matters to a gate, such as 'latency-median=1 %'; without % "
-            "in the metric's own unit.",
+            help="A change that is always too small to fail a gate, such as 'latency-median=1 %'; "
+            "without % in the metric's unit.",
         ),
     ] = None,
-    form: Annotated[As, typer.Option("--format", help="How gates are printed.")] = As.text,
+    form: Annotated[As, typer.Option("--format", help="Output format of gates.")] = As.text,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Where gates or tables are written; standard output otherwise."
+            metavar="FILE", help="Write gates or tables to this file, not to standard output."
         ),
     ] = None,
     bisect: Annotated[
         bool,
         typer.Option(
             "--bisect",
-            help="Exit as `git bisect run` wants: 0 good, 1 bad, 125 to be skipped, 128 to stop.",
+            help="Exit status for `git bisect run`: 0 good, 1 bad, 125 skip, 128 stop.",
         ),
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Of two runs, a page of all changes, one file."),
+        typer.Option(
+            metavar="FILE", help="Write a page of all changes between two runs, as one file."
+        ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The effects or changes as JSON, for other programs.")
+        bool, typer.Option("--json", help="Print the effects or changes as JSON.")
     ] = False,
     accept_unfit: Annotated[
         bool,
         typer.Option(
             "--accept-unfit",
-            help="Decide gates although a run's host was not fit for measuring.",
+            help="Decide gates even if a run's host was unfit for measuring.",
         ),
     ] = False,
 ) -> None:
-    """Show the effects of one run, or how those of a second differ from those of the first.
+    """Show the effects of one run, or how the effects of two or more runs differ.
 
-    For two runs, the output starts with what differs between them besides their results, then
-    shows how each effect against the baseline changed; for more, what the runs say together. Raw
-    values of different runs are never compared. With gates the exit status is 0 if all hold, 1 if
-    one fails, and 3 if one is open: more blocks are needed, or a run's host was not fit for
-    measuring (see --accept-unfit). With --bisect it is 125 instead of 3.
-    For example: tare compare before after --gate 'switch latency-median < +5 %'
+    For two runs, the output starts with what else differs between them, then shows how each effect
+    against the baseline changed. Three or more runs are pooled. Raw values of different runs are
+    never compared. With gates the exit status is 0 if all hold, 1 if one fails, and 3 if one is
+    open: it needs more blocks, or a run's host was unfit for measuring (see --accept-unfit). With
+    --bisect it is 125 instead of 3. For example: tare compare before after --gate 'switch
+    latency-median < +5 %'
     """
     with _for_bisect(bisect):
         if bisect and not (gate or gates):
-            raise InputError("--bisect is about gates", "name a gate by --gate or --gates")
+            raise InputError("--bisect needs a gate", "name a gate by --gate or --gates")
         if accept_unfit and not (gate or gates):
-            raise InputError("--accept-unfit is about gates", "name a gate by --gate or --gates")
-        told = (tuple(gate or ()), gates, tuple(floor or ()))
+            raise InputError("--accept-unfit needs a gate", "name a gate by --gate or --gates")
+        limits = (tuple(gate or ()), gates, tuple(floor or ()))
         outcome = _compare(
-            directories, baseline, told, Shown(pairs, form, out, html, accept_unfit, as_json)
+            directories, baseline, limits, Shown(pairs, form, out, html, accept_unfit, as_json)
         )
     if outcome is not None:
         raise typer.Exit((BISECT if bisect else EXIT)[outcome])
@@ -126,10 +131,10 @@ def compare(
 
 @contextmanager
 def _for_bisect(asked: bool) -> Iterator[None]:
-    """Have whatever goes wrong end a bisection, not call its commit bad.
+    """End a bisection on any error, instead of marking its commit as bad.
 
     Raises:
-        typer.Exit: Something went wrong, and was reported.
+        typer.Exit: There was an error; it was reported.
     """
     try:
         yield
@@ -139,14 +144,14 @@ def _for_bisect(asked: bool) -> Iterator[None]:
         if isinstance(error, TareError | OSError):
             print(f"tare: {error}", file=sys.stderr)
         else:
-            # Python would end with 1, which calls the commit bad.
+            # Python would exit with 1, which marks the commit as bad.
             traceback.print_exc()
         raise typer.Exit(ABORT) from None
 
 
 @dataclass(frozen=True)
 class Shown:
-    """How a comparison is shown, as the command line says."""
+    """How the command line asks to show a comparison."""
 
     pairs: bool
     form: As
@@ -159,23 +164,23 @@ class Shown:
 def _compare(
     directories: Sequence[Path],
     baseline: str,
-    told: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
+    limits: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
     shown: Shown,
 ) -> Outcome | None:
-    """Compare and show; return what came out of the gates, None where there are none."""
+    """Compare and show; return the outcome of the gates, or None without gates."""
     from rich.console import Console
 
-    limits, gates, floors = told
-    _require_fitting(len(directories), bool(limits or gates), floors, shown)
+    texts, gates, floors = limits
+    _require_fitting(len(directories), bool(texts or gates), floors, shown)
     console = lasting()
-    if shown.html is not None or limits or gates:
+    if shown.html is not None or texts or gates:
         runs = [loaded(directory) for directory in directories]
         _require_different([run.run for run in runs])
         if shown.html is not None:
             _page(runs, baseline, shown.html, console)
-        if limits or gates:
+        if texts or gates:
             before, after = (compared_with(run, baseline) for run in runs)
-            return _gate(before, after, told, shown, console)
+            return _gate(before, after, limits, shown, console)
     if shown.as_json:
         text_of_all = _as_json(directories, baseline)
         if shown.out is None:
@@ -195,33 +200,33 @@ def _compare(
 
 
 def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Shown) -> None:
-    """See that options are given with what they are about.
+    """Check that the options fit the number of runs and each other.
 
     Raises:
-        InputError: One is not.
+        InputError: One does not.
     """
     if floors and not gated:
-        raise InputError("a floor is a gate's", "name a gate by --gate or --gates")
+        raise InputError("--floor needs a gate", "name a gate by --gate or --gates")
     if shown.form is not As.text and not gated:
         raise InputError(
-            f"--format {shown.form.value} is for gates",
-            "name a gate by --gate or --gates, or leave it",
+            f"--format {shown.form.value} needs a gate",
+            "name a gate by --gate or --gates, or remove --format",
         )
     if gated and runs != 2:
-        raise InputError("gates are about two runs", "name the run before and the run after")
+        raise InputError("gates compare two runs", "name the run before and the run after")
     if shown.html is not None and runs != 2:
-        raise InputError("--html is about two runs", "name the run before and the run after")
+        raise InputError("--html compares two runs", "name the run before and the run after")
     if shown.as_json and (gated or shown.pairs or shown.html is not None):
         raise InputError(
-            "--json is of effects and changes alone",
-            "leave --gate, --pairs and --html out; gates have --format json",
+            "--json prints effects and changes only",
+            "remove --gate, --pairs and --html; for gates, use --format json",
         )
     if shown.pairs and runs != 1:
-        raise InputError("--pairs is about the arms of one run", "name one run")
+        raise InputError("--pairs compares the arms of one run", "name one run")
 
 
 def _tables(directories: Sequence[Path], baseline: str, console: Console, *, pairs: bool) -> None:
-    """Tell what there is to tell without gates: of one run, of two, or of more."""
+    """Print the tables without gates: effects of one run, changes of two, or a pool of more."""
     from tare.report import render_comparison
     from tare.report.terminal.between import render_changes, render_pooled
 
@@ -241,7 +246,7 @@ def _tables(directories: Sequence[Path], baseline: str, console: Console, *, pai
 
 
 def _as_json(directories: Sequence[Path], baseline: str) -> str:
-    """Return the same as plain values, for other programs."""
+    """Return the effects or changes as JSON."""
     from tare.report.compare.as_json import changes_json, effects_json, json_text, pooled_json
 
     if len(directories) > 2:
@@ -253,10 +258,10 @@ def _as_json(directories: Sequence[Path], baseline: str) -> str:
 
 
 def effects_of(directories: Sequence[Path], baseline: str) -> list[Comparison]:
-    """Return the effects of many runs, of which no more than one is in memory at a time.
+    """Return the effects of many runs, with one run in memory at a time.
 
     Raises:
-        InputError: There is no run in one of the folders, or the same in two, or no such arm.
+        InputError: A folder holds no run, two hold the same, or a run lacks the arm.
     """
     from tare.analysis.runs.run_changes import effects_alone
 
@@ -273,10 +278,10 @@ def _require_different(runs: Sequence[str]) -> None:
 
 
 def compared_with(run: RunData, baseline: str) -> Comparison:
-    """Return a run's effects against its baseline, or against another arm of it.
+    """Return a run's effects against its baseline, or against another of its arms.
 
     Raises:
-        InputError: It has no such arm.
+        InputError: It lacks that arm.
     """
     from tare.analysis import compare_runs
 
@@ -292,7 +297,7 @@ def _pairs(run: RunData, baseline: str, console: Console) -> None:
 
 
 def _page(runs: Sequence[RunData], baseline: str, path: Path, console: Console) -> None:
-    """Write the page of two runs, which compares with any arm that both have."""
+    """Write the page of two runs, with each arm that both have as a possible baseline."""
     from tare.report.compare.changes import write_changes
 
     chosen = settings_of(runs[0], baseline).baseline
@@ -306,10 +311,10 @@ def _page(runs: Sequence[RunData], baseline: str, path: Path, console: Console) 
 
 
 def settings_of(run: RunData, baseline: str) -> Settings:
-    """Return how a run is compared, with another baseline than its study's if one is named.
+    """Return the settings of a comparison, with the named baseline or else the study's.
 
     Raises:
-        InputError: The run has no such arm.
+        InputError: The run lacks that arm.
     """
     from tare.analysis.data.settings import Settings
 
@@ -325,7 +330,7 @@ def settings_of(run: RunData, baseline: str) -> Settings:
 def _gate(
     before: Comparison,
     after: Comparison,
-    told: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
+    limits: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
     shown: Shown,
     console: Console,
 ) -> Outcome:
@@ -334,7 +339,7 @@ def _gate(
     from tare.report.compare.gates import FORMATS
     from tare.report.compare.run_doubts import doubts_of
 
-    texts, path, floors = told
+    texts, path, floors = limits
     asked = (*map(parse_gate, texts), *(read_gates(path) if path is not None else ()))
     asked = with_floors(asked, floors)
     checked = check(before, after, asked, accept_unfit=shown.accept_unfit)
@@ -345,12 +350,12 @@ def _gate(
     else:
         put_for_user(shown.out, text.encode(), ELSEWHERE)
     for doubt in doubts if not _read_twice(shown) else ():
-        # Next to what other programs read, not in it.
+        # On standard error, so that the output stays machine-readable.
         print(f"tare: note: {doubt}", file=sys.stderr)
     return worst(checked)
 
 
 def _read_twice(shown: Shown) -> bool:
-    """Return whether a reader sees both outputs on one terminal, of which one has the notes."""
+    """Return whether both outputs go to one terminal, where the notes would appear twice."""
     both = sys.stdout.isatty() and sys.stderr.isatty()
     return both and shown.out is None and shown.form in (As.text, As.markdown, As.junit)

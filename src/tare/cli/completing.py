@@ -1,4 +1,4 @@
-"""What a shell completes on the command line: names and keys of the study named there."""
+"""Shell completion of a study's names and keys."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ ALONE = "alone"
 
 
 def arms(context: typer.Context, typed: str) -> list[str]:
-    """Return the arms of the study that begin with the last of the names typed so far."""
+    """Return the arms of the study that start with the last name typed."""
     return _listed(typed, _section(_data(context), "arms"))
 
 
 def workloads(context: typer.Context, typed: str) -> list[str]:
-    """Return the labels of the study's workloads, likewise."""
+    """Return the labels of the study's workloads, in the same way."""
     return _listed(typed, _section(_data(context), "workloads"))
 
 
 def scenarios(context: typer.Context, typed: str) -> list[str]:
-    """Return the scenarios of the study, likewise."""
+    """Return the scenarios of the study, in the same way."""
     return _listed(typed, _section(_data(context), "scenarios") or {ALONE: None})
 
 
 def values(context: typer.Context, typed: str) -> list[str]:
-    """Return the keys that `--set` may change, one level of the study further than typed."""
+    """Return the keys that `--set` may change, one level below what was typed."""
     if "=" in typed:
         return []
     data = _data(context)
@@ -50,7 +50,7 @@ def values(context: typer.Context, typed: str) -> list[str]:
 
 
 def _listed(typed: str, names: Iterable[object]) -> list[str]:
-    """Return names behind those that stand before the last comma, and not those again."""
+    """Return the typed text completed with each name that is not already in its list."""
     before, comma, begun = typed.rpartition(",")
     taken = set(before.split(","))
     return [
@@ -61,11 +61,11 @@ def _listed(typed: str, names: Iterable[object]) -> list[str]:
 
 
 def _data(context: typer.Context) -> Mapping[str, Any]:
-    """Return the plain data of the study on the command line; empty where none can be read."""
+    """Return the plain data of the study on the command line; empty if none can be read."""
     from tare.study.reading.shipped import find_study
     from tare.study.reading.yamltext import parse
 
-    # Before an option that still lacks its value, what was typed is left as it is.
+    # If an option still lacks its value, the parameters are unset and only `args` has the words.
     words = [word for word in context.args if not word.startswith("-")]
     given = context.params.get("study") or next(iter(words), None)
     if given is None:
@@ -74,7 +74,7 @@ def _data(context: typer.Context) -> Mapping[str, Any]:
         path = find_study(Path(str(given)))
         return parse(path.read_bytes(), str(path)).data
     except (OSError, TareError):
-        # A shell that completes has nowhere to show what is wrong; the command does.
+        # Completion cannot show errors; the command itself does.
         return {}
 
 
@@ -91,7 +91,7 @@ def _at(data: Mapping[str, Any], folder: str) -> Any:
 
 
 def _models(data: Mapping[str, Any], folder: str) -> Iterable[str]:
-    """Return the keys that a part of a study may have, whether or not the file has them."""
+    """Return all keys that a part of a study may have, whether or not the file sets them."""
     from tare.registry import installed
     from tare.study.model.shape import Shape
     from tare.study.model.study import StudyFrame

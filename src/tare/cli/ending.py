@@ -1,4 +1,4 @@
-"""How commands that carried out a study end: a report, the last hash, and an exit status."""
+"""The end of commands that run a study: a report, the last hash, and an exit status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from tare.cli.checking import loaded
 from tare.cli.compare import settings_of
-from tare.cli.telling import lasting_output, tell
+from tare.cli.output import lasting_output, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ EXIT_INTERRUPTED = 130
 
 
 def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
-    """Return whether the study needs another block, by the precision that it asks for."""
+    """Return whether the study needs another block to reach its precision."""
     from tare.analysis.effects.stopping import decide, headline_values
     from tare.run.lifecycle.setup import Decision
 
@@ -41,8 +41,8 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
     if study.sessions is not None:
         from tare.analysis.runs.sessions import values_in_rounds
 
-        # A round is one observation of arms of different boots. That enough blocks are done, and
-        # not too many, is known before this is asked.
+        # One round is one observation of arms of different boots. The caller has already checked
+        # the least and the most number of blocks.
         values, blocks_done = values_in_rounds(values, tuple(fold.sessions.begun.values()))
         least, most = 0, blocks_done + 1
     own_baselines = {
@@ -76,9 +76,9 @@ def write_report(
 
     Args:
         directory: The run's folder.
-        references: Names of published values to show next to the run's.
-        formats: What figures are drawn as in addition to SVG.
-        baseline: Another arm to compare with than the study's.
+        references: Names of published values to show next to the run's own.
+        formats: Picture formats to write in addition to SVG.
+        baseline: Another baseline than the study's.
 
     Raises:
         InputError: There is no such run, reference or arm, or the report cannot be written.
@@ -99,13 +99,13 @@ def write_report(
         page = build_report([data], comparison, folder.path, published, formats)
         answer = answer_lines(comparison, most=MOST_LINES)
     for line in answer:
-        tell(line)
-    tell(f"report: {page}", "bold")
+        print_line(line)
+    print_line(f"report: {page}", "bold")
     return data
 
 
 def remember(data: RunData) -> None:
-    """Note where a run is, so that `tare history` finds it by its study's name."""
+    """Record where a run is, so that `tare history` finds it by its study's name."""
     from tare.run.lifecycle.known_runs import KnownRun, keep_run, names_of_hosts
 
     name, hosts = str(data.study["study"]), names_of_hosts(data.host)
@@ -114,17 +114,17 @@ def remember(data: RunData) -> None:
     try:
         keep_run(run)
     except OSError as error:
-        # The run itself is whole; only its history has to be asked for by folders.
-        said = f"tare: `tare history {name}` will not find this run: {error}"
-        print(said, file=sys.stderr)
+        # The run is intact; `tare history` still finds it by its folder.
+        warning = f"tare: `tare history {name}` will not find this run: {error}"
+        print(warning, file=sys.stderr)
 
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Look for no garbage meanwhile.
+    """Pause garbage collection.
 
-    What a report is made of lives until it is written, and the code that makes it longer; to look
-    for garbage among it again and again took a quarter of a big report's time and freed nothing.
+    A report's objects live until it is written. Collecting among them again and again took a
+    quarter of a large report's time and freed nothing.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -136,17 +136,17 @@ def _without_collection() -> Iterator[None]:
 
 
 @contextmanager
-def says_how_to_go_on(directory: Path, cluster: str = "") -> Iterator[None]:
-    """Say how to go on where Ctrl-C comes while nothing listens for it: at the end, say.
+def resume_hint_on_interrupt(directory: Path, cluster: str = "") -> Iterator[None]:
+    """Print how to resume if Ctrl-C arrives while nothing handles it, such as at the end of a run.
 
-    SIGTERM and SIGHUP count as Ctrl-C there.
+    SIGTERM and SIGHUP are treated like Ctrl-C.
 
     Args:
         directory: The run's folder.
         cluster: The cluster that the command names.
 
     Raises:
-        typer.Exit: It came.
+        typer.Exit: The command was interrupted.
     """
     from tare.run.lifecycle.folder import RunFolder
     from tare.run.lifecycle.interrupt import hear_no_more, stopped_in_order
@@ -158,35 +158,35 @@ def says_how_to_go_on(directory: Path, cluster: str = "") -> Iterator[None]:
         hear_no_more()
         # Before its first event there is no run to resume.
         if RunFolder(directory).events.is_file():
-            tell(_going_on(directory, cluster), "yellow", wrapped=False)
+            print_line(_resume_hint(directory, cluster), "yellow", wrapped=False)
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _going_on(directory: Path, cluster: str) -> str:
+def _resume_hint(directory: Path, cluster: str) -> str:
     from tare.events import read_fold
     from tare.run.lifecycle.folder import ANY_CLUSTER, RunFolder, resume_command
 
     fold = read_fold(RunFolder(directory).events)
     if fold.ended is not None and fold.ended.status == "complete":
-        return f"interrupted; the run is complete, and its report comes by: tare report {directory}"
+        return f"interrupted; the run is complete. To write its report: tare report {directory}"
     command = resume_command(directory, fold.started, cluster or ANY_CLUSTER)
-    return f"interrupted; {_clearing(fold.started)}go on with: {command}"
+    return f"interrupted; {_cleanup_hint(fold.started)}to resume: {command}"
 
 
-def _clearing(started: RunStarted | None) -> str:
-    """Return what clears up what could not be undone of a run; empty where nothing is left."""
-    from tare.hosts.ledger.left import left_on
+def _cleanup_hint(started: RunStarted | None) -> str:
+    """Return how to remove what a run could not undo; empty if nothing is left."""
+    from tare.hosts.ledger.nested import left_on
 
     left = () if started is None else left_on(started.run)
-    return f"what is left on {' and '.join(left)} goes with: tare clean; " if left else ""
+    return f"to remove what is left on {' and '.join(left)}: tare clean; " if left else ""
 
 
 def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = "") -> None:
-    """Write the report, say how the run ended, and exit by it.
+    """Write the report, print how the run ended, and exit with the matching status.
 
     Args:
         directory: The run's folder.
-        finished: The last event; what is waited for, in sessions; None if interrupted.
+        finished: The last event; for sessions, what the run waits for; None if interrupted.
         cluster: The cluster that the command names.
 
     Raises:
@@ -202,40 +202,40 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
     if finished is not None and finished.type != "waiting":
         remember(data)
     if seal := read_seal(RunFolder(directory).events):
-        tell(f"last hash: {seal.digest}", wrapped=False)
+        print_line(f"last hash: {seal.digest}", wrapped=False)
     if finished is None:
-        tell(_going_on(directory, cluster), "yellow", wrapped=False)
+        print_line(_resume_hint(directory, cluster), "yellow", wrapped=False)
         raise typer.Exit(EXIT_INTERRUPTED)
     if finished.type == "waiting":
-        said = (finished.swap, f"waiting: then go on with: tare resume {directory}")
-        for sentence in said:
-            tell(sentence, "bold yellow", wrapped=False)
+        messages = (finished.swap, f"waiting: then resume with: tare resume {directory}")
+        for sentence in messages:
+            print_line(sentence, "bold yellow", wrapped=False)
         raise typer.Exit(EXIT_WAITING)
     silent = uncounted(data)
     for arm, reason in silent.items():
-        tell(f"no cell of {arm} counts: {reason}", "bold red")
+        print_line(f"{arm} has no valid cell: {reason}", "bold red")
     lost = lost_arms(data)
     for arm, reason in lost.items():
-        tell(f"{arm} is missing although the host can run it: {reason}", "red")
+        print_line(f"{arm} is missing although the host can run it: {reason}", "red")
     for sentence in different_kernels(data):
-        tell(sentence, "yellow")
+        print_line(sentence, "yellow")
     for line, style in summary_lines(finished):
-        tell(line, style)
+        print_line(line, style)
     if (data.study.get("blocks") or {}).get("most") == 1:
-        tell(f"this was {SMOKE_RUN}", "yellow")
+        print_line(f"this was {SMOKE_RUN}", "yellow")
     if finished.status != "complete" or finished.cells.get("failed") or silent or lost:
         raise typer.Exit(EXIT_FAULT)
 
 
 def lost_arms(data: RunData) -> dict[str, str]:
-    """Return the arms that were left out though no host lacks what they need, each with why."""
+    """Return the arms that were skipped although their host can run them, with the reasons."""
     return {
         each.arm: each.reason for each in data.platforms if not each.usable and not each.lasting
     }
 
 
 def uncounted(data: RunData) -> dict[str, str]:
-    """Return the arms of which cells ended and none counts, each with its first cell's reason."""
+    """Return the arms without a single valid cell, with the reason of each one's first cell."""
     counting = {cell.arm for cell in data.cells if cell.status == "ok"}
     found: dict[str, str] = {}
     for cell in data.cells:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tare.cli.addresses import listening_place, require_address, require_dashboard, tell_if_open
-from tare.cli.telling import piped_or_terminal
+from tare.cli.addresses import listening_place, require_address, require_dashboard, warn_if_open
+from tare.cli.output import piped_or_terminal
 from tare.errors import InputError, TareError
 from tare.fleet.labs import are_labs
 
@@ -35,7 +35,9 @@ LABS = "local:N"
 _PEM = "file in PEM form"
 Ca = Annotated[
     Path | None,
-    typer.Option("--tls-ca", envvar="TARE_TLS_CA", help=f"Whom to trust: a {_PEM}."),
+    typer.Option(
+        "--tls-ca", envvar="TARE_TLS_CA", help=f"The certificate authority to trust: a {_PEM}."
+    ),
 ]
 Certificate = Annotated[
     Path | None,
@@ -58,13 +60,13 @@ def choice_of(
     """Return the cluster that a command line names.
 
     Raises:
-        InputError: It is none, Dask is not installed, certificates are missing or of no use, or it
-            is to wait for boots.
+        InputError: It names none, Dask is not installed, certificates are missing or unusable, or
+            the command also asks to wait for boots.
     """
     if wait:
         raise InputError(
             "--wait is for a study with `sessions`, which runs on one computer without --cluster",
-            "leave out one of the two",
+            "remove one of the two",
         )
     if not are_labs(address):
         require_address(address, "--cluster ", f", or {LABS} for labs of this computer")
@@ -72,16 +74,16 @@ def choice_of(
     from tare.fleet.command import ClusterChoice
 
     if are_labs(address):
-        # The variables may be set for other clusters; this one is of one process.
+        # The variables may be set for other clusters; these labs run in one process.
         return ClusterChoice(address)
     return ClusterChoice(address, security_of(address, ca, cert, key))
 
 
 def require_no_cluster(study: Study) -> None:
-    """See that a study which is run on one host is not meant for those of a cluster.
+    """Check that a study to be run on one host is not meant for the hosts of a cluster.
 
     Raises:
-        InputError: It is: it names hosts that share it.
+        InputError: It is: it names the hosts that share it.
     """
     if study.spread is not None and study.spread.hosts:
         raise InputError(
@@ -91,35 +93,35 @@ def require_no_cluster(study: Study) -> None:
 
 
 def require_workers_hosts(address: str, host: str) -> None:
-    """See that a command line does not name the host where workers say which they stand for.
+    """Check that a command line does not name a host, because in a cluster the workers name them.
 
     Raises:
         InputError: It does.
     """
     if host and not are_labs(address):
         raise InputError(
-            f"--host {host} has one host run all arms, and which hosts a cluster has is said by "
-            "its workers",
-            f"leave --host out, and write `spread: split` and `hosts: [{host}]` in the study for "
-            "that host's worker alone",
+            f"--host {host} runs all arms on one host, but in a cluster the workers define the "
+            "hosts",
+            f"remove --host, and write `spread: split` and `hosts: [{host}]` in the study to use "
+            "only that host's worker",
         )
 
 
 def security_of(
     address: str, ca: Path | None, cert: Path | None, key: Path | None
 ) -> Security | None:
-    """Return the certificates for an address; None where it is not encrypted.
+    """Return the certificates for an address; None if it is not encrypted.
 
     Raises:
-        InputError: Some are missing, or are of no use.
+        InputError: Some are missing or unusable.
     """
     given = {"--tls-ca": ca, "--tls-cert": cert, "--tls-key": key}
     if not address.startswith("tls://"):
         if any(given.values()):
             raise InputError(
-                f"certificates are given, and {address} is not encrypted",
-                f"write tls{address[address.find('://') :]}, or leave them out, also as "
-                "TARE_TLS_CA, TARE_TLS_CERT and TARE_TLS_KEY",
+                f"certificates are given, but {address} is not encrypted",
+                f"write tls{address[address.find('://') :]}, or remove the certificates (including "
+                "TARE_TLS_CA, TARE_TLS_CERT and TARE_TLS_KEY)",
             )
         return None
     for name, path in given.items():
@@ -149,7 +151,7 @@ def run_on(
     strict: bool,
     host_access: bool,
 ) -> RunFinished | None:
-    """Carry a study out on a cluster; None when it was interrupted."""
+    """Run a study on a cluster; return None if it was interrupted."""
     import asyncio
 
     from tare.cli.ending import decide_on
@@ -168,15 +170,15 @@ def run_on(
 def resume_on(
     choice: ClusterChoice, folder: Path, *, strict: bool, accept: bool, host_access: bool
 ) -> RunFinished | None:
-    """Go on with a shared run on a cluster; None when it was interrupted again.
+    """Resume a shared run on a cluster; return None if it was interrupted again.
 
     Raises:
-        InputError: It is to go on with hosts that have changed.
+        InputError: `--accept` was given, but hosts that share a run must not have changed.
     """
     if accept:
         raise InputError(
-            "--accept is for a run of one host; of hosts that share a run none may have changed",
-            "leave it out, make the host as it was, or start a new run",
+            "--accept is for a run on one host; hosts that share a run must not have changed",
+            "remove it and restore the host's former state, or start a new run",
         )
     import asyncio
 
@@ -194,18 +196,18 @@ def resume_on(
 
 def scheduler(
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="Where to listen, as tcp://NAME:8786.")
+        str, typer.Argument(metavar="ADDRESS", help="Where to listen, such as tcp://NAME:8786.")
     ] = "tcp://127.0.0.1:8786",
     dashboard: Annotated[
-        str, typer.Option(metavar="NAME:PORT", help="Where Dask's own page is shown.")
+        str, typer.Option(metavar="NAME:PORT", help="Where to show Dask's dashboard.")
     ] = "",
     ca: Ca = None,
     cert: Certificate = None,
     key: Key = None,
 ) -> None:
-    """Serve a scheduler of Dask's, which runs of many hosts meet at, until Ctrl-C.
+    """Run a Dask scheduler, at which the workers and runs of many hosts meet, until Ctrl-C.
 
-    Whoever can connect to it can run programs on every worker: see `tare help security`.
+    Anyone who can connect to it can run programs on every worker: see `tare help security`.
     For example: tare scheduler tcp://127.0.0.1:8786
     """
     _require_dask()
@@ -223,32 +225,33 @@ def scheduler(
         security = security_of(address, ca, cert, key)
         async with connecting.scheduler(address, security, dashboard) as serving:
             print(f"the scheduler listens at {serving.address}", flush=True)
-            tell_if_open(serving.address)
+            warn_if_open(serving.address)
             await serving.finished()
 
     asyncio.run(serve())
 
 
 def worker(
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The scheduler's.")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The scheduler's address.")],
     host: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="The host it stands for: local, lab, or one of the hosts file."
+            metavar="NAME",
+            help="The host that it offers: local, lab, or a name from the hosts file.",
         ),
     ] = "local",
     name: Annotated[
-        str, typer.Option(help="What the cluster calls the host; the host's name if left out.")
+        str, typer.Option(help="The host's name in the cluster; by default the host's own.")
     ] = "",
     cpus: Annotated[
         str,
-        typer.Option(metavar="LIST", help="Housekeeping CPUs that the worker keeps to, as 0,1."),
+        typer.Option(metavar="LIST", help="The CPUs that the worker itself uses, such as 0,1."),
     ] = "",
     listen: Annotated[
         str,
         typer.Option(
             metavar="NAME[:PORT]",
-            help="Where the worker itself listens, if not at the address that faces the scheduler.",
+            help="Where the worker listens, if not at the address that faces the scheduler.",
         ),
     ] = "",
     hosts: Annotated[
@@ -258,7 +261,7 @@ def worker(
     cert: Certificate = None,
     key: Key = None,
 ) -> None:
-    """Stand for a host in a cluster, until Ctrl-C or until the scheduler is gone.
+    """Offer a host to a cluster, until Ctrl-C or until the scheduler ends.
 
     For example: tare worker --host xen1 tcp://10.0.0.1:8786
     """
@@ -270,29 +273,29 @@ def worker(
     from tare.fleet import connecting
 
     known_as = name or (socket.gethostname() if host == "local" else host)
-    stands_for = _host(host, hosts, _cpus(cpus))
+    offered = _host(host, hosts, _cpus(cpus))
     at = listening_place(listen)
 
     async def serve() -> None:
         security = security_of(address, ca, cert, key)
-        async with connecting.worker(address, known_as, stands_for, security, at) as serving:
-            told = f", and listens at {serving.address}" if listen else ""
-            print(f"this worker stands for {known_as} at {address}{told}", flush=True)
-            tell_if_open(serving.address)
+        async with connecting.worker(address, known_as, offered, security, at) as serving:
+            listens = f", and listens at {serving.address}" if listen else ""
+            print(f"this worker offers {known_as} at {address}{listens}", flush=True)
+            warn_if_open(serving.address)
             await serving.finished()
         raise TareError(
-            f"the scheduler at {address} is gone, and with it this worker",
-            "start the worker again once there is one",
+            f"the scheduler at {address} has ended, so this worker ends too",
+            "start the worker again when the scheduler runs",
         )
 
     asyncio.run(serve())
 
 
 def _host(name: str, file: Path | None, cpus: list[int]) -> WorkersHost:
-    """Return what a worker stands for.
+    """Return the host that a worker offers.
 
     Raises:
-        InputError: The hosts file does not know it.
+        InputError: The hosts file does not have it.
     """
     from tare.fleet.connecting import keep_to
     from tare.fleet.servers import WorkersHost
@@ -306,21 +309,21 @@ def _host(name: str, file: Path | None, cpus: list[int]) -> WorkersHost:
         if name not in known.hosts:
             raise InputError(
                 f"there is no host {name!r}",
-                f"name it in {known.path}, as `{name}: {{ssh: ADDRESS}}`",
+                f"add it to {known.path}: `{name}: {{ssh: ADDRESS}}`",
             )
         spec = HostSpec.model_validate(known.hosts[name])
     return WorkersHost(spec.model_dump(mode="json"), keep_to(cpus))
 
 
-def _cpus(said: str) -> list[int]:
-    parts = [part.strip() for part in said.split(",") if part.strip()]
+def _cpus(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise InputError(f"--cpus {said}: not a list of CPUs", "write numbers, as --cpus 0,1")
+        raise InputError(f"--cpus {text}: not a list of CPUs", "write numbers, such as --cpus 0,1")
     return [int(part) for part in parts]
 
 
 def _require_dask() -> None:
     if importlib.util.find_spec("distributed") is None:
         raise InputError(
-            "many hosts need Dask, which is not installed", "pip install 'hypertare[cluster]'"
+            "a cluster needs Dask, which is not installed", "pip install 'hypertare[cluster]'"
         )

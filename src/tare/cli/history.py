@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tare.cli.compare import effects_of
-from tare.cli.telling import lasting
+from tare.cli.output import lasting
 from tare.errors import InputError
 
 
@@ -29,22 +29,23 @@ def history(
         list[str],
         typer.Argument(
             metavar="STUDY|DIR...",
-            help="A study, by name or file, whose runs here are found; or folders of runs.",
+            help="A study, by name or file, to find its runs on this computer; or folders of runs.",
         ),
     ],
     baseline: Annotated[
-        str, typer.Option(metavar="ARM", help="Another arm to compare with than the study's.")
+        str,
+        typer.Option(metavar="ARM", help="Compare with this arm, not with the study's baseline."),
     ] = "",
     host: Annotated[
-        str, typer.Option(metavar="NAME", help="Of a study's runs only those on this host.")
+        str, typer.Option(metavar="NAME", help="Only a study's runs on this host.")
     ] = "",
-    form: Annotated[As, typer.Option("--format", help="How it is printed.")] = As.text,
+    form: Annotated[As, typer.Option("--format", help="Output format.")] = As.text,
     out: Annotated[
         Path | None,
-        typer.Option(help="A file to write JSON or a picture to; standard output otherwise."),
+        typer.Option(help="Write JSON or the picture to this file, not to standard output."),
     ] = None,
 ) -> None:
-    """Show where the effects of many runs of one study changed; the order is that of their start.
+    """Show where the effects of many runs of one study changed; runs are in order of their start.
 
     For example: tare history realtime --host xen1 --format svg --out nightly.svg
     """
@@ -53,7 +54,7 @@ def history(
     from tare.report.terminal.history import history_json, history_svg, render_history
 
     if out is not None and form is As.text:
-        raise InputError("text is for the terminal", "write --format json or svg beside --out")
+        raise InputError("--out does not write text", "add --format json or --format svg")
     found = history_of(effects_of(_folders(runs, host), baseline))
     if form is As.text:
         render_history(found, lasting())
@@ -65,35 +66,31 @@ def history(
         put_for_user(out, text.encode(), "choose another file with --out")
 
 
-def _folders(said: Sequence[str], host: str) -> list[Path]:
+def _folders(given: Sequence[str], host: str) -> list[Path]:
     """Return the folders of the runs that a command line names.
 
     Raises:
-        InputError: There is no such study among the runs carried out from here, or its runs were
-            on several hosts and none is named.
+        InputError: No run of that study is known here, or its runs were on several hosts and none
+            is named.
     """
-    if len(said) != 1 or Path(said[0]).is_dir():
+    if len(given) != 1 or Path(given[0]).is_dir():
         if host:
             raise InputError("--host is for the runs of a study", "name a study, or leave it out")
-        return [Path(each) for each in said]
+        return [Path(each) for each in given]
     from tare.run.lifecycle.known_runs import is_there, known_runs, known_runs_file
 
-    study = _name_in(Path(said[0])) if Path(said[0]).is_file() else said[0]
+    study = _name_in(Path(given[0])) if Path(given[0]).is_file() else given[0]
     known = [run for run in known_runs(study) if run.status == "complete"]
     there = [run for run in known if is_there(run) and (not host or host in run.hosts)]
     if not there:
         raise InputError(
             f"no complete run of {study}{f' on {host}' if host else ''} is known here"
-            + (
-                f"; the folders of {len(known)} are gone or hold others"
-                if known and not host
-                else ""
-            ),
-            f"name folders of runs; those that end are noted in {known_runs_file()}",
+            + (f"; {len(known)} folders are gone or hold other runs" if known and not host else ""),
+            f"name folders of runs; finished runs are listed in {known_runs_file()}",
         )
     if gone := sum(not is_there(run) for run in known):
-        said = f"tare: the folders of {gone} runs of {study} are gone or hold others"
-        print(said, file=sys.stderr)
+        warning = f"tare: {gone} folders of runs of {study} are gone or hold other runs"
+        print(warning, file=sys.stderr)
     places = Counter(run.hosts for run in there)
     if len(places) > 1:
         listed = "; ".join(f"{number} on {', '.join(on)}" for on, number in places.items())
@@ -105,7 +102,7 @@ def _folders(said: Sequence[str], host: str) -> list[Path]:
 
 
 def _name_in(file: Path) -> str:
-    """Return what a study's file calls it.
+    """Return the name of the study in a file.
 
     Raises:
         InputError: It is not a study.

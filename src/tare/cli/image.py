@@ -1,4 +1,4 @@
-"""The commands `tare image …`; thin."""
+"""The commands `tare image …`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from tare.plaintext import plain
 
 image_app = typer.Typer(
-    help="What machines are given: the toolbox with the applications, and the live image that "
+    help="What machines boot with: the toolbox with the applications, and the live image that "
     "boots anywhere.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -21,7 +21,7 @@ image_app = typer.Typer(
 
 
 class KindName(StrEnum):
-    """The toolboxes there are."""
+    """The toolboxes."""
 
     base = "base"
     build = "build"
@@ -41,9 +41,9 @@ class LiveToolbox(StrEnum):
 
 @image_app.command("list")
 def list_images() -> None:
-    """Show what is cached: kind (with + where a study added to it), digest, size, packages.
+    """List the cache: kind (with + if a study added packages), digest, size, packages.
 
-    What was imported is marked as that, kernels included.
+    Imported kernels and toolboxes are marked.
     """
     from tare.images.bundle.index import read_index
     from tare.images.kernels import cached_kernel
@@ -64,7 +64,7 @@ def list_images() -> None:
         for note in box.notes:
             print(f"          {plain(note)}")
     if not found:
-        print("no toolbox is cached; one is built by the first study that needs it")
+        print("no toolbox is cached; the first study that needs one builds it")
 
 
 @image_app.command()
@@ -72,12 +72,12 @@ def build(
     kind: Annotated[
         KindName,
         typer.Argument(
-            help="`base`, `build` with what compiles a kernel, `hadoop`, or `analytics` with Spark "
-            "too."
+            help="`base`, `build` (with the tools to compile a kernel), `hadoop`, or `analytics` "
+            "(with Spark too)."
         ),
     ] = KindName.base,
 ) -> None:
-    """Build a toolbox now, unless the cache has it."""
+    """Build a toolbox now, unless it is cached."""
     import asyncio
 
     from tare.hosts.local import LocalHost
@@ -104,7 +104,7 @@ def build(
 
 @image_app.command()
 def verify() -> None:
-    """Read every byte of every cached toolbox; remove those that are damaged."""
+    """Check every cached toolbox completely, and remove damaged ones."""
     from tare.images.toolbox.toolbox import discard_toolbox, toolboxes, verify_toolbox
     from tare.run.lifecycle.session import cache_dir
 
@@ -134,10 +134,10 @@ def medium(
     ],
     out: Annotated[Path, typer.Option(help="The image to write; the certificate goes next to it.")],
 ) -> None:
-    """Make the medium by which a bare machine that boots the live image is known: `bare-live`.
+    """Make the medium that identifies a bare machine which boots the live image (`bare-live`).
 
-    Its image is copied to a USB stick or CD, or attached as a virtual one; it holds the machine's
-    key. The file next to it, FILE.pem, stays here.
+    Copy the image to a USB stick or CD, or attach it as a virtual one; it holds the machine's key.
+    The file next to it, FILE.pem, stays here.
     """
     from tare.errors import InputError
     from tare.platforms.live.medium import certificate_file, make_medium
@@ -146,7 +146,7 @@ def medium(
     try:
         place = parse_callback_address(callback)
         if not place.port:
-            raise ValueError("must name the port, for it is written on the medium")
+            raise ValueError("must include the port, because it is written to the medium")
     except ValueError as error:
         raise InputError(f"--callback {callback}: {error}") from error
     make_medium(out, place)
@@ -157,25 +157,25 @@ def medium(
 def live(
     out: Annotated[Path, typer.Option(help="The file to write.")],
     toolbox: Annotated[
-        LiveToolbox, typer.Option(help="The toolbox that it holds, as a partition of its own.")
+        LiveToolbox, typer.Option(help="The toolbox to include, as a partition of its own.")
     ] = LiveToolbox.base,
     raw: Annotated[
         bool,
         typer.Option(
             "--raw",
-            help="To be attached as a disk and not as a CD: the same bytes, under any name; "
-            "without it the name ends in .iso.",
+            help="Attach it as a disk, not as a CD: the same bytes, under any name. Without this "
+            "option the name must end in .iso.",
         ),
     ] = False,
     append: Annotated[
         list[str] | None,
-        typer.Option(help="A word for the kernel's command line; may be given again."),
+        typer.Option(help="A word for the kernel's command line. May be repeated."),
     ] = None,
     kernel: Annotated[
         str, typer.Option(help="`generic`, or the name of a package with another signed kernel.")
     ] = "generic",
 ) -> None:
-    """Make one image that boots anywhere, by BIOS and UEFI, and dials back to Tare.
+    """Make one image that boots anywhere, by BIOS and UEFI, and connects back to Tare.
 
     It does nothing until it finds a CD or disk labelled TARE-CFG, which the drivers of hypervisors
     attach to their machines.
@@ -191,8 +191,8 @@ def live(
 
     if not raw and out.suffix != ".iso":
         raise InputError(
-            f"{out} is not named as a CD's image",
-            "let the name end in .iso, or say --raw where it is to be attached as a disk",
+            f"{out} is not a name for a CD image",
+            "end the name in .iso, or add --raw to attach it as a disk",
         )
     agent = agent_path()
     making = make_live_image(
@@ -218,12 +218,12 @@ def export(
     kernel: Annotated[
         list[str] | None,
         typer.Option(
-            help="A kernel, as a study names it; may be given again. By default rt and generic."
+            help="A kernel, as a study names it. May be repeated. Default: rt and generic."
         ),
     ] = None,
     toolbox: Annotated[
         list[LiveToolbox] | None,
-        typer.Option(help="A toolbox; may be given again. By default base."),
+        typer.Option(help="A toolbox. May be repeated. Default: base."),
     ] = None,
 ) -> None:
     """Write kernels and toolboxes into one file, for hosts without apt or without a network.
@@ -280,7 +280,7 @@ def import_(
 
 
 def _stages() -> Callable[[str], None]:
-    """Return what prints the stages of a command, each with the seconds since its start."""
+    """Return a function that prints a command's stages, with the seconds since its start."""
     began = time.monotonic()
 
     def say(sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""The commands `tare lab …`; thin."""
+"""The commands `tare lab …`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ lab_app = typer.Typer(
 
 
 class HypervisorName(StrEnum):
-    """What a lab can run."""
+    """The hypervisors that a lab can run."""
 
     kvm = "kvm"
     xen = "xen"
@@ -26,7 +26,7 @@ class HypervisorName(StrEnum):
 
 
 class SchedulerName(StrEnum):
-    """Schedulers of Xen."""
+    """Xen's schedulers."""
 
     credit = "credit"
     credit2 = "credit2"
@@ -42,33 +42,34 @@ class ReleaseName(StrEnum):
 
 @lab_app.command()
 def up(
-    hypervisor: Annotated[HypervisorName, typer.Option(help="What it runs.")] = HypervisorName.kvm,
+    hypervisor: Annotated[
+        HypervisorName, typer.Option(help="The hypervisor that it runs.")
+    ] = HypervisorName.kvm,
     cpus: Annotated[
-        int | None, typer.Option(help="How many CPUs it has: 2, or 1 with --deterministic.")
+        int | None, typer.Option(help="Number of CPUs. Default: 2, or 1 with --deterministic.")
     ] = None,
-    nodes: Annotated[int, typer.Option(help="How many NUMA nodes it has.")] = 1,
-    memory: Annotated[str, typer.Option(help="How much memory it has.")] = "4GiB",
+    nodes: Annotated[int, typer.Option(help="Number of NUMA nodes.")] = 1,
+    memory: Annotated[str, typer.Option(help="Amount of memory.")] = "4GiB",
     scheduler: Annotated[SchedulerName | None, typer.Option(help="Xen's scheduler.")] = None,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Count its time in instructions.")
+        bool,
+        typer.Option("--deterministic", help="Derive its time from the number of instructions."),
     ] = False,
     xen: Annotated[
-        str, typer.Option(metavar="FILE|rtds", help="A Xen of your own, or one with RTDS.")
+        str, typer.Option(metavar="FILE|rtds", help="Your own build of Xen, or one with RTDS.")
     ] = "",
     kernel: Annotated[
-        str, typer.Option(metavar="FILE", help="A Linux of your own for the lab itself.")
+        str, typer.Option(metavar="FILE", help="Your own Linux kernel for the lab itself.")
     ] = "",
-    qemu: Annotated[
-        str, typer.Option(metavar="FILE", help="A QEMU of your own that emulates it.")
-    ] = "",
+    qemu: Annotated[str, typer.Option(metavar="FILE", help="Your own QEMU to emulate it.")] = "",
     release: Annotated[
-        ReleaseName | None, typer.Option(help="The Debian that it is made of.")
+        ReleaseName | None, typer.Option(help="The Debian release that it runs.")
     ] = None,
     packages: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Further packages that it holds.")
+        str, typer.Option(metavar="NAME,...", help="Additional packages to install in it.")
     ] = "",
 ) -> None:
-    """Boot a lab; it stays until `tare lab down`."""
+    """Boot a lab. It runs until `tare lab down`."""
     import time
 
     from tare.lab import background
@@ -98,12 +99,12 @@ def up(
     began = time.monotonic()
     with announced():
         background.up(options, agent_path(), cache_dir(), print)
-    print(f"the lab is up after {time.monotonic() - began:.0f} s: `tare lab ssh` goes there")
-    print("`tare lab down` ends it")
+    print(f"the lab is up after {time.monotonic() - began:.0f} s: log in with `tare lab ssh`")
+    print("stop it with `tare lab down`")
 
 
 def _own(xen: str, kernel: str, qemu: str) -> dict[str, str]:
-    """Return the files of the user's own that were named, looked at."""
+    """Return the user's own files that were named, after checking them."""
     from tare.study.reading.own_files import kernel_file, program_file, xen_file
 
     named = {"xen": (xen, xen_file), "kernel": (kernel, kernel_file), "qemu": (qemu, program_file)}
@@ -137,7 +138,7 @@ def ssh(
 
 @lab_app.command()
 def down() -> None:
-    """End the lab, and remove all it had here."""
+    """Stop the lab, and remove everything that it used here."""
     from tare.lab import background
 
     note = background.down()

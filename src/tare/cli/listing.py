@@ -1,4 +1,4 @@
-"""The commands that list what there is: studies, workloads, platforms, the version; thin."""
+"""The commands that list studies, workloads, platforms and the version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tare.cli.telling import piped_or_terminal
+from tare.cli.output import piped_or_terminal
 from tare.plaintext import plain
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def studies(
-    name: Annotated[str, typer.Argument(help="Print this one, to start one of your own.")] = "",
+    name: Annotated[str, typer.Argument(help="Print this study, as a start for your own.")] = "",
 ) -> None:
     """List the studies that come with Tare; `tare run` takes their names.
 
@@ -33,7 +33,7 @@ def studies(
     from tare.study.reading.shipped import find_study, shipped_studies, title_of
 
     if name:
-        # It may be a stranger's file.
+        # The file may come from a stranger.
         print(plain(find_study(Path(name)).read_text(encoding="utf-8")), end="")
     else:
         _show({known: title_of(path) for known, path in shipped_studies().items()})
@@ -44,7 +44,7 @@ def workloads(
         bool, typer.Option("--json", help="As JSON, with metrics and parameters.")
     ] = False,
 ) -> None:
-    """List what can be measured here, Tare's own workloads and installed ones."""
+    """List the workloads: Tare's own and installed ones."""
     from tare.registry import installed
 
     found = installed().workloads
@@ -56,7 +56,7 @@ def workloads(
 
 
 def _workload(workload: Workload[Any]) -> dict[str, Any]:
-    """Return a workload as plain values; keys are only ever added."""
+    """Return a workload as plain values. Keys may be added but never change."""
     return {
         "name": workload.name,
         "summary": workload.summary,
@@ -78,7 +78,7 @@ def _workload(workload: Workload[Any]) -> dict[str, Any]:
 
 
 def platforms() -> None:
-    """List the platforms that a study may name here; `tare doctor` says which work."""
+    """List the platforms that a study can name; `tare doctor` reports which ones work here."""
     from tare.registry import installed
 
     lines = {}
@@ -97,8 +97,8 @@ def version() -> None:
     print(tare_version())
 
 
-def tell_version(wanted: bool) -> None:
-    """Print the version where that is wanted, and nothing else."""
+def print_version(wanted: bool) -> None:
+    """Print the version and exit, if the option was given."""
     if wanted:
         version()
         raise typer.Exit
@@ -106,7 +106,7 @@ def tell_version(wanted: bool) -> None:
 
 Version = Annotated[
     bool,
-    typer.Option("--version", help="Print the version.", is_eager=True, callback=tell_version),
+    typer.Option("--version", help="Print the version.", is_eager=True, callback=print_version),
 ]
 
 

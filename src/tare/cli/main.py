@@ -1,4 +1,4 @@
-"""The commands; thin."""
+"""The command line: its commands, and the exit status of errors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from tare.cli.ending import (
     EXIT_INTERRUPTED,
     decide_on,
     end,
-    says_how_to_go_on,
+    resume_hint_on_interrupt,
     write_report,
 )
 from tare.cli.help import help_about
 from tare.cli.history import history
 from tare.cli.image import image_app
 from tare.cli.lab import lab_app
+from tare.cli.output import piped_or_terminal, prepare_streams, print_line
 from tare.cli.study import study_app
 from tare.cli.study_options import (
     Arms,
@@ -52,16 +53,15 @@ from tare.cli.study_options import (
     changes_of,
     read_study,
 )
-from tare.cli.telling import piped_or_terminal, prepare_streams, tell
 from tare.errors import InputError, TareError
 from tare.outputs import unusable
 
 LEAST_FILES = 64
 USUAL_FILES = 1024
 LEAST_ADDRESSES = 1 << 30
-"""Bytes. A small run was seen to need 0.9 GiB, most of it reserved by threads and never used."""
+"""Bytes. A small run needed 0.9 GiB, most of it reserved by threads and never used."""
 NO_MEMORY = TareError(
-    "there is no memory left for Tare itself", "make room (free -m), or raise the limit (ulimit -v)"
+    "Tare itself ran out of memory", "free memory (free -m), or raise the limit (ulimit -v)"
 )
 
 app = typer.Typer(
@@ -77,17 +77,19 @@ app.add_typer(image_app, name="image")
 app.add_typer(study_app, name="study")
 
 Strict = Annotated[
-    bool, typer.Option("--strict", help="End the run as soon as an arm fails for two blocks.")
+    bool, typer.Option("--strict", help="End the run as soon as an arm fails in two blocks.")
 ]
 Wait = Annotated[
     bool,
-    typer.Option("--wait", help="Of a study in sessions: wait for the next boot, do not end."),
+    typer.Option(
+        "--wait", help="For a study in sessions: wait for the next boot instead of ending."
+    ),
 ]
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]
 
 
 class Format(StrEnum):
-    """What observations can be exported as."""
+    """Formats of exported observations."""
 
     csv = "csv"
     parquet = "parquet"
@@ -95,7 +97,7 @@ class Format(StrEnum):
 
 
 class Picture(StrEnum):
-    """What figures can be drawn as, in addition to SVG."""
+    """Formats of figures in addition to SVG."""
 
     png = "png"
     pdf = "pdf"
@@ -103,7 +105,7 @@ class Picture(StrEnum):
 
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """Say what this host offers, platform by platform, why not, and what to do."""
+    """Report which platforms work on this host, and for the others why not and what to do."""
     import asyncio
 
     from tare.images.bundle.importing import import_installed
@@ -134,30 +136,30 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         }
         print(json.dumps(facts, indent=2))
         return
-    tell(f"{agent['said']}, SHA-256 {agent['sha256']}")
+    print_line(f"{agent['said']}, SHA-256 {agent['sha256']}")
     for finding in findings:
         emulated = " [emulated]" if finding.emulated else ""
         name = " ".join(part for part in (finding.platform, finding.variant) if part)
-        _found(f"{name}{emulated}", finding.usable, finding.reason, finding.hint)
+        _print_finding(f"{name}{emulated}", finding.usable, finding.reason, finding.hint)
         if finding.usable:
-            tell(f"    runs as {finding.runs_as}")
+            print_line(f"    runs as {finding.runs_as}")
             if finding.kernel:
-                tell(f"    kernel of guests: {finding.kernel}")
-    tell(f"labs: {RUNS_AS}")
-    _found("host tracing", tracing.usable, tracing.reason, tracing.hint)
+                print_line(f"    kernel of guests: {finding.kernel}")
+    print_line(f"labs: {RUNS_AS}")
+    _print_finding("host tracing", tracing.usable, tracing.reason, tracing.hint)
     for name, purpose in missing.programs.items():
-        tell(f"missing: {name}, for {purpose}", "yellow")
+        print_line(f"missing: {name}, for {purpose}", "yellow")
     if missing.install:
-        tell(f"    to install what is missing, as root: {missing.install}")
+        print_line(f"    to install what is missing, as root: {missing.install}")
     for part in installed().broken:
-        _found(f"{part.kind} {part.name}", False, part.because, part.hint)
+        _print_finding(f"{part.kind} {part.name}", False, part.because, part.hint)
 
 
-def _found(name: str, usable: bool, reason: str, hint: str) -> None:
+def _print_finding(name: str, usable: bool, reason: str, hint: str) -> None:
     mark, style = ("✓", "green") if usable else ("✗", "yellow")
-    tell(f"{mark} {name}: {reason}", style)
+    print_line(f"{mark} {name}: {reason}", style)
     if hint and not usable:
-        tell(f"    {hint}")
+        print_line(f"    {hint}")
 
 
 @app.command()
@@ -174,24 +176,23 @@ def plan(
     seed: Seed = None,
     hosts: HostsFile = None,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Check every arm for real, as a run does.")
+        bool, typer.Option("--probe", help="Check every arm by starting it, as a run does.")
     ] = False,
     allow_host_access: HostAccess = False,
     pilot: Annotated[
-        Path | None, typer.Option(help="The folder of a run that advises on blocks and repeats.")
+        Path | None,
+        typer.Option(help="The folder of a run from which to estimate blocks and repeats."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The plan as JSON, for other programs.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """Show the blocks and cells that would run, with a time estimate; start nothing.
 
-    What hosts offer is remembered from earlier runs, or assumed; the plan says which.
-    For example: tare plan realtime --host xen1 --arm kvm --blocks 3
+    The plan uses what earlier runs found out about the hosts, or assumptions; it says which. For
+    example: tare plan realtime --host xen1 --arm kvm --blocks 3
     """
     import asyncio
 
-    from tare.cli.resolving import what_it_can_tell
+    from tare.cli.resolving import resolvable_differences
     from tare.run.lifecycle.folder import open_folder
     from tare.run.preflight.cache_wait import announced
     from tare.run.preflight.planning import headlines_of, plan_here, plan_json, show_plan
@@ -208,8 +209,8 @@ def plan(
         print(json.dumps(plan_json(outlook), indent=2, ensure_ascii=False))
         return
     show_plan(outlook, piped_or_terminal())
-    for sentence in what_it_can_tell(wanted, headlines_of(outlook.plan), pilot):
-        tell(f"  {sentence}")
+    for sentence in resolvable_differences(wanted, headlines_of(outlook.plan), pilot):
+        print_line(f"  {sentence}")
     if pilot is not None:
         from tare.analysis import load_run
         from tare.cli.resolving import advice_for
@@ -230,7 +231,7 @@ def run(
     values: Values = None,
     cpus: Cpus = "",
     housekeeping: Housekeeping = "",
-    out: Annotated[Path | None, typer.Option(help="A new folder for the run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to create for the run.")] = None,
     seed: Seed = None,
     hosts: HostsFile = None,
     strict: Strict = False,
@@ -241,7 +242,7 @@ def run(
     cert: fleet.Certificate = None,
     key: fleet.Key = None,
 ) -> None:
-    """Carry a study out, with live progress, and write its report.
+    """Run a study with live progress, and write its report.
 
     For example: tare run realtime --host xen1 --arm xen-pv,xen-hvm --blocks 8
     """
@@ -255,7 +256,7 @@ def run(
     if cluster is not None:
         fleet.require_workers_hosts(cluster, host)
         choice = fleet.choice_of(cluster, ca, cert, key, wait=wait)
-        with says_how_to_go_on(folder, cluster):
+        with resume_hint_on_interrupt(folder, cluster):
             shared = fleet.run_on(
                 choice, wanted, source, folder, seed,
                 strict=strict, host_access=allow_host_access,
@@ -267,7 +268,7 @@ def run(
         wanted, source, folder, seed, decide_on, piped_or_terminal(),
         strict=strict, wait=wait, host_access=allow_host_access,
     )  # fmt: skip
-    with says_how_to_go_on(folder):
+    with resume_hint_on_interrupt(folder):
         end(folder, asyncio.run(running))
 
 
@@ -281,13 +282,13 @@ def import_arm(
         ),
     ],
     arm_only: Annotated[
-        bool, typer.Option("--arm-only", help="Print only the arm, to put into a study.")
+        bool, typer.Option("--arm-only", help="Print only the arm, to insert into a study.")
     ] = False,
 ) -> None:
     """Print a study that measures a virtual machine of another tool against the bare host.
 
-    The machine is described by a file; Tare makes an equal one. Comments at the end of the study
-    list all that was not carried over. All arms have the machine's vCPUs and memory, as far as
+    The file describes the machine; Tare makes an equal one. Comments at the end of the study
+    list everything that was not imported. All arms get the machine's vCPUs and memory, as far as
     this host has them. How to get a file:
 
     \b
@@ -314,7 +315,7 @@ def resume(
     directory: RunDir,
     strict: Strict = False,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Go on though the host or a version has changed.")
+        bool, typer.Option("--accept", help="Resume even if the host or a version has changed.")
     ] = False,
     wait: Wait = False,
     allow_host_access: HostAccess = False,
@@ -323,10 +324,10 @@ def resume(
     cert: fleet.Certificate = None,
     key: fleet.Key = None,
 ) -> None:
-    """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
+    """Resume after a crash, kill or Ctrl-C, at the first unfinished cell."""
     if cluster is not None:
         choice = fleet.choice_of(cluster, ca, cert, key, wait=wait)
-        with says_how_to_go_on(directory, cluster):
+        with resume_hint_on_interrupt(directory, cluster):
             shared = fleet.resume_on(
                 choice, directory, strict=strict, accept=accept, host_access=allow_host_access
             )
@@ -340,7 +341,7 @@ def resume(
         directory, decide_on, piped_or_terminal(),
         strict=strict, accept=accept, wait=wait, host_access=allow_host_access,
     )  # fmt: skip
-    with says_how_to_go_on(directory):
+    with resume_hint_on_interrupt(directory):
         end(directory, asyncio.run(going))
 
 
@@ -354,14 +355,16 @@ def report(
     figures: Annotated[
         list[Picture] | None,
         typer.Option(
-            help="Draw each figure as this too, in addition to SVG; needs hypertare[figures]."
+            help="Also draw each figure in this format, in addition to SVG; needs "
+            "hypertare[figures]."
         ),
     ] = None,
     baseline: Annotated[
-        str, typer.Option(metavar="ARM", help="Another arm to compare with than the study's.")
+        str,
+        typer.Option(metavar="ARM", help="Compare with this arm, not with the study's baseline."),
     ] = "",
 ) -> None:
-    """Build the report again, from the events alone."""
+    """Rebuild the report from the stored events."""
     formats = tuple(each.value for each in figures or ())
     write_report(directory, reference or (), formats, baseline)
 
@@ -370,9 +373,11 @@ def report(
 def export(
     directory: RunDir,
     as_format: Annotated[Format, typer.Option("--format", help="File format.")] = Format.csv,
-    out: Annotated[Path | None, typer.Option(help="A file; standard output otherwise.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file, not to standard output.")
+    ] = None,
 ) -> None:
-    """Write tidy observations, one row each."""
+    """Write the observations as tidy data, one row each."""
     from tare.analysis import export_observations, write_observations
 
     if as_format is Format.parquet and out is None and sys.stdout.isatty():
@@ -398,18 +403,18 @@ cleaning.add_to(app)
 
 
 @app.callback()
-def _tare(told: listing.Version = False) -> None:
-    del told
+def _tare(version: listing.Version = False) -> None:
+    del version
 
 
 def require_limits() -> None:
-    """Check the limits of Tare itself, ulimit(1); raise the soft limit of files if need be.
+    """Check the limits of Tare's own process, and raise the soft limit of open files if needed.
 
-    With too little address space the libraries that Tare uses end the process themselves, and
-    without descriptors whatever is opened next is blamed.
+    With too little address space, libraries abort the process; with too few descriptors, the error
+    names whatever is opened next.
 
     Raises:
-        InputError: A limit is too low; says which, and what to type.
+        InputError: A limit (ulimit) is too low; the message says which, and what to type.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < USUAL_FILES:
@@ -434,29 +439,29 @@ def require_limits() -> None:
 def main() -> int:
     """Run the command line; return its exit status."""
     prepare_streams()
-    # To look for garbage once more as the process ends took a tenth of a report's time.
+    # A garbage collection at the process's end took a tenth of a report's time.
     atexit.register(gc.freeze)
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        # As what started this has it while the code is loaded.
+        # The program that started this one must not keep SIGINT blocked while code is loaded.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         require_limits()
         app(standalone_mode=True)
     except SystemExit as ended:
         if ended.code == EXIT_INPUT and "--bisect" in sys.argv:
-            # What is typed wrong says nothing of a commit.
+            # A usage error says nothing about a commit.
             return ABORT
         raise
     except InputError as error:
-        return _say_error(error, EXIT_INPUT)
+        return _print_error(error, EXIT_INPUT)
     except TareError as error:
-        return _say_error(error, EXIT_FAULT)
+        return _print_error(error, EXIT_FAULT)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return EXIT_FAULT
     except MemoryError:
-        return _say_error(NO_MEMORY, EXIT_FAULT)
+        return _print_error(NO_MEMORY, EXIT_FAULT)
     except OSError as error:
         if error.errno == errno.EIO and not os.isatty(sys.stdout.fileno()):
             # The terminal was closed before its signal came.
@@ -464,11 +469,11 @@ def main() -> int:
 
             leave_terminal()
             return EXIT_INTERRUPTED
-        return _say_error(unusable(error), EXIT_INPUT)
+        return _print_error(unusable(error), EXIT_INPUT)
     return 0
 
 
-def _say_error(error: TareError, status: int) -> int:
+def _print_error(error: TareError, status: int) -> int:
     print(f"tare: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"      {error.hint}", file=sys.stderr)

@@ -14,32 +14,32 @@ from tare.cli.main import app
 from tare.outputs import put
 
 PAGE = Path("wheel/data/share/man/man1/tare.1")
-"""Where the page is kept, so that it is installed with the command."""
+"""The page's path in the wheel, which installs it with the command."""
 
 COMMANDS = Path("docs/reference/commands.md")
 
 HELP = "help"
-"""The option that every command has, and that is described once."""
+"""The option that every command has; the page describes it once."""
 
 EXIT_STATUS = (
     ("0", "Complete."),
-    ("1", "Failed, or some cells failed, or none of an arm counts."),
-    ("2", "Wrong input: nothing was started. Of compare --gate: see there."),
-    ("3", "Waiting, of a study in sessions: the last lines say what to boot, and how to go on."),
-    ("130", "Interrupted: the last line says how to go on."),
+    ("1", "The run or some cells failed, or an arm has no valid cell."),
+    ("2", "Wrong input: nothing was started. For compare --gate, see there."),
+    ("3", "Waiting (a study in sessions): the last lines say what to boot, and how to resume."),
+    ("130", "Interrupted: the last line says how to resume."),
 )
 FILES = (
     ("~/.config/tare/hosts.yaml", "Hosts by name."),
     ("~/.cache/tare", "Kernels, images and packages. XDG_CACHE_HOME moves it."),
     (
         "~/.local/state/tare",
-        "What is made on a host, for tare clean to undo. XDG_STATE_HOME moves it.",
+        "The ledger of changes on hosts, for tare clean to undo. XDG_STATE_HOME moves it.",
     ),
 )
 
 
 def manual() -> str:
-    """Return the page in the language of ``man``, made of the commands' own help."""
+    """Return the page in the language of ``man``, generated from the commands' own help."""
     root: Any = typer.main.get_command(app)
     lines = ['.TH TARE 1 "" "" "Tare"', ".SH NAME"]
     lines += [f"tare \\- {_roff(_first(root.help))}", ".SH SYNOPSIS", ".B tare"]
@@ -125,7 +125,7 @@ def _first(text: str) -> str:
 
 
 def _roff(text: str) -> str:
-    """Return text as nothing but text to ``man``: no escapes, no requests."""
+    """Return text escaped for ``man``, without escapes or requests."""
     line = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{line}" if line.startswith((".", "'")) else line
 

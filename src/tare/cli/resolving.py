@@ -1,4 +1,4 @@
-"""What a plan says of the differences that it can tell, and what it goes by."""
+"""The differences that a plan can resolve, and the data behind that estimate."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from tare.study.model.study import Study
 
 RUNS = Path("runs")
-"""Where runs are put by default."""
+"""The default folder of runs."""
 
 
-def what_it_can_tell(study: Study, headlines: Mapping[Kind, int], pilot: Path | None) -> list[str]:
-    """Return what differences a study can tell, a sentence each.
+def resolvable_differences(
+    study: Study, headlines: Mapping[Kind, int], pilot: Path | None
+) -> list[str]:
+    """Return which differences a study can resolve, one sentence each.
 
-    It goes by the pilot; else by the newest run of the study on this computer; else by an assumed
-    variation. The first sentence says which. Where the baseline is the only arm there is nothing to
-    tell apart, and nothing is said.
+    The estimate uses the pilot; else the newest run of the study on this computer; else an assumed
+    variation. The first sentence says which. If the baseline is the only arm, nothing is compared
+    and the list is empty.
 
     Args:
         study: The study.
@@ -57,7 +59,7 @@ def what_it_can_tell(study: Study, headlines: Mapping[Kind, int], pilot: Path | 
 def advice_for(study: Study, pilot: RunData) -> tuple[Advice, ...]:
     """Return what a pilot advises for a study.
 
-    Of arms whose boots it swaps, only a pilot that swapped them too can say anything.
+    For arms of different boots, a pilot can only advise if it swapped those boots too.
     """
     from tare.analysis import advise
 
@@ -77,7 +79,7 @@ def _across_boots(study: Study) -> list[str]:
 
 
 def _within_a_boot(study: Study) -> bool:
-    """Return whether some arm is compared block by block, apart from the baselines' twins."""
+    """Return whether some arm other than a baseline's twin is compared block by block."""
     across = set(_across_boots(study))
     bases = {study.baseline, *study.own_baselines.values()}
     left = set(study.arms) - across - bases
@@ -93,25 +95,25 @@ def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
 
     agenda = agenda_of(study)
     rounds = " to ".join(map(str, dict.fromkeys((agenda.least, agenda.most))))
-    said = (
-        f"arms of different boots are compared over {rounds} rounds of sessions, of which "
-        f"{least_blocks(LEVEL)} are the least for a verdict"
+    note = (
+        f"arms of different boots are compared over {rounds} rounds of sessions (a verdict needs "
+        f"at least {least_blocks(LEVEL)})"
     )
     basis = known.over_rounds()
     if basis is None:
-        why = f": {known.of} has not {BLOCKS_OF_SPREAD} rounds of them" if known.of else ""
-        return [f"{said}; how far sessions differ is not known{why}", *sentences_on_kinds(plans)]
-    return [said, *told(basis, replace(plans, blocks=(agenda.least, agenda.most), each="round"))]
+        why = f": {known.of} has fewer than {BLOCKS_OF_SPREAD} rounds" if known.of else ""
+        return [f"{note}; how far sessions differ is unknown{why}", *sentences_on_kinds(plans)]
+    return [note, *told(basis, replace(plans, blocks=(agenda.least, agenda.most), each="round"))]
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What a study's differences are estimated from.
+    """The data that a study's differences are estimated from.
 
     Args:
         boots: Boots of the baseline in a block: two with its twin's.
-        run: The run that shows how far boots differ; None: there is none.
-        of: What it is, in words.
+        run: The run that shows how far boots differ; None if there is none.
+        of: The run's description.
     """
 
     boots: int
@@ -119,7 +121,7 @@ class _Known:
     of: str = ""
 
     def basis(self) -> Basis:
-        """Return how far boots differ: as in the run, else as is assumed."""
+        """Return how far boots differ: from the run, or else assumed."""
         from tare.analysis.effects.resolving import BLOCKS_OF_SPREAD, assumed_basis, basis_of
 
         if self.run is None:
@@ -128,7 +130,7 @@ class _Known:
         return basis_of(self.run, self.of) or assumed_basis(self.boots, few)
 
     def over_rounds(self) -> Basis | None:
-        """Return how far rounds of sessions differ, where the run was in sessions."""
+        """Return how far rounds of sessions differ, if the run was in sessions."""
         from tare.analysis.effects.resolving import basis_of
 
         if self.run is None:

@@ -1,4 +1,4 @@
-"""The commands `tare study …`; thin."""
+"""The commands `tare study …`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _KeyOrCommand(TyperGroup):
     """A group in which every word that is not a command is a key of the study."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that a word names; for other words the one that explains a key."""
+        """Return the command that a word names, or else the command that explains a key."""
         word = args[0]
         if word in self.commands or word.startswith("-"):
             return super().resolve_command(ctx, args)
@@ -26,18 +26,18 @@ class _KeyOrCommand(TyperGroup):
 
 study_app = typer.Typer(
     cls=_KeyOrCommand,
-    help="What a study may say, with every platform and workload that is installed here: "
-    "`tare study KEY` prints what a key, a platform or a workload means.",
+    help="The keys of a study, with every platform and workload that is installed here: `tare "
+    "study KEY` explains a key, a platform or a workload.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Out = Annotated[Path | None, typer.Option(help="A file; standard output otherwise.")]
+Out = Annotated[Path | None, typer.Option(help="Write to this file, not to standard output.")]
 
 
 @study_app.command()
 def schema(out: Out = None) -> None:
-    """Write the JSON Schema of study files, by which editors complete and check them."""
+    """Write the JSON Schema of study files, for completion and checks in editors."""
     from tare.run.reference import study_schema
 
     _write(study_schema(), out)
@@ -53,7 +53,7 @@ def reference(out: Out = None) -> None:
 
 @study_app.command()
 def platforms(out: Out = None) -> None:
-    """Write the tables of what each platform offers and needs, as Markdown."""
+    """Write the tables of each platform's features and requirements, as Markdown."""
     from tare.run.reference import platform_tables
 
     _write(platform_tables(), out)
@@ -74,7 +74,7 @@ def key(
         str,
         typer.Argument(
             metavar=KEY,
-            help="As in a study, with dots; or a platform or workload.",
+            help="A key as in a study, with dots; or a platform or workload.",
             autocompletion=_keys,
         ),
     ],

@@ -1,4 +1,4 @@
-"""The options by which a command line names a study and changes it."""
+"""The options that name a study on a command line and change it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Host = Annotated[
 ]
 HostsFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The hosts file; ~/.config/tare/hosts.yaml when not given."),
+    typer.Option(metavar="FILE", help="The hosts file. Default: ~/.config/tare/hosts.yaml."),
 ]
 Arms = Annotated[
     list[str] | None,
@@ -90,28 +90,26 @@ Blocks = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Exactly so many blocks, no fewer and no more; 1 is a smoke run, without verdicts.",
+        help="Run exactly this many blocks; 1 is a smoke run, without verdicts.",
     ),
 ]
 HostAccess = Annotated[
     bool,
     typer.Option(
         "--allow-host-access",
-        help="Allow raw arguments of the study that may run programs or open files on hosts.",
+        help="Allow the study's raw arguments, which may run programs or open files on hosts.",
     ),
 ]
 Cpus = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="The host's CPUs for machines, as in --cpus 2-5,8 or --cpus node:1 or --cpus l3:0.",
+        help="The host's CPUs for machines, such as 2-5,8 or node:1 or l3:0.",
     ),
 ]
 Housekeeping = Annotated[
     str,
-    typer.Option(
-        metavar="LIST", help="The host's CPUs for everything else of Tare, written like --cpus."
-    ),
+    typer.Option(metavar="LIST", help="The host's CPUs for the rest of Tare, written like --cpus."),
 ]
 Values = Annotated[
     list[str] | None,
@@ -119,7 +117,7 @@ Values = Annotated[
         "--set",
         autocompletion=completing.values,
         metavar="KEY=VALUE",
-        help="Set one value of the study, as YAML, as in --set shape.memory=1GiB or "
+        help="Set one value of the study, as YAML, such as --set shape.memory=1GiB or "
         "--set workloads.tick.samples=1000 or --set arms.kvm.cpu=EPYC. May be repeated.",
     ),
 ]
@@ -135,7 +133,7 @@ def changes_of(
     cpus: str = "",
     housekeeping: str = "",
 ) -> Changes:
-    """Return what the options change of a study; names may be given one by one or with commas."""
+    """Return the changes to a study that the options ask for; commas separate names."""
     from tare.study.reading.changes import Changes
 
     return Changes(
@@ -155,8 +153,8 @@ def read_study(path: Path, changes: Changes, hosts: Path | None) -> tuple[Study,
 
     Args:
         path: The study's file.
-        changes: What the command line says otherwise.
-        hosts: The hosts file that it names.
+        changes: The changes from the command line.
+        hosts: The hosts file, if the command line names one.
 
     Raises:
         InputError: The study, the changes or the hosts file cannot be used.
@@ -176,6 +174,8 @@ def _names(option: str, given: list[str] | None) -> tuple[str, ...]:
     listed = (name.strip() for each in given or () for name in each.split(","))
     names = tuple(dict.fromkeys(filter(None, listed)))
     if given and not names:
-        # An empty variable of a script's, say, which would run the whole study.
-        raise InputError(f"{option} {given[0]!r} names nothing", "name one, or leave it out")
+        # For example an empty variable in a script, which would run the whole study.
+        raise InputError(
+            f"{option} {given[0]!r} has no name in it", "write one, or remove the option"
+        )
     return names

@@ -1,6 +1,6 @@
-"""Where commands print: styled and wrapped on a terminal; what is piped, its reader wraps.
+"""Output of commands: styled and wrapped on a terminal, plain when piped.
 
-What draws on terminals is loaded only where there is one: it took a third of a command's start.
+Terminal libraries are loaded only for terminals: they took a third of a command's start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ASKS_FOR_STYLE = ("FORCE_COLOR", "TTY_COMPATIBLE")
-"""Variables by which users have a pipe taken for a terminal."""
+"""Variables that make a pipe count as a terminal."""
 
 
 _SPELLED = {
@@ -33,15 +33,15 @@ _SPELLED = {
     )
     for letter in letters
 }  # fmt: skip
-"""What replaces characters that a locale lacks; a question mark replaces all others."""
+"""Replacements of characters that a locale lacks; a question mark replaces all others."""
 _REPLACING = "tare-spelled"
 
 
 def prepare_streams() -> None:
-    """Have standard streams that can be written to, whatever started Tare, and in any locale.
+    """Make the standard streams writable, however Tare was started, and in any locale.
 
-    A stream that is closed leads nowhere: its number would otherwise become that of the next file.
-    A character that the locale lacks is replaced. What standard error refuses is lost.
+    A closed stream is opened on /dev/null; otherwise the next file would get its number. Characters
+    that the locale lacks are replaced. Failed writes to standard error are ignored.
     """
     codecs.register_error(_REPLACING, _replaced)
     for number in range(3):
@@ -52,7 +52,7 @@ def prepare_streams() -> None:
             if nowhere != number:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
-    # Python has none where the number was closed when it began.
+    # Python sets these to None if the descriptor was closed at the start.
     sys.stdin = sys.stdin or os.fdopen(0, "r", closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
@@ -70,9 +70,9 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
 
 
 class _Forgiving:
-    """A stream whose failures end nothing: a full disk, a lost terminal, a reader that has ended.
+    """A stream that survives failures: a full disk, a lost terminal, a reader that has ended.
 
-    What comes after one goes nowhere; standard error says so, once.
+    After the first failure, output is discarded; standard error reports that once.
     """
 
     def __init__(self, stream: TextIO, warning: str = "") -> None:
@@ -83,13 +83,13 @@ class _Forgiving:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text, or lose it."""
+        """Write a text, or discard it."""
         with self._forgiven():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or lose what was to be flushed."""
+        """Flush, or discard the buffer."""
         with self._forgiven():
             self._stream.flush()
 
@@ -98,7 +98,7 @@ class _Forgiving:
         try:
             yield
         except (OSError, ValueError) as error:
-            # ValueError: it is closed.
+            # ValueError means that it is closed.
             _go_nowhere(self._stream)
             if self._warning and not isinstance(error, BrokenPipeError):
                 sys.stderr.write(f"tare: {self._warning}: {error}\n")
@@ -107,9 +107,9 @@ class _Forgiving:
 
 @contextmanager
 def lasting_output() -> Iterator[None]:
-    """Let nothing that becomes of standard output end what is done meanwhile: a run, say."""
+    """Keep a run going even if standard output fails."""
     before = sys.stdout
-    sys.stdout = cast(TextIO, _Forgiving(before, "the output cannot be written, and is left out"))
+    sys.stdout = cast(TextIO, _Forgiving(before, "the output cannot be written, and is discarded"))
     try:
         yield
         sys.stdout.flush()
@@ -117,13 +117,13 @@ def lasting_output() -> Iterator[None]:
         sys.stdout = before
 
 
-def tell(line: str, style: str = "", *, wrapped: bool = True) -> None:
+def print_line(line: str, style: str = "", *, wrapped: bool = True) -> None:
     """Print one line to standard output.
 
     Args:
-        line: It, without its end.
-        style: How it looks on a terminal.
-        wrapped: Whether a terminal breaks it between words.
+        line: The line, without its end.
+        style: Its style on a terminal.
+        wrapped: Whether a terminal wraps it between words.
     """
     line = plain(line)
     if not sys.stdout.isatty() and not any(map(os.environ.get, ASKS_FOR_STYLE)):
@@ -139,17 +139,17 @@ def tell(line: str, style: str = "", *, wrapped: bool = True) -> None:
 
 
 def piped_or_terminal() -> Console:
-    """Return where commands print what is more than lines."""
+    """Return the console for output other than single lines."""
     console = lasting()
     console.soft_wrap = not console.is_terminal
     return console
 
 
 def lasting() -> Console:
-    """Return a console that cleans what it prints, and goes on where nobody reads it any more.
+    """Return a console that cleans its output and keeps going when its reader ends.
 
-    Rich's own ends the program there, with status 1, whatever came out: a run would be broken off
-    in the middle of its event loop, and a gate that holds would fail.
+    Rich's own console exits with status 1 then. That would break off a run in the middle of its
+    event loop, and fail a gate that holds.
     """
     from rich.console import Console
 
@@ -162,13 +162,13 @@ def lasting() -> Console:
 
 
 def _go_nowhere(file: IO[str]) -> None:
-    """Let all that is printed from now on go nowhere: whoever read it has ended."""
+    """Discard all further output, because its reader has ended."""
     with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), file.fileno())
 
 
 def cleaning(console: Console) -> Console:
-    """Have a console take out of all that it prints what would steer a terminal; return it.
+    """Make a console remove terminal control sequences from all output, and return it.
 
     Titles, notes and names come from studies and folders that others made.
     """
