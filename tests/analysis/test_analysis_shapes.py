@@ -24,8 +24,8 @@ def shaped(vm: dict[str, Any] | None, **more: Any) -> Comparison:
 
 def test_another_shape_than_the_baselines_is_the_first_note() -> None:
     assert shaped(LARGE).notes[0] == (
-        "vm has 4 vCPUs and 8 GiB of memory, its baseline bare 1 vCPU and 256 MiB of memory: what "
-        "the arm costs and what its size does cannot be separated."
+        "vm has 4 vCPUs and 8 GiB of memory, its baseline bare 1 vCPU and 256 MiB of memory: the "
+        "effects of the platform and of the machine's size cannot be separated."
     )
 
 

@@ -203,7 +203,7 @@ async def test_a_link_is_removed_and_not_followed(
 async def test_what_no_installed_platform_made_stays(host: Host, ledger: Ledger) -> None:
     ledger.record("jail", id="tare-r1-1-subject")
     (told,) = await clean(host, ledger, {})
-    assert told.startswith("Could not undo jail tare-r1-1-subject: what made it")
+    assert told.startswith("Could not undo jail tare-r1-1-subject: the extension that made it")
     assert len(ledger.open_entries()) == 1
 
 

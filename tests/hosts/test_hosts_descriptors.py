@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 
-from tare.hosts.descriptors import ROOM, with_room
+from tare.hosts.processes import MOST_DESCRIPTORS, with_most_descriptors
 
 FEW = 256
 
@@ -17,7 +17,9 @@ def test_a_process_may_open_as_many_files_as_it_may_get() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
 
     told = subprocess.run(
-        with_room(["sh", "-c", 'echo "$(ulimit -S -n) $(ulimit -H -n) $1"', "sh", "a b"]),
+        with_most_descriptors(
+            ["sh", "-c", 'echo "$(ulimit -S -n) $(ulimit -H -n) $1"', "sh", "a b"]
+        ),
         preexec_fn=lower,
         capture_output=True,
         check=True,
@@ -25,5 +27,5 @@ def test_a_process_may_open_as_many_files_as_it_may_get() -> None:
     )
     soft, most, words = told.stdout.strip().split(" ", 2)
     # Root raises the hard limit too, unless its container forbids it.
-    assert (int(soft), int(most)) in {(hard, hard), (ROOM, ROOM)}
+    assert (int(soft), int(most)) in {(hard, hard), (MOST_DESCRIPTORS, MOST_DESCRIPTORS)}
     assert words == "a b", "a command's words are kept as they are"

@@ -129,7 +129,7 @@ def test_a_ledger_in_use_cannot_be_opened_by_another_process(tmp_path: Path) -> 
     call = [sys.executable, "-c", program, str(path)]
     with Ledger(path):
         told = subprocess.run(call, capture_output=True, text=True, check=True).stdout
-        assert "another Tare that is still running" in told
+        assert "another running Tare" in told
     assert subprocess.run(call, capture_output=True, text=True, check=True).stdout == "opened\n"
 
 

@@ -16,8 +16,7 @@ from tare.hosts.begun import begun
 from tare.hosts.contract import Host
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.ledger import Entry, ledger_path
-from tare.hosts.ledger.left import left_on
-from tare.hosts.ledger.nested import AFAR, NestedLedger
+from tare.hosts.ledger.nested import AFAR, NestedLedger, left_on
 from tare.hosts.ssh.host import SshHost
 
 
@@ -49,7 +48,7 @@ async def test_a_machine_that_is_gone_is_tried_once_for_all_that_is_in_it(ledger
     assert tried == ["me@there"] * 3 + ["me@gone"]
     assert told == [
         "Could not undo process other on me@gone: me@gone did not let Tare in.",
-        "2 more of me@gone were not tried: `tare clean` does once it is back.",
+        "2 more of me@gone were not tried; run `tare clean` when it is back.",
     ]
     assert left_on("r1") == ("me@gone",)
     ledger.close()

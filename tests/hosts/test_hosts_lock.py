@@ -102,7 +102,7 @@ def test_the_same_lock_is_held_over_ssh(tmp_path: Path, monkeypatch: pytest.Monk
     with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == b"held\n"
-        with pytest.raises(InputError, match=r"another run .*is under way"), host_lock("second"):
+        with pytest.raises(InputError, match=r"another run .*is in progress"), host_lock("second"):
             pass
         assert first.stdin is not None
         first.stdin.close()
@@ -145,5 +145,5 @@ def test_a_process_that_is_not_seen_to_have_the_file_is_not_to_be_killed() -> No
 
 @given(st.binary(max_size=200))
 def test_whatever_a_host_says_of_a_lock_is_no_end_of_a_message(said: bytes) -> None:
-    assert "two runs would measure each other" in taken(holder_afar(said)).message
+    assert "two runs would disturb each other" in taken(holder_afar(said)).message
     assert isinstance(run_of(said), str)

@@ -19,7 +19,7 @@ async def test_what_somebody_else_sets_meanwhile_is_noticed_and_left(tmp_path: P
             await held_unaltered(host, ledger)
             setting.write_text("700000\n")
             with pytest.raises(
-                MachineFault, match=r"set .*runtime_us to 700000.* to be -1"
+                MachineFault, match=r"changed .*runtime_us from -1 to 700000 "
             ) as told:
                 await held_unaltered(host, ledger)
             assert told.value.transient

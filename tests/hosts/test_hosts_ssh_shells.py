@@ -176,7 +176,7 @@ async def test_a_start_up_file_that_never_ends(tmp_path: Path, agent_program: Pa
     [
         ("mount -t tmpfs -o noexec tmpfs {place}", "mounted noexec"),
         ("mount -t tmpfs -o ro tmpfs {place}", "read-only"),
-        ("mount -t tmpfs -o size=64k tmpfs {place}", "free, and .* are needed"),
+        ("mount -t tmpfs -o size=64k tmpfs {place}", "free, but .* are needed"),
         ("mount -t tmpfs -o nr_inodes=1 tmpfs {place}", "no free inode"),
     ],
 )

@@ -128,10 +128,10 @@ async def test_a_program_that_leads_nowhere_is_quoted(sshd: Sshd, tmp_path: Path
 
     said = await told("sh -c 'echo no token >&2; echo log in first >&2; exit 3'")
     assert said.startswith(f"{ME}@vm:{sshd.port} cannot be reached: ")
-    assert "; its ProxyCommand said: no token / log in first" in said
+    assert "; its ProxyCommand reported: no token / log in first" in said
     assert "no-such-program" in await told("no-such-program %h")
     silent = await told("sh -c 'echo waiting >&2; exec sleep 60'", connect_s=1.0)
-    assert "did not let Tare in within 1 s; its ProxyCommand said: waiting" in silent
+    assert "did not let Tare in within 1 s; its ProxyCommand reported: waiting" in silent
     make_key(tmp_path / "key")
     other = tmp_path / "other"
     other.write_text(f"example {(tmp_path / 'key.pub').read_text()}")
@@ -216,10 +216,12 @@ async def test_what_fails_is_said_of_the_one_that_it_is_about(
 
     wrong.write_text(f"[127.0.0.1]:{jump.port} {public}")
     said = await told(first(known_hosts=wrong), InputError)
-    assert said.startswith(f"on the way to {vm}: {bastion} shows another key than {wrong} says")
+    assert said.startswith(
+        f"on the way to {vm}: the key of {bastion} differs from the one in {wrong}"
+    )
     wrong.write_text(f"example {public}")
     said = await told(first(known_hosts=wrong), InputError)
-    assert said.startswith(f"on the way to {vm}: {wrong} does not name the key of {bastion}")
+    assert said.startswith(f"on the way to {vm}: {wrong} has no key for {bastion}")
     said = await told(first(identities=(tmp_path / "other",)), InputError)
     assert said.startswith(f"on the way to {vm}: {bastion} refuses the login")
     said = await told(first(port=free_port()), MachineFault)
@@ -227,7 +229,7 @@ async def test_what_fails_is_said_of_the_one_that_it_is_about(
     assert "cannot be reached: nothing accepts connections on port" in said
     # The target's key is seen through the one before it.
     said = await told(replace(right, known_hosts=wrong), InputError)
-    assert said.startswith(f"{wrong} does not name the key of {vm}; it shows SHA256:")
+    assert said.startswith(f"{wrong} has no key for {vm}; it shows SHA256:")
     said = await told(replace(right, identities=(tmp_path / "other",)), InputError)
     assert said.startswith(f"{vm} refuses the login")
     said = await told(replace(right, port=(port := free_port())), MachineFault)
@@ -241,7 +243,7 @@ async def test_a_host_that_lets_nobody_through(sshd: Sshd, tmp_path: Path) -> No
             config.write("AllowTcpForwarding no\n")
         closed.start()
         options = found(tmp_path, block("vm", sshd, "ProxyJump closed") + block("closed", closed))
-        with pytest.raises(InputError, match=r"lets nobody through to 127\.0\.0\.1") as told:
+        with pytest.raises(InputError, match=r"does not allow connections to 127\.0\.0\.1") as told:
             await SshHost(options, tmp_path / "agent").connect()
         assert told.value.message.startswith(f"{ME}@closed:{closed.port} ")
         assert "AllowTcpForwarding" in told.value.hint
@@ -276,12 +278,12 @@ def test_what_is_not_done_of_a_configuration_is_refused(tmp_path: Path) -> None:
         found(tmp_path, "Host vm\n  Port many\n")
     with pytest.raises(InputError, match=r"ssh_config: `ProxyJump` must be \[USER@\]HOST"):
         found(tmp_path, "Host vm\n  ProxyJump a/b\n")
-    with pytest.raises(InputError, match="no SSH configuration /no/such"):
+    with pytest.raises(InputError, match="SSH configuration /no/such"):
         options_for("vm", Login.model_validate({"ssh_config": "/no/such"}), 30.0)
 
 
 def test_only_the_keys_that_are_meant_are_offered(tmp_path: Path) -> None:
-    from tare.hosts.ssh.offering import offered
+    from tare.hosts.ssh.connect import offered
 
     key = make_key(tmp_path / "key")
     only = SshOptions("vm", "me", tmp_path / "known", identities=(key,), identities_only=True)

@@ -197,7 +197,7 @@ def test_unknown_ids_and_capacities_of_arm_are_read() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("", "names no CPU"),
+        ("", "lists no CPU"),
         (text(**{KERNEL_ALLOWS: "7"}), "control group .* leave none"),
         (text(**{"/proc/self/status": "Cpus_allowed_list:\t9"}), "was started on leave none"),
     ],

@@ -19,8 +19,7 @@ from tare.events.host_schedule import HostEvent, Left
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.contract import Host
 from tare.hosts.trace.pages import page_events, parse_data_offset, parse_format
-from tare.hosts.trace.recorder import HostRecorder, cpu_mask, host_recorder, how_left
-from tare.hosts.trace.rows import as_columns
+from tare.hosts.trace.recorder import HostRecorder, as_columns, cpu_mask, host_recorder, how_left
 from tare.hosts.trace.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
 from tare.hosts.trace.tracefs import NoTracing, mounted_tracefs, traced
 from tare.run.probes.host_clock import (
@@ -90,7 +89,7 @@ def test_formats_tell_where_fields_stand() -> None:
     assert layout.fields["prev_comm"].text(data, 0) == "tare-tick"
     assert layout.fields["prev_pid"].number(data, 0) == -7
     assert layout.fields["name"].located_text(data, 0) == "eth0"
-    with pytest.raises(ValueError, match="no event format"):
+    with pytest.raises(ValueError, match="not an event format"):
         parse_format("nothing")
     with pytest.raises(ValueError, match="pages without"):
         parse_data_offset("nothing")
@@ -221,7 +220,7 @@ def test_threads_with_other_numbers_than_the_kernels_are_not_looked_for_in_its_t
     ledger = tmp_path / "apart.jsonl"
     words = [*apart, sys.executable, "-c", IN_A_CONTAINER, str(ledger)]
     told = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert "thread numbers of its own" in told
+    assert "whose thread ids differ" in told
     assert "--pid=host" in told
     assert not ledger.exists() or "trace" not in ledger.read_text()
 

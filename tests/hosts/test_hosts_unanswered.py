@@ -10,7 +10,8 @@ import pytest
 
 from hosts.hosts_sshd import Sshd, gone
 from tare.errors import MachineFault
-from tare.hosts.ssh import process, session
+from tare.hosts.ssh import host as ssh_host
+from tare.hosts.ssh import session
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.link import STUCK, Link
 from tare.hosts.ssh.session import Session
@@ -59,7 +60,7 @@ async def test_a_frame_that_is_lost_is_sent_again(
         async with asyncio.timeout(20):
             await signalling
             assert await process.wait() == -15
-    assert "broke (it takes nothing that is sent)" in told[0]
+    assert "broke (it accepts nothing)" in told[0]
     assert "connected again" in told[1]
 
 
@@ -147,7 +148,7 @@ async def test_a_process_that_does_not_end_though_killed_is_told_of(
     sshd: Sshd, agent_program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with SshHost(sshd.options(), agent_program) as host:
-        monkeypatch.setattr(process, "KILLED_S", 0.5)
+        monkeypatch.setattr(ssh_host, "KILLED_S", 0.5)
         running = await host.start(["sleep", "300"])
         with monkeypatch.context() as silent:
             silent.setattr(Session, "_take_exit", lambda *_: None)

@@ -45,7 +45,7 @@ def value_after(argv: list[str], flag: str) -> list[str]:
         ({"hypervisor": "xen", "memory": GIB}, "leave nothing"),
         ({"deterministic": True}, "one CPU"),
         ({"nodes": 0}, "0 NUMA nodes"),
-        ({"cpus": 3, "nodes": 2}, "3 CPUs of a lab cannot be dealt evenly to 2 NUMA nodes"),
+        ({"cpus": 3, "nodes": 2}, "3 CPUs of a lab cannot be split evenly over 2 NUMA nodes"),
         ({"packages": ("lvm2", "--purge")}, "must be a package's name"),
     ],
 )

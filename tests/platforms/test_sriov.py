@@ -42,7 +42,7 @@ from tare.platforms.network import Link
 from tare.platforms.qemu.nic import device, lacking_way, link_of, record, take_function
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
-from tare.study.model.switching import Switching
+from tare.study.model.platform_options import Switching
 
 FIRST, SECOND, THIRD = (f"0000:03:10.{number}" for number in range(3))
 

@@ -196,7 +196,7 @@ def test_a_jump_is_named_as_ssh_has_it(jump: str, fault: str) -> None:
 def test_a_configuration_that_cannot_be_used_is_a_fault_of_its_option(tmp_path: Path) -> None:
     gone = SshArmOptions.model_validate({"ssh": "vm", "ssh_config": str(tmp_path / "none-here")})
     ((option, words),) = gone.faults(True)
-    assert option == "ssh_config" and "there is no SSH configuration" in words
+    assert option == "ssh_config" and "the SSH configuration" in words and "does not exist" in words
     (tmp_path / "config").write_text("Host vm\n  Port many\n")
     wrong = SshArmOptions.model_validate({"ssh": "vm", "ssh_config": str(tmp_path / "config")})
     ((option, words),) = wrong.faults(True)

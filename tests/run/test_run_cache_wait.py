@@ -116,7 +116,7 @@ async def test_a_host_that_another_run_took_meanwhile_is_theirs(tmp_path: Path) 
         await asyncio.sleep(0.2)
         with host_lock("theirs", path):
             end(other)
-            with pytest.raises(InputError, match="another run is under way"):
+            with pytest.raises(InputError, match="another run is in progress"):
                 await waiting
 
 

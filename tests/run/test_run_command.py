@@ -94,8 +94,8 @@ def test_its_figures_are_told_and_a_wrong_output_fails_its_cell(home: Path, arms
     failed = [e for e in of_type(out, "cell_finished") if e["status"] == "failed"]
     assert len(failed) == cells
     for event in failed:
-        assert "'hello' is not in what it printed" in event["reason"]
-        assert "it printed last: it went wrong" in event["reason"]
+        assert "the output does not contain 'hello'" in event["reason"]
+        assert "the last lines of the output: it went wrong" in event["reason"]
         (kept,) = [log for log in event["logs"] if log.startswith("outputs/")]
         assert (out / kept).read_text() == "it went wrong\n"
     assert_no_ledger_is_left(home)
@@ -109,9 +109,9 @@ WRONG = {
         "no package no-such-package",
     ),
     "file": ("./hello", "./helo", ":13:", "there is no file"),
-    "place": ("/opt/mine/hello: ./", "/etc/hello: ./", ":13:", "no place for a file of yours"),
-    "pattern": ("([0-9]+)", "([0-9]+", ":15:", "no regular expression: unclosed group"),
-    "field": ("latency[0].p99", "latency[0]..p99", ":16:", "is no path of a field"),
+    "place": ("/opt/mine/hello: ./", "/etc/hello: ./", ":13:", "is not allowed for your files"),
+    "pattern": ("([0-9]+)", "([0-9]+", ":15:", "not a regular expression: unclosed group"),
+    "field": ("latency[0].p99", "latency[0]..p99", ":16:", "is not a field's path"),
     "unit": ("unit: s", "unit: furlong", ":16:", "must be 's', 'ms', 'us'"),
     "key": ("better: lower", "beter: lower", ":16:", "did you mean 'better'?"),
 }

@@ -53,7 +53,7 @@ def test_two_machines_of_an_arm_speak_with_each_other(
         assert len(addresses) == 2
     told = {(event["arm"], event["reason"]) for event in of_type(folder, "skipped")}
     assert told == {
-        (arm, "numeric-sort works with no machine `peer`") for arm in ("bare", "oci", "guest")
+        (arm, "numeric-sort does not use a machine `peer`") for arm in ("bare", "oci", "guest")
     }
     assert_no_ledger_is_left(tmp_path)
 
@@ -64,5 +64,5 @@ def test_a_role_that_no_workload_has_is_told(tmp_path: Path) -> None:
     done = tare("plan", study)
     assert done.returncode == 2
     said = " ".join(done.stderr.split())
-    assert "pairs.yaml:13:16: scenarios.pair.machines.pear: no workload works with" in said
+    assert "pairs.yaml:13:16: scenarios.pair.machines.pear: no workload uses" in said
     assert "did you mean 'peer'?" in said

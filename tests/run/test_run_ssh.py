@@ -287,7 +287,7 @@ def test_two_runs_do_not_share_a_host(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     second = tare("run", study, "--out", tmp_path / "second")
     assert second.returncode == 2, second.stdout
-    assert f"is under way on root@127.0.0.1:{server.port}" in second.stderr
+    assert f"is in progress on root@127.0.0.1:{server.port}" in second.stderr
     assert not (tmp_path / "second").exists()
     running.process.terminate()
     running.end()
@@ -332,7 +332,7 @@ def test_a_wrong_host_key_ends_a_run_before_it_begins(server: Sshd, tmp_path: Pa
     )
     outcome = tare("run", study, "--out", tmp_path / "run")
     assert outcome.returncode == 2
-    assert "shows another key" in outcome.stderr
+    assert "differs from the one in" in outcome.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -30,7 +30,7 @@ from tare.platforms.qemu.nic import lacking_way
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.run.topologies.peers import Peer, connected, require_network, started_origin, started_peer
-from tare.study.model.switching import Switching
+from tare.study.model.platform_options import Switching
 from tare.workloads.network.proxy import kernel_text as kernel
 
 rooted = [

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from study.study_catalog import CATALOG, Options
 from tare.errors import InputError
+from tare.study.model.forms import StudyPath
 from tare.study.model.study import Catalog, Study
 from tare.study.reading.load import load_study, parse_study, restore_study, wrong_in_study
-from tare.study.reading.study_path import StudyPath
 from tare.study.reading.yamltext import StudyError
 
 

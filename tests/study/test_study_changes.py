@@ -116,17 +116,17 @@ def test_a_host_is_named_for_all_arms() -> None:
             "arms.qemu: there is no arm 'qemu'; did you mean 'qemu-",
         ),
         ({"values": ("arms.qemu-pv.devices=x",)}, "arms.qemu-pv.devices: must be 'paravirtual'"),
-        ({"values": ("study.x=1",)}, 'study.x: study is "small", which holds no keys'),
+        ({"values": ("study.x=1",)}, 'study.x: study is "small", which has no keys'),
         (
             {"values": ("scenarios.crowded.neighbours[7].count=1",)},
-            "is a list of 1, counted from [0]",
+            "is a list of 1, and its first index is [0]",
         ),
-        ({"values": ("scenarios.crowded[7]=1",)}, "scenarios.crowded is no list"),
+        ({"values": ("scenarios.crowded[7]=1",)}, "scenarios.crowded is not a list"),
         ({"values": ("shape.memory",)}, "--set shape.memory: write KEY=VALUE"),
         ({"values": ("shape.=1",)}, "--set shape.=1: write KEY=VALUE"),
         ({"values": ("[x]=1",)}, "write KEY=VALUE"),
         ({"values": ("shape={memory: 1GiB, memory: 2GiB}",)}, "shape.memory: written twice"),
-        ({"values": ("shape={memory: ",)}, "--set shape={memory: : shape: no YAML"),
+        ({"values": ("shape={memory: ",)}, "--set shape={memory: : shape: not YAML"),
         ({"arms": ("kvm",)}, "--arm kvm: there is no arm 'kvm'; known: bare, bare-again, qemu-em"),
         (
             {"workloads": ("tik",)},
@@ -139,7 +139,7 @@ def test_a_host_is_named_for_all_arms() -> None:
         ),
         ({"blocks": 0}, "--blocks 0: blocks.least: must be at least 1, not 0"),
         ({"host": "xen2"}, "--host xen2: host: there is no host 'xen2'; did you mean 'xen1'?"),
-        ({"host": "xen2"}, "is named in /home/me/hosts.yaml, as `xen2: {ssh: ADDRESS}`"),
+        ({"host": "xen2"}, "To add one, write `xen2: {ssh: ADDRESS}` in /home/me/hosts.yaml"),
     ],
 )
 def test_what_is_wrong_is_told_with_the_option_that_says_it(

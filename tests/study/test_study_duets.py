@@ -35,7 +35,7 @@ def test_arms_exchange_their_cores_evenly_and_measure_alike(seed: int, pair: int
 
 def test_a_duet_is_told_in_the_plan_and_takes_as_long_as_its_longer_arm() -> None:
     plan = plan_of(study_of(DUET), kvm=replace(ABLE, boot_s=5.0))
-    assert any("on CPU 0 and CPU 1, which they exchange" in note for note in plan.notes)
+    assert any("on CPU 0 and CPU 1, which they swap" in note for note in plan.notes)
     assert plan.block_s == 5.0 + 6 * 2.0
 
 
@@ -56,12 +56,12 @@ def test_too_few_cores_are_refused_with_the_reason(cpus: HostCpus, told: str) ->
 
 
 def test_what_has_no_partner_is_left_out_with_the_reason() -> None:
-    with pytest.raises(InputError, match="there is nothing to run beside bare"):
+    with pytest.raises(InputError, match="only bare can run here"):
         plan_of(study_of(DUET), kvm=replace(ABLE, usable=False, reason="no KVM"))
     both = DUET + "  switch: {}\n"
     plan = plan_of(study_of(both), kvm=replace(ABLE, lacks={"switch": "no threads"}))
     told = {(skip.arm, skip.workload, skip.reason) for skip in plan.skipped}
-    assert ("bare", "switch", "a duet measures what both of its arms can run") in told
+    assert ("bare", "switch", "a duet measures only what both of its arms can run") in told
     assert all(cell.workload == "tick" for batch in plan.block(1) for cell in batch.cells)
 
 
@@ -83,14 +83,14 @@ def test_what_a_host_has_one_of_is_refused(need: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("  kvm:", "  bare-again: {twin-of: bare}\n  kvm:"), r"s\.yaml:3:.*study has 3: leave"),
+        (("  kvm:", "  bare-again: {twin-of: bare}\n  kvm:"), r"s\.yaml:3:.*study has 3: remove"),
         (("cpus: pinned", "cpus: any"), r"s\.yaml:8:.*need CPUs of their own"),
         (
             (
                 "{subject: {cpus: pinned}}",
                 "{subject: {cpus: pinned}, neighbours: [{load: cpu-load}]}",
             ),
-            "other’s neighbour; leave other machines out",
+            "other’s neighbour; remove other machines",
         ),
         (("accelerator: kvm}", "accelerator: kvm, host-trace: true}"), "side is not recorded"),
         (("scenarios:\n  pinned: {subject: {cpus: pinned}}\n", ""), "a duet needs a scenario"),

@@ -58,14 +58,14 @@ def test_a_former_name_means_the_present_one(former: str, present: str) -> None:
     (notice,) = old.notices
     assert notice.startswith(f"arms.xen: `{former.partition(', scheduling')[0]}` is now written ")
     assert "scheduling: {" in notice
-    assert "last that accepts" in notice
+    assert "next version no longer accepts" in notice
     assert new.notices == ()
 
 
 def test_the_notice_of_a_quantum_names_slice_and_that_of_a_weight_its_scale() -> None:
     assert "`scheduling: {slice: 1ms}`" in study_of("quantum: 1ms").notices[0]
     (notice,) = study_of("weight: 512").notices
-    assert "`scheduling: {weight: 200}`, in which others have the weight 100, not 256" in notice
+    assert "`scheduling: {weight: 200}`, where the default weight is 100, not 256" in notice
 
 
 def test_what_rtds_grants_is_what_it_granted_before() -> None:
@@ -77,9 +77,9 @@ def test_what_rtds_grants_is_what_it_granted_before() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("timeslice: 1ms, quantum: 2ms", "which is given too"),
-        ("weight: 256, scheduling: {weight: 100}", "which is given too"),
-        ("budget: 1ms, scheduling: {reservation: 0.5}", "which is given too"),
+        ("timeslice: 1ms, quantum: 2ms", "which is set too"),
+        ("weight: 256, scheduling: {weight: 100}", "which is set too"),
+        ("budget: 1ms, scheduling: {reservation: 0.5}", "which is set too"),
         ("budget: 20ms", "longer than its period"),
         ("budget: 1us", "less than 10 µs"),
         ("budget: soon", "write seconds"),

@@ -48,7 +48,7 @@ def test_without_packages_only_arms_that_cannot_boot_it_are_skipped() -> None:
     (arm,) = choice.skipped
     assert arm == "emulated"
     assert choice.skipped[arm] == (
-        "there is no kernel for its machines: it lacks the module e1000; Fedora has no apt"
+        "no kernel is available for its machines: it lacks the module e1000; Fedora has no apt"
     )
 
 
@@ -62,8 +62,8 @@ def test_without_any_kernel_every_arm_is_skipped_with_both_reasons(realtime: boo
     )
     choice = choose_kernel({"kvm": kernels}, realtime=realtime, general=False)
     assert choice.skipped["kvm"] == (
-        "there is no kernel for its machines: only root can read /boot/vmlinuz (run Tare as root); "
-        "Fedora has no apt (import a bundle)"
+        "no kernel is available for its machines: only root can read /boot/vmlinuz (run Tare as "
+        "root); Fedora has no apt (import a bundle)"
     )
 
 

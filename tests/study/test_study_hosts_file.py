@@ -47,9 +47,12 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     [
         ("xen1: {shh: a}\n", "h.yaml:1:8: xen1.shh: unknown key; did you mean 'ssh'?"),
         ("xen1: {user: me}\n", "h.yaml:1:7: xen1: name the host, as in {ssh: NAME}"),
-        ("xen1: xen1.example\n", "xen1: must be keys with values, like {ssh: NAME}, not 'xen1.ex"),
+        (
+            "xen1: xen1.example\n",
+            "xen1: must be keys with values, such as {ssh: NAME}, not 'xen1.ex",
+        ),
         ("xen1:\n", "xen1: must be keys with values"),
-        ("lab: {ssh: a}\n", "h.yaml:1:1: lab: `lab` is the name of a host that is always there"),
+        ("lab: {ssh: a}\n", "h.yaml:1:1: lab: `lab` is a reserved host name"),
         ("Xen 1: {ssh: a}\n", "must be a short name"),
         ("a: {ssh: a, boot: {xn: {entry: X}}}\n", "a.boot.xn: unknown key; did you mean 'xen'?"),
         ("a: {ssh: a, password-env: A, password-file: b}\n", "not both"),

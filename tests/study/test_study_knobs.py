@@ -108,7 +108,7 @@ def test_a_lacking_knob_is_skipped_with_its_reason() -> None:
     for reason in skipped.values():
         assert "wants the scheduler knob slice" in reason
         assert "Linux 6.12" in reason
-        assert "has cap, fifo, nice, policy, weight" in reason
+        assert "available: cap, fifo, nice, policy, weight" in reason
 
 
 def test_real_time_machines_are_skipped_on_a_host_with_one_cpu() -> None:
@@ -128,7 +128,7 @@ def test_platforms_without_such_options_lack_nothing() -> None:
 
 def test_the_neighbours_knobs_count_too() -> None:
     told = lacking_knobs(options(wants("nice"), wants("fifo")), frozenset({"nice"}), {})
-    assert told == "wants the scheduler knob fifo, which is lacking here (has nice)"
+    assert told == "wants the scheduler knob fifo, which is not available here (available: nice)"
 
 
 @pytest.mark.parametrize(

@@ -107,12 +107,12 @@ def test_a_stored_study_of_another_catalog_is_refused_with_a_reason() -> None:
         ("baseline: bare", "baselin: bare", "baseline: is missing; add it"),
         ("baseline: bare", "baseline: baer", "there is no arm 'baer'; did you mean 'bare'?"),
         ("arms:", "arm:", "1:1: arms: is missing; add `arms:`"),
-        ("twin-of: bare", "twin-of: bear", "5:25: arms.bare-again.twin-of: \"bear\" is no "
+        ("twin-of: bare", "twin-of: bear", "5:25: arms.bare-again.twin-of: \"bear\" is not an "
          "arm; did you mean 'bare'?"),
         ("twin-of: bare", "twin_of: bare", "did you mean 'twin-of'?"),
-        ("twin-of: bare", "twin-of: bare-again", "that is itself"),
+        ("twin-of: bare", "twin-of: bare-again", "names itself"),
         ("{twin-of: bare}", "{twin-of: qemu-em, devices: paravirtual}",
-         "a twin is identical to what it repeats"),
+         "a twin is identical to the arm that it repeats"),
         ("{twin-of: bare}", "{twin-of: qemu-pv, platform: bare}", "bare-again.platform: a twin is"),
         ("platform: bare", "platform: bear", "there is no platform \"bear\"; did you mean 'bare'?"),
         ("{platform: bare}", "{}", "4:3: arms.bare.platform: is missing"),
@@ -127,8 +127,8 @@ def test_a_stored_study_of_another_catalog_is_refused_with_a_reason() -> None:
         ("samples: 200", "samples: 1:30", 'must be a whole number, not "1:30"'),
         ("samples: 200", "samples: .nan", "is not a usable number"),
         ("samples: 200", f"samples: 1{'0' * 40}", "is not a usable number"),
-        ("samples: 200", "samples: []", "an empty list; give at least one value"),
-        ("samples: 200", "samples: [3, 3]", "stands here twice"),
+        ("samples: 200", "samples: []", "is an empty list; give at least one value"),
+        ("samples: 200", "samples: [3, 3]", "is listed twice"),
         ("threads: [2, 10]", "threads: [2, 0]", "switch.threads[1]: must be at least 1, not 0"),
         ("[100, 200]", str(list(range(1, 600))), "combinations of parameters; at most 500"),
         ("busy: 100us", "busy: 100 uss", "unknown unit 'uss'; write seconds"),
@@ -137,15 +137,15 @@ def test_a_stored_study_of_another_catalog_is_refused_with_a_reason() -> None:
         ("workload: tick", "workload: tik", "there is no workload \"tik\"; did you mean 'tick'?"),
         ("  tick: {", "  tik: {", "20:3: workloads.tik: there is no workload \"tik\""),
         ("  tick: {samples: 200, busy: 100us}", "  phased-load:", "20:3: workloads.phased-load: "
-         "phased-load ends when a subject does, so it cannot be measured itself; make it a "
+         "phased-load ends with a subject, so it cannot be measured itself; make it a "
          "neighbour: `scenarios: {loaded: {neighbours: [{load: phased-load}]}}`"),
         ("workload: tick", "workload: phased-load", "22:21: workloads.again.workload: phased-load"
-         " ends when"),
+         " ends with"),
         ("load: cpu-load", "load: cpu-laod", "18:16: scenarios.crowded.neighbours[0].load: "),
         ("block-size: 1MiB", "blok: 1", "neighbours[0].parameters.blok: unknown key"),
         ("count: 2", "count: 0", "must be a whole number from 1 to 1000, or `fill`"),
         ("count: 2", "count: full", "must be a whole number from 1 to 1000, or `fill`"),
-        ("  crowded:\n    subject: {cpus: pinned}", "  crowded:", "needs a subject that stays"),
+        ("  crowded:\n    subject: {cpus: pinned}", "  crowded:", "needs a pinned subject"),
         ("baseline: bare", "baseline: bare\nblocks: {least: 9, most: 8}", "least (9) is more"),
         ("baseline: bare", "baseline: bare\nblocks: {least: 0}", "must be at least 1, not 0"),
         ("baseline: bare", "baseline: bare\nconfidence: 95", "must be at most 0.999, not 95"),
@@ -153,11 +153,11 @@ def test_a_stored_study_of_another_catalog_is_refused_with_a_reason() -> None:
         ("  qemu-pv:", "  Qemu PV:", "a name has at most 40 lower-case letters"),
         ("  qemu-pv:", "  ? [a]\n  : b\n  qemu-pv:", "a key must be a plain word"),
         ("{platform: bare}", "!!python/object:os.system {}", "the tag "),
-        ("{platform: bare}", "!mine {platform: bare}", "the tag !mine is not used"),
-        ("study: small", 'study: small\ntitle: "a\\u0007b"', "cannot stand in a study"),
-        ("study: small", 'study: small\ntitle: "a\\u202eb"', "cannot stand in a study"),
-        ("study: small", 'study: small\ntitle: "a\\x9b2Jb"', "cannot stand in a study"),
-        ("study: small", 'study: small\ndescription: "a\\u2028b"', "cannot stand in a study"),
+        ("{platform: bare}", "!mine {platform: bare}", "the tag !mine is not allowed"),
+        ("study: small", 'study: small\ntitle: "a\\u0007b"', "is not allowed in a study"),
+        ("study: small", 'study: small\ntitle: "a\\u202eb"', "is not allowed in a study"),
+        ("study: small", 'study: small\ntitle: "a\\x9b2Jb"', "is not allowed in a study"),
+        ("study: small", 'study: small\ndescription: "a\\u2028b"', "is not allowed in a study"),
     ],
 )  # fmt: skip
 def test_an_error_names_place_and_key_and_what_to_write(old: str, new: str, expected: str) -> None:
@@ -184,13 +184,13 @@ def test_very_many_problems_are_counted_not_all_shown() -> None:
         (b"# only a comment\n", "the file is empty"),
         (b"- a\n- b\n", "a study is a mapping"),
         (b"just words", "a study is a mapping"),
-        (b"study: a\n\tarms: b\n", "s.yaml:2:1: no YAML: a tab; indent with spaces"),
+        (b"study: a\n\tarms: b\n", "s.yaml:2:1: not YAML: a tab; indent with spaces"),
         (b"study: a: b\n", "a second `:` in one line"),
-        (b"study: [a\n", "s.yaml:2:1: no YAML: "),
-        (b"\x7fELF\x02\x01\x01\x00\x00\x00", "cannot stand in a study; is this a text file?"),
-        (b"study: caf\xe9\n", "s.yaml:1:11: no UTF-8 text"),
-        (b"a: &x [1]\nb: [*x, *x]\n", "s.yaml:2:5: aliases (*x) are not used"),
-        (b"a: 1\n---\nb: 2\n", "s.yaml:2:1: a second document begins"),
+        (b"study: [a\n", "s.yaml:2:1: not YAML: "),
+        (b"\x7fELF\x02\x01\x01\x00\x00\x00", "is not allowed in a study; is this a text file?"),
+        (b"study: caf\xe9\n", "s.yaml:1:11: not UTF-8 text"),
+        (b"a: &x [1]\nb: [*x, *x]\n", "s.yaml:2:5: aliases (*x) are not allowed"),
+        (b"a: 1\n---\nb: 2\n", "s.yaml:2:1: a second document starts here"),
         (b"[" * 5000, "s.yaml:1:17: nested more than 16 levels deep"),
         (b"{a: " * 5000, "nested more than 16 levels deep"),
         (b"a: " + b"x" * 300_000, "at most 262144 bytes"),
@@ -228,7 +228,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 def test_weak_studies_are_warned_of() -> None:
     assert parse(GOOD).warnings == ()
     few = parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 2, most: 4}"))
-    assert "of fewer than 6 all is preliminary" in few.warnings[0]
+    assert "with fewer than 6 all results are preliminary" in few.warnings[0]
     enough = parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 6, most: 6}"))
     assert enough.warnings == ()
     early = parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 2, most: 9}"))
@@ -238,7 +238,7 @@ def test_weak_studies_are_warned_of() -> None:
     text = GOOD.replace("{samples: 200, busy: 100us}", "{scenarios: [alone]}")
     text = text.replace("repeats: 2", "scenarios: [alone]")
     assert (
-        "scenario pinned has no workload"
+        "no workload is measured in the scenario pinned"
         in parse(text.replace("  memory-bandwidth:\n", "")).warnings[0]
     )
 
@@ -250,7 +250,7 @@ def test_blocks_follow_least() -> None:
 
 @pytest.mark.parametrize("name", ["-oAPT::X=1", "--help", "a b", "a;b", "$(id)", "x" * 200])
 def test_a_kernel_is_a_name_and_never_an_option(name: str) -> None:
-    assert "is no name of a kernel" in problems(f"{GOOD}\nkernel: {json.dumps(name)}\n")
+    assert "is not a kernel's name" in problems(f"{GOOD}\nkernel: {json.dumps(name)}\n")
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,11 @@ def study_of(folder: Path, arm: str) -> Path:
 @pytest.mark.parametrize(
     ("arm", "says"),
     [
-        (f"{NODE}, address: 'https://pve.example:8006/'", "v.address: must be a name or an addr"),
-        (f"{NODE}, address: 'https://root:{PLANTED}@pve.example/'", "such as `pve.example`, and"),
+        (
+            f"{NODE}, address: 'https://pve.example:8006/'",
+            "v.address: must be only a name or an addr",
+        ),
+        (f"{NODE}, address: 'https://root:{PLANTED}@pve.example/'", "such as `pve.example`, not"),
         (f"{NODE}, address: 'pve.example:8006'", "write `pve.example`, and `port: 8006`"),
         (f"{NODE}, address: 'root@pam@pve.example'", "write `pve.example`; the user comes from"),
         (f"{NODE}, address: 'root:{PLANTED}@pve.example'", "write `pve.example`; the user"),
@@ -66,8 +69,8 @@ def study_of(folder: Path, arm: str) -> Path:
         ("platform: kvm", 'there is no platform "kvm"; write {platform: qemu, accelerator: kvm}'),
         ("platform: docker", 'there is no platform "docker"; write {platform: oci}'),
         ("platform: crosvm", 'there is no platform "crosvm"; known: bare'),
-        ("platform: ssh, ssh: me@vm.example", "v.ssh: must be a name or an address alone: write"),
-        (f"platform: ssh, ssh: 'me:{PLANTED}@vm'", "write `vm`, and who logs in by `user`"),
+        ("platform: ssh, ssh: me@vm.example", "v.ssh: must be only a name or an address: write"),
+        (f"platform: ssh, ssh: 'me:{PLANTED}@vm'", "write `vm`, and the user under `user`"),
         ("platform: ssh, ssh: 'vm.example:2222'", "write `vm.example`, and `port: 2222`"),
         ("platform: ssh, host: vm.example", "v.host: unknown key: write `ssh`"),
         ("platform: ssh, ssh: vm, key: nowhere", "v.key: there is no key file nowhere"),
@@ -128,7 +131,7 @@ def test_a_study_of_which_only_work_is_left_out_says_no_such_thing(tmp_path: Pat
         "workloads: {numeric-sort: {duration: 1s}, proxy: {size: 0B}}\n"
     )
     told = tare("plan", file).stdout.replace("\n", " ")
-    assert "two servers cannot have one port at once" in told
+    assert "two servers cannot share one port" in told
     assert "nothing is compared" not in told
 
 
@@ -161,6 +164,6 @@ def test_arms_that_are_the_same_are_told(tmp_path: Path) -> None:
     text = file.read_text()
     file.write_text(text.replace("workloads", "  w: {platform: ssh, ssh: vm.example}\nworkloads"))
     told = load_study(file, build_catalog()).warnings
-    assert "w is v in everything: if that is meant, write `w: {twin-of: v}`" in told
+    assert "w is identical to v: if that is intended, write `w: {twin-of: v}`" in told
     file.write_text(text.replace("workloads", "  w: {twin-of: v}\nworkloads"))
-    assert not any("in everything" in each for each in load_study(file, build_catalog()).warnings)
+    assert not any("is identical to" in each for each in load_study(file, build_catalog()).warnings)

@@ -36,12 +36,12 @@ def test_what_each_is_to_be_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("check", "content", "says"),
     [
-        (xen_file, LINUX, "no Xen that can be booted"),
-        (xen_file, b"\x7fELF" + bytes(600), "no Xen that can be booted"),
+        (xen_file, LINUX, "is not a bootable Xen"),
+        (xen_file, b"\x7fELF" + bytes(600), "is not a bootable Xen"),
         (xen_file, b"MZ" + XEN, "not `xen.efi`"),
         (xen_file, gzip.compress(XEN, mtime=0)[:20], "cannot be unpacked"),
         (kernel_file, XEN[4:], "not a Linux kernel"),
-        (program_file, b"#!/bin/sh\n", "may not be executed"),
+        (program_file, b"#!/bin/sh\n", "is not executable"),
     ],
 )
 def test_what_is_something_else_is_refused(

@@ -167,7 +167,7 @@ def test_a_link_is_placed_between_machines_and_processes_of_the_host() -> None:
     linked = Scenario.model_validate({"link": "1Gbit"})
     assert place(linked, TWO, 1, True).link == 1e9
     assert place(Scenario.model_validate({}), TWO, 1, True).link is None
-    with pytest.raises(ValueError, match="nothing is beyond it: remove `link`"):
+    with pytest.raises(ValueError, match="nothing is behind it: remove `link`"):
         Scenario.model_validate({"link": "1Gbit", "machines": {"peer": {}}})
     with pytest.raises(ValueError, match="greater than or equal"):
         Scenario.model_validate({"link": "1kbit"})

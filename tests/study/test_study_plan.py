@@ -35,8 +35,8 @@ def test_all_arms_boot_one_kernel_where_one_cannot_boot_the_real_time_one() -> N
     plan = plan_of(study, qemu_pv=replace(ABLE, plain_kernel=True))
     assert {plan.kernel_of(arm) for arm in plan.arms} == {"generic"}
     assert [note for note in plan.notes if note.startswith(ONE_KERNEL)] == [
-        f"{ONE_KERNEL}, not the real-time one, which qemu-pv may not survive: so all are compared "
-        "on one"
+        f"{ONE_KERNEL}, not the real-time one, which qemu-pv may not survive; so all run "
+        "the same one"
     ]
 
 
@@ -48,8 +48,8 @@ def test_all_arms_boot_the_kernel_of_the_live_image_where_one_boots_that() -> No
     assert (plan.plain, plan.live) == (("qemu-pv",), ("qemu-pv",))
     (note,) = (note for note in plan.notes if note.startswith(ONE_KERNEL))
     assert note == (
-        f"{ONE_KERNEL}, not the real-time one, which the live image of qemu-pv does not have: so "
-        "all are compared on one; make that image with `tare image live --kernel rt`, and write "
+        f"{ONE_KERNEL}, not the real-time one, which the live image of qemu-pv does not have; so "
+        "all run the same one; make that image with `tare image live --kernel rt`, and write "
         "`kernel: rt`"
     )
 
@@ -65,8 +65,8 @@ def test_where_no_arm_boots_an_image_no_kernel_is_chosen() -> None:
 
 def test_both_reasons_for_the_general_kernel_are_told() -> None:
     assert one_kernel_note(["xen-pv"], ["hyperv", "ovirt"]).endswith(
-        "which xen-pv may not survive and which the live image of hyperv, ovirt does not have: so "
-        "all are compared on one"
+        "which xen-pv may not survive and which the live image of hyperv, ovirt does not have; so "
+        "all run the same one"
     )
 
 

@@ -55,7 +55,7 @@ def test_each_arm_is_of_its_own_release_or_of_its_labs() -> None:
     [
         ("{cpus: 2}", "trixy", r"s.yaml:8:\d+: arms.new.release: .*did you mean 'trixie'"),
         ("{release: 13}", "trixie", r"s.yaml:3:\d+: lab.release: must be 'bookworm' or 'trixie'"),
-        ("{xen: rtds}", "trixie", r"s.yaml:3:\d+: lab.xen: is for labs of one release"),
+        ("{xen: rtds}", "trixie", r"s.yaml:3:\d+: lab.xen: applies to labs of one release"),
     ],
 )
 def test_what_cannot_be_is_told_with_file_line_and_key(lab: str, new: str, says: str) -> None:
@@ -65,7 +65,7 @@ def test_what_cannot_be_is_told_with_file_line_and_key(lab: str, new: str, says:
 
 def test_a_linux_of_ones_own_serves_one_release(tmp_path: Path) -> None:
     lab = f"{{kernel: {written(tmp_path, LINUX)}, release: bookworm}}"
-    with pytest.raises(InputError, match=r"lab.kernel: .* bookworm and trixie: leave it out"):
+    with pytest.raises(InputError, match=r"lab.kernel: .* bookworm and trixie: remove it"):
         upgrade(lab)
     assert upgrade(lab, new="bookworm").lab.kernel
 

@@ -8,10 +8,9 @@ import pytest
 
 from study.study_catalog import ABLE, CATALOG, KINDS
 from tare.study.model.study import Study
-from tare.study.planning.baselines import in_its_own_shape
+from tare.study.planning.baselines import in_its_own_shape, part_on
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.planning.plan import HostFacts, Plan, make_plan
-from tare.study.reading.binding import part_on
 from tare.study.reading.load import parse_study, restore_study
 
 LARGE = "shape: {vcpus: 4, memory: 8GiB}"
@@ -132,8 +131,8 @@ def test_a_run_of_before_keeps_the_shapes_that_it_was_measured_with() -> None:
     assert set(study.arms) == {"bare", "bare-again", "vm"}
     assert sizes(study)["bare"] == (1, 256)
     assert plan_of(study).notes[0] == (
-        "vm has 4 vCPUs and 8 GiB of memory, its baseline bare 1 vCPU and 256 MiB of memory: what "
-        "the arm costs and what its size does cannot be separated"
+        "vm has 4 vCPUs and 8 GiB of memory, its baseline bare 1 vCPU and 256 MiB of memory: the "
+        "effects of the platform and of the machine's size cannot be separated"
     )
 
 

@@ -24,27 +24,30 @@ def told(content: bytes) -> str:
     [
         (
             b"a:\n  b: 1\n c: 2\n",
-            "3:2: no YAML: no line above is indented as this one: it begins in column 2, line 2 in "
-            "column 3",
+            "3:2: not YAML: no line above has the indentation of this one: it starts in column 2, "
+            "line 2 in column 3",
         ),
-        (b"a:\n  b: {c: d}\n    e: f\n", "3:5: no YAML: no line above is indented as this one"),
-        (b"a:\n  b: c\n    d: e\n", "3:6: no YAML: line 2 has a value already"),
-        (b"study:odd\nbaseline: bare\n", "2:9: no YAML: line 1 is no `key: value`; write `: `"),
+        (
+            b"a:\n  b: {c: d}\n    e: f\n",
+            "3:5: not YAML: no line above has the indentation of this one",
+        ),
+        (b"a:\n  b: c\n    d: e\n", "3:6: not YAML: line 2 has a value already"),
+        (b"study:odd\nbaseline: bare\n", "2:9: not YAML: line 1 is not `key: value`; write `: `"),
         (
             b"study = odd\n\n# why\nbaseline: bare\n",
-            "4:1: no YAML: what stands above this is no `key: v",
+            "4:1: not YAML: the line above this is not `key: v",
         ),
-        (b"title: What: now\n", "1:12: no YAML: a second `:` in one line"),
-        (b"title: @home\n", "1:8: no YAML: text that begins with '@' must stand in quotes"),
-        (b'study: "odd\nbaseline: bare\n', "1:8: no YAML: the text in quotes that begins here"),
-        (b"a:\n  b: {c: d\n  e: f\n", "3:4: no YAML: the `{` in line 2, column 6 is not closed"),
-        (b"a: [b, c\nd: e\n", "2:2: no YAML: the `[` in line 1, column 4 is not closed"),
-        (b"a:\n  b: c\n  d\ne: f\n", "3:3: no YAML: no `: ` follows this"),
-        (b"a: b\n<<<<<<< HEAD\nc: d\n", "2:1: no YAML: a mark of a merge"),
-        (b"```yaml\na: b\n```\n", "1:1: no YAML: a fence of Markdown"),
-        (b"study: Gr\xf6\xdfe\n", "1:10: no UTF-8 text: byte 0xf6; save the file as UTF-8"),
-        ("study: odd\n".encode("utf-16"), "1:1: no UTF-8 text but UTF-16; save the file as UTF-8"),
-        (b"\x7fELF\x00\xff", "no UTF-8 text but binary; name a YAML file"),
+        (b"title: What: now\n", "1:12: not YAML: a second `:` in one line"),
+        (b"title: @home\n", "1:8: not YAML: text that starts with '@' must be in quotes"),
+        (b'study: "odd\nbaseline: bare\n', "1:8: not YAML: the quoted text that starts here"),
+        (b"a:\n  b: {c: d\n  e: f\n", "3:4: not YAML: the `{` in line 2, column 6 is not closed"),
+        (b"a: [b, c\nd: e\n", "2:2: not YAML: the `[` in line 1, column 4 is not closed"),
+        (b"a:\n  b: c\n  d\ne: f\n", "3:3: not YAML: no `: ` follows this"),
+        (b"a: b\n<<<<<<< HEAD\nc: d\n", "2:1: not YAML: a merge conflict marker"),
+        (b"```yaml\na: b\n```\n", "1:1: not YAML: a Markdown code fence"),
+        (b"study: Gr\xf6\xdfe\n", "1:10: not UTF-8 text: byte 0xf6; save the file as UTF-8"),
+        ("study: odd\n".encode("utf-16"), "1:1: not UTF-8 text but UTF-16; save the file as UTF-8"),
+        (b"\x7fELF\x00\xff", "not UTF-8 text but binary; name a YAML file"),
     ],
 )
 def test_what_is_no_yaml_is_told_as_what_was_done(content: bytes, expected: str) -> None:
@@ -55,9 +58,17 @@ def test_what_is_no_yaml_is_told_as_what_was_done(content: bytes, expected: str)
     ("old", "new", "expected"),
     [
         ("baseline: bare", "baseline: [bare]", "2:11: baseline: must be text"),
-        ("twin-of: bare", "twin-of: [bare]", '5:25: arms.bare-again.twin-of: ["bare"] is no arm'),
-        ("platform: bare", "platform:bare", "write a space behind `platform:`"),
-        ("platform: bare", "<<: {platform: bare}", "4:10: arms.bare: merge keys (<<) are not used"),
+        (
+            "twin-of: bare",
+            "twin-of: [bare]",
+            '5:25: arms.bare-again.twin-of: ["bare"] is not an arm',
+        ),
+        ("platform: bare", "platform:bare", "write a space after `platform:`"),
+        (
+            "platform: bare",
+            "<<: {platform: bare}",
+            "4:10: arms.bare: merge keys (<<) are not allowed",
+        ),
         ("platform: bare", "platform: BARE", "there is no platform \"BARE\"; did you mean 'bare'?"),
         ("platform: bare", "platform: metal", 'no platform "metal"; write {platform: bare}'),
         ("accelerator: tcg", "accelerator: TCG", "did you mean 'tcg'?"),
@@ -72,7 +83,7 @@ def test_what_is_no_yaml_is_told_as_what_was_done(content: bytes, expected: str)
         (
             "  bare-again:",
             "\u00a0 bare-again:",
-            "5:1: no YAML: indented by what only looks like sp",
+            "5:1: not YAML: indented by characters that only look like sp",
         ),
         ("platform: bare", "\u00a0: bare", "4:10: arms.bare: character '\\xa0' only looks like"),
     ],
@@ -99,7 +110,7 @@ def test_without_arms_the_baseline_is_not_told_as_wrong_too(arms: str) -> None:
 def test_what_is_no_file_is_answered_with_those_there_are(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(GOOD)
     for name, expected in (
-        ("quick.yaml", "the study that comes with Tare is called quick; YAML files there: "),
+        ("quick.yaml", "to use the study that comes with Tare, write quick; YAML files there: "),
         ("mien.yaml", f"YAML files there: {tmp_path / 'mine.yaml'}"),
         (".", f"YAML files there: {tmp_path / 'mine.yaml'}"),
     ):

@@ -32,9 +32,11 @@ def test_a_machine_that_leaves_no_cpu_to_what_asks_it_is_told_of_with_what_to_wr
     kinds = {**KINDS, "switch": FixedKind(Switch, frozenset({"peer"}))}
     hosts = {"": HostFacts(HostCpus(tuple(range(cpus))))}
     notes = make_plan(study, 1, {"b": ABLE}, hosts, kinds).notes
-    said = [note for note in notes if "peer of switch have no CPU but the subject's" in note]
+    said = [note for note in notes if "peer of switch share all CPUs with the subject" in note]
     assert len(said) == (write is not None)
-    assert all(note.endswith(f": write `--set {write}`" if write else "limit") for note in said)
+    assert all(
+        note.endswith(f": write `--set {write}`" if write else "bottleneck") for note in said
+    )
 
 
 @pytest.mark.parametrize(("cpus", "has"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 3), (9, 3)])

@@ -24,7 +24,7 @@ def test_arms_measure_alike_on_the_same_cpus(seed: int, number: int) -> None:
     labels = [[cell_label(cell.id) for cell in batch.cells] for batch in (first, second)]
     assert labels[0] == labels[1]
     assert len(labels[0]) == 6
-    assert any("by turns" in note for note in first.placement.notes)
+    assert any("in turns" in note for note in first.placement.notes)
 
 
 def test_which_arm_is_first_changes_from_block_to_block() -> None:
@@ -46,26 +46,26 @@ def test_servers_of_arms_on_one_network_are_left_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(KINDS["tick"], "needs", frozenset({"network"}))
     hosts = replace(ABLE, host_addresses=True)
     assert plan_of(study_of(TURNS), bare=hosts).skipped == ()
-    with pytest.raises(InputError, match="two servers cannot have one port at once"):
+    with pytest.raises(InputError, match="two servers cannot share one port"):
         plan_of(study_of(TURNS), bare=hosts, kvm=hosts)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("  kvm:", "  bare-again: {twin-of: bare}\n  kvm:"), r"s\.yaml:3:.*study has 3: leave"),
-        (("turns: true", "turns: true, duet: true"), "`duet`, or `turns`, but not both"),
-        (("turns: true", "turns: true, position: true"), "leave `position` out"),
+        (("  kvm:", "  bare-again: {twin-of: bare}\n  kvm:"), r"s\.yaml:3:.*study has 3: remove"),
+        (("turns: true", "turns: true, duet: true"), "either `duet` or `turns`"),
+        (("turns: true", "turns: true, position: true"), "remove `position`"),
         (
             (
                 "{subject: {cpus: pinned}}",
                 "{subject: {cpus: pinned}, neighbours: [{load: cpu-load}]}",
             ),
-            r"s\.yaml:8:.*leave them out, or `turns`",
+            r"s\.yaml:8:.*remove them, or `turns`",
         ),
         (
             ("accelerator: kvm}", "accelerator: kvm, host-trace: true}"),
-            "leave `host-trace` out, or `turns`",
+            "remove `host-trace` or `turns`",
         ),
     ],
 )

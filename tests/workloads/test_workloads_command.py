@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.errors import InputError, WorkloadFault
-from tare.study.reading.study_path import FOLDER
+from tare.study.model.forms import FOLDER
 from tare.workloads.additions import Additions, together
 from tare.workloads.applications.command import ROOMS, Command, CommandParameters
 
@@ -92,18 +92,19 @@ def test_a_metric_that_is_not_there_fails_the_cell_with_the_last_words(
     with pytest.raises(WorkloadFault) as caught:
         figure(output, **metric)
     assert words in caught.value.message
-    assert caught.value.message.endswith(f"it printed last: {output}" if output else "printed")
+    end = f"the last lines of the output: {output}" if output else "`"
+    assert caught.value.message.endswith(end)
 
 
 def test_only_the_last_lines_are_told() -> None:
-    with pytest.raises(WorkloadFault, match=r"last: line 5 / line 6 / line 7 / line 8 / line 9$"):
+    with pytest.raises(WorkloadFault, match=r"output: line 5 / line 6 / line 7 / line 8 / line 9$"):
         observed("\n".join(f"line {n}" for n in range(10)), check={"contains": "none"})
 
 
 @pytest.mark.parametrize("check", [{"contains": "ok"}, {"regex": "^all .k$"}])
 def test_an_output_that_is_not_as_it_must_be_fails_the_cell(check: dict[str, Any]) -> None:
     assert observed("first\nall ok\n", check=check)
-    with pytest.raises(WorkloadFault, match=r"what it printed.*last: first / all went wrong"):
+    with pytest.raises(WorkloadFault, match=r"the output.*output: first / all went wrong"):
         observed("first\nall went wrong\n", check=check)
 
 
@@ -135,19 +136,19 @@ def test_the_agent_is_asked_as_for_any_program() -> None:
         ({"metrics": {"x": {"unit": "m", "better": "lower", "field": "a"}}}, "'B/s'"),
         ({"metrics": {"x": {"unit": "s", "better": "lower"}}}, "either `regex` or `field`"),
         ({"metrics": {"x": {**SPEED, "field": "a"}}}, "either `regex` or `field`"),
-        ({"metrics": {"x": {**SPEED, "regex": "("}}}, "no regular expression: unclosed group"),
+        ({"metrics": {"x": {**SPEED, "regex": "("}}}, "not a regular expression: unclosed group"),
         ({"metrics": {"x": {**SPEED, "regex": "(?=a)(b)"}}}, "look-around"),
         ({"metrics": {"x": {**SPEED, "regex": "(a{1000}){1000}"}}}, "exceeds size limit"),
         ({"metrics": {"x": {**SPEED, "regex": "speed"}}}, "0 pairs of parentheses"),
         ({"metrics": {"x": {**SPEED, "regex": "(a)(b)"}}}, "2 pairs of parentheses"),
         ({"metrics": {"x": {**SPEED, "better": "neither", "headline": True}}}, "headline"),
-        ({"metrics": {"x": {**SPEED, "scale": 0}}}, "leaves nothing"),
+        ({"metrics": {"x": {**SPEED, "scale": 0}}}, "the scale must not be 0"),
         ({"metrics": {"x": {**SPEED, "scale": "much"}}}, "valid number"),
         ({"metrics": {"wall-time": SPEED}}, "choose another name"),
         ({"metrics": {"Speed": SPEED}}, "pattern"),
         ({"check": {"sha256": "0" * 64}}, "write `file` too"),
-        ({"check": {"file": "/tmp/../etc"}}, "no file that a run can write"),
-        ({"check": {"regex": "("}}, "no regular expression"),
+        ({"check": {"file": "/tmp/../etc"}}, "not a file that a run can write"),
+        ({"check": {"regex": "("}}, "not a regular expression"),
         ({"toolbox": {"packages": ["zstd; rm"]}}, "must be a package's name"),
         ({"toolbox": {"packages": ["-o"]}}, "must be a package's name"),
     ],
@@ -171,7 +172,7 @@ def test_a_path_that_names_no_field_is_refused(path: str) -> None:
     ],
 )
 def test_files_go_nowhere_where_they_could_break_the_toolbox(place: str) -> None:
-    with pytest.raises(ValidationError, match="no place for a file of yours"):
+    with pytest.raises(ValidationError, match="is not allowed for your files"):
         asked(toolbox={"files": {place: "x"}})
 
 
@@ -224,9 +225,9 @@ def test_workloads_share_one_toolbox(tmp_path: Path) -> None:
     other = Additions(frozenset({"zstd", "lz4"}), {"/opt/a": tmp_path / "a", "/opt/b": tmp_path})
     both = together([one, other, Additions()])
     assert both == Additions(frozenset({"zstd", "lz4"}), {**one.files, **other.files})
-    with pytest.raises(InputError, match="are both to be /opt/a"):
+    with pytest.raises(InputError, match="are both added as /opt/a"):
         together([one, Additions(files={"/opt/a": tmp_path / "other"})])
-    with pytest.raises(InputError, match="/opt/a/x in the toolbox lies within /opt/a"):
+    with pytest.raises(InputError, match="/opt/a/x in the toolbox is inside /opt/a"):
         together([one, Additions(files={"/opt/a/x": tmp_path / "x"})])
     assert not together([])
 

@@ -113,8 +113,8 @@ def compare(
     against the baseline changed. Three or more runs are pooled. Raw values of different runs are
     never compared. With gates the exit status is 0 if all hold, 1 if one fails, and 3 if one is
     open: it needs more blocks, or a run's host was unfit for measuring (see --accept-unfit). With
-    --bisect it is 125 instead of 3. For example: tare compare before after --gate 'switch
-    latency-median < +5 %'
+    --bisect it is 125 instead of 3.
+    For example: tare compare before after --gate 'switch latency-median < +5 %'
     """
     with _for_bisect(bisect):
         if bisect and not (gate or gates):

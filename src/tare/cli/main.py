@@ -187,8 +187,8 @@ def plan(
 ) -> None:
     """Show the blocks and cells that would run, with a time estimate; start nothing.
 
-    The plan uses what earlier runs found out about the hosts, or assumptions; it says which. For
-    example: tare plan realtime --host xen1 --arm kvm --blocks 3
+    The plan uses what earlier runs found out about the hosts, or assumptions; it says which.
+    For example: tare plan realtime --host xen1 --arm kvm --blocks 3
     """
     import asyncio
 

@@ -39,7 +39,7 @@ from tare.run.lifecycle.versions import run_versions
 from tare.run.preflight.host_access import require_allowed
 from tare.run.ui.progress import ProgressView, Tally
 from tare.study.model.study import Study
-from tare.study.reading.binding import hosts_with_arms, scenario_across
+from tare.study.planning.baselines import hosts_with_arms, scenario_across
 from tare.study.reading.load import restore_study
 
 if TYPE_CHECKING:

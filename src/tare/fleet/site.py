@@ -42,8 +42,8 @@ from tare.run.lifecycle.session import run_session
 from tare.run.lifecycle.setup import Decision, StudySource
 from tare.run.preflight.toolbox import require_additions, study_additions
 from tare.study.model.study import Study
+from tare.study.planning.baselines import part_on
 from tare.study.planning.plan import PLAIN_KERNEL
-from tare.study.reading.binding import part_on
 from tare.study.reading.hosting import HostSpec
 from tare.study.reading.load import restore_study
 

@@ -1,4 +1,4 @@
-"""The computers hypervisors run on: commands, files, streams, and a ledger of what was made."""
+"""The computers that hypervisors run on: commands, files, streams, and a ledger of changes."""
 
 from tare.hosts.contract import Completed, Host, Process
 from tare.hosts.ledger.cleanup import clean, clean_all
@@ -7,7 +7,6 @@ from tare.hosts.ledger.settings import FileSetting, changed
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import host_lock
 from tare.hosts.processes import OwnedProcess, start_owned
-from tare.hosts.tail import tail
 
 __all__ = [
     "Completed",
@@ -25,5 +24,4 @@ __all__ = [
     "ledger_path",
     "start_owned",
     "state_dir",
-    "tail",
 ]

@@ -13,7 +13,7 @@ class AddressPair:
 
     Args:
         there: The other computer's.
-        here: This computer's; as ``there``, empty where it is not known.
+        here: This computer's. Both are empty if unknown.
     """
 
     there: str = ""
@@ -24,20 +24,20 @@ UNKNOWN = AddressPair()
 
 
 def of_transport(info: Callable[[str], Any]) -> AddressPair:
-    """Return what this end of a connection sees.
+    """Return the addresses that this end of a connection sees.
 
     Args:
-        info: Returns what is known of the connection by its name, as asyncio's transports do.
+        info: Returns a property of the connection by its name, like asyncio's transports.
     """
     there, here = info("peername"), info("sockname")
     return AddressPair(str(there[0]) if there else "", str(here[0]) if here else "")
 
 
 def told_by_sshd(variable: str) -> AddressPair:
-    """Return what an SSH server sees, from the variable ``SSH_CONNECTION`` that it sets (ssh(1)).
+    """Return the addresses that an SSH server sees, from its variable ``SSH_CONNECTION`` (ssh(1)).
 
     Args:
-        variable: Client's address and port, and the server's; empty where the server sets none.
+        variable: The client's address and port, and the server's; empty if the server sets none.
     """
     words = variable.split()
     return AddressPair(there=words[2], here=words[0]) if len(words) == 4 else AddressPair()

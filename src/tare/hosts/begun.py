@@ -1,4 +1,4 @@
-"""Work that goes on when whoever asked for it waits no longer."""
+"""Work that continues when its waiter stops waiting."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Begin work that each waiter shields; only those waiters see why it fails.
+    """Start work that each waiter shields; only those waiters see its failure.
 
-    A host may be lost when nobody waits any more. That is reported elsewhere, and its traceback is
-    of no use to a user.
+    A host may be lost while nobody waits. That is reported elsewhere, and a traceback would not
+    help the user.
     """
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda it: it.cancelled() or it.exception())

@@ -1,4 +1,4 @@
-"""A unix socket of a host that is reached over SSH, seen on this computer."""
+"""A UNIX socket of an SSH host, made available on this computer."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ AT_ONCE = 1 << 16
 
 @asynccontextmanager
 async def carried_socket(host: Host, there: str) -> AsyncIterator[str]:
-    """Hold a way to a socket of a host.
+    """Forward a socket of a host to this computer.
 
-    Whoever connects while the host cannot be reached notices by a connection that breaks.
+    If the host cannot be reached, connections to the socket break.
 
     Args:
-        host: Where the socket is.
+        host: The host with the socket.
         there: Its path on that host.
 
     Yields:
-        Its path on this computer, which is the same where this is the host.
+        Its path on this computer; the same path if this computer is the host.
     """
     if host.local:
         yield there
@@ -58,7 +58,7 @@ async def carried_socket(host: Host, there: str) -> AsyncIterator[str]:
 
 
 async def _pass(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Carry one direction to its end, and end the other side with it."""
+    """Copy one direction to its end, then close the other side."""
     try:
         while data := await source.read(AT_ONCE):
             sink.write(data)

@@ -1,4 +1,4 @@
-"""What a host is: a computer that runs commands, holds files and opens streams."""
+"""The interface of a host: a computer that runs commands, holds files and opens streams."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tare.plaintext import plain
 from tare.study.planning.host_cpus import HostCpus
 
 STREAM_LIMIT = 1 << 20
-"""Bytes that a stream's reader holds before the other end has to wait."""
+"""Bytes that a stream's reader buffers before the other end has to wait."""
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What a finished command left: its exit status (negative: the signal) and its output."""
+    """The result of a finished command: exit status (negative for a signal) and output."""
 
     returncode: int
     stdout: bytes
@@ -31,12 +31,12 @@ class Completed:
 
     def words(self) -> str:
         """Return the last lines of the command's errors, or of its output if there are none."""
-        said = self.stderr.strip() or self.stdout.strip()
-        return plain(said.decode(errors="replace"))
+        output = self.stderr.strip() or self.stdout.strip()
+        return plain(output.decode(errors="replace"))
 
 
 class Process(ABC):
-    """A running command on a host; it dies with Tare."""
+    """A running command on a host; it ends with Tare."""
 
     @property
     @abstractmethod
@@ -72,7 +72,7 @@ class Process(ABC):
 
 
 _ENDS_S = 30.0
-# Unquoted, a pattern is replaced by what it names.
+# The shell expands the pattern, because it is unquoted.
 _FIRST_LINES = 'for p; do set -- "$@" $p; shift; done; exec grep -a -m 1 -sH "" "$@"'
 
 
@@ -80,17 +80,18 @@ class Host(ABC):
     """A computer that a hypervisor runs on, reached locally or over SSH."""
 
     name: str
-    """How reports and ledgers call it; the same for the same computer."""
+    """The host's name in reports and ledgers; the same for the same computer."""
     local: bool = False
-    """Whether it is the computer that Tare itself runs on, whose files are Tare's own too."""
+    """Whether it is the computer that Tare itself runs on, so that its files are Tare's own too."""
     _arranging: Callable[[HostCpus], HostCpus] | None = None
     _arranged: tuple[HostCpus, HostCpus] | None = None
 
     def arrange(self, arranging: Callable[[HostCpus], HostCpus]) -> None:
-        """Say which of the host's CPUs are for machines.
+        """Set which of the host's CPUs machines use.
 
         Args:
-            arranging: Returns the CPUs that were found, arranged; it is asked again after a boot.
+            arranging: Takes the CPUs that were found, and returns them arranged. It is called again
+                after a boot.
         """
         self._arranging, self._arranged = arranging, None
 
@@ -103,12 +104,12 @@ class Host(ABC):
 
     @cached_property
     def read_copies(self) -> set[str]:
-        """The SHA-256 of copies of files on the host that were read since it was reached."""
+        """The SHA-256 of copies of files on the host that were read since it was connected."""
         return set()
 
     @property
     def agent(self) -> Path | None:
-        """Where the host has its own copy of the agent; None: where this computer has it."""
+        """The path of the host's copy of the agent; None if it is the same as on this computer."""
         return None
 
     @abstractmethod
@@ -124,8 +125,8 @@ class Host(ABC):
 
         Args:
             argv: The command and its arguments; no shell is involved.
-            input: Bytes for its standard input, which is empty otherwise.
-            timeout_s: Seconds after which it is killed.
+            input: Bytes for its standard input; empty by default.
+            timeout_s: Time limit in seconds, after which it is killed.
             env: Variables added to the few that programs get to see; see
                 :func:`tare.hosts.local.environment_for`.
 
@@ -133,7 +134,7 @@ class Host(ABC):
             Exit status and output; a status other than 0 is not an error here.
 
         Raises:
-            MachineFault: It did not end in time; or the host cannot be reached.
+            MachineFault: It did not end in time, or the host cannot be reached.
             InputError: There is no such command.
         """
 
@@ -146,14 +147,14 @@ class Host(ABC):
         env: Mapping[str, str] | None = None,
         cpus: Sequence[int] | None = None,
     ) -> Process:
-        """Start a command that lives on, and that dies with Tare whatever ends Tare.
+        """Start a command in the background; it ends with Tare, however Tare ends.
 
         Args:
             argv: The command and its arguments; no shell is involved.
-            log: A file that standard error is appended to; thrown away otherwise.
+            log: A file that standard error is appended to; discarded by default.
             env: Variables added to the few that programs get to see; see
                 :func:`tare.hosts.local.environment_for`.
-            cpus: The host CPUs that it may use; all otherwise.
+            cpus: The host CPUs that it may use; all by default.
 
         Returns:
             The running process with its standard input and output as streams.
@@ -164,13 +165,13 @@ class Host(ABC):
         """Return a file's content; raises OSError."""
 
     async def first_lines(self, patterns: Sequence[str]) -> dict[str, str]:
-        """Return the first line of each file that a pattern of the shell names, by its path.
+        """Return the first line of each file that matches a shell pattern, by its path.
 
         Args:
             patterns: Absolute, without spaces or colons, such as ``/proc/1/task/*/comm``.
 
         Returns:
-            What could be read; files that vanish meanwhile, or are empty, are left out.
+            The lines that could be read, without files that are empty or vanished.
         """
         done = await self.run(["sh", "-c", _FIRST_LINES, "sh", *patterns], timeout_s=10)
         lines: dict[str, str] = {}
@@ -184,9 +185,9 @@ class Host(ABC):
         """Return the last bytes of each file of a folder, in the order of their names.
 
         Args:
-            folder: The folder; nothing is found where it is not there.
+            folder: The folder; it need not exist.
             name: A pattern of names such as ``*.log``.
-            most: How many bytes of each, at the most.
+            most: Bytes of each, at most.
 
         Raises:
             MachineFault: The host does not answer.
@@ -228,24 +229,24 @@ class Host(ABC):
 
     @abstractmethod
     def boot_id(self) -> str:
-        """Return the id that the host's kernel gave its boot; empty where it gives none."""
+        """Return the id of the host's boot; empty if the kernel gives none."""
 
     @abstractmethod
     def topology(self) -> HostCpus:
-        """Return the CPUs this process may use on the host, as they were found or arranged."""
+        """Return the CPUs that this process may use on the host, as found or arranged."""
 
     async def look_again(self) -> None:
         """Read the host's CPUs again, after they changed.
 
         Raises:
-            MachineFault: The host cannot be reached, or names no CPU.
+            MachineFault: The host cannot be reached, or lists no CPU.
         """
         self._arranged = None
 
     async def usable_cpus(self) -> tuple[int, ...]:
-        """Return the CPUs that this process may use now, ascending; asks for no more than that.
+        """Return the CPUs that this process may use now, ascending, without reading anything else.
 
         Raises:
-            MachineFault: The host cannot be reached, or does not say.
+            MachineFault: The host cannot be reached, or does not list them.
         """
         return self.topology().online

@@ -1,4 +1,4 @@
-"""Control groups that Tare made on a host: their removal, with all that is left in them."""
+"""Removal of control groups that Tare made on a host, with everything in them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 from tare.hosts.processes import kill_and_wait
 
 GROUP_S = 10.0
-"""So long the kernel may take to let a control group go whose processes have ended."""
+"""Time limit for the kernel to remove a control group whose processes have ended."""
 CGROUPS = PurePosixPath("/sys/fs/cgroup")
 
 
 async def remove_cgroup(host: Host, path: str | PurePosixPath) -> bool:
-    """Kill what is left in a cgroup and those below it, and remove them.
+    """Kill all processes in a control group and those below it, and remove the groups.
 
     Returns:
         Whether there was anything to remove.
 
     Raises:
-        MachineFault: It is still there.
+        MachineFault: It still exists.
     """
     if not await host.exists(Path(path)):
         return False
@@ -37,7 +37,7 @@ async def remove_cgroup(host: Host, path: str | PurePosixPath) -> bool:
 
 
 async def _remove_group(host: Host, folder: str) -> None:
-    """Kill what is left in one group, and remove it once its last process has left it."""
+    """Kill the processes of one group, and remove it once its last process has gone."""
     deadline = time.monotonic() + GROUP_S
     while True:
         members = await host.run(["cat", f"{folder}/cgroup.procs"])
@@ -46,19 +46,19 @@ async def _remove_group(host: Host, folder: str) -> None:
         gone = await host.run(["rmdir", folder])
         if gone.ok or not await host.exists(Path(folder)):
             return
-        # A process that is not listed any more may still be giving its memory back.
+        # A process that is no longer listed may still be releasing its memory.
         if time.monotonic() > deadline:
             raise MachineFault(gone.words())
         await asyncio.sleep(0.1)
 
 
 class ControlGroup(Resource):
-    """A control group of Tare's, with all processes and groups in it.
+    """A control group that Tare made, with all processes and groups in it.
 
     Args:
         host: Where it is.
         path: Its folder.
-        made: Whether it is made elsewhere, as by a container's runtime or by a killed run.
+        made: Whether something else makes it, such as a container's runtime or a killed run.
     """
 
     kind = "cgroup"
@@ -66,7 +66,7 @@ class ControlGroup(Resource):
     def __init__(self, host: Host, path: Path | PurePosixPath, *, made: bool = False) -> None:
         self._host = host
         self._path = Path(path)
-        # What was there before is somebody else's, and stays.
+        # A group that existed before belongs to others, and stays.
         self._made = made
 
     @property
@@ -81,11 +81,11 @@ class ControlGroup(Resource):
 
     @property
     def ends_with_boot(self) -> bool:
-        """Whether a reboot removes it: it is looked for all the same."""
+        """Whether a reboot removes it; Tare searches for it in any case."""
         return False
 
     async def create(self) -> None:
-        """Make its folder; raises MachineFault with the host's words."""
+        """Make its folder; raise MachineFault with the host's message."""
         if not self._made:
             done = await self._host.run(["mkdir", str(self._path)], timeout_s=GROUP_S)
             if not done.ok:
@@ -93,11 +93,11 @@ class ControlGroup(Resource):
             self._made = True
 
     async def exists(self) -> bool:
-        """Return whether its folder is there, and is Tare's."""
+        """Return whether its folder exists and is Tare's."""
         return self._made and await self._host.exists(self._path)
 
     async def remove(self) -> None:
-        """Kill what is left in it, and remove it; raises MachineFault if it is still there."""
+        """Kill its processes and remove it; raise MachineFault if it still exists."""
         await remove_cgroup(self._host, str(self._path))
 
 

@@ -1,4 +1,4 @@
-"""Which host CPUs a machine without virtual CPUs of its own is confined to."""
+"""The choice of host CPUs for a machine without virtual CPUs of its own."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tare.hosts.ledger.ledger import Ledger
 def granted_cpus(
     shared: Sequence[int], ledger: Ledger, wanted: Sequence[int], vcpus: int
 ) -> tuple[int, ...]:
-    """Choose as many host CPUs as the machine has vCPUs, so that it has no more than a guest.
+    """Choose as many host CPUs as the machine has vCPUs, so that it gets no more than a guest.
 
-    A pinned machine gets the first of the CPUs it is pinned to. Any other gets those that the
-    fewest running machines hold (the ledger's open entries say so), as a scheduler would
-    spread them.
+    A pinned machine gets the first of the CPUs that it is pinned to. Any other machine gets the
+    CPUs that the fewest running machines hold, according to the ledger's open entries, as a
+    scheduler would spread them.
 
     Args:
         shared: The host's CPUs for machines that are not pinned.
-        ledger: Where machines note the CPUs that they were granted.
-        wanted: The CPUs it is pinned to; empty for any.
-        vcpus: How many vCPUs it has.
+        ledger: Records the CPUs that machines were granted.
+        wanted: The CPUs that it is pinned to; empty for any.
+        vcpus: Its number of vCPUs.
 
     Returns:
         Host CPU numbers, ascending.

@@ -1,4 +1,4 @@
-"""Network interfaces and namespaces of Tare's on a host."""
+"""Network interfaces and namespaces that Tare makes on a host."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Interface(Resource):
     Args:
         host: Where it is.
         name: Its name.
-        make: Makes it.
+        make: Creates it.
     """
 
     kind = "link"
-    # The end of a pair goes with the other, a moment after its namespace.
+    # The end of a pair vanishes with the other end, a moment after its namespace.
     removal_s = 1.0
     folder: ClassVar[str] = "/sys/class/net"
     what: ClassVar[str] = "network interface"
@@ -48,7 +48,7 @@ class Interface(Resource):
         return f"{self.what} {self._name}"
 
     async def create(self) -> None:
-        """Make it; raises MachineFault with the host's words."""
+        """Create it; raise MachineFault with the host's message."""
         assert self._make is not None
         await self._make()
 
@@ -57,14 +57,14 @@ class Interface(Resource):
         return await self._host.exists(Path(self.folder) / self._name)
 
     async def remove(self) -> None:
-        """Delete it; raises MachineFault with the host's words."""
+        """Delete it; raise MachineFault with the host's message."""
         done = await self._host.run([*self.delete, self._name], timeout_s=_IP_S)
         if not done.ok and await self.exists():
             raise MachineFault(done.words())
 
 
 class Namespace(Interface):
-    """A network namespace, with all interfaces in it; arguments as of :class:`Interface`."""
+    """A network namespace with all its interfaces; arguments as for :class:`Interface`."""
 
     kind = "netns"
     folder = "/run/netns"
@@ -76,7 +76,7 @@ def _undo(part: type[Interface]) -> Undo:
     def find(host: Host, details: Mapping[str, Any]) -> Interface:
         name = str(details["name"])
         if not name.startswith(PREFIX) or "/" in name:
-            raise Refused(f"its name does not begin with {PREFIX}")
+            raise Refused(f"its name does not start with {PREFIX}")
         return part(host, name)
 
     return undo_resource(find)

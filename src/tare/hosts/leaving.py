@@ -1,4 +1,4 @@
-"""Tare is to end: nothing waits any longer for a host that may never answer."""
+"""The end of Tare: hosts that may never answer are no longer waited for."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from weakref import WeakSet
 
 
 class Leaves(Protocol):
-    """What can be notified that Tare is to end."""
+    """An object to notify when Tare ends."""
 
     def leave(self) -> None:
-        """Give up soon whatever does not answer; what answers is still cleared."""
+        """Soon give up whatever does not answer; the rest is still cleaned up."""
         ...
 
 
 class Leaving:
-    """All that is notified when Tare is to end.
+    """All objects to notify when Tare ends.
 
-    Hosts are reached at many depths: by a run, by a lab, by a machine that is a host of its own. So
-    each notes itself here, and whoever stops the run notifies them all.
+    Runs, labs and machines that are hosts themselves connect to hosts at many depths. Each host
+    registers here, so that the code that stops the run can notify them all.
     """
 
     def __init__(self) -> None:
         self._noted: WeakSet[Leaves] = WeakSet()
 
     def note(self, each: Leaves) -> None:
-        """Notify ``each``, as long as anybody else refers to it."""
+        """Register an object, as long as others refer to it."""
         self._noted.add(each)
 
     def leave(self) -> None:
-        """Tell all that were noted so far."""
+        """Notify all registered objects."""
         for each in list(self._noted):
             each.leave()
 
     @contextmanager
     def if_cancelled(self) -> Iterator[None]:
-        """Tell all where what is done meanwhile is cancelled, before any of it is cleared up."""
+        """Notify all if the block is cancelled, before its cleanup."""
         try:
             yield
         except asyncio.CancelledError:

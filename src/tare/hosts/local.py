@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import stat
 import threading
+import tty
 from collections.abc import Mapping, Sequence
 from glob import glob
 from itertools import chain
@@ -17,7 +19,6 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import STREAM_LIMIT, Completed, Host, Process
 from tare.hosts.ledger.ledger import LOCAL, boot_id
-from tare.hosts.terminal import open_terminal
 from tare.hosts.topology import (
     KERNEL_ALLOWS,
     MOST_CPUS,
@@ -38,7 +39,7 @@ PASSED = frozenset(
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TERM", "TZ", "TMPDIR"),
         *("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR"),
         *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
-        # Where locks are: a script that takes one has to find the same.
+        # The folder of locks: scripts that take a lock must find the same one.
         "TARE_LOCKS",
     }
 )
@@ -60,11 +61,11 @@ _OF_FETCHERS = frozenset(
 
 
 def environment_for(argv: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a program gets to see.
+    """Return the environment variables that a program gets.
 
     Args:
-        argv: The program and its arguments. Where one of them is a fetcher, such as in
-            ``env -C FOLDER apt-get``, what says how the network is reached is passed, too.
+        argv: The program and its arguments. If one of them is a fetcher, as in ``env -C FOLDER
+            apt-get``, the variables about the network are passed too.
         own: Tare's own environment.
     """
     more = _OF_FETCHERS if FETCHERS.intersection(argv) else frozenset()
@@ -106,7 +107,7 @@ class LocalProcess(Process):
         return self._stdout
 
     async def wait(self) -> int:
-        """Return the exit status once the process has ended, whoever reads its output."""
+        """Return the exit status once the process has ended, even if nobody reads its output."""
         return await _ended(self._process)
 
     async def terminate(self) -> None:
@@ -129,7 +130,7 @@ class LocalHost(Host):
     """The computer that Tare itself runs on.
 
     Args:
-        agent: The ``tare-agent`` program, which ties started processes to the life of this one.
+        agent: The ``tare-agent`` program, which ends started processes together with this one.
     """
 
     local = True
@@ -174,7 +175,7 @@ class LocalHost(Host):
         env: Mapping[str, str] | None = None,
         cpus: Sequence[int] | None = None,
     ) -> Process:
-        """Start a command that dies with this process; see :class:`tare.hosts.contract.Host`."""
+        """Start a command that ends with this process; see :class:`tare.hosts.contract.Host`."""
         wrapped = [*self._tied(cpus), *argv]
         if log is None:
             return LocalProcess(await _spawn(wrapped, stderr=asyncio.subprocess.DEVNULL, env=env))
@@ -183,7 +184,9 @@ class LocalHost(Host):
 
     def _tied(self, cpus: Sequence[int] | None) -> list[str]:
         if self._agent is None:
-            raise ValueError("this LocalHost was made without the agent, so it can start nothing")
+            raise ValueError(
+                "this LocalHost was created without the agent, so it cannot start processes"
+            )
         pinned = ["--cpus", ",".join(map(str, cpus))] if cpus else []
         tied = ["--die-with-parent", "--parent", str(os.getpid())]
         return [str(self._agent), "exec", *tied, *pinned, "--"]
@@ -244,11 +247,11 @@ class LocalHost(Host):
         return await open_terminal(path)
 
     def boot_id(self) -> str:
-        """Return the id of this computer's boot; empty where the kernel gives none."""
+        """Return the id of this computer's boot; empty if the kernel gives none."""
         return boot_id()
 
     def topology(self) -> HostCpus:
-        """Return the online CPUs that this process may use, as they were found or arranged."""
+        """Return the online CPUs that this process may use, as found or arranged."""
         if self._found is None:
             self._found = _look()
         return self._as_arranged(self._found)
@@ -270,7 +273,7 @@ def _look() -> HostCpus:
     """Read this computer's CPUs.
 
     Raises:
-        MachineFault: None may be used.
+        MachineFault: This process may not use any.
     """
     try:
         return cpus_of({**files_below(), KERNEL_ALLOWS: _granted()})
@@ -286,9 +289,9 @@ def _text(path: Path) -> str:
 
 
 def _granted() -> str:
-    """Return which CPUs the kernel grants of all, as it lists them; empty where it does not say.
+    """Return the CPUs that the kernel grants to a process that asks for all; empty if unknown.
 
-    Only a thread that ends at once asks for them, so that this process keeps its own.
+    A short-lived thread asks, so that this process keeps its own affinity.
     """
     granted: list[int] = []
 
@@ -317,7 +320,7 @@ async def _spawn(
     env: Mapping[str, str] | None,
 ) -> asyncio.subprocess.Process:
     try:
-        # Its own session: a Ctrl-C in the terminal is for Tare alone, which then ends its
+        # A session of its own: Ctrl-C in the terminal reaches only Tare, which then ends its
         # children in order.
         return await asyncio.create_subprocess_exec(
             *argv,
@@ -331,11 +334,11 @@ async def _spawn(
     except FileNotFoundError as error:
         raise InputError(f"there is no command {argv[0]}", "install it, or check PATH") from error
     except PermissionError as error:
-        raise InputError(f"{argv[0]} may not be run: {error.strerror}") from error
+        raise InputError(f"{argv[0]} cannot be executed: {error.strerror}") from error
 
 
 def _unless_gone(step: Any, path: str, error: Any) -> None:
-    """Let a removal go on where something else removed the same at the same time."""
+    """Ignore that something else removed the same file at the same time."""
     if not isinstance(error[1], FileNotFoundError):
         raise error[1]
 
@@ -347,10 +350,10 @@ async def _end_now(process: asyncio.subprocess.Process) -> None:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> int:
-    """Wait until a process has ended, and a moment for what it wrote last.
+    """Wait until a process has ended, and briefly for its last output.
 
-    ``asyncio``'s own wait ends once all pipes are at their ends, too: never, where nobody reads
-    what fills them, or where something that the process started holds them open.
+    ``asyncio``'s own wait also waits for the end of all pipes. That never comes if nobody reads a
+    full pipe, or if a child of the process holds it open.
     """
     piped = asyncio.ensure_future(process.wait())
     try:
@@ -363,12 +366,13 @@ async def _ended(process: asyncio.subprocess.Process) -> int:
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:
-    """Wait until a process has ended and was reaped; without polling where the kernel can tell."""
+    """Wait until a process has ended and was reaped, without polling if the kernel allows it."""
     loop = asyncio.get_running_loop()
     try:
         fd = os.pidfd_open(process.pid)
     except OSError:
-        # It was reaped already; or the kernel is older than 5.3, or a filter forbids the call.
+        # The process was reaped already, the kernel is older than 5.3, or a filter forbids the
+        # call.
         while process.returncode is None:  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(_LOOK_S)
         return
@@ -382,3 +386,48 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
     # Another thread reaps it (asyncio's child watcher), and notifies this loop.
     while process.returncode is None:  # noqa: ASYNC110 - nothing signals it
         await asyncio.sleep(_REAPED_S)
+
+
+class _TerminalProtocol(asyncio.StreamReaderProtocol):
+    """A protocol that treats EIO as the end: on Linux, the terminal's other side was closed."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        ended = isinstance(exc, OSError) and exc.errno == errno.EIO
+        super().connection_lost(None if ended else exc)
+
+
+class _Output(_TerminalProtocol):
+    """Closes the reading side together with the writing one."""
+
+    def __init__(self, reading: asyncio.BaseTransport) -> None:
+        super().__init__(asyncio.StreamReader())
+        self._reading = reading
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._reading.close()
+        super().connection_lost(exc)
+
+
+async def open_terminal(
+    path: str | Path,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a terminal for all byte values; closing the writer closes it.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    loop = asyncio.get_running_loop()
+    fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if os.isatty(fd):
+            tty.setraw(fd)
+        output = os.fdopen(os.dup(fd), "wb", buffering=0)
+    except BaseException:
+        os.close(fd)
+        raise
+    reader = asyncio.StreamReader(limit=STREAM_LIMIT)
+    reading, _ = await loop.connect_read_pipe(
+        lambda: _TerminalProtocol(reader), os.fdopen(fd, "rb", buffering=0)
+    )
+    writing, protocol = await loop.connect_write_pipe(lambda: _Output(reading), output)
+    return reader, asyncio.StreamWriter(writing, protocol, None, loop)

@@ -1,7 +1,7 @@
-"""One run at a time on one host: two would measure each other, whoever began them.
+"""One run at a time on one host, because two would measure each other.
 
-The lock is a file on the host itself, in one place for all its users: they may all write it, and
-nobody has to make it beforehand.
+The lock is a file on the host itself, at one path for all its users. All of them may write it, and
+nobody has to create it beforehand.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from tare.errors import InputError
 from tare.hosts.lock_holder import LockHolder, holder_of
 
 LOCKS = "TARE_LOCKS"
-"""The variable that names another folder for locks: for what runs side by side without measuring,
-such as tests."""
+"""The variable for another folder of locks, for programs that do not measure, such as tests."""
 SHARED_FOLDER = Path("/run/lock")
 ANYWAY = Path("/tmp")
-"""Where that folder is missing, or not for all users."""
+"""Used if that folder is missing, or not writable for all users."""
 NAME = "tare-host.lock"
 HELD = 75
-"""What flock returns if another holds the lock (sysexits.h: EX_TEMPFAIL)."""
-# With fs.protected_regular nobody, not even root, may open another's file there with O_CREAT.
+"""flock's exit status if another process holds the lock (sysexits.h: EX_TEMPFAIL)."""
+# With fs.protected_regular, not even root may open another user's file there with O_CREAT.
 LOCK_AFAR = f"""
 folder=${{{LOCKS}:-{SHARED_FOLDER}}}
 everyones=$(find "$folder" -maxdepth 0 -perm -0002 2>/dev/null)
@@ -48,10 +47,11 @@ printf '{{"run": "%s"}}\\n' "$1" | dd of="$file" conv=nocreat status=none 2>/dev
 echo held
 cat
 """
-"""Holds the lock on a host over SSH for the run ``$1`` until its input ends, and says so.
+"""A script that holds the lock on a host over SSH for the run ``$1`` until its input ends.
 
-Where it is taken it ends with :data:`HELD`, after a line with the file's content, and one with
-the process that holds it and whether that has the file open, if the kernel shows it."""
+If the lock is taken, the script exits with :data:`HELD`, after one line with the file's content,
+and one with the process that holds it and whether that has the file open, if the kernel shows it.
+"""
 
 
 def lock_path() -> Path:
@@ -69,11 +69,11 @@ def lock_path() -> Path:
 
 
 class HostHeld(InputError):
-    """Another run holds a host; it passes."""
+    """Another run holds a host, for a while."""
 
 
 class HostLock:
-    """A host's lock that is held.
+    """The lock of a host, while held.
 
     Args:
         fd: The open file.
@@ -87,37 +87,37 @@ class HostLock:
         self._shared = shared
 
     async def take(self) -> None:
-        """Take the lock, now or again; raises HostHeld where another run has it."""
+        """Take the lock, now or again; raise HostHeld if another run has it."""
         self.take_now()
 
     async def release(self) -> None:
         """Let other runs have the host for a while."""
         if not self._shared:
-            _tell(self._fd, "")
+            _write_holder(self._fd, "")
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def take_now(self) -> None:
-        """Take the lock, now or again; raises HostHeld where another run has it."""
+        """Take the lock, now or again; raise HostHeld if another run has it."""
         try:
             how = fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX
             fcntl.flock(self._fd, how | fcntl.LOCK_NB)
         except BlockingIOError:
             raise taken(holder_of(self._fd)) from None
-        _tell(self._fd, json.dumps({"run": self._run}))
+        _write_holder(self._fd, json.dumps({"run": self._run}))
 
 
 @contextmanager
 def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> Iterator[HostLock]:
-    """Hold the host for a run; the kernel lets go of it however this process ends.
+    """Hold the host for a run; the kernel releases it however this process ends.
 
     Args:
-        run: The run's id, shown to whoever comes second.
-        path: The lock file; :func:`lock_path` when not given.
-        shared: Whether others that share it may run at the same time: what counts its time in
-            instructions is not disturbed, but would disturb what measures.
+        run: The run's id, shown to a second run.
+        path: The lock file; by default :func:`lock_path`.
+        shared: Whether others that share it may run at the same time. A lab that derives its time
+            from instructions is not disturbed, but would disturb a measurement.
 
     Raises:
-        HostHeld: Another run holds the host; the message names its process, as the kernel does.
+        HostHeld: Another run holds the host; the message has its process, as listed by the kernel.
     """
     fd = _opened(path or lock_path())
     try:
@@ -125,13 +125,13 @@ def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> It
         lock.take_now()
         yield lock
         if not shared:
-            _tell(fd, "")
+            _write_holder(fd, "")
     finally:
         os.close(fd)
 
 
 def _opened(path: Path) -> int:
-    """Open a lock file that anyone may have made, or make it for all."""
+    """Open a lock file that anyone may have created, or create it for all users."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(path, flags, 0o666)
@@ -142,7 +142,7 @@ def _opened(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except PermissionError:
-        # To hold it one need not write it; whoever comes second does not learn by whom.
+        # Holding the lock needs no write access; a second run then cannot learn its holder.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode) or os.fstat(fd).st_nlink != 1:
         os.close(fd)
@@ -150,19 +150,19 @@ def _opened(path: Path) -> int:
     return fd
 
 
-def _tell(fd: int, text: str) -> None:
+def _write_holder(fd: int, text: str) -> None:
     try:
         os.ftruncate(fd, 0)
         os.pwrite(fd, text.encode(), 0)
     except OSError:
-        # It is held all the same.
+        # The lock is held in any case.
         return
 
 
 def run_of(written: bytes) -> str:
-    """Return the run that a lock's file names; empty where it names none.
+    """Return the run that a lock file names; empty if it names none.
 
-    Anybody may have written that: it decides nothing but whether a run meets its own lock.
+    Anybody may have written the file. It only decides whether a run recognizes its own lock.
     """
     try:
         return str(json.loads(written.removeprefix(b"taken "))["run"])
@@ -170,30 +170,33 @@ def run_of(written: bytes) -> str:
         return ""
 
 
-def holder_afar(said: bytes) -> LockHolder | None:
-    """Return the process that :data:`LOCK_AFAR` found to hold the lock there; None: it found none.
+def holder_afar(line: bytes) -> LockHolder | None:
+    """Return the process that :data:`LOCK_AFAR` found to hold the lock; None if it found none.
 
     Args:
-        said: The second line that it printed: the process, and whether it has the file open.
+        line: The second line that it printed: the process, and whether it has the file open.
     """
-    words = said.split()
+    words = line.split()
     if len(words) != 2 or not words[0].isdigit() or not int(words[0]):
         return None
     return LockHolder(int(words[0]), "", certain=words[1] == b"1")
 
 
 def taken(holder: LockHolder | None, host: str = "this host") -> HostHeld:
-    """Return the error for whoever comes second.
+    """Return the error for the second run.
 
     Args:
-        holder: The process that holds the lock, as the kernel lists it; None: it lists none.
-        host: Which host it is.
+        holder: The process that holds the lock, as listed by the kernel; None if not listed.
+        host: The host.
     """
     words, hint = "another run", "wait until it has ended"
     if holder is not None:
         words += f" ({holder.words})"
         if holder.certain:
-            hint += f", or end it in order: kill -INT {holder.pid}"
+            hint += f", or stop it with: kill -INT {holder.pid}"
     else:
-        hint += "; what a killed run holds is let go within a minute"
-    return HostHeld(f"{words} is under way on {host}, and two runs would measure each other", hint)
+        hint += "; a killed run's lock is released within a minute"
+    return HostHeld(
+        f"{words} is in progress on {host}, and two runs would disturb each other's measurements",
+        hint,
+    )

@@ -1,4 +1,4 @@
-"""Which process really holds a lock: as the kernel lists it, not as the locked file says."""
+"""The process that holds a lock, according to the kernel and not to the locked file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCK = re.compile(
     r"^\d+: +(?:FLOCK|POSIX|OFDLCK) +\w+ +\w+ +(-?\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ",
     re.MULTILINE,
 )
-"""A lock that is held, proc_locks(5): its process, device and inode. Waiting ones have `->`."""
+"""A held lock, proc_locks(5): its process, device and inode. Waiting ones have `->`."""
 _LONGEST_COMMAND = 120
 
 
@@ -26,8 +26,8 @@ class LockHolder:
 
     Args:
         pid: Its id.
-        command: What it was started as, as far as that may be read; empty otherwise.
-        certain: Whether it was seen to have the file open, so that no other process is meant.
+        command: Its command line; empty if unreadable.
+        certain: Whether it is known to have the file open, so that no other process is meant.
     """
 
     pid: int
@@ -36,16 +36,15 @@ class LockHolder:
 
     @property
     def words(self) -> str:
-        """It in a phrase."""
+        """Its description for messages."""
         return f"process {self.pid}" + (f", `{self.command}`" if self.command else "")
 
 
 def holder_of(fd: int) -> LockHolder | None:
-    """Return the process that holds a lock on an open file; None where the kernel lists none.
+    """Return the process that holds a lock on an open file; None if the kernel lists none.
 
-    Another container's or another computer's processes are not listed. The inode decides where
-    the device differs, as on overlayfs and btrfs; then only a process that has the file open
-    counts.
+    Processes of other containers or computers are not listed. The inode decides if the device
+    differs, as on overlayfs and btrfs; then only a process that has the file open counts.
 
     Args:
         fd: The file.
@@ -66,7 +65,8 @@ def holder_of(fd: int) -> LockHolder | None:
             guess = guess or LockHolder(pid, command_of(pid), certain=False)
     if not pids:
         return None
-    # Who locked it may have ended, and left the open file to another, as flock(1) does.
+    # The process that took the lock may have ended and left the open file to another, as flock(1)
+    # does.
     others = (int(each.name) for each in PROCESSES.glob("[0-9]*"))
     for pid in (*pids, *others):
         if pid != os.getpid() and _has_open(pid, here):
@@ -75,7 +75,7 @@ def holder_of(fd: int) -> LockHolder | None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process of this computer began, in clock ticks since boot; None if it ended.
+    """Return the start time of a process of this computer, in clock ticks since boot, or None.
 
     Field 22 of ``/proc/PID/stat``, proc(5). A zombie counts as ended.
     """
@@ -88,7 +88,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def command_of(pid: int) -> str:
-    """Return a process's command line, without what would steer a terminal; empty: unknown."""
+    """Return a process's command line without terminal control characters; empty if unknown."""
     try:
         words = (PROCESSES / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -1,4 +1,4 @@
-"""Loop devices and what is mounted from them: given back whatever else fails."""
+"""Loop devices and mounts of them, which are always released."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def detach(host: Host, file: Path) -> bool:
     """Detach every loop device from a file.
 
     Returns:
-        Whether none is attached to it any more.
+        Whether none is attached any more.
     """
     for _ in range(_TRIES):
         devices = await attached(host, file)
@@ -29,19 +29,19 @@ async def detach(host: Host, file: Path) -> bool:
             await _run(host, "losetup", "--detach", device)
         if not await attached(host, file):
             return True
-        # Its last user may still be on the way out.
+        # Its last user may still be exiting.
         await asyncio.sleep(_PAUSE_S)
     return False
 
 
 async def attached(host: Host, file: Path) -> tuple[str, ...]:
-    """Return the loop devices that a file is attached to; none where there is no losetup."""
+    """Return the loop devices of a file; none if losetup is missing."""
     done = await _run(host, "losetup", "--associated", str(file), "--noheadings", "-O", "NAME")
     return tuple(done.stdout.decode().split()) if done.ok else ()
 
 
 async def unmount_fully(host: Host, folder: Path) -> bool:
-    """Unmount a folder; where it stays in use, let it go with its last user.
+    """Unmount a folder; if it stays in use, unmount it lazily.
 
     Returns:
         Whether nothing is mounted there any more.

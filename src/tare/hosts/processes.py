@@ -1,4 +1,4 @@
-"""Processes of Tare's own: started with a note in the ledger, and found again after a crash."""
+"""Tare's own processes: recorded in the ledger before their start, and found after a crash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIND = f'grep -lszxF "{TOKEN_VARIABLE}=$1" /proc/[0-9]*/environ'
 
 
 class OwnedProcess:
-    """A running process that the ledger knows of.
+    """A running process with an entry in the ledger.
 
     Args:
         process: The process.
@@ -68,7 +68,7 @@ class OwnedProcess:
         self._ledger.done(self._entry)
 
     async def end(self, grace_s: float) -> int:
-        """Wait ``grace_s`` seconds for the process to end by itself, then ask, then kill.
+        """Wait ``grace_s`` seconds for the process to end, then terminate it, then kill it.
 
         Returns:
             The exit status, negative for a signal.
@@ -92,10 +92,10 @@ async def start_owned(
     env: Mapping[str, str] | None = None,
     cpus: Sequence[int] | None = None,
 ) -> OwnedProcess:
-    """Start a process with its note in the ledger written first; see ``Host.start``.
+    """Start a process, recorded in the ledger first; see ``Host.start``.
 
-    A token in its environment, noted beforehand, finds it even when Tare is killed between
-    starting the process and noting its id.
+    A recorded token in its environment identifies it, even if Tare is killed between starting the
+    process and recording its id.
     """
     token = secrets.token_hex(16)
     entry = ledger.record("process", token=token, command=argv[0], cpus=list(cpus or ()))
@@ -112,7 +112,7 @@ async def start_owned(
 
 
 async def start_time(host: Host, pid: int) -> int | None:
-    """Return when a process began, in clock ticks since boot; None when there is none.
+    """Return the start time of a process in clock ticks since boot; None if there is none.
 
     Field 22 of ``/proc/PID/stat``, proc(5). A zombie counts as ended.
     """
@@ -140,7 +140,7 @@ async def kill_and_wait(host: Host, pids: Sequence[int], timeout_s: float = 5.0)
     """Send SIGKILL and wait until the processes are gone.
 
     Returns:
-        Those that were still there after ``timeout_s`` seconds.
+        The processes that still existed after ``timeout_s`` seconds.
     """
     left = {pid: begun for pid in pids if (begun := await start_time(host, pid)) is not None}
     for pid in left:
@@ -158,7 +158,7 @@ async def _undo_process(host: Host, entry: Entry) -> str:
     if entry.boot != host.boot_id():
         return ""
     killed: set[int] = set()
-    # Again, for what began to run while the others were killed.
+    # Repeat for processes that started while others were killed.
     while pids := await _pids(host, entry):
         killed |= pids
         if left := await kill_and_wait(host, sorted(pids)):
@@ -178,3 +178,14 @@ async def _pids(host: Host, entry: Entry) -> set[int]:
 
 
 UNDOERS: Mapping[str, Undo] = {"process": _undo_process}
+
+
+MOST_DESCRIPTORS = 131_072
+"""More than the connections of any workload; a login's usual limit is 1024."""
+_RAISING = 'ulimit -n "$0" 2>/dev/null || ulimit -S -n "$(ulimit -H -n)"; exec "$@"'
+"""A process that may not raise its hard limit gets that limit."""
+
+
+def with_most_descriptors(argv: Sequence[str]) -> list[str]:
+    """Return a command that runs with as many descriptors as allowed."""
+    return ["sh", "-c", _RAISING, str(MOST_DESCRIPTORS), *argv]

@@ -1,4 +1,4 @@
-"""Where a host has the programs that Tare runs there, and how a missing one is installed."""
+"""Search for programs on a host, and instructions to install missing ones."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ async def find_program(
 
     Args:
         host: Where to search.
-        program: What to search.
+        program: The program.
         names: Search these names instead of all of the program's.
 
     Returns:
-        Its path; None if it is not there.
+        Its path, or None.
     """
     found = await host.run(search_command(program, names), timeout_s=_ASK_S)
     path = found.stdout.decode(errors="replace").strip().partition("\n")[0]
@@ -31,7 +31,7 @@ async def find_program(
 
 
 async def how_to_install(host: Host, *programs: Program) -> str:
-    """Return what to type on a host to install programs, for the distribution that it runs."""
+    """Return the command that installs programs on a host, for its distribution."""
     for file in _OS_RELEASE:
         try:
             return install_command((await host.read(file)).decode(errors="replace"), programs)

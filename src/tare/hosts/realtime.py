@@ -1,4 +1,4 @@
-"""Keep the host's kernel from taking the CPU away from real-time threads, for a while."""
+"""Temporarily stop the host's kernel from taking the CPU away from real-time threads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FAIR_SERVERS = Path("/sys/kernel/debug/sched/fair_server")
 
 @asynccontextmanager
 async def unthrottled(host: Host, ledger: Ledger) -> AsyncIterator[tuple[str, ...]]:
-    """Turn real-time throttling and, on Linux 6.12 and later, the fair server off.
+    """Switch off real-time throttling and, on Linux 6.12 and later, the fair server.
 
-    Either takes 5 % of each second from a thread that never sleeps, which would look like the
-    work of a hypervisor. Both are given back at the end, and by ``tare clean`` after a kill.
+    Either takes 5 % of each second from a thread that never sleeps, which would look like an effect
+    of a hypervisor. Both are restored at the end, or by ``tare clean`` after a kill.
 
     Yields:
-        What could not be turned off, one sentence each.
+        What could not be switched off, one sentence each.
     """
     problems: list[str] = []
     async with AsyncExitStack() as held:

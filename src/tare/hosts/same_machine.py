@@ -1,4 +1,4 @@
-"""What distinguishes one running machine from all others, so that none is compared with itself."""
+"""The identity of a running machine, so that none is compared with itself."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SAME = "same boot id, same machine id"
 
 
 async def running_machine(host: Host) -> str:
-    """Return a digest that only this machine has until it is booted again; empty if unknown.
+    """Return a digest that only this machine has until its next boot; empty if unknown.
 
-    A container has its host's boot id, but a machine id of its own, or at least a process-ID
-    namespace of its own. A cloned VM has another's machine id, but a boot id of its own
-    (random(4), machine-id(5), namespaces(7)).
+    A container has its host's boot id, but its own machine id, or at least its own PID namespace. A
+    cloned VM has another's machine id, but its own boot id (random(4), machine-id(5),
+    namespaces(7)).
 
     Args:
         host: A connection to the machine.

@@ -24,7 +24,7 @@ from tare.study.planning.host_cpus import CoreKind, HostCpus
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
 KERNEL_ALLOWS = "kernel-allows"
-"""Stands for a file in the text: the CPUs that remain of all when a process asks for all."""
+"""The name, in place of a file's, of the CPUs that a process gets when it asks for all."""
 
 MOST_CPUS = 8192
 """The kernel's own limit for most computers (CONFIG_NR_CPUS with MAXSMP)."""
@@ -66,7 +66,7 @@ _IN_PART = {
     "/proc/self/status": "Cpus_allowed_list:.*",
     "/proc/stat": "cpu[0-9]+",
 }
-"""Files of which only the parts of lines are read that begin so."""
+"""Files of which only the lines are read that start with these patterns."""
 _PROCESSOR = "(vendor_id|cpu family).*"
 _GPUS = "/proc/driver/nvidia/gpus"
 _MOUNTS = "/proc/mounts"
@@ -76,7 +76,7 @@ def _in_shell(patterns: Iterable[str], root: str) -> str:
     return " ".join(f"{root}{pattern}" for pattern in patterns)
 
 
-# Written with what a shell does by itself: each further process costs time on a busy host.
+# Uses shell built-ins where possible: each process costs time on a busy host.
 _SCRIPT = rf"""
 root=$1
 groups() {{
@@ -121,7 +121,7 @@ exit 0
 
 
 def files_below(root: str = "") -> dict[str, str]:
-    """Return what :func:`cpus_of` needs of this computer, or of a copied tree.
+    """Return the files that :func:`cpus_of` needs, from this computer or from a copied tree.
 
     Args:
         root: The folder that holds ``sys`` and ``proc``; empty for this computer's own.
@@ -170,7 +170,7 @@ def show_usable() -> tuple[str, ...]:
 
 
 def ask_kernel(agent: str) -> tuple[str, ...]:
-    """Return a command that prints which CPUs the kernel grants a process that asks for all.
+    """Return a command that prints the CPUs that the kernel grants to a process asking for all.
 
     Args:
         agent: The agent's program on the host.
@@ -183,8 +183,8 @@ def now_usable(text: str, cpus: HostCpus) -> tuple[int, ...]:
     """Return the CPUs that may be used now, ascending.
 
     Args:
-        text: What the commands of :func:`show_usable` and :func:`ask_kernel` printed.
-        cpus: What was found earlier: which CPUs are isolated changes only with a boot.
+        text: The output of the commands of :func:`show_usable` and :func:`ask_kernel`.
+        cpus: The CPUs found earlier; isolated CPUs only change at boot.
     """
     files = _files(text, "")
 
@@ -200,7 +200,7 @@ def now_usable(text: str, cpus: HostCpus) -> tuple[int, ...]:
 def show_topology(root: str = "") -> tuple[str, ...]:
     """Return the command whose output :func:`read_topology` understands.
 
-    It uses only what BusyBox also has.
+    It needs nothing that BusyBox lacks.
 
     Args:
         root: The folder that holds ``sys`` and ``proc``; empty for the host's own.
@@ -233,11 +233,11 @@ def read_topology(text: str, root: str = "") -> HostCpus:
     """Return the online CPUs that a session may use, and what they share.
 
     Args:
-        text: What the command of :func:`show_topology` printed.
+        text: The output of the command of :func:`show_topology`.
         root: The folder that it was given.
 
     Raises:
-        ValueError: It names no CPU that may be used.
+        ValueError: It lists no usable CPU.
     """
     return cpus_of(_files(text, root.rstrip("/")))
 
@@ -249,7 +249,7 @@ def cpus_of(files: Mapping[str, str]) -> HostCpus:
         files: Contents by path: those of :func:`files_below`.
 
     Raises:
-        ValueError: They name no CPU that may be used.
+        ValueError: They list no usable CPU.
     """
     return _Reading(files).cpus()
 
@@ -268,7 +268,7 @@ def _files(text: str, root: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Speed:
-    """How fast the cores of a CPU's kind are; 0 where the host does not say.
+    """The speed of a kind of core; 0 where the host does not report it.
 
     ``kind`` is Intel's: 3 performance, 2 efficiency, 1 low power. Frequencies are in MHz.
     """
@@ -279,7 +279,7 @@ class _Speed:
     most: int
 
     def alike(self, other: _Speed) -> bool:
-        """Whether the difference is one between favoured and other cores of the same design."""
+        """Return whether both are the same design, perhaps one with favoured cores."""
         mine = (self.capacity, self.base, self.most)
         theirs = (other.capacity, other.base, other.most)
         near = all(
@@ -296,7 +296,7 @@ _BULLDOZER = ("21", "22")
 
 
 class _Reading:
-    """The files of one host, and what they say."""
+    """The files of one host, and their interpretation."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
@@ -308,14 +308,14 @@ class _Reading:
         """Return the host's CPUs.
 
         Raises:
-            ValueError: None may be used.
+            ValueError: This process may not use any.
         """
         online = self._online()
         groups = self._group
         permitted = self._list(KERNEL_ALLOWS) or groups.cpus
         here = self._list("/proc/self/status") or None
         isolated = self._isolated(online)
-        # An ordinary process does not get isolated CPUs by itself; it may ask for them.
+        # A process does not get isolated CPUs by default, but may ask for them.
         own = online if here is None else online & (set(here) | isolated)
         usable = own if permitted is None else own & set(permitted)
         if not usable:
@@ -340,7 +340,7 @@ class _Reading:
         return self._files.get(path, "")
 
     def _list(self, path: str) -> tuple[int, ...]:
-        """Return the CPUs in a list file; none where it is not there or not a list."""
+        """Return the CPUs in a list file; none if it is missing or not a list."""
         first = self._get(path).partition("\n")[0]
         try:
             return cpu_list(first.partition(":")[2] or first)
@@ -348,7 +348,7 @@ class _Reading:
             return ()
 
     def _set(self, path: str, *, old: str = "") -> frozenset[int]:
-        """Return the CPUs in a ``…_list`` file, or in the mask that older kernels have only."""
+        """Return the CPUs in a ``…_list`` file, or in the mask of older kernels."""
         for name in filter(None, (path, old)):
             for listed, mask in ((f"{name}_list", name), (f"{name[:-3]}list", name)):
                 if listed.endswith("list") and listed in self._files:
@@ -361,7 +361,7 @@ class _Reading:
         return frozenset()
 
     def _number(self, path: str) -> int:
-        """Return a file's number; 0 where it is not there."""
+        """Return a file's number; 0 if it is missing."""
         found = re.match(r"\s*(-?\d+)", self._get(path))
         return int(found[1]) if found else 0
 
@@ -434,7 +434,7 @@ class _Reading:
             if found and text.strip() == "3" and int(found[1]) in wanted:
                 at = f"{CPU}/cpu{found[1]}/topology"
                 shared = self._set(f"{CPU}/cpu{found[1]}/cache/{found[2]}/shared_cpu_map")
-                # Some kernels leave the mask empty where a core has the cache for itself.
+                # Some kernels leave the mask empty if a core has the cache to itself.
                 own = self._set(f"{at}/core_cpus", old=f"{at}/thread_siblings")
                 lowest[int(found[1])] = min(shared or own or {int(found[1])})
         order = {first: number for number, first in enumerate(sorted(set(lowest.values())))}
@@ -503,7 +503,7 @@ class _Reading:
         if all(base[cpu] for cpu in cpus if most[cpu]):
             for group in _by(base).values():
                 slowest = min(most[cpu] for cpu in group)
-                # Turbo of favoured cores makes no other kind of them.
+                # A higher turbo frequency of favoured cores does not make them another kind.
                 if max(most[cpu] for cpu in group) < slowest * _ALIKE:
                     most |= dict.fromkeys(group, slowest)
                     if any(most.values()) and len({most[cpu] for cpu in group}) == 1:
@@ -512,7 +512,7 @@ class _Reading:
         return {cpu: _Speed(capacity[cpu], types.get(cpu, 0), base[cpu], most[cpu]) for cpu in cpus}
 
     def _evened(self, group: list[int], least: int) -> dict[int, int]:
-        """Return capacities of a group without what favoured cores have more, if they have."""
+        """Return capacities of a group without the surplus of favoured cores, if any."""
         most = {self._number(f"{CPU}/cpu{cpu}/cpufreq/cpuinfo_max_freq") for cpu in group}
         return dict.fromkeys(group, least) if len(most) > 1 else {}
 
@@ -543,7 +543,7 @@ def _no_cpu(
     online: set[int], here: tuple[int, ...] | None, permitted: tuple[int, ...] | None
 ) -> str:
     if not online:
-        return "the host names no CPU"
+        return "the host lists no CPU"
     limits = " and ".join(
         words
         for words, allowed in (
@@ -557,7 +557,7 @@ def _no_cpu(
 
 @dataclass(frozen=True)
 class _Group:
-    """What the control group of a process allows; None where no group says."""
+    """The CPUs and memory that a process's control group allows; None if no group limits them."""
 
     cpus: tuple[int, ...] | None = None
     mems: tuple[int, ...] | None = None
@@ -566,10 +566,10 @@ class _Group:
 
     @staticmethod
     def found(files: Mapping[str, str]) -> _Group:
-        """Return the group that holds this process in the hierarchy that has cpusets.
+        """Return the group of this process in the hierarchy that has cpusets.
 
-        Where the unified hierarchy's controller is off in the process's own group, the setting of
-        its nearest ancestor counts.
+        If the unified hierarchy's controller is off in the process's own group, the nearest
+        ancestor's setting applies.
         """
         parted: tuple[int, ...] = ()
         for mount, name, unified in _hierarchies(files):
@@ -588,7 +588,7 @@ class _Group:
 
 _EFFECTIVE = ("cpuset.{}.effective", "cpuset.effective_{}", "effective_{}")
 _CONFIGURED = ("cpuset.{}", "{}")
-"""What the older hierarchy's groups are given: what is in effect lags behind CPU hotplug there."""
+"""The configured values of the older hierarchy: its effective ones lag behind CPU hotplug."""
 
 
 _NAMES = (*_EFFECTIVE, *_CONFIGURED)
@@ -602,7 +602,7 @@ _GROUP_FILES = (
 def _allowed(
     files: Mapping[str, str], folder: str, what: Literal["cpus", "mems"], *, unified: bool
 ) -> tuple[int, ...] | None:
-    """Return the CPUs or memory nodes of a group; None where its folder does not say."""
+    """Return the CPUs or memory nodes of a group; None if its folder does not list them."""
     names = _NAMES if unified else (*_CONFIGURED, *_EFFECTIVE)
     return _listed(files, folder, (name.format(what) for name in names))
 
@@ -625,7 +625,7 @@ def _folders(mount: str, name: str, *, unified: bool) -> Iterator[str]:
 
 
 def _hierarchies(files: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield hierarchies of groups, the likeliest to hold this process's cpuset first.
+    """Yield hierarchies of groups, the most likely one for this process's cpuset first.
 
     Each is its mount point, the process's group there, and whether it is the unified hierarchy.
     """

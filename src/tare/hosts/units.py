@@ -1,4 +1,4 @@
-"""The units in which a host's kernel counts."""
+"""The units of a host's kernel: clock ticks and pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _USUAL = {_PAGE_SIZE: 4096, _TICKS: 100}
 
 @dataclass(frozen=True)
 class KernelUnits:
-    """How long a clock tick of ``/proc`` is, and how large a page.
+    """The length of a clock tick of ``/proc``, and the size of a page.
 
     Args:
         ticks_per_s: Clock ticks in a second (``USER_HZ``).
@@ -26,17 +26,17 @@ class KernelUnits:
 
 
 async def kernel_units(host: Host) -> KernelUnits:
-    """Return a host's units; those of nearly all computers where it does not tell.
+    """Return a host's units; the usual ones if the host does not report them.
 
-    Read from the auxiliary vector of whatever process reads files there, so that no program of
-    the host is needed (proc(5), ``/proc/PID/auxv``).
+    They are read from the auxiliary vector of the process that reads files there, so that no
+    program of the host is needed (proc(5), ``/proc/PID/auxv``).
     """
-    told = dict(_USUAL)
+    units = dict(_USUAL)
     try:
         vector = await host.read("/proc/self/auxv")
     except OSError:
         vector = b""
     for kind, value in struct.iter_unpack("<QQ", vector[: len(vector) // 16 * 16]):
-        if kind in told and value:
-            told[kind] = value
-    return KernelUnits(told[_TICKS], told[_PAGE_SIZE])
+        if kind in units and value:
+            units[kind] = value
+    return KernelUnits(units[_TICKS], units[_PAGE_SIZE])

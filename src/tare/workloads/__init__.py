@@ -1,4 +1,4 @@
-"""What can be measured, one file each; `WORKLOADS` names them all."""
+"""The workloads, one file each; `WORKLOADS` lists them all."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ OWN: tuple[Workload[Any], ...] = (
 WORKLOADS: Mapping[str, Workload[Any]] = MappingProxyType(
     {workload.name: workload for workload in OWN}
 )
-"""Every workload by its name, in the order in which reports show them."""
+"""All workloads by name, in the order of reports."""
 
 __all__ = [
     "WORKLOADS",

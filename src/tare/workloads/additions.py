@@ -1,4 +1,4 @@
-"""What a workload's toolbox must hold besides Tare's own: packages, and files of the user's."""
+"""Packages and files that a workload adds to the toolbox."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tare.errors import InputError
 
 @dataclass(frozen=True)
 class Additions:
-    """Packages and files that a toolbox holds besides Tare's own.
+    """Packages and files that a workload adds to the toolbox.
 
     Args:
         packages: Names of packages of the distribution.
-        files: Where each file or folder goes in the toolbox, and where it is on this computer.
-            A path that is not whole is relative to the study's folder.
+        files: The path of each file or folder in the toolbox, and its path on this computer.
+            Relative paths start at the study's folder.
     """
 
     packages: frozenset[str] = frozenset()
@@ -27,12 +27,12 @@ class Additions:
         return bool(self.packages or self.files)
 
     def relative_to(self, folder: Path) -> Additions:
-        """Return the same with the files found from ``folder`` on."""
+        """Return the same with paths relative to ``folder`` made absolute."""
         files = {place: folder / source for place, source in self.files.items()}
         return Additions(self.packages, files)
 
     def each_file(self) -> dict[str, Path]:
-        """Return where each single file goes in the toolbox, folders taken apart, in order.
+        """Return the toolbox path of each single file, with folders expanded, in order.
 
         Raises:
             InputError: Something is neither a file nor a folder, or cannot be read.
@@ -44,10 +44,10 @@ class Additions:
 
 
 def together(additions: Iterable[Additions]) -> Additions:
-    """Return what several workloads add, for the one toolbox that they share.
+    """Return the additions of several workloads, for the toolbox that they share.
 
     Raises:
-        InputError: Two add different things at one place.
+        InputError: Two add different things at the same path.
     """
     packages: frozenset[str] = frozenset()
     files: dict[str, Path] = {}
@@ -56,14 +56,14 @@ def together(additions: Iterable[Additions]) -> Additions:
         for place, source in each.files.items():
             if files.setdefault(place, source) != source:
                 raise InputError(
-                    f"{files[place]} and {source} are both to be {place} in the toolbox",
+                    f"{files[place]} and {source} are both added as {place} in the toolbox",
                     "give one of them another place",
                 )
     for place in files:
         inside = [other for other in files if other.startswith(f"{place}/")]
         if inside:
             raise InputError(
-                f"{inside[0]} in the toolbox lies within {place}, which is added too",
+                f"{inside[0]} in the toolbox is inside {place}, which is added too",
                 "give one of them another place",
             )
     return Additions(packages, files)
@@ -80,7 +80,7 @@ def _files_of(place: str, source: Path) -> dict[str, Path]:
         for inner in source.iterdir():
             if inner.is_symlink():
                 raise InputError(
-                    f"{inner} is a link; links in an added folder are not followed",
+                    f"{inner} is a link; links in an added folder are not supported",
                     "put the file itself there",
                 )
             found |= _files_of(f"{place}/{inner.name}", inner)

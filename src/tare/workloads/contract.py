@@ -1,7 +1,7 @@
-"""What a workload declares: its parameters, its metrics, and how a result becomes values.
+"""The declaration of a workload: its parameters, its metrics, and how a result becomes values.
 
 One file per workload subclasses :class:`Workload`, in Tare or in a package of its own;
-`tare help extending` walks through one.
+`tare help extending` has a walk-through.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ and an origin; or it and further machines as one cluster."""
 
 @dataclass(frozen=True)
 class DiskClaim:
-    """What a result says was moved to and from a disk, and no cache may have kept.
+    """The bytes that a result claims to have moved to and from a disk, without a cache.
 
     Args:
-        read: Bytes; None: what was read may rightly come from a cache.
-        written: Bytes; None: what was written may rightly stay in one.
-        instead: What to write in the study where it was a cache that was measured.
+        read: Bytes; None if reads may come from a cache.
+        written: Bytes; None if writes may stay in a cache.
+        instead: What to write in the study if the cache was measured.
     """
 
     read: float | None = None
@@ -110,16 +110,16 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def request(self, parameters: P) -> dict[str, Any]:
-        """Return the ``params`` object the agent is sent (plain numbers, base SI or ns)."""
+        """Return the ``params`` object for the agent (plain numbers, base SI units or ns)."""
 
     @abstractmethod
     def expected_s(self, parameters: P) -> float:
         """Estimate the seconds one cell takes on undisturbed hardware, for the plan."""
 
     def clocked_s(self, parameters: P) -> float:
-        """Return how many of :meth:`expected_s` the clock ends, however slow the machine is.
+        """Return how many of :meth:`expected_s` are fixed by time, however slow the machine is.
 
-        The rest is a fixed amount of work, which a slower machine takes longer for.
+        The rest is a fixed amount of work, which takes longer on a slower machine.
         """
         return 0.0
 
@@ -129,32 +129,32 @@ class Workload(ABC, Generic[P]):
 
         Raises:
             KeyError: The result lacks what the metrics need.
-            ValueError: What is there is no finite number, or not what the workload tells.
+            ValueError: A value is not a finite number, or not of the expected kind.
         """
 
     def needs_for(self, parameters: P) -> frozenset[Need]:
-        """Return what its machine must have with these parameters."""
+        """Return what its machine needs for these parameters."""
         return self.needs
 
     def memory_for(self, parameters: P) -> int:
-        """Return the least memory, in bytes, of a machine that carries it with these parameters."""
+        """Return the least memory, in bytes, of a machine that runs it with these parameters."""
         return self.memory
 
     def vcpus_for(self, parameters: P) -> int:
-        """Return the least vCPUs of a machine that carries it with these parameters."""
+        """Return the fewest vCPUs of a machine that runs it with these parameters."""
         return 1
 
     def threads_for(self, parameters: P) -> int | None:
-        """Return how many CPUs it wants as a neighbour's load; None: as many as its machine has."""
+        """Return how many CPUs it uses as a neighbour's load; None for all of its machine."""
         asked = self.request(parameters).get("threads")
         return None if asked is None else max(1, int(asked))
 
     def counts_memory(self, parameters: P) -> bool:
-        """Return whether what the host's memory moves meanwhile is to be counted beside it."""
+        """Return whether to count the host's memory traffic during the measurement."""
         return False
 
     def metrics_for(self, parameters: P) -> tuple[Metric, ...]:
-        """Return what a cell with these parameters tells, in the order of reports."""
+        """Return the metrics of a cell with these parameters, in the order of reports."""
         return self.metrics
 
     def recorded_metrics(self, parameters: P) -> tuple[Metric, ...]:
@@ -165,51 +165,51 @@ class Workload(ABC, Generic[P]):
         )
 
     def disk_claim(self, parameters: P, result: Mapping[str, Any]) -> DiskClaim:
-        """Return what the agent's result says a disk moved, which is held against the device.
+        """Return the bytes that the agent's result claims, to compare with the device's counters.
 
         Raises:
-            KeyError: The result lacks what it takes.
-            ValueError: What is there is no finite number.
+            KeyError: The result lacks something.
+            ValueError: A value is not a finite number.
         """
         return NO_CLAIM
 
     def adds(self, parameters: P) -> Additions:
-        """Return what the toolbox must hold for it besides Tare's own programs."""
+        """Return its additions to the toolbox."""
         return NOTHING
 
     def program_of_study(self, parameters: P) -> tuple[str, ...]:
-        """Return the program that the study itself names, with its arguments; empty: none."""
+        """Return the program that the study itself names, with its arguments, or an empty tuple."""
         return ()
 
     def work(self, parameters: P) -> Work:
-        """Return what the machines of its topology do; of a single one, :meth:`request` says it."""
+        """Return the work of its topology's machines; for a single machine, see :meth:`request`."""
         return Work()
 
     def on_slaves(self, parameters: P, slaves: int) -> P:
-        """Return the parameters of a job on a cluster of so many slaves."""
+        """Return a job's parameters for a cluster with this number of slaves."""
         return parameters
 
     def ending(self, parameters: P) -> P:
-        """Return the parameters with which it ends by itself, as what is measured has to.
+        """Return parameters with which it ends by itself, as a subject must.
 
-        Loads work until they are stopped, unless told for how long; nobody stops the subject.
+        Loads work until they are stopped, unless they have a duration; nobody stops the subject.
         """
         return parameters
 
     def facts(self, parameters: P, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what the cell's record keeps of the agent's result beside the values.
+        """Return the facts of the agent's result that the cell's record keeps next to the values.
 
         Raises:
-            KeyError: The result lacks it.
-            ValueError: What is there is not what the workload tells.
+            KeyError: The result lacks them.
+            ValueError: They are not of the expected kind.
         """
         return {}
 
     def partners(self, parameters: P) -> int:
-        """Return how many connections the partner of a network load makes to it."""
+        """Return how many connections the partner of a network load opens to it."""
         return 1
 
     @property
     def agent_name(self) -> str:
-        """What the agent calls it."""
+        """The workload's name in the agent."""
         return self.carried_out_by or self.name

@@ -1,4 +1,4 @@
-"""What the processor's own counters say of a measurement, where a study asks for them."""
+"""The processor's own counters during a measurement, if a study asks for them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from tare.workloads.values import shortened
 HARDWARE: Final = "hardware"
 """Where the agent's result, and a cell's record, hold what was counted."""
 SUMMARY = (
-    "Also let the processor count cycles, instructions, and accesses to the last-level cache with "
-    "those that missed it, where it has counters (perf_event_open(2)) and the machine may use "
-    "them; the report says where it may not. The host counts the same for the threads of each "
-    "machine, the neighbours' too, and what all its CPUs together move to and from memory where it "
-    "has that (`resctrl`)."
+    "Also count cycles, instructions, and accesses and misses of the last-level cache with the "
+    "processor's counters (perf_event_open(2)), if it has them and the machine may use them; "
+    "otherwise the report says why not. The host counts the same for the threads of each machine, "
+    "including neighbours, and the memory traffic of all its CPUs if available (`resctrl`)."
 )
 WORDS = frozenset({"missing"})
 NUMBERS = frozenset({"seconds", "cycles", "instructions", "llc_references", "llc_misses"})

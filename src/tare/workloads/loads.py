@@ -1,4 +1,4 @@
-"""``cpu-load``, ``memory-load``, ``disk-load``, ``phased-load``: what neighbours do to a host."""
+"""``cpu-load``, ``memory-load``, ``disk-load``, ``phased-load``: loads of neighbours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CpuLoadParameters(Parameters):
         default=None,
         ge=1,
         le=1024,
-        description="Threads; if left out, one per CPU it was placed on.",
+        description="Number of threads. Default: one per CPU that it is placed on.",
     )
     duration: Duration | None = Field(
         default=None,
@@ -41,8 +41,8 @@ class MemoryLoadParameters(CpuLoadParameters):
     block: Size = Field(
         default=0,
         ge=0,
-        description="The block that each thread copies; 0: 9/8 of all caches together, as in "
-        "fayyad2013, but at most what fits into 40 % of the machine's memory.",
+        description="Size of the block that each thread copies. 0: 9/8 of all caches together, as "
+        "in fayyad2013, but at most what fits into 40 % of the machine's memory.",
     )
 
 
@@ -73,7 +73,7 @@ class CpuLoad(_Load[CpuLoadParameters]):
 
     name = "cpu-load"
     resource = "cpu"
-    summary = "Endless arithmetic that fits in the first cache."
+    summary = "Endless arithmetic that fits in the first-level cache."
     parameters = CpuLoadParameters
     metrics = (
         Metric(
@@ -170,11 +170,13 @@ class PhasedLoadParameters(Parameters):
         default=("cpu-load", "memory-load"),
         min_length=1,
         max_length=20,
-        description="The loads in their order; `disk-load` needs a shape with a disk, `net-load` "
-        "a platform with networks.",
+        description="The loads in order; `disk-load` needs a shape with a disk, `net-load` a "
+        "platform with networks.",
     )
-    phase: Duration = Field(default=10.0, gt=0, le=86400, description="How long each works.")
-    gap: Duration = Field(default=3.0, ge=0, le=86400, description="Quiet before each.")
+    phase: Duration = Field(default=10.0, gt=0, le=86400, description="Duration of each phase.")
+    gap: Duration = Field(
+        default=3.0, ge=0, le=86400, description="Duration of the gap before each phase."
+    )
 
 
 class PhasedLoad(Workload[PhasedLoadParameters]):
@@ -182,14 +184,14 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
 
     name = "phased-load"
     summary = (
-        "Several loads one after another, with quiet gaps, shaded in the report's courses; a "
-        "neighbour only, as it ends when the subject does."
+        "Several loads in sequence with quiet gaps, shaded in the report's time series; only for "
+        "neighbours, because it ends with the subject."
     )
     parameters = PhasedLoadParameters
     keeps_busy = False
     neighbour_only = True
     from_machine = ("memory_bytes", "caches_bytes")
-    metrics = (Metric("phases", "1", "neither", "Phases that were carried out."),)
+    metrics = (Metric("phases", "1", "neither", "Number of phases."),)
 
     def request(self, parameters: PhasedLoadParameters) -> dict[str, Any]:
         """Return the agent's parameters: names and seconds."""

@@ -1,8 +1,8 @@
-"""Tell a workload what the host knows of the machine it runs in.
+"""The host's facts about a machine, for workloads.
 
-A guest sees the caches its hypervisor shows it, and a bare machine all the memory there is. Sized
-by what each sees, a workload would do different work in each arm. So the host says it, once, and
-alike for all arms.
+A guest sees the caches that its hypervisor shows, and a bare machine sees all the memory. If
+workloads were sized by what they see, they would do different work in each arm. So the host
+provides these facts, once and equally for all arms.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tare.workloads.contract import Workload
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What the host knows of a machine.
+    """The host's facts about a machine.
 
     Args:
-        emulated: Whether an emulator runs it, whose TSC never states that it is constant.
+        emulated: Whether an emulator runs it, whose TSC is never declared constant.
         memory: The shape's memory in bytes, for the bare host too.
-        vcpus: How many vCPUs the subject has; the bare host is kept to as many CPUs.
-        last_level_cache: One last-level cache of the *host*, in bytes; None: not known.
-        caches: All data and unified caches of the host together, in bytes; None: not known.
+        vcpus: Number of vCPUs of the subject; the bare host is limited to as many CPUs.
+        last_level_cache: One last-level cache of the *host*, in bytes; None if unknown.
+        caches: All data and unified caches of the host together, in bytes; None if unknown.
     """
 
     emulated: bool = False
@@ -33,7 +33,7 @@ class MachineFacts:
     caches: int | None = None
 
     def as_params(self) -> dict[str, Any]:
-        """Return what is known under the names the agent takes them by."""
+        """Return the known facts under their names in the agent."""
         known = {
             "allow_untrusted_tsc": self.emulated or None,
             "memory_bytes": self.memory,
@@ -47,12 +47,12 @@ class MachineFacts:
 def fitted(
     workload: Workload[Any], request: Mapping[str, Any], facts: MachineFacts
 ) -> dict[str, Any]:
-    """Return ``request`` with the facts that ``workload`` takes; what it says itself stays.
+    """Return ``request`` completed with the facts that ``workload`` uses; it overrides nothing.
 
     Args:
-        workload: Names the facts it takes in its attribute ``from_machine``.
-        request: What `Workload.request` returned.
-        facts: What the host knows of the machine.
+        workload: Lists the facts in its attribute ``from_machine``.
+        request: The result of `Workload.request`.
+        facts: The host's facts about the machine.
     """
     known = {
         name: value for name, value in facts.as_params().items() if name in workload.from_machine

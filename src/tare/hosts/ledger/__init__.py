@@ -1,1 +1,1 @@
-"""What Tare creates and changes on a host: noted before it is made, and undone from the notes."""
+"""Records of everything that Tare creates and changes on a host, and their undoing."""

@@ -1,6 +1,6 @@
 """Undo what a killed run left behind: exactly what its ledger lists, and nothing else.
 
-What each kind of entry holds, and what undoing it takes:
+Each kind of entry, its details, and how it is undone:
 
 ========= ============================== =====================================================
 process   token, command; pid, starttime killed if pid *and* start time match, or by its token
@@ -27,22 +27,64 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
 from tare.errors import InputError, MachineFault
-from tare.hosts import control_groups, interfaces, loops, paths, processes
+from tare.hosts import control_groups, interfaces, loops, processes
 from tare.hosts.contract import Host
 from tare.hosts.ledger import settings
 from tare.hosts.ledger.finding import words_of
 from tare.hosts.ledger.ledger import LAB, Entry, Ledger, LedgerInUse, all_ledgers
 from tare.hosts.ledger.nested import AFAR, entry_there
-from tare.hosts.ledger.undoing import Refused, Undo
+from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 from tare.hosts.trace import tracefs
 
 
+async def _undo_path(host: Host, entry: Entry) -> str:
+    path = PurePosixPath(str(entry.details["path"]))
+    ours = any(part.startswith(PREFIX) for part in path.parts)
+    if not path.is_absolute() or ".." in path.parts or not ours:
+        raise Refused(f"no part of the path is named {PREFIX}…")
+    if not await host.exists(Path(path)):
+        return ""
+    mounts = (await host.read("/proc/self/mountinfo")).decode().splitlines()
+    below = [where for where in (line.split()[4] for line in mounts) if _is_below(where, path)]
+    if below:
+        raise MachineFault(f"{below[0]} is mounted there; unmount it: umount {below[0]}")
+    await host.remove(Path(path))
+    return f"Removed {path}."
+
+
+def _is_below(where: str, path: PurePosixPath) -> bool:
+    # mountinfo writes spaces and the like as octal escapes, proc(5).
+    plain = where.encode().decode("unicode_escape")
+    return PurePosixPath(plain).is_relative_to(path)
+
+
+async def _undo_mount(host: Host, entry: Entry) -> str:
+    path = PurePosixPath(str(entry.details["path"]))
+    if not path.is_absolute() or ".." in path.parts or not path.name.startswith(PREFIX):
+        raise Refused(f"it is not a directory named {PREFIX}…")
+    mounts = (await host.read("/proc/self/mountinfo")).decode().splitlines()
+    if entry.boot != host.boot_id() or str(path) not in (line.split()[4] for line in mounts):
+        return ""
+    done = await host.run(["umount", str(path)], timeout_s=30)
+    if not done.ok:
+        raise MachineFault(done.words())
+    return f"Unmounted {path}."
+
+
+_UNDOERS_OF_PATHS: Mapping[str, Undo] = {
+    "directory": _undo_path,
+    "file": _undo_path,
+    "mount": _undo_mount,
+}
+
+
 class Left(str):
-    """A sentence about something that is still there, and should not be."""
+    """A sentence about something that still exists but should not."""
 
     __slots__ = ()
 
@@ -52,7 +94,7 @@ class Left(str):
 
 
 class Going(str):
-    """A sentence about a run that still goes, whose things are not left behind."""
+    """A sentence about a run in progress, whose resources are not left behind."""
 
     __slots__ = ()
 
@@ -65,17 +107,17 @@ OF_EVERY_HOST: Mapping[str, Undo] = MappingProxyType(
     {
         **processes.UNDOERS,
         **control_groups.UNDOERS,
-        **paths.UNDOERS,
+        **_UNDOERS_OF_PATHS,
         **settings.UNDOERS,
         **loops.UNDOERS,
         **interfaces.UNDOERS,
         **tracefs.UNDOERS,
     }
 )
-"""How each kind is undone that is made on hosts whatever the platform: stated where it is made."""
+"""The undo functions of the kinds that exist on every host."""
 
 Reach = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Host]]
-"""Opens another host by what a ledger says of the way to it."""
+"""Opens another host, given a ledger's record of how to reach it."""
 
 
 async def clean_all(
@@ -89,16 +131,16 @@ async def clean_all(
 
     Args:
         host: The host whose entries are undone.
-        undoers: How further kinds are undone.
+        undoers: The undo functions of further kinds.
         reach: Opens the other hosts that ledgers name; without it, their entries are left.
-        tell_of_going: Whether ledgers of runs that are alive are reported as left alone. A run
-            with two hosts that are one computer meets its own.
+        tell_of_going: Whether to report ledgers of runs in progress as left alone. A run whose two
+            hosts are one computer finds its own.
 
     Returns:
-        What was done and what was left, one sentence each, the latter as :class:`Left`; empty when
-        there was nothing. Things of runs that still go are not left behind.
+        What was done and what was left, one sentence each, the latter as :class:`Left`; empty if
+            there was nothing. Resources of runs in progress are not left behind.
     """
-    told: list[str] = []
+    messages: list[str] = []
     for path in all_ledgers():
         try:
             ledger = Ledger(path)
@@ -107,7 +149,7 @@ async def clean_all(
             if going and (path.stem == LAB or not tell_of_going):
                 continue  # A lab is up, and `tare lab down` ends it.
             words = f"{path.stem}: left alone: {error}."
-            told.append(Going(words) if going else Left(words))
+            messages.append(Going(words) if going else Left(words))
             continue
         try:
             if ledger.host == host.name:
@@ -116,10 +158,10 @@ async def clean_all(
                 did = await _clean_afar(ledger, undoers, reach)
             else:
                 did = []
-            told += [_after(f"{path.stem}: ", sentence) for sentence in did]
+            messages += [_after(f"{path.stem}: ", sentence) for sentence in did]
         finally:
             ledger.discard()
-    return told
+    return messages
 
 
 async def _clean_afar(
@@ -143,69 +185,73 @@ async def clean(
     Args:
         host: Where the entries were made.
         ledger: The ledger; an entry that was undone is marked as done.
-        undoers: How further kinds are undone.
-        since: Leave what was recorded before the entry of this number.
+        undoers: The undo functions of further kinds.
+        since: Skip entries before this number.
 
     Returns:
         What was done and what was left, one sentence each, the latter as :class:`Left`.
     """
     known = {**OF_EVERY_HOST, **undoers}
-    told: list[str] = []
+    messages: list[str] = []
     lost: Counter[str] = Counter()
     for entry in reversed(ledger.open_entries()):
         if entry.number < since:
             break
         machine = str(entry.details["of"]) if entry.kind == AFAR else ""
         if machine in lost:
-            # One attempt for all of them: a machine that is gone stays so for each.
+            # One attempt for all of them: a machine that is gone stays gone.
             lost[machine] += 1
             continue
         if entry.kind not in known:
-            told.append(Left(f"Could not undo {_words(entry)}: what made it is not installed."))
+            messages.append(
+                Left(
+                    f"Could not undo {_words(entry)}: the extension that made it is not installed."
+                )
+            )
             continue
         try:
             sentence = await known[entry.kind](host, entry)
         except Refused as refusal:
-            told.append(Left(f"Left {_words(entry)}: {refusal}."))
+            messages.append(Left(f"Left {_words(entry)}: {refusal}."))
             ledger.done(entry)
             continue
         except (OSError, MachineFault, InputError) as error:
-            told.append(Left(f"Could not undo {_words(entry)}: {error}."))
+            messages.append(Left(f"Could not undo {_words(entry)}: {error}."))
             if machine and isinstance(error, MachineFault) and error.transient:
                 lost[machine] = 0
             continue
         ledger.done(entry)
         if sentence:
-            told.append(sentence)
-    return told + [
-        Left(f"{count} more of {machine} were not tried: `tare clean` does once it is back.")
+            messages.append(sentence)
+    return messages + [
+        Left(f"{count} more of {machine} were not tried; run `tare clean` when it is back.")
         for machine, count in lost.items()
         if count
     ]
 
 
 async def undo_unlisted(host: Host, entries: Iterable[Entry]) -> list[str]:
-    """Undo what is in no ledger; see :func:`tare.hosts.ledger.finding.unlisted`.
+    """Undo resources that no ledger lists; see :func:`tare.hosts.ledger.finding.unlisted`.
 
     Returns:
         What was done and what was left, one sentence each, the latter as :class:`Left`.
     """
-    told: list[str] = []
+    messages: list[str] = []
     for entry in entries:
         try:
             sentence = await OF_EVERY_HOST[entry.kind](host, entry)
         except (Refused, OSError, MachineFault, InputError) as error:
-            told.append(Left(f"Could not remove {words_of(entry)}: {error}."))
+            messages.append(Left(f"Could not remove {words_of(entry)}: {error}."))
             continue
-        # Nothing to say: it went with something else, such as the other end of a pair.
-        told.append(sentence or f"Gone: {words_of(entry)}.")
-    return told
+        # There is no sentence if it vanished with something else, such as the other end of a pair.
+        messages.append(sentence or f"Gone: {words_of(entry)}.")
+    return messages
 
 
 async def undo_one(host: Host, entry: Entry) -> str:
-    """Undo one entry of a kind that every host has; see :data:`tare.hosts.ledger.undoing.Undo`."""
+    """Undo one entry of a kind in :data:`OF_EVERY_HOST`."""
     if entry.kind not in OF_EVERY_HOST:
-        raise Refused(f"nobody knows how {entry.kind} is undone")
+        raise Refused(f"there is no way to undo {entry.kind}")
     return await OF_EVERY_HOST[entry.kind](host, entry)
 
 

@@ -1,6 +1,6 @@
-"""What looks like Tare's on this computer and is in no ledger, as after a lost state folder.
+"""Search for resources that look like Tare's but are in no ledger, as after a lost state folder.
 
-Only names that Tare gives count. What a process that still runs has in its ledger is not listed,
+Only names that Tare gives count. Resources in the ledger of a running process are not listed,
 whichever state folder that ledger is in: the kernel shows which ledgers are open.
 """
 
@@ -28,7 +28,7 @@ _DEPTH = 4
 
 @dataclass(frozen=True)
 class Places:
-    """Where a computer shows what there is; another root in tests."""
+    """The root of a computer's file system; another one in tests."""
 
     root: Path = Path("/")
 
@@ -37,7 +37,7 @@ class Places:
 
 
 def unlisted(places: Places | None = None) -> tuple[Entry, ...]:
-    """Return what is in no ledger, as entries that say how each is undone, in that order."""
+    """Return unlisted resources as entries, in the order in which to undo them."""
     places = Places() if places is None else places
     listed = _listed(places)
     found = (
@@ -59,7 +59,7 @@ def unlisted(places: Places | None = None) -> tuple[Entry, ...]:
 
 
 def words_of(entry: Entry) -> str:
-    """Return what an entry names, in a phrase."""
+    """Return a description of an entry's resource."""
     details = entry.details
     name = details.get("path") or details.get("name") or f"{details['pid']} ({details['command']})"
     kinds = {"link": "network interface", "netns": "network namespace", "loop": "loop device of"}
@@ -71,7 +71,7 @@ _Found = tuple[str, str, str, dict[str, object]]
 
 
 def _is_listed(name: object, listed: str) -> bool:
-    """Return whether a ledger says anything of a thing, or of what it is in."""
+    """Return whether a ledger lists a resource, or the one that contains it."""
     own = _OWN.findall(str(name)) or [str(name)]
     return any(each in listed for each in own)
 
@@ -79,7 +79,7 @@ def _is_listed(name: object, listed: str) -> bool:
 def _listed(places: Places) -> str:
     """Return all that ledgers list: those of this state folder, and those that are open anywhere.
 
-    A ledger that cannot be understood is taken whole.
+    A ledger that cannot be parsed is included as plain text.
     """
     paths = {*all_ledgers(), *_open_ledgers(places)}
     texts = []
@@ -102,7 +102,7 @@ def _open_ledgers(places: Places) -> Iterator[Path]:
             for entry in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):
                     if _LEDGER.search(str(entry.readlink())):
-                        # By the descriptor: its path may be one of another mount namespace.
+                        # Use the descriptor: its path may belong to another mount namespace.
                         yield entry
 
 
@@ -111,7 +111,7 @@ def _numbered(places: Places) -> list[Path]:
 
 
 def _processes(places: Places) -> Iterator[_Found]:
-    """Yield processes that Tare started and that outlived it: nothing of Tare's is above them."""
+    """Yield processes that Tare started and that outlived it."""
     mark = f"{TOKEN_VARIABLE}=".encode()
     for process in _numbered(places):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -153,7 +153,7 @@ def _named(places: Places, kind: str, key: str, folder: str) -> Iterator[_Found]
 
 
 def _groups(places: Places) -> Iterator[_Found]:
-    """Yield the topmost control groups of Tare's, in each hierarchy."""
+    """Yield Tare's topmost control groups in each hierarchy."""
     left = [(places / "sys/fs/cgroup", 0)]
     while left:
         folder, depth = left.pop()
@@ -172,5 +172,5 @@ def _is_own(name: str) -> bool:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Return whether a folder is this user's: in /tmp anybody may take such a name."""
+    """Return whether a folder is this user's: in /tmp, anybody may use such a name."""
     return path.is_dir() and not path.is_symlink() and path.lstat().st_uid == os.geteuid()

@@ -1,10 +1,9 @@
-"""What Tare created, written down before it exists, so that nothing is ever left behind.
+"""A record of everything that Tare creates, written first, so that nothing is left behind.
 
-A ledger is a file of JSON lines. The first says ``{"ledger": 1}``, and names the ``host`` unless
-that is this computer, with ``reach``, how it is reached (no secret); each later one
-records an entry, amends one with what became known later, or marks one as done. Every line
-reaches the disk before the call returns, and a torn last line, as a crash leaves it, does not
-count.
+A ledger is a file of JSON lines. The first is ``{"ledger": 1}``, with the ``host`` unless that is
+this computer, and with ``reach``, how to reach it (without secrets). Each later line records an
+entry, amends one, or marks one as done. Every line is on the disk before the call returns. A torn
+last line, as after a crash, is ignored.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from tare.errors import InputError
 LEDGER_VERSION = 1
 LOCAL = "local"
 LAB = "lab"
-"""The name of the ledger of the lab that lives in the background."""
+"""The name of the background lab's ledger."""
 _KIND = re.compile(r"[a-z][a-z-]{0,39}")
 
 
 class LedgerInUse(InputError):
-    """Another process that still runs holds a ledger."""
+    """A running process holds the ledger."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that Tare created or changed.
+    """One resource that Tare created or changed.
 
     Args:
         number: Its place in the ledger, from 0.
-        kind: What it is, which says how it is undone; see :mod:`tare.hosts.ledger.cleanup`.
+        kind: Its kind, which decides how it is undone; see :mod:`tare.hosts.ledger.cleanup`.
         boot: The boot id of the host when it was recorded; processes end with their boot.
-        details: What is needed to undo it.
+        details: The data that undoing it needs.
     """
 
     number: int
@@ -51,9 +50,9 @@ class Entry:
 
 
 def state_dir() -> Path:
-    """Return where ledgers live, creating it: ``$XDG_STATE_HOME/tare``."""
+    """Return the folder of Tare's state, ``$XDG_STATE_HOME/tare``, creating it."""
     home = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG specification says that a relative path there is to be ignored.
+    # The XDG specification requires that relative paths there are ignored.
     base = Path(home) if home.startswith("/") else Path.home() / ".local" / "state"
     path = base / "tare"
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -76,15 +75,14 @@ class Ledger:
     """The ledger of one run; while it is open, no other process can open it.
 
     Args:
-        path: Its file, created when missing.
-        host: The name of the host that its entries are on; the file's own word counts if it has
-            one.
-        boot: Tells the id of that host's boot.
-        reach: How that host is reached, so that whoever cleans up can; plain JSON, no secret.
+        path: Its file, created if missing.
+        host: The name of the host of its entries; a name in the file takes precedence.
+        boot: Returns the id of that host's boot.
+        reach: How to reach that host for cleanup; plain JSON, without secrets.
 
     Raises:
-        InputError: Another process holds it; or the file is damaged other than by a torn last
-            line; or a newer Tare wrote it.
+        InputError: Another process holds it; the file is damaged other than by a torn last line; or
+            a newer Tare wrote it.
     """
 
     def __init__(
@@ -99,7 +97,7 @@ class Ledger:
         self.host = host
         self.reach: Mapping[str, Any] | None = reach
         self.guard = asyncio.Lock()
-        """Held by whoever reads open entries and then acts on what it read."""
+        """Held while reading open entries and acting on them."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self._lock()
@@ -114,7 +112,7 @@ class Ledger:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LedgerInUse(
-                f"the ledger {self.path} is in use by another Tare that is still running",
+                f"another running Tare uses the ledger {self.path}",
                 "wait for that run, or stop it with Ctrl-C",
             ) from None
 
@@ -138,10 +136,10 @@ class Ledger:
         return found
 
     def record(self, kind: str, **details: Any) -> Entry:
-        """Write down what is about to be created; on return it is on the disk.
+        """Record a resource before it is created; on return the record is on the disk.
 
         Args:
-            kind: What it is; see :mod:`tare.hosts.ledger.cleanup` for the details each kind needs.
+            kind: Its kind; see :mod:`tare.hosts.ledger.cleanup` for the details of each kind.
             **details: Plain JSON values.
         """
         entry = Entry(self._entries, kind, self._boot(), details)
@@ -151,29 +149,29 @@ class Ledger:
         return entry
 
     def amend(self, entry: Entry, **details: Any) -> Entry:
-        """Add what became known after creation, such as a process id; returns the new entry."""
+        """Add details that are known after creation, such as a process id; return the new entry."""
         self._append({"amend": entry.number, "details": details})
         amended = Entry(entry.number, entry.kind, entry.boot, {**entry.details, **details})
         self._open[entry.number] = amended
         return amended
 
     def done(self, entry: Entry) -> None:
-        """Mark what an entry names as removed or restored; marking it again does nothing."""
+        """Mark an entry as removed or restored; marking it again does nothing."""
         if entry.number in self._open:
             self._append({"done": entry.number})
             del self._open[entry.number]
 
     @property
     def next_number(self) -> int:
-        """The number that the next entry will bear."""
+        """The number of the next entry."""
         return self._entries
 
     def open_entries(self) -> tuple[Entry, ...]:
-        """Return what still exists, as far as is known, oldest first."""
+        """Return the entries that are not done, oldest first."""
         return tuple(self._open[number] for number in sorted(self._open))
 
     def close(self) -> None:
-        """Let go of the file, so that another process may open it."""
+        """Close the file, so that another process may open it."""
         os.close(self._fd)
 
     def discard(self) -> None:
@@ -206,14 +204,14 @@ class Ledger:
 
 
 def replay(lines: Iterable[bytes], path: Path) -> tuple[int, dict[int, Entry]]:
-    """Follow a ledger's whole lines.
+    """Replay a ledger's complete lines.
 
     Args:
         lines: The lines, without their ends and without a torn last one.
         path: The file, for messages.
 
     Returns:
-        How many entries were ever recorded, and the open ones by number.
+        The number of recorded entries, and the open ones by number.
 
     Raises:
         InputError: A line is not a ledger line, or a newer Tare wrote it; names file and line.
@@ -238,7 +236,7 @@ def replay(lines: Iterable[bytes], path: Path) -> tuple[int, dict[int, Entry]]:
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{path}: line {number}: damaged ledger ({error})",
-                "look into the file for what it lists, remove that by hand, then the file",
+                "read the file, remove by hand what it lists, then remove the file",
             ) from error
     return count, entries
 
@@ -259,7 +257,7 @@ def _check_version(version: int, path: Path) -> None:
 
 
 def boot_id() -> str:
-    """Return the id that the kernel gave this boot, or an empty string where it gives none."""
+    """Return the id of this boot, or an empty string if the kernel gives none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

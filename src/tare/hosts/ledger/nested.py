@@ -1,29 +1,30 @@
-"""A ledger within a ledger: what Tare makes in a machine that only the machine's carrier knows.
+"""Entries for a machine that only its carrier can reach, in the carrier's ledger.
 
-A run keeps one ledger for each of its hosts. A machine that is reached over SSH is no host of the
-run, and yet has files and processes of Tare's in it. They are noted in the ledger of the host that
-carries it, each as one entry of the kind :data:`AFAR` that says where it is and how it is undone
-there.
+A run keeps one ledger for each of its hosts. A machine that is reached over SSH is not a host of
+the run, but Tare's files and processes are in it. The ledger of the host that carries it records
+them, each as an entry of the kind :data:`AFAR` with its place and how to undo it there.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tare.hosts.ledger.ledger import Entry, Ledger
+from tare.errors import InputError
+from tare.hosts.ledger.ledger import LOCAL, Entry, Ledger, all_ledgers, replay
 
 AFAR = "afar"
 
 
 class NestedLedger(Ledger):
-    """Notes what is made in one machine, in the ledger of the host that carries it.
+    """A ledger of one machine, whose entries are in the ledger of the host that carries it.
 
     Args:
         parent: The ledger of that host.
         host: The machine's name.
-        boot: Tells the id of the machine's present boot.
-        reach: How the machine is reached; plain JSON, no secret.
+        boot: Returns the id of the machine's present boot.
+        reach: How to reach the machine; plain JSON, without secrets.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class NestedLedger(Ledger):
         boot: Callable[[], str],
         reach: Mapping[str, Any],
     ) -> None:
-        # No file of its own: everything is the parent's.
+        # It has no file of its own; the parent's is used.
         self.path = parent.path
         self.guard = parent.guard
         self.host = host
@@ -44,7 +45,7 @@ class NestedLedger(Ledger):
         self._noted: dict[int, Entry] = {}
 
     def record(self, kind: str, **details: Any) -> Entry:
-        """Write down what is about to be created there; see :meth:`Ledger.record`."""
+        """Record a resource before it is created there; see :meth:`Ledger.record`."""
         noted = self._parent.record(
             AFAR,
             of=self.host,
@@ -57,25 +58,25 @@ class NestedLedger(Ledger):
         return entry_there(noted)
 
     def amend(self, entry: Entry, **details: Any) -> Entry:
-        """Add what became known later; see :meth:`Ledger.amend`."""
+        """Add details that are known later; see :meth:`Ledger.amend`."""
         whole = {**entry.details, **details}
         noted = self._parent.amend(self._noted[entry.number], details_there=whole)
         self._noted[noted.number] = noted
         return entry_there(noted)
 
     def done(self, entry: Entry) -> None:
-        """Mark what an entry names as removed; marking it again does nothing."""
+        """Mark an entry as removed; marking it again does nothing."""
         noted = self._noted.pop(entry.number, None)
         if noted is not None:
             self._parent.done(noted)
 
     @property
     def next_number(self) -> int:
-        """The number that the next entry will bear."""
+        """The number of the next entry."""
         return self._parent.next_number
 
     def open_entries(self) -> tuple[Entry, ...]:
-        """Return what still exists in this machine, oldest first."""
+        """Return this machine's entries that are not done, oldest first."""
         return tuple(
             entry_there(noted)
             for noted in self._parent.open_entries()
@@ -90,11 +91,38 @@ class NestedLedger(Ledger):
 
 
 def entry_there(noted: Entry) -> Entry:
-    """Return an entry of a machine as it is there, from the one that its carrier's ledger holds."""
-    said = noted.details
+    """Return a machine's entry from the one in its carrier's ledger."""
+    details = noted.details
     return Entry(
         noted.number,
-        str(said["kind_there"]),
-        str(said["boot_there"]),
-        dict(said["details_there"]),
+        str(details["kind_there"]),
+        str(details["boot_there"]),
+        dict(details["details_there"]),
     )
+
+
+HERE = "this computer"
+
+
+def left_on(run: str) -> tuple[str, ...]:
+    """Return the hosts on which a run's ledgers still list something.
+
+    It neither locks nor changes anything: a run that reports its end calls it.
+    """
+    names: list[str] = []
+    for path in all_ledgers():
+        # With several hosts, each has a ledger with the run's name and its own.
+        if path.stem != run and not path.stem.startswith(f"{run}-"):
+            continue
+        content = path.read_bytes()
+        lines = content[: content.rfind(b"\n") + 1].splitlines()
+        try:
+            listed = replay(lines, path)[1]
+        except InputError:
+            continue  # `tare clean` says what is wrong with it.
+        host = str(json.loads(lines[0]).get("host", LOCAL)) if lines else LOCAL
+        for entry in listed.values():
+            # Resources in a machine are recorded with the host that carries it.
+            where = str(entry.details["of"]) if entry.kind == AFAR else host
+            names.append(HERE if where == LOCAL else where)
+    return tuple(dict.fromkeys(names))

@@ -37,13 +37,13 @@ class Resource(ABC):
     def details(self) -> Mapping[str, Any]:
         """What the ledger records: plain JSON from which the resource can be found and removed.
 
-        What is known only after its creation, such as a number, is added then.
+        Details that are known only after its creation, such as a number, are added then.
         """
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """What it is, with its name, such as ``control group /sys/fs/cgroup/tare-x``."""
+        """Its description with its name, such as ``control group /sys/fs/cgroup/tare-x``."""
 
     @property
     def ends_with_boot(self) -> bool:
@@ -55,18 +55,18 @@ class Resource(ABC):
         """Create it.
 
         Raises:
-            TareError: The host or server refuses; what was created of it is removed afterwards.
+            TareError: The host or server refuses; parts that were created are removed afterwards.
         """
 
     @abstractmethod
     async def exists(self) -> bool:
-        """Return whether it is there, or part of it."""
+        """Return whether it, or part of it, exists."""
 
     @abstractmethod
     async def remove(self) -> None:
         """Ask for its removal; it need not be gone on return.
 
-        Called only where it exists, and again where a refusal is one that :meth:`passes`.
+        Called only if it exists, and again after a refusal that :meth:`passes`.
 
         Raises:
             TareError: The host or server refuses.
@@ -134,7 +134,7 @@ async def created(ledger: Ledger, resource: R) -> AsyncIterator[R]:
             entry = ledger.amend(entry, **resource.details)
     except BaseException:
         with contextlib.suppress(TareError, OSError):
-            # What cannot be removed now stays in the ledger; why it was not created is raised.
+            # If it cannot be removed now, it stays in the ledger; the original error is raised.
             await remove_resource(resource)
             ledger.done(entry)
         raise
@@ -146,7 +146,7 @@ async def created(ledger: Ledger, resource: R) -> AsyncIterator[R]:
 
 
 def undo_resource(find: Callable[[Host, Mapping[str, Any]], Resource]) -> Undo:
-    """Return how the ledger's entries of a kind are undone.
+    """Return the undo function of a kind of entries.
 
     Args:
         find: Returns the resource that an entry's details name; raises

@@ -29,9 +29,9 @@ class Setting(ABC, Generic[V]):
     kind: ClassVar[str]
     """The kind of its entries in the ledger."""
     settling_s: ClassVar[float] = 0.0
-    """How long it may take until it reads as it was set, in seconds."""
+    """How long it may take until it reads as set, in seconds."""
     hint: ClassVar[str] = ""
-    """What to do where it is not taken."""
+    """What to do if the host does not accept it."""
 
     @property
     @abstractmethod
@@ -41,7 +41,7 @@ class Setting(ABC, Generic[V]):
     @property
     @abstractmethod
     def words(self) -> str:
-        """What it is, such as ``Xen's weight of dom0``."""
+        """Its description, such as ``Xen's weight of dom0``."""
 
     @property
     def ends_with_boot(self) -> bool:
@@ -58,13 +58,13 @@ class Setting(ABC, Generic[V]):
 
     @abstractmethod
     async def set(self, value: V) -> str:
-        """Set it; :meth:`verify` shows whether it was taken.
+        """Set it; :meth:`verify` checks whether the host accepted it.
 
         Returns:
-            What the host remarked, for the fault of :meth:`verify`; mostly empty.
+            The host's remark, for the error of :meth:`verify`; mostly empty.
 
         Raises:
-            OSError, TareError: The host refuses, in its own words.
+            OSError, TareError: The host refuses; the message is the host's.
         """
 
     def shown(self, value: V) -> str:
@@ -72,10 +72,10 @@ class Setting(ABC, Generic[V]):
         return str(value)
 
     async def verify(self, value: V, remark: str = "") -> None:
-        """See that it reads as it was set; what needs time is waited for.
+        """Check that it reads as set, allowing for its settling time.
 
         Raises:
-            MachineFault: It reads otherwise.
+            MachineFault: It reads differently.
         """
         deadline = time.monotonic() + self.settling_s
         while (now := await self.read()) != value:
@@ -89,15 +89,15 @@ class Setting(ABC, Generic[V]):
             await asyncio.sleep(_LOOK_S)
 
     async def apply(self, value: V) -> None:
-        """Set it, and verify that it was taken; raises as :meth:`set` and :meth:`verify` do."""
+        """Set it, and verify it; raise as :meth:`set` and :meth:`verify`."""
         await self.verify(value, await self.set(value))
 
     async def undo(self, before: V, value: V) -> str:
-        """Restore it, unless somebody else has set it meanwhile.
+        """Restore it, unless somebody else has changed it.
 
         Args:
-            before: What it was before Tare set it.
-            value: What Tare set it to.
+            before: Its value before Tare's change.
+            value: The value that Tare set.
 
         Returns:
             What was done, in one sentence; empty if there was nothing to do.
@@ -116,37 +116,37 @@ class Setting(ABC, Generic[V]):
 
 @asynccontextmanager
 async def changed(ledger: Ledger, setting: Setting[V], value: V) -> AsyncIterator[V]:
-    """Give a setting another value for as long as the block lasts.
+    """Change a setting for as long as the block lasts.
 
-    Several holders may want the same value at once, as neighbouring machines do: the first one
-    changes it and the last one restores it. The ledger's open entries count the holders, so that
+    Several holders may want the same value at once, such as neighbouring machines: the first one
+    changes it, and the last one restores it. The ledger's open entries count the holders, so that
     :func:`tare.hosts.ledger.cleanup.clean` restores it after a killed run.
 
     Args:
         ledger: Records the change before it is made.
-        setting: What is changed.
-        value: What it is set to.
+        setting: The setting.
+        value: Its new value.
 
     Yields:
         Its value before.
 
     Raises:
-        OSError, TareError: The setting cannot be read or set, or is not taken.
-        MachineFault: Another holder wants another value now.
+        OSError, TareError: The setting cannot be read or set, or the host does not accept it.
+        MachineFault: Another holder needs another value now.
     """
     async with ledger.guard:
         holders = _holders(ledger, setting)
         if holders and holders[0].details["value"] != value:
             held = setting.shown(holders[0].details["value"])
             raise MachineFault(
-                f"{setting.words} is held at {held} by another machine of this run, and "
-                f"{setting.shown(value)} is wanted at the same time"
+                f"{setting.words} is kept at {held} for another machine of this run, but "
+                f"{setting.shown(value)} is needed at the same time"
             )
         now = await setting.read()
         before: V = holders[0].details["before"] if holders else now
         entry = ledger.record(setting.kind, **setting.details, before=before, value=value)
         try:
-            # Also where another machine holds it: somebody else may have set it since.
+            # Also if another machine holds it: somebody else may have changed it since.
             if now != value:
                 await setting.apply(value)
         except BaseException:
@@ -164,7 +164,7 @@ async def changed(ledger: Ledger, setting: Setting[V], value: V) -> AsyncIterato
 
 
 def value_before(ledger: Ledger, setting: Setting[V], now: V) -> V:
-    """Return what a setting was before this run changed it; ``now`` where nobody holds it."""
+    """Return a setting's value before this run changed it; ``now`` if nobody holds it."""
     holders = _holders(ledger, setting)
     return holders[0].details["before"] if holders else now
 
@@ -179,7 +179,7 @@ def _holders(ledger: Ledger, setting: Setting[Any]) -> list[Entry]:
 
 
 def undo_setting(find: Callable[[Host, Mapping[str, Any]], Setting[Any]]) -> Undo:
-    """Return how the ledger's entries of a kind are undone.
+    """Return the undo function of a kind of entries.
 
     Args:
         find: Returns the setting that an entry's details name.
@@ -220,29 +220,29 @@ class FileSetting(Setting[str]):
 
     @property
     def ends_with_boot(self) -> bool:
-        """Whether it is one of the kernel's."""
+        """Whether it is a setting of the kernel."""
         return self._path.startswith(("/proc/", "/sys/"))
 
     async def read(self) -> str:
-        """Return what the file holds, without white space around it; raises OSError."""
+        """Return the file's content without surrounding white space; raise OSError."""
         return (await self._host.read(self._path)).decode().strip()
 
     async def set(self, value: str) -> str:
-        """Write the file; raises OSError."""
+        """Write the file; raise OSError."""
         await self._host.write(self._path, f"{value}\n".encode())
         return ""
 
     async def undo(self, before: str, value: str) -> str:
-        """Restore it where the file is still there; see :meth:`Setting.undo`."""
+        """Restore it if the file still exists; see :meth:`Setting.undo`."""
         return await super().undo(before, value) if await self._host.exists(self._path) else ""
 
 
 async def held_unaltered(host: Host, ledger: Ledger) -> None:
-    """See that every file that holds a setting still holds what Tare wrote.
+    """Check that every setting that Tare holds still has Tare's value.
 
     Raises:
-        MachineFault: Somebody else changed one, so what was measured meanwhile was measured under
-            other conditions; the next machine that starts sets it again.
+        MachineFault: Somebody else changed one, so the measurement took place under other
+            conditions; the next machine that starts sets it again.
     """
     held = {
         str(entry.details["path"]): str(entry.details["value"])
@@ -253,7 +253,7 @@ async def held_unaltered(host: Host, ledger: Ledger) -> None:
         now = await FileSetting(host, path).read()
         if now != value:
             raise MachineFault(
-                f"somebody else set {path} to {now} in the meantime, and it was to be {value}",
+                f"another program changed {path} from {value} to {now} during the measurement",
                 transient=True,
             )
 

@@ -1,4 +1,4 @@
-"""How one kind of a ledger's entries is undone: stated by whoever makes such things."""
+"""The type of functions that undo a kind of ledger entry."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 
 PREFIX = "tare-"
-"""What the names of everything that Tare creates begin with."""
+"""The prefix of all names that Tare gives."""
 
 Undo = Callable[[Host, Entry], Awaitable[str]]
-"""Undoes what an entry names, and may be called again.
+"""Undoes an entry; it may be called again.
 
-Returns one sentence of what was done, empty where there was nothing to do. Raises
-:class:`Refused` where the entry names nothing of Tare's, and OSError, MachineFault or InputError
-where it could not be undone.
+Returns one sentence about what was done, or an empty string if there was nothing to do. Raises
+:class:`Refused` if the entry does not name something of Tare's, and OSError, MachineFault or
+InputError if it could not be undone.
 """
 
 
 class Refused(Exception):
-    """An entry names something that Tare does not take for its own; the text says why."""
+    """An entry names something that does not look like Tare's; the text says why."""
 
 
 def require_own(name: str) -> None:
     """Raise :class:`Refused` unless the name is one that Tare gives."""
     if not name.startswith(PREFIX):
-        raise Refused(f"its name does not begin with {PREFIX}")
+        raise Refused(f"its name does not start with {PREFIX}")

@@ -1,1 +1,1 @@
-"""A computer that is reached over SSH, by connections that may break and come back."""
+"""Computers that are reached over SSH, by connections that may break and come back."""

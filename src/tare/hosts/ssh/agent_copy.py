@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +13,121 @@ import asyncssh
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.address_pair import UNKNOWN, AddressPair, of_transport, told_by_sshd
-from tare.hosts.folders import ELSEWHERE, LOOK_AT_FOLDERS, read_folders, usable
 from tare.hosts.ssh.options import SshOptions
 from tare.hosts.ssh.shell import NotRun, run_script
+from tare.units import format_size
 
-# What e_machine of an ELF header says (elf(5)), as uname says it.
+ELSEWHERE = ("/var/tmp", "/tmp", "/opt", "/srv", "/dev/shm")
+"""Folders that usually exist, to suggest instead of an unusable one."""
+# For each folder, or its nearest parent that exists: whether it is writable, and its file system's
+# line of `df`. BusyBox has no `df -i`. The last part lists all mounts with their options.
+LOOK_AT_FOLDERS = (
+    'for folder in "$@"; do at=$folder; '
+    'until [ -d "$at" ]; do at=${at%/*}; [ -n "$at" ] || at=/; done; '
+    'can=no; [ -w "$at" ] && can=yes; echo "folder $can $folder"; '
+    'df -P -k "$at" 2>/dev/null | tail -n 1; df -P -i "$at" 2>/dev/null | tail -n 1; '
+    "done; echo mounts; cat /proc/self/mounts"
+)
+"""A POSIX shell script that describes the folders in its arguments."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of a host, as :data:`LOOK_AT_FOLDERS` describes it.
+
+    Args:
+        path: The folder.
+        writable: Whether the user may write there.
+        mount: Where its file system is mounted; empty if unknown.
+        options: The options of that mount.
+        free: Free bytes there; None if unknown.
+        inodes: Files that can still be created there; None if unknown.
+    """
+
+    path: str
+    writable: bool
+    mount: str = ""
+    options: frozenset[str] = frozenset()
+    free: int | None = None
+    inodes: int | None = None
+
+    def obstacle(self, size: int, *, running: bool = True) -> str:
+        """Return why the folder cannot hold a file; empty if it can.
+
+        Args:
+            size: The file's bytes.
+            running: Whether the file is a program to run there.
+        """
+        if running and "noexec" in self.options:
+            return f"{self.mount} is mounted noexec, so programs cannot run there"
+        if "ro" in self.options:
+            return f"{self.mount} is mounted read-only"
+        if not self.writable:
+            return f"the user may not write to {self.path}"
+        if self.inodes == 0:
+            return f"{self.mount} has no free inode, so no file can be created there"
+        if self.free is not None and self.free < size:
+            return (
+                f"{self.mount} has {format_size(self.free)} free, but {format_size(size)} are "
+                "needed"
+            )
+        return ""
+
+
+def read_folders(text: str) -> list[Folder]:
+    """Return the folders that :data:`LOOK_AT_FOLDERS` described, in the same order."""
+    described, _, mounts = text.partition("\nmounts\n")
+    options = dict(_mounts_of(mounts.splitlines()))
+    found: list[Folder] = []
+    for part in f"\n{described}".split("\nfolder ")[1:]:
+        first, *lines = part.splitlines()
+        can, _, path = first.partition(" ")
+        kinds = [_free(line) for line in lines]
+        mount = next((mount for mount, _ in kinds if mount), "")
+        found.append(
+            Folder(
+                path,
+                can == "yes",
+                mount,
+                options.get(mount, frozenset()),
+                None if not kinds or kinds[0][1] is None else kinds[0][1] << 10,
+                # File systems that create inodes on demand, such as btrfs, report none.
+                kinds[1][1] if len(kinds) > 1 and not _uncounted(lines[1]) else None,
+            )
+        )
+    return found
+
+
+def usable(folders: Iterable[Folder], size: int) -> str | None:
+    """Return the first folder in which a program of ``size`` bytes can be stored and run."""
+    return next((each.path for each in folders if not each.obstacle(size)), None)
+
+
+def _mounts_of(lines: Iterable[str]) -> Iterable[tuple[str, frozenset[str]]]:
+    """Return mount points and options from lines as in fstab(5)."""
+    for line in lines:
+        words = line.split()
+        if len(words) >= 4:
+            yield words[1].encode().decode("unicode_escape"), frozenset(words[3].split(","))
+
+
+def _free(line: str) -> tuple[str, int | None]:
+    """Return the mount point and the available amount from a line of ``df -P``."""
+    words = line.rsplit("%", 1)
+    left = words[0].split()
+    mount = words[1].strip() if len(words) == 2 else line.rpartition(" - ")[2].strip()
+    position = -2 if len(words) == 2 else -1
+    try:
+        return mount, int(left[position])
+    except (ValueError, IndexError):
+        return mount, None
+
+
+def _uncounted(line: str) -> bool:
+    return line.split()[1:2] == ["0"]
+
+
+# The e_machine field of an ELF header (elf(5)), and uname's name for it.
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 _LOOK = (
     'cache="${2:-${3:-${XDG_CACHE_HOME:-$HOME/.cache}}/tare-agent-$1}"; echo "$cache"; uname -m; '
@@ -31,10 +142,10 @@ _PUT = (
 
 @dataclass(frozen=True)
 class Door:
-    """An open connection, and where the host keeps the agent and a keeper's directory.
+    """An open connection, and the paths of the agent and of a keeper's directory on the host.
 
-    ``seen_here`` are the addresses of the connection as they are seen here, ``seen_there`` as the
-    host reports them.
+    ``seen_here`` are the connection's addresses as seen here, ``seen_there`` as the host reports
+    them.
     """
 
     connection: asyncssh.SSHClientConnection
@@ -47,11 +158,11 @@ class Door:
 async def prepare(
     connection: asyncssh.SSHClientConnection, agent: Path, options: SshOptions
 ) -> Door:
-    """Copy the agent to the host unless its very bytes are there already.
+    """Copy the agent to the host, unless an identical copy is already there.
 
     Raises:
-        InputError: The agent is for another kind of processor than the host's, or cannot be put
-            where it is to be.
+        InputError: The agent is for another processor architecture, or cannot be stored in its
+            folder.
         MachineFault: The host runs no commands.
     """
     content = await asyncio.to_thread(agent.read_bytes)
@@ -67,13 +178,12 @@ async def prepare(
             f"{options.name} lacks what Tare needs there: {looked.words or 'sh and coreutils'}",
             "install coreutils (cat, mkdir, mv, sha256sum, uname) there",
         )
-    folder, machine, found, told = lines
+    folder, machine, found, ssh_connection = lines
     built_for = _MACHINES.get(int.from_bytes(content[18:20], "little"), machine)
     if machine != built_for:
         raise InputError(
-            f"{options.name} has a processor of kind {machine}, and the agent here is for "
-            f"{built_for}",
-            f"name an agent that was built for {machine}",
+            f"{options.name} has the architecture {machine}, but the agent here is for {built_for}",
+            f"use an agent that was built for {machine}",
         )
     if found.split()[0] != digest:
         put = await run_script(connection, _PUT, folder, input=content)
@@ -84,25 +194,26 @@ async def prepare(
         connection,
         f"{folder}/tare-agent",
         f"/tmp/tare-keep-{secrets.token_hex(16)}",
-        # Through another computer, asyncssh reports that one's end; a program reports none.
+        # Through another computer, asyncssh reports that computer's address; a ProxyCommand reports
+        # none.
         UNKNOWN if options.indirect else of_transport(connection.get_extra_info),
-        told_by_sshd(told),
+        told_by_sshd(ssh_connection),
     )
 
 
 async def unusable(
     connection: asyncssh.SSHClientConnection, options: SshOptions, folder: str, size: int
 ) -> InputError | None:
-    """Return why the agent cannot run in a folder of the host, and which folder to name instead.
+    """Return why the agent cannot run in a folder of the host, and which folder to use instead.
 
     Args:
-        connection: The way to the host.
-        options: How it is reached.
+        connection: A connection to the host.
+        options: How to reach it.
         folder: The folder.
         size: The agent's bytes.
 
     Returns:
-        None where nothing is wrong with the folder.
+        The error, or None if the folder is fine.
     """
     looked = await run_script(connection, LOOK_AT_FOLDERS, folder, *ELSEWHERE)
     folders = read_folders(looked.stdout.decode(errors="replace"))
@@ -126,6 +237,6 @@ def _not_taken(options: SshOptions, folder: str, words: str) -> TareError:
 
 
 async def take_back(connection: asyncssh.SSHClientConnection, options: SshOptions) -> None:
-    """Remove the agent from a folder of its own, where :func:`prepare` has put it."""
+    """Remove the agent's own folder, if :func:`prepare` made one."""
     if options.agent_folder is not None:
         await run_script(connection, 'rm -rf "$1"', str(options.agent_folder))

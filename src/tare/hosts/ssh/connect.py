@@ -1,17 +1,17 @@
-"""Logging in to a host over SSH, with a clear word for every way in which that fails."""
+"""Login to a host over SSH, with a clear message for every kind of failure."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import shlex
+from pathlib import Path
 from typing import Any
 
 import asyncssh
 
 from tare.errors import InputError, TareError
-from tare.hosts.ssh.offering import offered
-from tare.hosts.ssh.options import SshOptions
+from tare.hosts.ssh.options import NO_AGENT, SshOptions
 from tare.hosts.ssh.proxied import Proxy
 from tare.hosts.ssh.shell import run_script
 from tare.hosts.ssh.through import not_let_on, not_reached, on_the_way
@@ -20,16 +20,17 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class UnknownKey(InputError):
-    """The host shows a key that is not the one it is known by."""
+    """The host's key differs from the known one."""
 
 
 async def log_in(options: SshOptions) -> asyncssh.SSHClientConnection:
-    """Open a connection to a host whose key is known, through the computers on the way there.
+    """Open a connection to a host with a known key, through the computers on the way there.
 
     Raises:
-        InputError: A key is unknown or another one, a login is refused, or a file or secret that
-            the options name is missing; the message says of which computer.
-        MachineFault: One does not answer, or is not reached from the one before it (transient).
+        InputError: A key is unknown or has changed, a login is refused, or a file or secret that
+            the options name is missing; the message names the computer.
+        MachineFault: A computer does not answer, or cannot be reached from the one before it
+            (transient).
     """
     last: asyncssh.SSHClientConnection | None = None
     before: SshOptions | None = None
@@ -43,7 +44,7 @@ async def log_in(options: SshOptions) -> asyncssh.SSHClientConnection:
                 raise on_the_way(error, options) from error
             raise
         if last is not None:
-            # It ends with what goes through it.
+            # It ends with the connection that uses it.
             connection.set_tunnel(last)
         last, before = connection, hop
     assert last is not None
@@ -58,9 +59,9 @@ async def _one(
     """Log in to one computer.
 
     Args:
-        options: How it is reached.
-        through: The connection to the computer before it; None: there is none.
-        before: How that one is reached.
+        options: How to reach it.
+        through: The connection to the computer before it, if any.
+        before: How to reach that computer.
     """
     known = [str(file) for file in options.key_files if file.is_file()]
     proxy: Proxy | None = None
@@ -70,8 +71,8 @@ async def _one(
             if not known:
                 key = await _shown_key(options, _way(through, proxy))
                 raise UnknownKey(
-                    f"the key of {options.place} is not known: there is no file "
-                    f"{options.known_hosts}",
+                    f"the key of {options.place} is unknown: there is no "
+                    f"file {options.known_hosts}",
                     _how_to_know(options, key),
                 )
             connection = await asyncssh.connect(
@@ -88,7 +89,7 @@ async def _one(
                 login_timeout=options.connect_s,
             )
             if proxy is not None:
-                # It ends with what goes through it.
+                # It ends with the connection that uses it.
                 connection.set_tunnel(proxy)
                 until_in.pop_all()
             return connection
@@ -107,12 +108,12 @@ def _proxy(
     through: asyncssh.SSHClientConnection | None,
     until: contextlib.AsyncExitStack,
 ) -> Proxy | None:
-    """Start the program that leads to a computer, which is ended with ``until``; None: none does.
+    """Start the program that connects to a computer, if any; it is ended with ``until``.
 
     Args:
-        options: How the computer is reached.
-        through: The connection to one before it, which goes before any program.
-        until: Where its end is left.
+        options: How to reach the computer.
+        through: The connection to a computer before it, which replaces the program.
+        until: Closes the program.
     """
     if through is not None or options.proxy_command is None:
         return None
@@ -142,33 +143,33 @@ async def _key_not_verified(
             return UnknownKey(f"{file} cannot be used: {error}")
         if any(known[:2]) or any(known[2]):
             return UnknownKey(
-                f"{options.place} shows another key than {file} says: it is another "
-                "computer, or somebody is listening in",
+                f"the key of {options.place} differs from the one in {file}: it is another "
+                "computer, or the connection is being intercepted",
                 "only if you know that the host was reinstalled: ssh-keygen -f "
                 f"{shlex.quote(str(file))} -R {shlex.quote(options.known_as)}, then add its new "
                 "key",
             )
     return UnknownKey(
-        f"{options.known_hosts} does not name the key of {options.place}",
+        f"{options.known_hosts} has no key for {options.place}",
         _how_to_know(options, await _shown_again(options, through)),
     )
 
 
 async def _shown_key(options: SshOptions, way: dict[str, Any]) -> asyncssh.SSHKey | None:
-    """Return the key that a host shows, over the way that leads there."""
+    """Return the key that a host shows, over the given connection."""
     return await asyncssh.get_server_host_key(options.reached_at, options.port, **way, config=None)
 
 
 async def _shown_again(
     options: SshOptions, through: asyncssh.SSHClientConnection | None
 ) -> asyncssh.SSHKey | None:
-    """Return the key that a host shows over a new connection; None where that fails."""
+    """Return the key that a host shows over a new connection, or None."""
     with contextlib.suppress(OSError, asyncssh.Error):
         async with (
-            contextlib.AsyncExitStack() as until_told,
+            contextlib.AsyncExitStack() as until_shown,
             asyncio.timeout(min(options.connect_s, 10)),
         ):
-            return await _shown_key(options, _way(through, _proxy(options, through, until_told)))
+            return await _shown_key(options, _way(through, _proxy(options, through, until_shown)))
     return None
 
 
@@ -179,17 +180,58 @@ def _how_to_know(options: SshOptions, key: asyncssh.SSHKey | None) -> str:
     folder = options.known_hosts.parent
     make = "" if folder.is_dir() else f"mkdir -p -m 700 {shlex.quote(str(folder))} && "
     return (
-        f"it shows {key.get_fingerprint()}; if `ssh-keygen -lf` on the host's own console says "
-        f"the same of its key in /etc/ssh, run: {make}echo '{line}' >> "
+        f"it shows {key.get_fingerprint()}; if `ssh-keygen -lf` on the host's own console prints "
+        f"the same for its key in /etc/ssh, run: {make}echo '{line}' >> "
         f"{shlex.quote(str(options.known_hosts))}"
     )
 
 
 async def boot_of(connection: asyncssh.SSHClientConnection) -> str:
-    """Return the id of the host's present boot; empty where it gives none.
+    """Return the id of the host's present boot; empty if it gives none.
 
     Raises:
-        NotRun: The login shell runs no commands any more.
+        NotRun: The login shell no longer runs commands.
     """
-    said = await run_script(connection, f"cat {BOOT_ID}")
-    return said.stdout.decode(errors="replace").strip()
+    done = await run_script(connection, f"cat {BOOT_ID}")
+    return done.stdout.decode(errors="replace").strip()
+
+
+_PUBLIC = ".pub"
+
+
+def offered(options: SshOptions) -> dict[str, Any]:
+    """Return the arguments of ``asyncssh.connect`` about keys.
+
+    Raises:
+        InputError: The key file that a study names, or its passphrase, is missing.
+    """
+    passphrase = options.passphrase()
+    if options.key is not None:
+        if not options.key.is_file():
+            raise InputError(f"the key file {options.key} does not exist")
+        return {"client_keys": [str(options.key)], "passphrase": passphrase, **_agent_keys(options)}
+    # As with ssh, a configured key file may be missing, or only an agent may be able to open it; a
+    # public key file selects one of the agent's keys.
+    private = [key for key in options.identities if key.suffix != _PUBLIC and key.is_file()]
+    found: dict[str, Any] = {
+        "client_keys": [str(key) for key in private],
+        "passphrase": passphrase,
+        "ignore_encrypted": passphrase is None,
+        **_agent_keys(options),
+    }
+    if certificates := [str(file) for file in options.certificates if file.is_file()]:
+        found["client_certs"] = certificates
+    if options.identities_only and options.identities:
+        meant = [str(file) for file in map(_public, options.identities) if file.is_file()]
+        found |= {"agent_identities": meant} if meant else {"agent_path": None}
+    return found
+
+
+def _agent_keys(options: SshOptions) -> dict[str, Any]:
+    if options.ssh_agent == NO_AGENT:
+        return {"agent_path": None}
+    return {"agent_path": options.ssh_agent} if options.ssh_agent else {}
+
+
+def _public(key: Path) -> Path:
+    return key if key.suffix == _PUBLIC else key.with_name(f"{key.name}{_PUBLIC}")

@@ -1,23 +1,134 @@
-"""How a computer that a study names is reached: as the study says, else as its user's ``ssh`` does.
+"""How to reach a computer that a study names: from the study, or else from the SSH configuration.
 
-What is found is plain and whole: a run's ledger keeps it, so that whatever was made there is found
-again when the configuration was changed since.
+The result is complete and plain. A run's ledger keeps it, so that cleanup still finds the host
+after the configuration has changed.
 """
 
 from __future__ import annotations
 
 import getpass
-from dataclasses import replace
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
-from tare.hosts.ssh.configured import Said, look_up
-from tare.hosts.ssh.options import SshOptions
-from tare.study.reading.jump_hosts import NONE, JumpHost, jump_hosts
+from tare.hosts.ssh.options import NO_AGENT, SshOptions
+from tare.study.model.forms import NONE, JumpHost, jump_hosts
 
 if TYPE_CHECKING:
     from tare.study.reading.hosting import Login
+
+_NO_FILES = (Path("/dev/null"),)
+"""The file that people use to remember no host keys; Tare requires a key in any case."""
+
+
+@dataclass(frozen=True)
+class SshConfig:
+    """One computer's settings in an SSH configuration (ssh_config(5)), None or empty if not set.
+
+    Args:
+        address: The address to connect to (``HostName``).
+        user: The user to log in as (``User``).
+        port: The TCP port (``Port``).
+        keys: Key files to offer (``IdentityFile``), which need not exist.
+        keys_only: Whether no other key is offered (``IdentitiesOnly``).
+        certificates: Certificates of keys (``CertificateFile``).
+        ssh_agent: The SSH agent's socket, or ``none`` (``IdentityAgent``).
+        known_hosts: Files of hosts' keys (``UserKnownHostsFile``, ``GlobalKnownHostsFile``).
+        key_alias: The name of the host's key (``HostKeyAlias``).
+        jump: The computers to connect through (``ProxyJump``), ``none`` for none.
+        proxy_command: A program to connect through (``ProxyCommand``), with ``%h`` and the like
+            expanded.
+    """
+
+    address: str | None = None
+    user: str | None = None
+    port: int | None = None
+    keys: tuple[Path, ...] = ()
+    keys_only: bool = False
+    certificates: tuple[Path, ...] = ()
+    ssh_agent: str = ""
+    known_hosts: tuple[Path, ...] = ()
+    key_alias: str | None = None
+    jump: str | None = None
+    proxy_command: str | None = None
+
+
+def look_up(config: Path | None, host: str, user: str | None, port: int | None) -> SshConfig:
+    """Return a computer's settings in a configuration.
+
+    Args:
+        config: The file; None if there is none, and nothing is set.
+        host: The computer's name, as its user writes it.
+        user: The login, if already known.
+        port: The port, if already known.
+
+    Raises:
+        InputError: The file cannot be read, or a line in it is invalid.
+    """
+    if config is None:
+        return SshConfig()
+    # The SSH library loads slowly, and only users with such a file need it.
+    from asyncssh.config import ConfigParseError, SSHClientConfig
+
+    # asyncssh itself would apply the whole configuration: it would run a RemoteCommand instead of
+    # the agent, and accept any host with `UserKnownHostsFile none`.
+    known: tuple[Any, Any] = (user if user else (), port if port else ())
+    try:
+        found = SSHClientConfig.load(
+            None, str(config), False, False, False, getpass.getuser(), known[0], host, known[1]
+        )
+    except ConfigParseError as error:
+        raise InputError(f"the SSH configuration is invalid: {error}") from None
+    except OSError as error:
+        words = error.strerror or str(error)
+        raise InputError(f"the SSH configuration {config} cannot be read: {words}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"the SSH configuration {config} cannot be read: {error}") from None
+
+    def text(option: str) -> str | None:
+        value = found.get(option)
+        return value if isinstance(value, str) and value else None
+
+    port_value = found.get("Port")
+    return SshConfig(
+        address=text("Hostname"),
+        user=text("User"),
+        port=port_value if isinstance(port_value, int) else None,
+        keys=_paths(found.get("IdentityFile")),
+        keys_only=bool(found.get("IdentitiesOnly")),
+        certificates=_paths(found.get("CertificateFile")),
+        ssh_agent=_agent(found),
+        known_hosts=_files(found.get("UserKnownHostsFile"), found.get("GlobalKnownHostsFile")),
+        key_alias=text("HostKeyAlias"),
+        jump=text("ProxyJump"),
+        proxy_command=text("ProxyCommand"),
+    )
+
+
+def _paths(configured: object) -> tuple[Path, ...]:
+    words: Iterable[object] = configured if isinstance(configured, list) else ()
+    return tuple(Path(str(word)).expanduser() for word in words)
+
+
+def _files(*configured: object) -> tuple[Path, ...]:
+    return tuple(path for each in configured for path in _paths(each) if path not in _NO_FILES)
+
+
+def _agent(found: Any) -> str:
+    missing = object()
+    configured = found.get("IdentityAgent", missing)
+    if configured is missing or configured == "SSH_AUTH_SOCK":
+        return ""
+    if configured is None:
+        return NO_AGENT
+    text = str(configured)
+    if text.startswith("$"):
+        return os.environ.get(text[1:].strip("{}"), NO_AGENT)
+    return str(Path(text).expanduser())
+
 
 USER = "root"
 PORT = 22
@@ -28,25 +139,25 @@ CONFIG = "~/.ssh/config"
 def options_for(
     host: str, login: Login, patience_s: float, *, kept_in: str | None = None
 ) -> SshOptions:
-    """Return how a computer is reached, from what a study and the SSH configuration say of it.
+    """Return how to reach a computer, from the study and the SSH configuration.
 
     Args:
         host: Its name or address.
-        login: How to log in there; goes before the configuration.
-        patience_s: Seconds that a broken connection is tried again.
-        kept_in: The folder there that keeps the agent; None: the user's cache.
+        login: How to log in there; it takes precedence over the configuration.
+        patience_s: Seconds to retry a broken connection.
+        kept_in: The folder there for the agent; None for the user's cache.
 
     Raises:
-        InputError: The configuration cannot be read, or asks for what Tare does not do.
+        InputError: The configuration cannot be read, or asks for something unsupported.
     """
     config = _config(login)
-    said = look_up(config, host, login.user, login.port)
-    jump = login.jump if login.jump is not None else said.jump
+    configured = look_up(config, host, login.user, login.port)
+    jump = login.jump if login.jump is not None else configured.jump
     target = SshOptions(
         host=host,
-        user=login.user or said.user or USER,
+        user=login.user or configured.user or USER,
         known_hosts=_path(login.known_hosts or KNOWN_HOSTS),
-        port=login.port or said.port or PORT,
+        port=login.port or configured.port or PORT,
         key=None if login.key is None else _path(login.key),
         passphrase_env=login.passphrase_env,
         password_env=login.password_env,
@@ -57,49 +168,49 @@ def options_for(
         config=config,
     )
     return replace(
-        _with_said(target, login, said),
+        _with_configured(target, login, configured),
         jumps=_jumps(jump, login, config, frozenset()),
-        proxy_command=_proxy_command(target, said, jump),
+        proxy_command=_proxy_command(target, configured, jump),
     )
 
 
-def _proxy_command(options: SshOptions, said: Said, jump: str | None) -> str | None:
-    """Return the program that leads to a computer, where no other computer does.
+def _proxy_command(options: SshOptions, configured: SshConfig, jump: str | None) -> str | None:
+    """Return the program that connects to a computer, unless other computers do.
 
     Args:
-        options: How the computer is logged in to.
-        said: Its settings in the configuration.
-        jump: The computers to go through, as they were named.
+        options: How to log in to the computer.
+        configured: Its settings in the configuration.
+        jump: The computers to connect through, as written.
     """
-    if jump is not None or said.proxy_command is None:
+    if jump is not None or configured.proxy_command is None:
         return None
-    # Looked up again: `%r` is who logs in, which was not known before.
+    # Look it up again: `%r` is the login, which is known only now.
     return look_up(options.config, options.host, options.user, options.port).proxy_command
 
 
-def _with_said(options: SshOptions, login: Login, said: Said) -> SshOptions:
-    """Return options with what a configuration says, as far as the study does not."""
-    known = said.known_hosts if login.known_hosts is None else ()
+def _with_configured(options: SshOptions, login: Login, configured: SshConfig) -> SshOptions:
+    """Return options completed from the configuration where the study sets nothing."""
+    known = configured.known_hosts if login.known_hosts is None else ()
     return replace(
         options,
-        address=said.address,
-        key_alias=said.key_alias,
+        address=configured.address,
+        key_alias=configured.key_alias,
         known_hosts=known[0] if known else options.known_hosts,
         also_known=known[1:],
-        identities=said.keys if options.key is None else (),
-        identities_only=said.keys_only and options.key is None,
-        certificates=said.certificates if options.key is None else (),
-        ssh_agent=said.ssh_agent,
+        identities=configured.keys if options.key is None else (),
+        identities_only=configured.keys_only and options.key is None,
+        certificates=configured.certificates if options.key is None else (),
+        ssh_agent=configured.ssh_agent,
     )
 
 
 def _jumps(
     text: str | None, login: Login, config: Path | None, before: frozenset[str]
 ) -> tuple[SshOptions, ...]:
-    """Return the computers to go through, with those that lead to the first of them.
+    """Return the computers to connect through, including those on the way to the first of them.
 
     Args:
-        text: What names them.
+        text: Their names.
         login: How to log in at the target.
         config: The SSH configuration.
         before: The computers that these lead to.
@@ -107,47 +218,47 @@ def _jumps(
     try:
         hosts = jump_hosts(text or NONE)
     except ValueError as error:
-        # What a study says was looked at already.
+        # The study's own text was checked already.
         raise InputError(f"{config}: `ProxyJump` {error}") from None
     found: list[SshOptions] = []
     for index, jump in enumerate(hosts):
-        said = look_up(config, jump.host, jump.user, jump.port)
+        configured = look_up(config, jump.host, jump.user, jump.port)
         if index == 0:
-            # As ssh does: whoever is named after another is reached through that one alone.
+            # As with ssh, a later computer is reached only through the one before it.
             if jump.host in before:
                 raise InputError(
                     f"{config}: `ProxyJump` leads from {jump.host} back to {jump.host}",
                     "name the computers to go through in the study: `jump: HOST`",
                 )
-            found += _jumps(said.jump, login, config, before | {jump.host})
-        # Each knows those before it, for the command that tries it by hand.
-        options = replace(_jump(jump, login, config, said), jumps=tuple(found))
-        command = None if index else _proxy_command(options, said, said.jump)
+            found += _jumps(configured.jump, login, config, before | {jump.host})
+        # Each knows those before it, for the command to try it by hand.
+        options = replace(_jump(jump, login, config, configured), jumps=tuple(found))
+        command = None if index else _proxy_command(options, configured, configured.jump)
         found.append(replace(options, proxy_command=command))
     return tuple(found)
 
 
-def _jump(jump: JumpHost, login: Login, config: Path | None, said: Said) -> SshOptions:
-    """Return how a computer on the way is logged in to.
+def _jump(jump: JumpHost, login: Login, config: Path | None, configured: SshConfig) -> SshOptions:
+    """Return how to log in to a computer on the way.
 
-    The study's key opens it too where the configuration names none for it: a key is not shown to
-    whom it is used with. A password is, so it goes to the target alone.
+    The study's key is used there too if the configuration names none: a key is never disclosed to
+    the computer it is used with. A password is, so it is only sent to the target.
     """
-    own = login.key is not None and not said.keys
+    own = login.key is not None and not configured.keys
     options = SshOptions(
         host=jump.host,
-        user=jump.user or said.user or getpass.getuser(),
+        user=jump.user or configured.user or getpass.getuser(),
         known_hosts=_path(login.known_hosts or KNOWN_HOSTS),
-        port=jump.port or said.port or PORT,
+        port=jump.port or configured.port or PORT,
         key=_path(login.key) if own and login.key is not None else None,
         passphrase_env=login.passphrase_env if own else None,
         config=config,
     )
-    return _with_said(options, login, said)
+    return _with_configured(options, login, configured)
 
 
 def _config(login: Login) -> Path | None:
-    """Return the SSH configuration to look names up in; None: there is none."""
+    """Return the SSH configuration to look names up in, or None."""
     if login.ssh_config is None:
         own = _path(CONFIG)
         return own if own.is_file() else None
@@ -156,7 +267,8 @@ def _config(login: Login) -> Path | None:
     named = _path(login.ssh_config)
     if not named.is_file():
         raise InputError(
-            f"there is no SSH configuration {named}", "name a file, or write `ssh-config: none`"
+            f"the SSH configuration {named} does not exist",
+            "name a file, or write `ssh-config: none`",
         )
     return named
 

@@ -1,4 +1,4 @@
-"""A computer that is reached over SSH."""
+"""A computer that is reached over SSH, and its processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +16,10 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.address_pair import AddressPair
 from tare.hosts.contract import Completed, Host, Process
 from tare.hosts.leaving import Leaving
-from tare.hosts.ssh.opening import Opening
 from tare.hosts.ssh.options import SshOptions
-from tare.hosts.ssh.process import SshProcess
-from tare.hosts.ssh.session import Session, again
+from tare.hosts.ssh.session import Session, SessionOpener, again
 from tare.hosts.ssh.streams import Incoming, Outgoing
+from tare.hosts.ssh.wire import Ended
 from tare.hosts.topology import (
     ask_kernel,
     now_usable,
@@ -32,23 +32,24 @@ from tare.study.planning.host_cpus import HostCpus
 _PIECE = 1 << 20
 _PUT = 'cat > "$1.part" && chmod "$2" "$1.part" && mv -f "$1.part" "$1"'
 
-# The directory's name is in the keeper's command line, and in no other process's.
+# Only the keeper's command line contains the directory's name.
 _END_KEEPER = 'grep -qsF "$2" "/proc/$1/cmdline" && kill -9 "$1"; rm -rf "$2"'
 
 
 class SshHost(Host):
     """A computer that is reached over SSH.
 
-    Everything goes through one *keeper*, a process of Tare's agent on the host. It holds what
-    was started while the connection is broken, hands it on when the connection is back, and ends
-    it all when it hears nothing for the length of the lease.
+    All traffic goes through one *keeper*, a process of Tare's agent on the host. While the
+    connection is broken, it keeps the started processes and their output, and passes the output on
+    when the connection is back. It ends all of them if it hears nothing for the length of the
+    lease.
 
     Args:
-        options: How the host is reached.
+        options: How to reach the host.
         agent: The ``tare-agent`` program for that host; it is copied there once.
-        tell: Is called with a sentence when the connection breaks, comes back, or is lost.
-        leaving: Tells when Tare is to end.
-        on_loss: Is called with the reason each time the host is lost.
+        tell: Called with a sentence when the connection breaks, comes back, or is lost.
+        leaving: Notifies the host when Tare ends.
+        on_loss: Called with the reason each time the host is lost.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class SshHost(Host):
         self._tell = tell or (lambda _: None)
         self._session: Session | None = None
         self._opening = asyncio.Lock()
-        self._sessions = Opening(self.name, lambda: Session(options, agent, self._tell, on_loss))
+        self._sessions = SessionOpener(
+            self.name, lambda: Session(options, agent, self._tell, on_loss)
+        )
         if leaving is not None:
             leaving.note(self)
         self._topology: HostCpus | None = None
@@ -85,27 +88,27 @@ class SshHost(Host):
         await self.close()
 
     async def connect(self) -> None:
-        """Log in, and learn the host's CPUs; after a loss, anything else does so again.
+        """Log in, and read the host's CPUs. After a loss, any other call reconnects too.
 
         Raises:
-            InputError: The host's key or the login is not right, or a file is missing.
+            InputError: The host's key or the login is wrong, or a file is missing.
             MachineFault: The host does not answer, or cannot run the agent.
         """
         self._sessions.rested()
         await self._connected()
 
     def leave(self) -> None:
-        """Wait no longer for a host that is lost: Tare is to end now.
+        """Stop waiting for a lost host, because Tare ends now.
 
-        While the host answers, everything is done as ever. Once it does not, it is given up after
-        :data:`tare.hosts.ssh.wire.LEAVING_S` seconds, for good.
+        While the host answers, everything works as before. Once it does not, it is given up for
+        good after :data:`tare.hosts.ssh.wire.LEAVING_S` seconds.
         """
         self._sessions.leave()
         if self._session is not None:
             self._session.leave()
 
     async def close(self) -> None:
-        """End all that was started on the host, and the connection."""
+        """End all processes that were started on the host, and the connection."""
         if self._session is not None:
             await self._session.close()
 
@@ -115,7 +118,7 @@ class SshHost(Host):
                 session = await self._sessions.open()
                 before, self._session = self._session, session
                 if before is not None:
-                    # What the lost session left need not wait for the end of its lease.
+                    # There is no need to wait for the lease of the lost session's processes.
                     words = map(str, before.keeper)
                     await self._run(session, ["sh", "-c", _END_KEEPER, "sh", *words], None, None)
                 if before is not None and before.boot != session.boot:
@@ -133,7 +136,7 @@ class SshHost(Host):
             raise MachineFault(f"{self.name}: {error}: {shown.words()}") from error
 
     async def _with_granted(self, session: Session, shown: Completed) -> str:
-        """Return what was shown, with the CPUs that the host's kernel grants of all."""
+        """Return the output with the CPUs that the host's kernel grants."""
         granted = await self._run(session, ask_kernel(str(session.agent)), None, None)
         return (shown.stdout + b"\n" + granted.stdout).decode(errors="replace")
 
@@ -154,23 +157,23 @@ class SshHost(Host):
 
     @property
     def addresses(self) -> tuple[AddressPair, AddressPair]:
-        """The addresses of the connection: as they are seen here, and as the host reports them."""
+        """The addresses of the connection, as seen here and as the host reports them."""
         return self._known.addresses
 
     def boot_id(self) -> str:
-        """Return the id of the host's boot, as of the present connection."""
+        """Return the id of the host's boot in the present connection."""
         return self._known.boot
 
     def topology(self) -> HostCpus:
-        """Return the online CPUs that a session may use, as they were found or arranged."""
+        """Return the online CPUs that a session may use, as found or arranged."""
         if self._topology is None:
-            raise ValueError(f"{self.name} was not connected")
+            raise ValueError(f"{self.name} is not connected")
         return self._as_arranged(self._topology)
 
     @property
     def _known(self) -> Session:
         if self._session is None:
-            raise ValueError(f"{self.name} was not connected")
+            raise ValueError(f"{self.name} is not connected")
         return self._session
 
     async def run(
@@ -228,11 +231,12 @@ class SshHost(Host):
             yield
         except FileNotFoundError as error:
             raise InputError(
-                f"there is no command {program} on {self.name}", "install it there, or check PATH"
+                f"there is no command {program} on {self.name}",
+                "install it there, or check PATH",
             ) from error
         except PermissionError as error:
             raise InputError(
-                f"{program} may not be run on {self.name}: {error.strerror}"
+                f"{program} cannot be executed on {self.name}: {error.strerror}"
             ) from error
 
     async def start(
@@ -243,7 +247,7 @@ class SshHost(Host):
         env: Mapping[str, str] | None = None,
         cpus: Sequence[int] | None = None,
     ) -> Process:
-        """Start a command that dies with Tare; see :class:`tare.hosts.contract.Host`.
+        """Start a command that ends with Tare; see :class:`tare.hosts.contract.Host`.
 
         ``log`` is a file on the host.
         """
@@ -291,11 +295,11 @@ class SshHost(Host):
             outgoing.stop()
 
     async def put(self, local: Path, path: str | Path, *, mode: int = 0o644) -> None:
-        """Copy a file of this computer to the host; it is there whole, or not at all.
+        """Copy a file of this computer to the host, completely or not at all.
 
         Raises:
             OSError: It cannot be read here.
-            MachineFault: The host does not take it.
+            MachineFault: The host does not accept it.
         """
         process = await self.start(["sh", "-c", _PUT, "sh", str(path), f"{mode:o}"])
         try:
@@ -305,9 +309,9 @@ class SshHost(Host):
                     await process.stdin.drain()
             process.stdin.close()
             if code := await process.wait():
-                raise MachineFault(f"{self.name} does not take {path} (status {code})")
+                raise MachineFault(f"{self.name} does not accept {path} (status {code})")
         except ConnectionError as error:
-            raise MachineFault(f"{self.name} does not take {path}: {error}") from error
+            raise MachineFault(f"{self.name} does not accept {path}: {error}") from error
         finally:
             if process.returncode is None:
                 await process.kill()
@@ -356,5 +360,87 @@ def _named(error: OSError, path: str | Path) -> OSError:
 
 
 def _fault(session: Session, error: OSError) -> Exception:
-    """Return why the host was lost; ``error`` itself where it was not."""
+    """Return why the host was lost, or ``error`` itself if it was not."""
     return again(session.fault) if session.fault is not None else error
+
+
+KILLED_S = 60.0
+"""Seconds for the kernel to end a killed process and to free its memory."""
+
+
+class SshProcess(Process):
+    """A process on a host reached over SSH; it ends when Tare does.
+
+    Args:
+        session: The session that holds it.
+        number: The id of the request that started it.
+    """
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session = session
+        self._number = number
+        self._ended = session.exit_of(number)
+        self._incoming = session.incoming(2 * number)
+        self._outgoing = session.outgoing(2 * number, whole=False)
+        self._pid = 0
+
+    async def begun(self, answer: asyncio.Future[dict[str, Any]]) -> Self:
+        """Wait until it runs; raise OSError if the host's kernel refuses."""
+        self._pid = int((await self._session.answered("start", answer))["pid"])
+        return self
+
+    @property
+    def pid(self) -> int:
+        """The process id on its host."""
+        return self._pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        if not self._ended.done():
+            return None
+        return -signal.SIGKILL if self._ended.exception() else self._ended.result()
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter:
+        """The stream that the process reads."""
+        return self._outgoing.writer
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """The stream that the process writes."""
+        return self._incoming.reader
+
+    async def wait(self) -> int:
+        """Return the exit status once the process has ended.
+
+        Raises:
+            MachineFault: The host was lost.
+        """
+        return await asyncio.shield(self._ended)
+
+    async def terminate(self) -> None:
+        """Ask the process to end; nothing happens if it already has."""
+        await self._signal(signal.SIGTERM)
+
+    async def kill(self) -> None:
+        """End the process at once and reap it; nothing happens if it already ended.
+
+        Raises:
+            MachineFault: The host is lost and the process may still run there for a while; or it
+                does not end, for example because a disk does not respond.
+        """
+        await self._signal(signal.SIGKILL)
+        with contextlib.suppress(Ended):
+            if not await self._session.heard(self._ended, KILLED_S):
+                raise MachineFault(
+                    f"process {self._pid} on {self._session.name} was killed but did not end "
+                    f"within {KILLED_S:g} s",
+                    f"to see what it waits for, run there: cat /proc/{self._pid}/stack",
+                )
+            await self.wait()
+
+    async def _signal(self, number: signal.Signals) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(Ended):
+                await self._session.request("signal", process=self._number, signal=int(number))

@@ -1,8 +1,8 @@
-"""A stream of frames that outlives the connections it travels over: Tare's end of it.
+"""A stream of frames that survives broken connections: Tare's end of it.
 
-Each message and each piece of a stream has a number. It is kept until the other end has said
-that it arrived, and sent again over the next connection; what comes twice is left out. The other
-end is ``agent/src/tools/keep/link.rs``, which also says how a frame is laid out.
+Each message and each piece of a stream has a number. It is kept until the other end confirms it,
+and sent again over the next connection; duplicates are dropped. The other end is
+``agent/src/tools/keep/link.rs``, which also describes the layout of a frame.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import Any, NamedTuple
 
 CONTROL, MESSAGE, DATA = range(3)
 LONGEST = 4 << 20
-TELL_AFTER = 256 << 10
+CONFIRM_AFTER = 256 << 10
 STUCK = 8
-"""So often the other end may say what arrived while the oldest frame under way still did not.
+"""Number of confirmations without progress on the oldest frame after which it counts as lost.
 
-It is asked four times within the silence that a connection survives, so that as many answers may be
-on their way to which a new frame comes too late; this is twice that."""
+A confirmation is requested four times within the silence that a connection survives, so that many
+may be in flight that a new frame is too late for; this is twice that.
+"""
 _LENGTH = struct.Struct("<I")
 _HEAD = struct.Struct("<BQ")
 _STREAM = struct.Struct("<I")
 
 
 class Frame(NamedTuple):
-    """One frame: its kind, its number (0 for control frames), and what it carries."""
+    """One frame: its kind, its number (0 for control frames), and its payload."""
 
     kind: int
     number: int
@@ -41,20 +42,20 @@ def encode(frame: Frame) -> bytes:
 
 
 class Gap(Exception):
-    """A frame is missing; it comes again over the next connection."""
+    """A frame is missing; it is sent again over the next connection."""
 
 
 class Decoder:
-    """Cuts bytes, in pieces of any size, into frames."""
+    """Splits bytes, in pieces of any size, into frames."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that are whole now.
+        """Return the frames that are complete now.
 
         Raises:
-            ValueError: The bytes are not frames, as when a login prints something.
+            ValueError: The bytes are not frames, for example because a login prints text.
         """
         self._bytes += data
         frames: list[Frame] = []
@@ -73,22 +74,22 @@ class Decoder:
 
 
 class Link:
-    """What was sent and received so far, whatever connection it went over."""
+    """The state of what was sent and received, over all connections."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[int, bytes]] = deque()
         self._sent = 0
         self._received = 0
-        self._untold = 0
+        self._unconfirmed = 0
         self._unmoved = 0
         self._write: Callable[[bytes], None] | None = None
 
     def greeting(self) -> bytes:
-        """Return what a new connection begins with."""
+        """Return the first frame of a new connection."""
         return self._control(hello=True)
 
     def resume(self, write: Callable[[bytes], None], theirs: int) -> None:
-        """Go on over a connection whose other end has received the frames up to ``theirs``."""
+        """Continue over a connection whose other end has received the frames up to ``theirs``."""
         self.arrived(theirs)
         self._unmoved = 0
         self._write = write
@@ -96,12 +97,12 @@ class Link:
             write(data)
 
     def cut(self) -> None:
-        """Note that the connection is gone: what is sent waits for the next."""
+        """Record that the connection is gone; further frames wait for the next one."""
         self._write = None
 
     @property
     def connected(self) -> bool:
-        """Whether what is sent goes out at once."""
+        """Whether frames are sent at once."""
         return self._write is not None
 
     def message(self, value: Mapping[str, Any]) -> None:
@@ -113,12 +114,12 @@ class Link:
         self._send(DATA, _STREAM.pack(stream) + data)
 
     def ask(self) -> None:
-        """Tell the other end what arrived here, and ask what arrived there."""
+        """Confirm what arrived here, and ask for a confirmation."""
         if self._write is not None:
             self._write(self._control(asks=True))
 
     def arrived(self, theirs: int) -> None:
-        """Forget what the other end has received."""
+        """Forget the frames that the other end has received."""
         self._unmoved = self._unmoved + 1 if self._kept else 0
         while self._kept and self._kept[0][0] <= theirs:
             self._kept.popleft()
@@ -126,26 +127,26 @@ class Link:
 
     @property
     def stuck(self) -> bool:
-        """Whether the other end answers, and takes nothing: a frame was lost on the way.
+        """Whether the other end answers but accepts nothing, because a frame was lost.
 
-        What it is asked comes behind the frames, so that each answer should tell of one more.
+        Requests follow the frames, so each answer should confirm one more.
         """
         return self._unmoved >= STUCK
 
     def is_new(self, frame: Frame) -> bool:
-        """Return whether a frame is the next one, which counts as received then, or came before.
+        """Return whether a frame is the next one (it then counts as received), not a duplicate.
 
         Raises:
-            Gap: One before it did not come.
+            Gap: A frame before it is missing.
         """
         due = self._received + 1
         if frame.number > due:
-            raise Gap(f"frame {frame.number} came where {due} was due")
+            raise Gap(f"frame {frame.number} came instead of {due}")
         if frame.number < due:
             return False
         self._received = frame.number
-        self._untold += len(frame.payload)
-        if self._untold >= TELL_AFTER and self._write is not None:
+        self._unconfirmed += len(frame.payload)
+        if self._unconfirmed >= CONFIRM_AFTER and self._write is not None:
             self._write(self._control())
         return True
 
@@ -156,13 +157,13 @@ class Link:
         if self._write is not None:
             self._write(data)
 
-    def _control(self, **said: bool) -> bytes:
-        self._untold = 0
-        payload = json.dumps({"received": self._received, **said}).encode()
+    def _control(self, **flags: bool) -> bytes:
+        self._unconfirmed = 0
+        payload = json.dumps({"received": self._received, **flags}).encode()
         return encode(Frame(CONTROL, 0, payload))
 
 
 def split_data(payload: bytes) -> tuple[int, bytes]:
-    """Return the stream that a data frame belongs to, and its piece of it."""
+    """Return the stream of a data frame, and its piece."""
     (stream,) = _STREAM.unpack_from(payload)
     return int(stream), payload[_STREAM.size :]

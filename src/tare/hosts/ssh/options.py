@@ -1,4 +1,4 @@
-"""How a host is reached over SSH. No secret is ever held here: only where it is found."""
+"""How to reach a host over SSH, without secrets: only where to find them."""
 
 from __future__ import annotations
 
@@ -19,41 +19,40 @@ NO_AGENT = "none"
 
 @dataclass(frozen=True)
 class SshOptions:
-    """How a host is reached over SSH.
+    """How to reach a host over SSH.
 
     Args:
         host: Name or address.
         user: The user to log in as.
-        known_hosts: A file of the form of OpenSSH's ``known_hosts`` that holds the host's key.
+        known_hosts: A file in OpenSSH's ``known_hosts`` format with the host's key.
         port: The TCP port.
-        key: A private key file; without it and without a password, the SSH agent and the keys
+        key: A private key file; without it and without a password, the SSH agent's keys and those
             in ``~/.ssh`` are offered.
-        passphrase_env: Name of the environment variable that holds the key's passphrase.
-        password_env: Name of the environment variable that holds the password.
-        password_file: A file, for its owner's eyes only, whose first line is the password.
-        connect_s: Seconds that logging in may take.
-        silence_s: Seconds without a sign of life after which a connection is taken for broken.
-        patience_s: Seconds that a broken connection is tried again.
-        lease_s: Seconds after which the host ends all that Tare started there when it has
-            heard nothing from Tare.
-        sudo: Whether everything there is done as root, by ``sudo``.
-        agent_folder: Where the agent is put, and removed afterwards; None: it stays for the next
+        passphrase_env: Name of the environment variable with the key's passphrase.
+        password_env: Name of the environment variable with the password.
+        password_file: A file, readable only by its owner, whose first line is the password.
+        connect_s: Time limit of a login, in seconds.
+        silence_s: Seconds without a sign of life after which a connection counts as broken.
+        patience_s: Seconds to retry a broken connection.
+        lease_s: Seconds without contact after which the host ends all that Tare started there.
+        sudo: Whether to work as root there, by ``sudo``.
+        agent_folder: The folder of a temporary copy of the agent; None to keep it for the next
             time, in ``kept_in``.
-        kept_in: The folder that keeps the agent in a folder of its own; None: the user's cache.
-        jumps: The computers that the way there goes through, the first one first; of what is said
-            of one of them, only what belongs to logging in counts.
-        proxy_command: A program that leads to the first computer of the way, as the shell takes
-            it; None: it is reached directly.
-        config: The SSH configuration that named what follows; None: there is none.
-        address: What is connected to; None: ``host`` itself.
-        key_alias: The name that the host's key is known by; None: what is connected to.
-        also_known: Further files of the form of ``known_hosts``.
-        identities: Key files to offer where ``key`` is not given; those that are there.
-        identities_only: Whether the SSH agent offers these keys alone.
+        kept_in: The folder in which the agent gets a folder of its own; None for the user's cache.
+        jumps: The computers to connect through, the first hop first; only their login settings
+            apply.
+        proxy_command: A program, as a shell command, that connects to the first computer; None to
+            connect directly.
+        config: The SSH configuration that the following settings are from, if any.
+        address: The address to connect to; None for ``host`` itself.
+        key_alias: The name of the host's key; None for the address.
+        also_known: Further files in ``known_hosts`` format.
+        identities: Key files to offer if ``key`` is not given, as far as they exist.
+        identities_only: Whether the SSH agent offers only these keys.
         certificates: Certificates of these keys.
-        ssh_agent: The SSH agent's socket; empty: that of the environment; ``none``: there is none.
-        emulated: Whether Tare emulates the host itself. Then nobody can be asked to look at it, and
-            silence means that its emulation froze.
+        ssh_agent: The SSH agent's socket; empty for the one in the environment; ``none`` for none.
+        emulated: Whether Tare emulates the host itself. Then nobody can be asked to check it, and
+            silence means that the emulation froze.
     """
 
     host: str
@@ -85,44 +84,44 @@ class SshOptions:
 
     @property
     def name(self) -> str:
-        """How messages name the host, and ledgers what was made there.
+        """The host's name in messages and ledgers.
 
-        Addresses behind a computer to go through are often private, so its name belongs to theirs.
+        Addresses behind a jump host are often private, so the name includes the jump host's.
         """
         through = f" through {self.jumps[-1].name}" if self.jumps else ""
         return f"{self.place}{through}"
 
     @property
     def place(self) -> str:
-        """User, host and port, as ``ssh -J`` takes them."""
+        """User, host and port in the format of ``ssh -J``."""
         port = "" if self.port == 22 else f":{self.port}"
         return f"{self.user}@{self.host}{port}"
 
     @property
     def indirect(self) -> bool:
-        """Whether the way there goes through another computer, or through a program."""
+        """Whether another computer or a program is on the way there."""
         return bool(self.jumps) or self.proxy_command is not None
 
     @property
     def reached_at(self) -> str:
-        """What is connected to: an address, or a name that the last computer before it resolves."""
+        """The address to connect to, or a name that the last computer before it resolves."""
         return self.address or self.host
 
     @property
     def known_as(self) -> str:
-        """What a line of ``known_hosts`` calls the host."""
+        """The host's name in ``known_hosts``."""
         if self.key_alias is not None:
             return self.key_alias
         return self.reached_at if self.port == 22 else f"[{self.reached_at}]:{self.port}"
 
     @property
     def key_files(self) -> tuple[Path, ...]:
-        """The files that may hold the host's key, the first of them there or not."""
+        """The files that may hold the host's key; the first need not exist."""
         return (self.known_hosts, *self.also_known)
 
     @property
     def login(self) -> str:
-        """The command that tries the same login by hand."""
+        """The command to try the same login by hand."""
         parts = ["ssh", "-p", str(self.port)] if self.port != 22 else ["ssh"]
         parts += ["-F", shlex.quote(str(self.config))] if self.config else []
         parts += ["-J", ",".join(jump.place for jump in self.jumps)] if self.jumps else []
@@ -131,11 +130,11 @@ class SshOptions:
         return " ".join([*parts, "-o", known, f"{self.user}@{self.host}", "true"])
 
     def silent(self, words: str, hint: str) -> MachineFault:
-        """Return the fault of a host that does not answer.
+        """Return the error of a host that does not answer.
 
         Args:
-            words: What it did not do, without its name in front.
-            hint: What the user can try, where the host is not emulated.
+            words: What it did not do, without its name.
+            hint: What the user can try, if the host is not emulated.
         """
         if self.emulated:
             return HostFroze(f"the emulated host froze: it {words}")
@@ -145,7 +144,7 @@ class SshOptions:
         """Return the password from where it is kept.
 
         Raises:
-            InputError: It is not there, or others may read the file.
+            InputError: It is missing, or others may read the file.
         """
         if self.password_env is not None:
             return _from_environment(self.password_env, "password")
@@ -166,14 +165,14 @@ class SshOptions:
         return text.split("\n", 1)[0]
 
     def passphrase(self) -> str | None:
-        """Return the key's passphrase; raises InputError where the variable is not set."""
+        """Return the key's passphrase; raise InputError if the variable is not set."""
         if self.passphrase_env is None:
             return None
         return _from_environment(self.passphrase_env, "passphrase")
 
 
 def way_of(options: SshOptions) -> dict[str, Any]:
-    """Return how a host is reached as plain values; where secrets are found, but none of them."""
+    """Return the options as plain values, with the places of secrets but not the secrets."""
     return {key: _plain(value) for key, value in dataclasses.asdict(options).items()}
 
 
@@ -189,13 +188,13 @@ def options_of(way: Mapping[str, Any]) -> SshOptions:
     """Return the options that :func:`way_of` was given.
 
     Raises:
-        InputError: They are of another version of Tare.
+        InputError: They are from another version of Tare.
     """
     try:
         known: dict[str, Any] = {key: _meant(key, value) for key, value in way.items()}
         return SshOptions(**known)
     except TypeError as error:
-        raise InputError(f"how to reach the host is not understood: {error}") from error
+        raise InputError(f"the stored options to reach the host are invalid: {error}") from error
 
 
 def _meant(key: str, value: Any) -> Any:
@@ -210,7 +209,7 @@ def _from_environment(name: str, what: str) -> str:
     value = os.environ.get(name)
     if value is None:
         raise InputError(
-            f"the environment variable {name}, which is to hold the {what}, is not set",
+            f"the environment variable {name} for the {what} is not set",
             f"set {name}",
         )
     return value

@@ -1,4 +1,4 @@
-"""The way to a host through a program of its user's: ``ProxyCommand`` of ssh_config(5)."""
+"""Connections through the user's ``ProxyCommand`` of ssh_config(5)."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ GRACE_S = 2.0
 
 
 class Proxy:
-    """A program that carries a connection from its standard input to a host, and back.
+    """A program that connects its standard input and output to a host.
 
-    It outlives no connection, but may outlive the event loop: threads look after it.
+    It ends with its connection, but may outlive the event loop, so threads handle it.
 
     Args:
-        process: It.
+        process: The program.
         ours: The connection's end here.
     """
 
     def __init__(self, process: Popen[bytes], ours: socket.socket) -> None:
         self.socket = ours
         self._process = process
-        self._said = bytearray()
+        self._errors = bytearray()
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()
 
     @classmethod
     def start(cls, command: str) -> Proxy:
-        """Start a program as OpenSSH does: by the shell, which becomes it.
+        """Start a program as OpenSSH does: through the shell, which is replaced by it.
 
         Raises:
-            OSError: There is no shell, or no room for another process.
+            OSError: There is no shell, or the process limit is reached.
         """
         ours, its = socket.socketpair()
         ours.setblocking(False)
         try:
-            # Out of reach of Ctrl-C, which Tare hears and which ends no connection.
+            # In a session of its own: Ctrl-C is for Tare, and must not end a connection.
             process = Popen(
                 ["/bin/sh", "-c", f"exec {command}"],
                 stdin=its.fileno(),
@@ -61,12 +61,12 @@ class Proxy:
     async def last_words(self) -> str:
         """Return the last lines of its error output, to end a sentence; empty if there are none."""
         await asyncio.to_thread(self._listening.join, GRACE_S)
-        lines = bytes(self._said).decode(errors="replace").split("\n")
-        told = [line.strip() for line in lines if line.strip()][-LINES:]
-        return f"; its ProxyCommand said: {' / '.join(told)}" if told else ""
+        lines = bytes(self._errors).decode(errors="replace").split("\n")
+        words = [line.strip() for line in lines if line.strip()][-LINES:]
+        return f"; its ProxyCommand reported: {' / '.join(words)}" if words else ""
 
     def close(self) -> None:
-        """End it; it has noticed by itself where the connection is closed already."""
+        """End it; it may have ended with the connection already."""
         self.socket.close()
         self._process.terminate()
         threading.Thread(target=self._require_end, daemon=True).start()
@@ -85,6 +85,6 @@ class Proxy:
         assert self._process.stderr is not None
         with self._process.stderr as errors, contextlib.suppress(OSError):
             while piece := os.read(errors.fileno(), KEPT):
-                self._said += piece
-                del self._said[:-KEPT]
+                self._errors += piece
+                del self._errors[:-KEPT]
         self._process.wait()

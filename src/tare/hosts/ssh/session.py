@@ -22,25 +22,25 @@ from tare.hosts.ssh.wire import Ended, Wire
 
 _FINISH_S = 5.0
 ANSWER_S = 60.0
-"""Seconds over a connection that lives after which a request is not waited for any more."""
+"""Time limit of a request over a working connection, in seconds."""
 WORK_S = 600.0
-"""So many where it takes as long as its files are big."""
+"""The limit of requests whose duration depends on the size of files."""
 _WORK = ("remove", "write")
 _AT_ONCE = ("start", "signal")
-"""What the keeper answers before it takes anything else: where it does not, it is of no use."""
+"""Requests that the keeper answers before anything else; a keeper that does not is useless."""
 _LOOK_S = 1.0
 
 Fault = InputError | MachineFault
 
 
 class Session:
-    """What Tare has on one host, held there by a keeper.
+    """Tare's session on one host, held there by a keeper.
 
     Args:
-        options: How the host is reached.
+        options: How to reach the host.
         agent: The agent's program here, copied to the host.
-        tell: Is called with a sentence when the connection breaks, comes back, or is lost.
-        on_loss: Is called with the reason when the host is lost, unless Tare closed the session.
+        tell: Called with a sentence when the connection breaks, comes back, or is lost.
+        on_loss: Called with the reason when the host is lost, unless Tare closed the session.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class Session:
 
     @property
     def boot(self) -> str:
-        """The id of the boot that this session began in."""
+        """The id of the boot in which this session started."""
         return self._wire.boot
 
     async def open(self) -> None:
-        """Log in, copy the agent where needed, and start a keeper; raises as Wire does."""
+        """Log in, copy the agent if needed, and start a keeper; raise as Wire does."""
         await self._wire.open()
         self._task = asyncio.create_task(self._live())
 
     async def close(self) -> None:
-        """End all that was started on the host, and the connection."""
+        """End all processes that were started on the host, and the connection."""
         self._closing = True
         if self._task is None:
             return
@@ -106,7 +106,7 @@ class Session:
         self._fail(Ended(f"the connection to {self.name} was closed"))
 
     def leave(self) -> None:
-        """Give the host up soon where it does not answer."""
+        """Soon give the host up if it does not answer."""
         self._wire.leave()
 
     async def _live(self) -> None:
@@ -119,9 +119,9 @@ class Session:
             self._fail(MachineFault(f"{self.name}: {error!r}", transient=True))
             raise
         except asyncio.CancelledError:
-            # Not by `close`, but with all else that was under way: no answer comes any more.
+            # The task was cancelled by its surroundings, not by `close`: no answer will come.
             if not self._closing:
-                self._fail(MachineFault(f"the connection to {self.name} was broken off"))
+                self._fail(MachineFault(f"the connection to {self.name} was interrupted"))
             raise
         finally:
             self._wire.close()
@@ -141,7 +141,7 @@ class Session:
             self._link.data(stream, data)
 
     def begin(self, op: str, **fields: Any) -> tuple[int, asyncio.Future[dict[str, Any]]]:
-        """Send a request; returns its id, and the future of its answer."""
+        """Send a request; return its id, and the future of its answer."""
         if self.fault is not None:
             raise again(self.fault)
         number = self._next_id()
@@ -160,7 +160,7 @@ class Session:
         return await self.answered(op, self.begin(op, **fields)[1])
 
     async def answered(self, op: str, answer: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
-        """Return the answer to a request that was begun; raises as :meth:`request` does."""
+        """Return the answer to a started request; raise as :meth:`request` does."""
         limit_s = WORK_S if op in _WORK else ANSWER_S
         try:
             if await self.heard(answer, limit_s):
@@ -168,10 +168,11 @@ class Session:
         finally:
             answer.cancel()
         fault = self._options.silent(
-            "is connected, but what Tare started there to keep its processes did not "
-            f"answer `{op}` within {limit_s:g} s",
-            "look there for what hangs (dmesg, a disk, memory); what is left of Tare ends by "
-            f"itself {self._lease_s} s after the connection, and `tare clean` removes the rest",
+            f"is connected, but Tare's keeper process there did not answer `{op}` within "
+            f"{limit_s:g} s",
+            "check the host for hung disks or memory shortage (dmesg); Tare's processes there end "
+            f"by themselves {self._lease_s} s after the connection, and `tare clean` removes the "
+            "rest",
         )
         if op in _AT_ONCE:
             self._fail(fault)
@@ -180,12 +181,12 @@ class Session:
         raise again(fault)
 
     async def heard(self, what: asyncio.Future[Any], limit_s: float) -> bool:
-        """Wait for something of the host's; returns whether it came.
+        """Wait for something from the host; return whether it came.
 
         Args:
-            what: What is waited for; it is left as it is.
-            limit_s: Seconds to wait, not counting those in which there is no connection: how long
-                it is tried again then is not decided here.
+            what: The future to wait for; it is not cancelled.
+            limit_s: Seconds to wait, not counting time without a connection, which has a limit of
+                its own.
         """
         left = limit_s
         while not what.done() and left > 0:
@@ -196,17 +197,17 @@ class Session:
         return what.done()
 
     def kill(self, number: int) -> None:
-        """Kill a process and what is in its group, without waiting; by its request's id."""
+        """Kill a process and its group, by its request's id, without waiting."""
         whole = {"process": number, "signal": int(signal.SIGKILL), "group": True}
         self.message({"op": "signal", "id": 0, **whole})
 
     def incoming(self, stream: int, *, ends_with_error: bool = False) -> Incoming:
-        """Return the near end of a stream that comes from the host."""
+        """Return the near end of a stream from the host."""
         end = self._incoming[stream] = Incoming(self, stream, ends_with_error=ends_with_error)
         return end
 
     def outgoing(self, stream: int, *, whole: bool) -> Outgoing:
-        """Return the near end of a stream that goes to the host."""
+        """Return the near end of a stream to the host."""
         end = self._outgoing[stream] = Outgoing(self, stream, whole=whole)
         return end
 
@@ -217,7 +218,7 @@ class Session:
     def exit_of(self, number: int) -> asyncio.Future[int]:
         """Return the future of a process's exit status, by the id of the request to start it."""
         ended = self._exits[number] = asyncio.get_running_loop().create_future()
-        # Waiters learn of a lost host; that nobody waits is not a mistake.
+        # Waiters get the error of a lost host; having none is fine.
         ended.add_done_callback(lambda it: it.cancelled() or it.exception())
         return ended
 
@@ -232,23 +233,23 @@ class Session:
             else:
                 self._take_message(json.loads(frame.payload))
 
-    def _take_message(self, said: dict[str, Any]) -> None:
-        if "credit" in said:
-            if outgoing := self._outgoing.get(said["credit"]):
-                outgoing.grant(said["bytes"])
-        elif "end" in said:
-            if incoming := self._incoming.pop(said["end"], None):
-                incoming.end(said["errno"])
-        elif "exited" in said:
-            self._take_exit(said["exited"], said["code"])
-        elif "done" in said:
-            answer = self._answers.get(said["done"])
+    def _take_message(self, message: dict[str, Any]) -> None:
+        if "credit" in message:
+            if outgoing := self._outgoing.get(message["credit"]):
+                outgoing.grant(message["bytes"])
+        elif "end" in message:
+            if incoming := self._incoming.pop(message["end"], None):
+                incoming.end(message["errno"])
+        elif "exited" in message:
+            self._take_exit(message["exited"], message["code"])
+        elif "done" in message:
+            answer = self._answers.get(message["done"])
             if answer is not None and not answer.done():
-                answer.set_result(said)
-        elif "failed" in said:
-            code = said["errno"]
-            self._drop(said["failed"])
-            refused = self._answers.get(said["failed"])
+                answer.set_result(message)
+        elif "failed" in message:
+            code = message["errno"]
+            self._drop(message["failed"])
+            refused = self._answers.get(message["failed"])
             if refused is not None and not refused.done():
                 refused.set_exception(OSError(code, os.strerror(code)))
 
@@ -289,7 +290,69 @@ class Session:
 
 
 def again(fault: Fault) -> Fault:
-    """Return a fault like this one: each raise of one object would add to its traceback."""
+    """Return a copy of a fault: each raise of the same object would extend its traceback."""
     if isinstance(fault, MachineFault):
         return type(fault)(fault.message, fault.hint, transient=fault.transient)
     return type(fault)(fault.message, fault.hint)
+
+
+REST = 2.0
+"""After a failed login, the host is left alone for this multiple of the time that the login took.
+"""
+
+
+class SessionOpener:
+    """Opens sessions with one host.
+
+    Args:
+        name: The host's name in messages.
+        make: Returns a session that is not open yet.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Session]) -> None:
+        self._name = name
+        self._make = make
+        self._limit: asyncio.Timeout | None = None
+        self._leaving = False
+        self._rests_until = 0.0
+        self._fault: MachineFault | None = None
+
+    def leave(self) -> None:
+        """Open no further session and cancel the current attempt, because Tare ends now."""
+        self._leaving = True
+        if self._limit is not None:
+            self._limit.reschedule(asyncio.get_running_loop().time())
+
+    def rested(self) -> None:
+        """Allow the next attempt at once."""
+        self._fault = None
+
+    async def open(self) -> Session:
+        """Return a new session.
+
+        Raises:
+            InputError: The host's key or the login is wrong, or a file is missing.
+            MachineFault: It does not answer, or did not a moment ago; or Tare ends.
+        """
+        if self._leaving:
+            raise MachineFault(
+                f"{self._name} is lost, and is not tried again because Tare is ending"
+            )
+        if self._fault is not None and time.monotonic() < self._rests_until:
+            raise again(self._fault)
+        session, began = self._make(), time.monotonic()
+        try:
+            async with asyncio.timeout(None) as self._limit:
+                await session.open()
+        except TimeoutError:
+            raise MachineFault(
+                f"{self._name} is no longer waited for, because Tare is ending"
+            ) from None
+        except MachineFault as fault:
+            # Cleanup makes many requests one after another: only the first should wait.
+            self._rests_until = time.monotonic() + REST * (time.monotonic() - began)
+            self._fault = fault
+            raise
+        finally:
+            self._limit = None
+        return session

@@ -2,8 +2,8 @@
 
 An SSH server passes every command to the user's login shell. Its start-up files may print a
 greeting, on either stream, before the command runs; a forced command may print more after it. A
-random mark on a line of its own therefore comes before and after what a command prints. The command
-line has the form that sh, csh and fish read alike: single quotes, no ``!`` and no line breaks.
+random mark on a line of its own therefore precedes and follows the command's output. The command
+line uses only syntax that sh, csh and fish share: single quotes, no ``!`` and no line breaks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tare.hosts.ssh.options import SshOptions
 from tare.plaintext import plain_line
 
 LONGEST_NOISE = 1 << 20
-"""Bytes of other text that are read before a mark; what prints more does not end."""
+"""Bytes of other text to read before a mark; a shell that prints more is considered endless."""
 _SHOWN = 300
 _PIECE = 1 << 16
 _BEFORE = 'printf "\\n%s\\n" {mark}; printf "\\n%s\\n" {mark} >&2; '
@@ -37,7 +37,7 @@ class NotRun(Exception):
 
     Args:
         shown: What it printed instead.
-        status: Its exit status; None where a signal ended it, or it still runs.
+        status: Its exit status; None if a signal ended it, or it still runs.
         endless: Whether it printed more than a start-up file ever does.
     """
 
@@ -50,7 +50,7 @@ class NotRun(Exception):
         super().__init__(self.shown)
 
     def fault(self, options: SshOptions) -> MachineFault:
-        """Return what to tell the user, with the command that shows the same by hand."""
+        """Return the error for the user, with the command that reproduces it."""
         shown = f": {self.shown}" if self.shown else " and prints nothing"
         if self.endless:
             return MachineFault(
@@ -73,7 +73,7 @@ class NotRun(Exception):
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that has ended, without what the login shell printed around it."""
+    """The result of a command, without the login shell's own output."""
 
     returncode: int
     stdout: bytes
@@ -81,20 +81,20 @@ class Finished:
 
     @property
     def words(self) -> str:
-        """What it printed on its standard error, as text."""
+        """Its standard error as text."""
         return self.stderr.decode(errors="replace").strip()
 
 
 async def run_script(
     connection: asyncssh.SSHClientConnection, script: str, *words: str, input: bytes = b""
 ) -> Finished:
-    """Run a script of the POSIX shell to its end.
+    """Run a POSIX shell script to its end.
 
     Args:
         connection: The way to the host.
         script: One line, without ``!``.
         words: Its arguments.
-        input: What it reads.
+        input: Its standard input.
 
     Raises:
         NotRun: The login shell ran something else, or nothing.
@@ -121,24 +121,24 @@ async def run_script(
 
 async def start_program(
     connection: asyncssh.SSHClientConnection, argv: Sequence[str]
-) -> tuple[ByteProcess, Opening]:
+) -> tuple[ByteProcess, ProgramOutput]:
     """Start a program whose streams carry bytes of any value.
 
     Returns:
-        The process, and what finds the beginning of its own output.
+        The process, and an object that finds the start of its own output.
     """
     mark = _new_mark()
     framed = _BEFORE.format(mark=mark) + 'exec "$@"'
     process = await connection.create_process(_sh(framed, argv), encoding=None)
-    return process, Opening(process, mark)
+    return process, ProgramOutput(process, mark)
 
 
-class Opening:
-    """The beginning of a program's own output, behind what the login shell printed.
+class ProgramOutput:
+    """A program's own output, without the login shell's output before it.
 
     Args:
         process: The program.
-        mark: What its output begins with.
+        mark: The mark before its output.
     """
 
     def __init__(self, process: ByteProcess, mark: str) -> None:
@@ -149,7 +149,7 @@ class Opening:
         self._listening = asyncio.ensure_future(self._listen())
 
     async def first(self) -> bytes:
-        """Return the first bytes that the program wrote itself; none when it wrote nothing.
+        """Return the first bytes that the program itself wrote, if any.
 
         Raises:
             NotRun: The login shell ran something else, or nothing.
@@ -168,7 +168,7 @@ class Opening:
         return own or await self._process.stdout.read(_PIECE)
 
     async def errors(self) -> str:
-        """Return what the program printed on its standard error until it ended."""
+        """Return the program's standard error."""
         await asyncio.wait({self._listening})
         return self._errors.rpartition(self._line)[2].decode(errors="replace").strip()
 
@@ -192,7 +192,7 @@ def _sh(script: str, words: Sequence[str]) -> str:
 
 
 async def _feed(process: ByteProcess, input: bytes) -> None:
-    # A command need not read all of it; how it ended says more than a broken pipe.
+    # A command need not read all input; its exit status says more than a broken pipe.
     with contextlib.suppress(OSError, asyncssh.Error):
         process.stdin.write(input)
         await process.stdin.drain()
@@ -200,7 +200,7 @@ async def _feed(process: ByteProcess, input: bytes) -> None:
 
 
 async def _upto_end(stream: asyncssh.SSHReader[bytes], mark: str) -> bytes:
-    """Read up to the mark behind a command's output, or up to the end of the stream."""
+    """Read up to the mark after a command's output, or to the end of the stream."""
     seen = bytearray(b"\n")
     last = re.compile(rb"\n%s( [0-9]+)?\n" % mark.encode())
     while len(last.findall(seen)) < 2 and (piece := await stream.read(_PIECE)):
@@ -211,7 +211,7 @@ async def _upto_end(stream: asyncssh.SSHReader[bytes], mark: str) -> bytes:
 
 
 def _between(seen: bytes, mark: str) -> tuple[bytes, int] | None:
-    """Return what is between two marks and the status behind the second; None without them."""
+    """Return the bytes between two marks and the status after the second; None without them."""
     _, begun, rest = seen.partition(_line(mark))
     found = re.search(rb"\n%s(?: ([0-9]+))?\n" % mark.encode(), rest)
     if not begun or found is None:

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 from tare.hosts.contract import STREAM_LIMIT
 
 WINDOW = 1 << 20
-"""Bytes of one stream, in one direction, that may be under way; the keeper's number too."""
+"""Bytes of one stream, in one direction, that may be in flight; the keeper has the same limit."""
 
 _CHUNK = 64 << 10
 _HIGH, _LOW = 256 << 10, 64 << 10
 
 
 class Sender(Protocol):
-    """What streams need of a session."""
+    """The part of a session that streams use."""
 
     def message(self, value: dict[str, Any]) -> None:
         """Send a message."""
@@ -26,11 +26,11 @@ class Sender(Protocol):
         """Send a piece of a stream."""
 
     def over(self, stream: int) -> None:
-        """Note that nothing goes to the host over a stream any more."""
+        """Record that nothing more is sent over a stream."""
 
 
 class Incoming(asyncio.ReadTransport):
-    """A stream from the host, read through ``reader``; it comes no faster than it is read."""
+    """A stream from the host, read through ``reader``, with flow control."""
 
     def __init__(self, sender: Sender, stream: int, *, ends_with_error: bool = False) -> None:
         super().__init__()
@@ -43,25 +43,25 @@ class Incoming(asyncio.ReadTransport):
         self._owed = 0
 
     def take(self, data: bytes) -> None:
-        """Take what came."""
+        """Take received bytes."""
         self._owed += len(data)
         self.reader.feed_data(data)
         self._pay()
 
     def end(self, errno: int) -> None:
-        """Take the end of the stream; with an error number where reading failed."""
+        """Take the end of the stream, with an error number if reading failed."""
         if errno and self._ends_with_error:
             self.reader.set_exception(OSError(errno, os.strerror(errno)))
         else:
             self.reader.feed_eof()
 
     def fail(self, error: Exception) -> None:
-        """Let the reader know that nothing comes any more."""
+        """Report an error to the reader."""
         if not self.reader.at_eof():
             self.reader.set_exception(error)
 
     def pause_reading(self) -> None:
-        """Let the other end wait once it has used up its credit."""
+        """Make the other end wait once it has used up its credit."""
         self._paused = True
 
     def resume_reading(self) -> None:
@@ -74,17 +74,18 @@ class Incoming(asyncio.ReadTransport):
         return not self._paused
 
     def _pay(self) -> None:
-        # In a few large payments: each costs a message.
+        # Grant credit in large steps, because each costs a message.
         if not self._paused and self._owed >= WINDOW // 4:
             self._sender.message({"op": "credit", "stream": self._stream, "bytes": self._owed})
             self._owed = 0
 
 
 class _Writer(asyncio.StreamWriter):
-    """A writer that its loop closes where nobody did.
+    """A writer that its event loop closes if nobody else did.
 
-    The collector finds it in any thread, and while something else is sent. Were it closed then and
-    there, as asyncio does, its last frame would come before its turn, and the keeper takes no more.
+    The garbage collector may find it in any thread, while something else is being sent. If it were
+    closed there, as asyncio does, its last frame would be sent out of order, and the keeper would
+    accept no more.
     """
 
     def __init__(
@@ -98,18 +99,18 @@ class _Writer(asyncio.StreamWriter):
 
     def __del__(self) -> None:
         if not self.transport.is_closing():
-            # A loop that is closed sends nothing any more.
+            # A closed loop sends nothing more.
             with contextlib.suppress(RuntimeError):
                 self._soon(self.transport.close)
 
 
 class Outgoing(asyncio.WriteTransport):
-    """A stream to the host, written through ``writer``; it goes no faster than it is taken.
+    """A stream to the host, written through ``writer``, with flow control.
 
     Args:
         sender: The session.
         stream: The stream's number there.
-        whole: Whether closing it ends the other direction too, as for a socket.
+        whole: Whether closing it also ends the other direction, as for a socket.
     """
 
     def __init__(self, sender: Sender, stream: int, *, whole: bool) -> None:
@@ -128,18 +129,18 @@ class Outgoing(asyncio.WriteTransport):
         self.writer: asyncio.StreamWriter = _Writer(self, self._protocol, loop)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes as far as the other end takes them, and keep the rest for later."""
+        """Send as many bytes as the other end accepts, and keep the rest for later."""
         if not self._closing and not self._ending:
             self._buffer += data
             self._flush()
 
     def grant(self, count: int) -> None:
-        """Note that the other end takes more bytes."""
+        """Record that the other end accepts more bytes."""
         self._credit += count
         self._flush()
 
     def stop(self, error: Exception | None = None) -> None:
-        """Note that nobody reads the other end any more: what is written is thrown away."""
+        """Discard everything from now on, because nobody reads the other end any more."""
         self._closing = True
         self._buffer.clear()
         self._finish(error)
@@ -172,11 +173,11 @@ class Outgoing(asyncio.WriteTransport):
         return len(self._buffer)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Return below how many waiting bytes a writer goes on, and above how many it waits."""
+        """Return the buffer sizes below which a writer continues and above which it waits."""
         return self._low, self._high
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set those, as asyncio's own transports do: what is not given follows from the other.
+        """Set these limits like asyncio's transports: one that is not given follows from the other.
 
         Raises:
             ValueError: They are not 0 or more, or the low one is above the high one.
@@ -189,7 +190,7 @@ class Outgoing(asyncio.WriteTransport):
         self._flush()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return ``default``: there is nothing to tell."""
+        """Return ``default``: there is no information."""
         return default
 
     def _flush(self) -> None:
@@ -207,14 +208,14 @@ class Outgoing(asyncio.WriteTransport):
         if self._buffer or self._over:
             return
         if self._closing and self._whole:
-            self._say("drop")
+            self._send_op("drop")
         elif (self._closing or self._ending) and not self._ended:
-            self._say("end")
+            self._send_op("end")
             self._ended = True
         if self._closing:
             self._finish(None)
 
-    def _say(self, what: str) -> None:
+    def _send_op(self, what: str) -> None:
         self._sender.message({"op": what, "stream": self._stream})
 
     def _finish(self, error: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""Why a computer is not reached over SSH: each cause with a message and a next step of its own."""
+"""Messages for failed SSH connections: each cause has its own text and next step."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.ssh.options import SshOptions
 
 PROHIBITED = 1
-"""What an SSH server answers that is not allowed to open a way (RFC 4254, 5.1)."""
+"""An SSH server's answer if it may not open a channel (RFC 4254, 5.1)."""
 
 
 def on_the_way(error: TareError, target: SshOptions) -> TareError:
-    """Return a fault of a computer on the way, with where the way leads."""
-    told = copy.copy(error)
-    told.message = f"on the way to {target.place}: {error.message}"
-    return told
+    """Return the fault of a computer on the way, extended by the target."""
+    extended = copy.copy(error)
+    extended.message = f"on the way to {target.place}: {error.message}"
+    return extended
 
 
 def not_let_on(
     error: asyncssh.ChannelOpenError, options: SshOptions, before: SshOptions
 ) -> TareError:
-    """Return why a computer on the way lets nobody through to the next.
+    """Return why a computer on the way does not connect to the next one.
 
     Args:
-        error: What it answered (RFC 4254, 5.1).
-        options: How the next computer is reached.
-        before: How it is reached itself.
+        error: Its answer (RFC 4254, 5.1).
+        options: How to reach the next computer.
+        before: How to reach the computer itself.
     """
     if error.code == PROHIBITED:
         return InputError(
-            f"{before.place} lets nobody through to {options.reached_at}:{options.port}",
-            "AllowTcpForwarding and PermitOpen in its sshd_config(5) decide about that; "
-            f"try: {options.login}",
+            f"{before.place} does not allow connections to {options.reached_at}:{options.port}",
+            f"check AllowTcpForwarding and PermitOpen in its sshd_config(5); try: {options.login}",
         )
     return MachineFault(
         f"{options.place} cannot be reached from {before.place}: {error.reason}",
@@ -46,12 +45,12 @@ def not_let_on(
 
 
 def not_reached(error: Exception, options: SshOptions, words: str = "") -> TareError:
-    """Return why a login did not succeed, from what ended it.
+    """Return why a login failed, from the error that ended it.
 
     Args:
-        error: What the network or the other computer answered.
-        options: How the computer is reached.
-        words: What a program on the way printed last.
+        error: The error from the network or from the other computer.
+        options: How to reach the computer.
+        words: The last output of a program on the way.
     """
     place, login = options.place, f"try: {options.login}"
     if isinstance(error, asyncssh.PermissionDenied):
@@ -62,7 +61,7 @@ def not_reached(error: Exception, options: SshOptions, words: str = "") -> TareE
         return options.silent(f"did not let Tare in within {options.connect_s:g} s", "")
     message, todo = _unreached(error, options)
     if options.emulated:
-        # Nobody has to log in to a computer that Tare emulates.
+        # Nobody can log in to a computer that Tare emulates.
         return MachineFault(message, transient=True)
     return MachineFault(f"{message}{words}", f"{todo}; {login}", transient=True)
 
@@ -84,7 +83,7 @@ def _not_resolved(error: socket.gaierror, options: SshOptions) -> TareError:
 
 
 def _unreached(error: Exception, options: SshOptions) -> tuple[str, str]:
-    """Return what ended an attempt to log in, and what to look at."""
+    """Return what ended a login attempt, and what to check."""
     place, port = options.place, options.port
     if isinstance(error, TimeoutError):
         return (
@@ -116,7 +115,7 @@ def _unreached(error: Exception, options: SshOptions) -> tuple[str, str]:
 
 
 def reason(error: Exception) -> str:
-    """Return what an error of the connection says, in as few words as possible."""
+    """Return the reason of a connection error in as few words as possible."""
     if isinstance(error, asyncssh.Error):
         return error.reason
     if isinstance(error, TimeoutError):

@@ -23,10 +23,10 @@ from tare.hosts.ssh.through import reason
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 LEAVING_S = 3.0
-"""So long a broken connection is tried again where Tare is to end now."""
+"""Seconds to retry a broken connection while Tare is ending."""
 _READ = 1 << 18
 PREPARE = 4
-"""So many times the seconds that a login may take, the agent may take to be copied and to start."""
+"""Time limit for copying and starting the agent, as a multiple of a login's time limit."""
 _NO_KEEPER = "there is no keeper"
 _SUDO = ("sudo", "-n", "--")
 
@@ -36,18 +36,18 @@ class Broken(Exception):
 
 
 class Ended(MachineFault):
-    """The host is lost, and all that Tare started there is known to have ended."""
+    """The host is lost, and everything that Tare started there has ended."""
 
 
 class Wire:
-    """The way to the keeper on one host.
+    """The connection to the keeper on one host, reopened when it breaks.
 
     Args:
-        options: How the host is reached.
+        options: How to reach the host.
         agent: The agent's program here, copied to the host.
-        link: What goes over the connections.
-        take: Is called with every frame that comes.
-        tell: Is called with a sentence when the connection breaks and when it is back.
+        link: The frames to send over the connections.
+        take: Called with every frame that arrives.
+        tell: Called with a sentence when the connection breaks and when it is back.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Wire:
     @property
     def _opened(self) -> Door:
         if self._door is None:
-            raise ValueError("the host was not connected")
+            raise ValueError("the host is not connected")
         return self._door
 
     async def open(self) -> None:
-        """Log in, copy the agent where needed, and start a keeper.
+        """Log in, copy the agent if needed, and start a keeper.
 
         Raises:
-            InputError, MachineFault: As :func:`tare.hosts.ssh.connect.log_in` says.
+            InputError, MachineFault: As :func:`tare.hosts.ssh.connect.log_in`.
         """
         connection = await log_in(self._options)
         try:
@@ -119,7 +119,7 @@ class Wire:
             raise
 
     async def _leave(self, connection: asyncssh.SSHClientConnection) -> None:
-        """Cut a connection over which no agent could be started, and leave nothing behind."""
+        """Close a connection over which no agent could be started, and remove the agent."""
         with contextlib.suppress(OSError, asyncssh.Error, NotRun):
             async with asyncio.timeout(self._options.connect_s):
                 await take_back(connection, self._options)
@@ -129,8 +129,8 @@ class Wire:
         return self._options.silent(
             "lets Tare in, but its login shell did not run a command within "
             f"{PREPARE * self._options.connect_s:g} s",
-            "look for what waits in its start-up files (such as .bashrc), for a full disk and for "
-            f"a file server that does not answer; try: {self._options.login}",
+            "check its start-up files (such as .bashrc) for commands that wait, for a full disk "
+            f"and for a file server that does not answer; try: {self._options.login}",
         )
 
     async def _no_agent(
@@ -139,8 +139,8 @@ class Wire:
         """Return why the agent does not run on the host.
 
         Args:
-            connection: The way there.
-            words: What was printed instead.
+            connection: A connection to the host.
+            words: The output instead of the agent's.
         """
         name = self._options.name
         if self._door is not None:
@@ -153,33 +153,33 @@ class Wire:
         if self._options.sudo and "sudo" in words:
             return InputError(
                 f"{name} does not let its user become root: {words}",
-                f"let sudo ask no password there: echo '{self._options.user} ALL=(ALL) NOPASSWD: "
-                "ALL' in a file of /etc/sudoers.d; or leave `sudo` out",
+                f"make sudo work without a password there: echo '{self._options.user} ALL=(ALL) "
+                "NOPASSWD: ALL' in a file of /etc/sudoers.d; or remove `sudo`",
             )
-        return MachineFault(f"{name} runs no agent: {words}", transient=True)
+        return MachineFault(f"the agent does not run on {name}: {words}", transient=True)
 
     def close(self) -> None:
-        """Cut the connection."""
+        """Close the connection."""
         self._link.cut()
         if self._door is not None:
             self._door.connection.abort()
 
     def leave(self) -> None:
-        """Try a broken connection again for :data:`LEAVING_S` seconds at most, from now on."""
+        """From now on, retry a broken connection for :data:`LEAVING_S` seconds at most."""
         self._patience_s = min(self._patience_s, LEAVING_S)
         if self._trying is None:
             return
         within = asyncio.get_running_loop().time() + self._patience_s
         if (before := self._trying.when()) is None or within < before:
-            self._tell(f"{self._options.name} is waited for {self._patience_s:g} s more.")
+            self._tell(f"{self._options.name} is waited for at most {self._patience_s:g} s more.")
             self._trying.reschedule(within)
 
     async def live(self, closing: Callable[[], bool]) -> None:
-        """Take what comes, over as many connections as that needs, until ``closing()``.
+        """Take frames, over as many connections as needed, until ``closing()``.
 
         Raises:
             UnknownKey: The host shows another key now.
-            Ended: The host was rebooted, or ended what was started there.
+            Ended: The host was rebooted, or ended the processes that were started there.
             MachineFault: The connection did not come back.
         """
         while self._front is not None:
@@ -212,9 +212,9 @@ class Wire:
                 if not data:
                     raise Broken(await opening.errors() or "the connection ended")
         except TimeoutError:
-            raise Broken("no word from the agent") from None
+            raise Broken("no answer from the agent") from None
         except ValueError as error:
-            raise Broken(f"something else than the agent speaks ({error})") from error
+            raise Broken(f"something other than the agent answers ({error})") from error
         hello = json.loads(frames[0].payload)
         self.boot, self.keeper_pid = hello["boot"], int(hello["pid"])
         self._link.resume(lambda data: _write(front, data), int(hello["received"]))
@@ -226,7 +226,7 @@ class Wire:
         return front
 
     async def _listen(self, front: ByteProcess) -> str:
-        """Take what comes until the connection breaks; returns how it did."""
+        """Take frames until the connection breaks; return how it broke."""
         asking = asyncio.create_task(self._ask())
         try:
             while True:
@@ -237,10 +237,10 @@ class Wire:
                 for frame in self._decoder.feed(data):
                     self._take(frame)
                 if self._link.stuck:
-                    # Over the next connection all is sent again.
-                    return "it takes nothing that is sent"
+                    # Everything is sent again over the next connection.
+                    return "it accepts nothing"
         except TimeoutError:
-            return f"nothing came for {self._options.silence_s:g} s"
+            return f"nothing was received for {self._options.silence_s:g} s"
         except Gap as gap:
             return str(gap)
         except ValueError as error:
@@ -260,14 +260,14 @@ class Wire:
         pause = _FIRST_PAUSE_S
         last: Exception = Broken(how)
         try:
-            # Told to leave, Tare cuts short even a login that is under way.
+            # If Tare ends, even a login attempt is cut short.
             async with asyncio.timeout(self._patience_s) as self._trying:
                 while True:
                     try:
                         return await self._try_again()
                     except (UnknownKey, Ended):
                         raise
-                    # A host that comes up refuses connections, and then logins, for a while.
+                    # A host that is booting refuses connections, and then logins, for a while.
                     except (InputError, MachineFault, Broken, OSError, asyncssh.Error) as error:
                         last = error
                     except NotRun as error:
@@ -287,7 +287,8 @@ class Wire:
         raise MachineFault(
             f"the connection to {self._options.name} broke ({how}) and did not come back within "
             f"{self._patience_s:g} s: {words}",
-            f"what Tare started there ends by itself within {self._options.lease_s} s",
+            "the processes that Tare started there end by themselves within "
+            f"{self._options.lease_s} s",
             transient=True,
         )
 
@@ -302,8 +303,8 @@ class Wire:
             connection.abort()
             if isinstance(error, Broken) and _NO_KEEPER in str(error):
                 raise Ended(
-                    f"{name} is back, but what ran there has ended: it had heard nothing from "
-                    "Tare for too long, or its keeper was killed",
+                    f"{name} is back, but its processes of Tare have ended: they had no contact "
+                    "with Tare for too long, or their keeper was killed",
                     transient=True,
                 ) from error
             raise
@@ -312,7 +313,7 @@ class Wire:
 
 
 def _write(front: ByteProcess, data: bytes) -> None:
-    # What does not get through is sent again over the next connection.
+    # Frames that do not get through are sent again over the next connection.
     try:
         front.stdin.write(data)
     except (OSError, asyncssh.Error):

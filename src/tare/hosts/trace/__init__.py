@@ -1,1 +1,1 @@
-"""What a host's kernel reports about its threads: scheduling, interrupts, run delay."""
+"""Scheduling, interrupts and run delay of threads, as a host's kernel reports them."""

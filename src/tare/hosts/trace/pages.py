@@ -1,6 +1,6 @@
 """Read the pages of the kernel's trace buffer, as ``trace_pipe_raw`` gives them.
 
-A page begins with a time and the length of what follows; then events stand one after another,
+A page starts with a time and the length of the rest; then follow the events,
 each with a word of 5 bits (its type or length) and 27 bits (nanoseconds since the one before).
 Source: the kernel's include/linux/ring_buffer.h and kernel/trace/ring_buffer.c; the layout of each
 event's own fields is in its ``format`` file (Documentation/trace/events.rst).
@@ -8,10 +8,14 @@ event's own fields is in its ``format`` file (Documentation/trace/events.rst).
 
 from __future__ import annotations
 
+import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from tare.hosts.contract import Host
 
 _PADDING = 29
 _TIME_EXTEND = 30
@@ -28,24 +32,24 @@ _NAME = re.compile(r"(\w+)\s*(?:\[[^\]]*\])?\s*$")
 
 @dataclass(frozen=True)
 class Field:
-    """Where a number or a name is in an event: bytes from the event's beginning."""
+    """The position of a number or a name in an event, in bytes from its start."""
 
     offset: int
     size: int
     signed: bool
 
     def number(self, data: bytes, start: int) -> int:
-        """Return the number that is here in the event at ``start``."""
+        """Return this field's number in the event at ``start``."""
         at = start + self.offset
         return int.from_bytes(data[at : at + self.size], "little", signed=self.signed)
 
     def text(self, data: bytes, start: int) -> str:
-        """Return the text, ended by a zero byte, that is here."""
+        """Return this field's text, which ends with a zero byte."""
         at = start + self.offset
         return data[at : at + self.size].partition(b"\0")[0].decode(errors="replace")
 
     def located_text(self, data: bytes, start: int) -> str:
-        """Return the text whose place (low 16 bits) and length stand here (``__data_loc``)."""
+        """Return the text whose position (low 16 bits) and length it holds (``__data_loc``)."""
         word = self.number(data, start) & 0xFFFFFFFF
         at = start + (word & 0xFFFF)
         return data[at : at + (word >> 16)].partition(b"\0")[0].decode(errors="replace")
@@ -57,7 +61,7 @@ class Format:
 
     Args:
         name: Its name.
-        id: The number that its records begin with.
+        id: The number at the start of its records.
         fields: Its fields by name.
     """
 
@@ -75,7 +79,7 @@ def parse_format(text: str) -> Format:
     name = re.search(r"^name: (\S+)", text, re.MULTILINE)
     number = re.search(r"^ID: (\d+)", text, re.MULTILINE)
     if name is None or number is None:
-        raise ValueError("no event format")
+        raise ValueError("not an event format")
     fields = {}
     for match in _FIELD.finditer(text):
         declared = _NAME.search(match["declared"])
@@ -87,7 +91,7 @@ def parse_format(text: str) -> Format:
 
 
 def parse_data_offset(header_page: str) -> int:
-    """Return where a page's events begin, from ``events/header_page``.
+    """Return the offset of a page's events, from ``events/header_page``.
 
     Raises:
         ValueError: The layout is not the known one.
@@ -144,3 +148,39 @@ def page_events(page: bytes, data_offset: int = 16) -> Iterator[tuple[int, int, 
                 return
             yield time, start, length
             at = start + length
+
+
+PAGE = 4096
+_READ_S = 120.0
+
+
+def local_pages(path: Path) -> Iterator[bytes]:
+    """Yield the pages of the buffer, and remove them from it."""
+    source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while page := _next_page(source):
+            yield page
+    finally:
+        os.close(source)
+
+
+def _next_page(source: int) -> bytes:
+    try:
+        return os.read(source, PAGE)
+    except BlockingIOError:
+        return b""
+
+
+async def far_pages(host: Host, path: Path) -> Sequence[bytes]:
+    """Return the pages of a buffer on another host, and remove them from it.
+
+    Raises:
+        OSError: The host has no tool to read it.
+    """
+    # At the end, the kernel returns EAGAIN, which dd reports as an error: the bytes before it
+    # count.
+    argv = ["dd", f"if={path}", f"bs={PAGE}", "iflag=nonblock", "status=none"]
+    done = await host.run(argv, timeout_s=_READ_S)
+    if not done.ok and not done.stdout and b"temporarily unavailable" not in done.stderr:
+        raise OSError(f"{host.name} cannot read {path}: {done.words()}")
+    return [done.stdout[at : at + PAGE] for at in range(0, len(done.stdout), PAGE)]

@@ -1,8 +1,8 @@
-"""Record what the host's kernel does on some CPUs while a subject measures: cheaply, in memory.
+"""A recorder of the host kernel's scheduling on some CPUs during a measurement, in memory.
 
-The kernel's own tracer writes scheduling and interrupt events into its buffer, of the chosen CPUs
-only; the buffer is read when the measurement is over (and, in a long one, whenever it is half
-full). What this costs the subject is measured by ``benchmarks/trace_cost.py``.
+The kernel's tracer writes scheduling and interrupt events of the chosen CPUs into its buffer. The
+buffer is read after the measurement and, in a long one, whenever it is half full.
+``benchmarks/trace_cost.py`` measures the cost for the subject.
 """
 
 from __future__ import annotations
@@ -19,23 +19,47 @@ from typing import TYPE_CHECKING, Any
 from tare.events.host_schedule import HostEvent, Left, Vector
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Ledger
-from tare.hosts.trace.page_files import far_pages, local_pages
-from tare.hosts.trace.pages import Format, page_events, parse_data_offset, parse_format
-from tare.hosts.trace.rows import Row, as_columns
+from tare.hosts.trace.pages import (
+    Format,
+    far_pages,
+    local_pages,
+    page_events,
+    parse_data_offset,
+    parse_format,
+)
 from tare.hosts.trace.tracefs import NoTracing, traced
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+Row = tuple[int, int, int, int, int, int]
+"""Time, CPU, kind, who, other, and how the thread left; see :mod:`tare.events.host_schedule`."""
+
+
+def as_columns(rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
+    """Return rows as columns in order of time; see :mod:`tare.events.host_schedule`."""
+    # Imported here, because most commands record no trace.
+    import numpy as np
+
+    ordered = sorted(rows, key=lambda row: row[0])
+    names = ("time_ns", "cpu", "kind", "who", "other", "runnable")
+    types = ("u8", "u2", "u1", "u4", "u4", "u1")
+    values = list(zip(*ordered, strict=True)) or [()] * len(names)
+    return {
+        name: np.array(column, dtype=kind)
+        for name, kind, column in zip(names, types, values, strict=True)
+    }
+
+
 __all__ = ["HostRecorder", "NoTracing", "Recording", "host_recorder"]
 
 BUFFER_KIB = 8192
-"""Per CPU in use. A busy CPU at 1000 Hz writes some 150 KiB a second."""
+"""Per CPU in use. A busy CPU at 1000 Hz writes about 150 KiB/s."""
 WAKES_KIB = 256
 MOST_WOKEN = 60
 """The kernel refuses filters of more than some hundred terms."""
 LOOK_EVERY_S = 5.0
-"""How often a long recording looks whether the buffer is half full."""
+"""Interval at which a long recording checks whether the buffer is half full."""
 _SLEEPS, _STOPPED = 0xFF, 0x04 | 0x08
 """Bits of ``prev_state`` (include/linux/sched.h, TASK_REPORT and TASK_REPORT_IDLE): a thread that
 was merely preempted has none of them, one that a signal or a debugger stopped has T or t."""
@@ -44,7 +68,7 @@ _SWITCH, _WAKEUP = "sched/sched_switch", "sched/sched_wakeup"
 _IRQ = ("irq/irq_handler_entry", "irq/irq_handler_exit", "irq/softirq_entry", "irq/softirq_exit")
 _QUOTA = "timer/hrtimer_expire_entry"
 _QUOTA_FILTER = "function.function == sched_cfs_period_timer"
-"""The kernel's timer at which a group's quota is granted again (kernel/sched/fair.c)."""
+"""The kernel's timer that renews a group's quota (kernel/sched/fair.c)."""
 _VECTORS = {
     f"irq_vectors/{vector.name.lower()}_{end}": (vector, kind)
     for vector in Vector
@@ -54,16 +78,16 @@ _VECTORS = {
 
 @dataclass(frozen=True)
 class Recording:
-    """What was recorded.
+    """A finished recording.
 
     Args:
-        cpus: The CPUs that were watched.
-        began_ns: When recording began (the host's CLOCK_MONOTONIC_RAW).
-        ended_ns: When it ended.
+        cpus: The CPUs that were traced.
+        began_ns: Its start (the host's CLOCK_MONOTONIC_RAW).
+        ended_ns: Its end.
         columns: The series as :mod:`tare.events.host_schedule` describes it.
         comms: Names of the threads that ran, by id.
         irqs: Names of the devices' interrupts, by number.
-        lost: Events that found the buffer full.
+        lost: Number of events that found the buffer full.
     """
 
     cpus: tuple[int, ...]
@@ -91,12 +115,13 @@ _Take = Callable[[bytes, int, int, int, _Taken], None]
 async def host_recorder(
     host: Host, ledger: Ledger, *, looks: bool = True
 ) -> AsyncIterator[HostRecorder]:
-    """Make a recorder of the host's scheduler, and leave nothing of it behind.
+    """Create a recorder of the host's scheduler, and remove all its traces at the end.
 
     Args:
         host: The host.
         ledger: Records what is made there.
-        looks: Whether the buffer is emptied while it records; what finds it full is lost otherwise.
+        looks: Whether to empty the buffer during the recording; otherwise events that find it full
+            are lost.
 
     Raises:
         NoTracing: The host cannot be traced; the text says why.
@@ -106,10 +131,10 @@ async def host_recorder(
 
 
 class HostRecorder:
-    """Records scheduling and interrupts of chosen CPUs; made by :func:`host_recorder`.
+    """A recorder of scheduling and interrupts of chosen CPUs; made by :func:`host_recorder`.
 
-    A thread may be woken from any CPU, and a quota's timer may be on any, so both are recorded on
-    all of them, in a second instance: the wake-ups of a few threads, and these timers alone.
+    A thread may be woken from any CPU, and a quota's timer may be on any. A second instance
+    therefore records the wake-ups of a few threads and these timers on all CPUs.
     """
 
     def __init__(self, host: Host, instance: Path, wakes: Path, *, looks: bool = True) -> None:
@@ -128,14 +153,14 @@ class HostRecorder:
         self._began_ns = 0
 
     async def begin(self, cpus: Sequence[int], threads: Sequence[int]) -> None:
-        """Begin to record.
+        """Start recording.
 
         Args:
-            cpus: The host CPUs to watch.
-            threads: The subject's threads, whose wake-ups are recorded too, wherever.
+            cpus: The host CPUs to trace.
+            threads: The subject's threads, whose wake-ups are recorded on all CPUs.
 
         Raises:
-            NoTracing: The kernel refuses; what was begun has been undone.
+            NoTracing: The kernel refuses; the changes so far were undone.
         """
         try:
             if not self._takers:
@@ -198,7 +223,7 @@ class HostRecorder:
         await self._host.write(self._instance / control, f"{value}\n".encode())
 
     async def _learn(self) -> None:
-        """Find out which events there are and how they are laid out."""
+        """Find out the available events and their layouts."""
         events = self._instance / "events"
         header = (await self._host.read(self._header_page())).decode()
         self._data_offset = parse_data_offset(header)
@@ -221,7 +246,7 @@ class HostRecorder:
         self._enabled = tuple(enabled)
 
     async def _filters_quota(self) -> bool:
-        """Return whether this timer alone can be recorded; all others would be far too many."""
+        """Return whether this timer can be recorded without all the others, which are too many."""
         try:
             path = self._wakes / "events" / _QUOTA / "filter"
             await self._host.write(path, _QUOTA_FILTER.encode())
@@ -230,7 +255,7 @@ class HostRecorder:
         return True
 
     def _header_page(self) -> Path:
-        # Instances have no copy of it.
+        # Instances have no copy of this file.
         return self._instance.parent.parent / "events" / "header_page"
 
     async def _prepare(self, cpus: tuple[int, ...], threads: Sequence[int]) -> None:
@@ -242,7 +267,7 @@ class HostRecorder:
                 with contextlib.suppress(OSError):
                     await self._host.write(instance / "options" / option, b"0\n")
         if cpus != self._cpus:
-            # On a computer with many CPUs the idle ones must not cost memory.
+            # On a computer with many CPUs, unused ones must not cost memory.
             await self._write("buffer_size_kb", "16")
             for cpu in cpus:
                 await self._write(f"per_cpu/cpu{cpu}/buffer_size_kb", str(BUFFER_KIB))
@@ -299,26 +324,26 @@ class HostRecorder:
                     take(page, start, time_ns, cpu, self._taken)
 
     def _now_ns(self) -> int:
-        """Return the host's clock; 0 where only its events tell of it."""
+        """Return the host's clock; 0 on another host, whose events have its time."""
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) if self._host.local else 0
 
 
 def cpu_mask(cpus: Sequence[int]) -> str:
-    """Return CPUs as the kernel's masks are written: 32 bits a group, the highest first."""
+    """Return CPUs in the kernel's mask format: groups of 32 bits, the highest first."""
     mask = sum(1 << cpu for cpu in cpus)
     groups = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, mask.bit_length() or 1, 32)]
     return ",".join(reversed(groups))
 
 
 def how_left(prev_state: int) -> Left:
-    """Return how a thread left its CPU, by the field of that name of ``sched_switch``."""
+    """Return how a thread left its CPU, from ``sched_switch``'s field ``prev_state``."""
     if prev_state & _STOPPED:
         return Left.STOPPED
     return Left.WAITING if prev_state & _SLEEPS else Left.READY
 
 
 def _taker(event: str, layout: Format) -> _Take:
-    """Return what turns one record of ``event`` into a row."""
+    """Return a function that turns one record of ``event`` into a row."""
     fields = layout.fields
     running = fields["common_pid"]
     if event == _SWITCH:
@@ -358,7 +383,7 @@ def _taker(event: str, layout: Format) -> _Take:
         timer = fields["hrtimer"]
 
         def quota(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
-            # The kernel's structures lie at multiples of 64 bytes.
+            # The kernel aligns its structures to 64 bytes.
             mark = timer.number(page, start) >> 6 & 0xFFFFFFFF
             now = running.number(page, start)
             taken.rows.append((time_ns, cpu, HostEvent.QUOTA_PERIOD, mark, now, 0))

@@ -1,4 +1,4 @@
-"""What the host knows of threads: names, CPUs, run delay, and whether a quota stopped them."""
+"""Threads on a host: names, CPUs, run delay, and stops by a quota."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Throttled:
-    """How often and for how many seconds a CPU quota has stopped a control group so far."""
+    """How often, and for how many seconds in total, a CPU quota has stopped a control group."""
 
     times: int
     seconds: float
@@ -28,7 +28,7 @@ async def threads_of(host: Host, pids: Sequence[int]) -> dict[int, str]:
 
 
 async def allowed_cpus(host: Host, thread: int) -> tuple[int, ...]:
-    """Return the CPUs that a thread may run on; empty when it has ended."""
+    """Return the CPUs that a thread may run on; empty if it has ended."""
     try:
         status = (await host.read(f"/proc/{thread}/status")).decode(errors="replace")
     except OSError:
@@ -42,7 +42,7 @@ async def allowed_cpus(host: Host, thread: int) -> tuple[int, ...]:
 
 
 async def run_delay(host: Host, threads: Sequence[int]) -> tuple[float, float]:
-    """Return the seconds that threads ran, and that they were ready but another ran.
+    """Return the seconds that threads ran, and the seconds that they waited for a CPU.
 
     Source: ``/proc/PID/schedstat``, the kernel's Documentation/scheduler/sched-stats.rst. Threads
     that have ended count nothing.
@@ -135,7 +135,7 @@ async def quota_of(host: Host, files: Sequence[Path]) -> CpuQuota | None:
 
 
 async def throttled(host: Host, files: Sequence[Path]) -> Throttled:
-    """Return what quotas have taken so far, in the group where they took most.
+    """Return the stops by quotas so far, in the group where they took most time.
 
     Source: ``nr_throttled`` and ``throttled_time`` (ns, version 1) or ``throttled_usec``
     (version 2), the kernel's Documentation/scheduler/sched-bwc.rst.

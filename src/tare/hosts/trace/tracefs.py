@@ -1,7 +1,7 @@
-"""The kernel's tracing files: found or mounted, and a private instance in them.
+"""The kernel's tracing files: located or mounted, with a private instance.
 
-An instance has its own buffer, events and filters (Documentation/trace/ftrace.rst), so whatever
-else is traced on the host goes on untouched. Both the mount and the instance are in the ledger.
+An instance has its own buffer, events and filters (Documentation/trace/ftrace.rst), so other
+tracing on the host continues undisturbed. The ledger lists both the mount and the instance.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 
 INSTANCES = "instances"
 ALL_THREADS = b"pid:[4026531836]"
-"""The PID namespace that a kernel begins with (include/linux/proc_ns.h, ``PROC_PID_INIT_INO``)."""
+"""The kernel's initial PID namespace (include/linux/proc_ns.h, ``PROC_PID_INIT_INO``)."""
 _DONE_S = 30.0
 
 
@@ -30,7 +30,7 @@ class NoTracing(Exception):
 
 @asynccontextmanager
 async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
-    """Make a private instance of the kernel's tracer, and remove it in the end.
+    """Make a private instance of the kernel's tracer, and remove it at the end.
 
     Args:
         host: Where to trace.
@@ -40,14 +40,14 @@ async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
         The instance's directory.
 
     Raises:
-        NoTracing: It cannot be done here.
+        NoTracing: Tracing is not possible here.
     """
     if not await _as_root(host):
         raise NoTracing("tracing the host's scheduler needs root")
     if not await _knows_all_threads(host):
         raise NoTracing(
-            "Tare is in a container with thread numbers of its own, and the kernel's trace has the "
-            "host's: run it in the host's PID namespace (docker run --pid=host)"
+            "Tare runs in a container whose thread ids differ from those in the kernel's trace: "
+            "run it in the host's PID namespace (docker run --pid=host)"
         )
     async with _tracefs(host, ledger) as root:
         instance = root / INSTANCES / f"{PREFIX}{secrets.token_hex(4)}"
@@ -65,7 +65,7 @@ async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
 
 @asynccontextmanager
 async def _tracefs(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
-    """Yield where the tracing files are; mount them privately where they are nowhere."""
+    """Yield the folder of the tracing files; mount them privately if they are not mounted."""
     mounted = mounted_tracefs((await host.read("/proc/self/mounts")).decode())
     if mounted is not None:
         yield mounted
@@ -102,7 +102,7 @@ async def _as_root(host: Host) -> bool:
 
 
 async def _knows_all_threads(host: Host) -> bool:
-    """Return whether threads have the numbers here that the kernel's trace has for them."""
+    """Return whether thread ids here equal those in the kernel's trace."""
     found = await host.run(["readlink", "/proc/self/ns/pid"], timeout_s=_DONE_S)
     return not found.ok or found.stdout.strip() == ALL_THREADS
 
@@ -112,7 +112,7 @@ async def _is_mount(host: Host, folder: Path) -> bool:
 
 
 def mounted_tracefs(mounts: str) -> Path | None:
-    """Return where ``/proc/self/mounts`` says that tracefs is mounted for writing, if at all."""
+    """Return where tracefs is mounted for writing, according to ``/proc/self/mounts``."""
     for line in mounts.splitlines():
         _, where, kind, options, *_ = line.split(" ")
         if kind == "tracefs" and "rw" in options.split(",") and PREFIX not in where:
@@ -121,7 +121,7 @@ def mounted_tracefs(mounts: str) -> Path | None:
 
 
 async def unmount(host: Host, folder: Path) -> bool:
-    """Unmount a folder of Tare's; return whether it is unmounted now."""
+    """Unmount a folder of Tare's; return whether it is unmounted."""
     if not await _is_mount(host, folder):
         return True
     done = await host.run(["umount", str(folder)], timeout_s=_DONE_S)
@@ -132,10 +132,10 @@ async def remove_instance(host: Host, instance: Path) -> bool:
     """Stop an instance and remove it.
 
     Returns:
-        Whether there was one.
+        Whether it existed.
 
     Raises:
-        MachineFault: It is still there.
+        MachineFault: It still exists.
     """
     if not await host.exists(instance):
         return False

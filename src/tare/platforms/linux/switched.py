@@ -6,8 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from tare.study.model.platform_options import PlatformOptions
-from tare.study.model.switching import Switching, SwitchKind
+from tare.study.model.platform_options import PlatformOptions, Switching, SwitchKind
 
 
 class SwitchedOptions(PlatformOptions):

@@ -35,9 +35,8 @@ from tare.run.preflight.remembered_checks import keep, question
 from tare.run.preflight.toolbox import study_needs, study_toolbox
 from tare.run.preflight.unmet_needs import lacking, lacking_loads
 from tare.study.model.notes import ITSELF
-from tare.study.model.platform_options import GIVEN
+from tare.study.model.platform_options import GIVEN, Switching
 from tare.study.model.releases import release_words
-from tare.study.model.switching import Switching
 from tare.study.planning.baselines import in_its_own_shape
 from tare.study.planning.cpu_choice import arranged
 from tare.study.planning.guest_kernels import HOST, REALTIME, GuestKernels

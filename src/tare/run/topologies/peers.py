@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, TareError, WorkloadFault
 from tare.hosts import start_owned
-from tare.hosts.descriptors import with_room
+from tare.hosts.processes import with_most_descriptors
 from tare.platforms.linux.network import (
     ALONE,
     UNMADE,
@@ -356,7 +356,7 @@ async def started_process(
         process = await start_owned(
             host,
             ledger,
-            [*around, *with_room([str(context.host_agent), "serve"])],
+            [*around, *with_most_descriptors([str(context.host_agent), "serve"])],
             log=workdir / CONSOLE,
             env={**tools, **(env or {})},
             cpus=cpus,

@@ -1,1 +1,1 @@
-"""The model of a study file: typed parts, and what each may hold."""
+"""The model of a study file: its typed parts and their allowed values."""

@@ -1,4 +1,4 @@
-"""What planning needs of a workload, and which machines it cannot run on."""
+"""The properties of a workload that planning uses, and the machines that it cannot run on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Protocol):
-    """What planning needs of a workload: its parameters and the time it takes."""
+    """The properties of a workload that planning uses: parameters, roles and duration."""
 
     @property
     def parameters(self) -> type[Any]:
@@ -26,21 +26,21 @@ class Kind(Protocol):
 
     @property
     def roles(self) -> frozenset[str]:
-        """The roles of further machines that it works with."""
+        """The roles of additional machines that it uses."""
         ...
 
     @property
     def topology(self) -> str:
-        """On which machines it works; ``cluster``: it is a job on one."""
+        """The machines that it runs on; ``cluster`` for a job on a cluster."""
         ...
 
     @property
     def realtime(self) -> bool:
-        """Whether its threads leave a CPU to nothing else."""
+        """Whether its threads keep everything else off their CPU."""
         ...
 
     def needs_for(self, parameters: Any) -> frozenset[str]:
-        """Return what its machine must have with these parameters."""
+        """Return what its machine needs for these parameters."""
         ...
 
     def expected_s(self, parameters: Any) -> float:
@@ -48,40 +48,40 @@ class Kind(Protocol):
         ...
 
     def clocked_s(self, parameters: Any) -> float:
-        """Return how many of them the clock ends, however slow the machine is."""
+        """Return how many of these seconds are fixed, however slow the machine is."""
         ...
 
     def on_slaves(self, parameters: Any, slaves: int) -> Any:
-        """Return the parameters of a job on a cluster of so many slaves."""
+        """Return a job's parameters for a cluster with this number of slaves."""
         ...
 
     def vcpus_for(self, parameters: Any) -> int:
-        """Return the least vCPUs of its machine."""
+        """Return the fewest vCPUs that its machine needs."""
         ...
 
 
 def few_vcpus(spec: WorkloadSpec, point: Mapping[str, Any], kind: Kind, vcpus: int) -> str:
-    """Return why a machine has too few vCPUs for a workload with these parameters, or nothing."""
+    """Return why a machine has too few vCPUs for a workload, or an empty string."""
     needed = kind.vcpus_for(kind.parameters.model_validate(dict(point)))
     if needed <= vcpus:
         return ""
-    said = " ".join(f"{name}={value}" for name, value in point.items())
-    return f"{spec.workload} {said} needs {needed} vCPUs, not {vcpus}: write `vcpus: {needed}`"
+    values = " ".join(f"{name}={value}" for name, value in point.items())
+    return f"{spec.workload} {values} needs {needed} vCPUs, not {vcpus}: write `vcpus: {needed}`"
 
 
 def wrong_machines(scenario: Scenario, kind: Kind) -> str:
-    """Return why a workload cannot run with a scenario's machines, or nothing."""
+    """Return why a workload cannot run with a scenario's machines, or an empty string."""
     on_cluster = kind.topology == "cluster"
     if on_cluster and scenario.cluster is None:
         return "is a job on a cluster: write `cluster: {slaves: 2}` for the scenario"
     if scenario.cluster is not None and not on_cluster:
-        return "is no job on a cluster"
+        return "is not a job on a cluster"
     for role in sorted(scenario.roles - kind.roles):
-        return f"works with no machine `{role}`"
+        return f"does not use a machine `{role}`"
     return ""
 
 
-def noting_ends(
+def with_cpu_notes(
     placement: Placement,
     scenario: Scenario,
     name: str,
@@ -90,13 +90,13 @@ def noting_ends(
     cpus: HostCpus,
     shape: int,
 ) -> Placement:
-    """Return the placement with a note where a machine leaves few CPUs to what asks or serves it.
+    """Add notes to a placement if the subject leaves too few CPUs to clients and servers.
 
     Args:
         placement: Where the scenario's machines run.
         scenario: The scenario.
         name: Its name.
-        cells: What is measured in it.
+        cells: The cells of the scenario.
         kinds: The workloads by name.
         cpus: The host's CPUs.
         shape: The vCPUs of the arm's shape.
@@ -109,13 +109,12 @@ def noting_ends(
 
 
 def _spared(scenario: Scenario, shape: int, count: int) -> tuple[str, ...]:
-    """Say where the subject has fewer vCPUs than its shape, on a host of so many CPUs."""
+    """Return a note if the subject has fewer vCPUs than its shape on a host of this many CPUs."""
     if scenario.subject.vcpus != SPARE or (has := spare_vcpus(shape, count)) == shape:
         return ()
     return (
-        f"the subject has {has} of its shape's {shape} vCPUs, for the host has {count} CPUs, and "
-        "the others are for what is outside it; the whole shape needs "
-        f"{shape + SPARED_CPUS}",
+        f"the subject has {has} of its shape's {shape} vCPUs: the host has {count} CPUs, and the "
+        f"others are for processes outside it; the whole shape needs {shape + SPARED_CPUS} CPUs",
     )
 
 
@@ -127,7 +126,7 @@ def _crowded(
     kinds: Mapping[str, Kind],
     cpus: HostCpus,
 ) -> tuple[str, ...]:
-    """Say where the subject leaves no CPU at all to the ends of a workload."""
+    """Return a note if the subject leaves no CPU to a workload's clients and servers."""
     if placement.carrier or not set(cpus.online) <= set(placement.subject):
         return ()
     ends = {
@@ -141,4 +140,6 @@ def _crowded(
     own = f"scenarios.{name}.subject.vcpus" if scenario.subject.vcpus else "shape.vcpus"
     fewer = len(cpus.online) - 1
     instead = f": write `--set {own}={fewer}`" if fewer else ""
-    return (f"{', '.join(named)} have no CPU but the subject's, and may be the limit{instead}",)
+    return (
+        f"{', '.join(named)} share all CPUs with the subject, and may be the bottleneck{instead}",
+    )

@@ -1,4 +1,4 @@
-"""Which scheduler knobs an arm asks for, and why it may not have them: pure decisions."""
+"""The scheduler knobs that an arm asks for, and why it may not get them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tare.study.planning.placement import Placement
 
 
 def wanted_knobs(options: PlatformOptions) -> frozenset[str]:
-    """Return all knobs that an arm's options ask for."""
+    """Return all scheduler knobs that an arm's options ask for."""
     return frozenset().union(*(one.knobs for one in _both(options) if one is not None))
 
 
 def lacking_knobs(
     options: PlatformOptions, offered: frozenset[str], reasons: Mapping[str, str]
 ) -> str:
-    """Return which knobs an arm wants and cannot have, and why; empty when it has all.
+    """Return which knobs an arm wants but cannot have, and why; empty if it has all.
 
     Args:
         options: The platform's options.
-        offered: The knobs that the platform has here.
-        reasons: Why it lacks others, where it knows.
+        offered: The knobs that the platform offers here.
+        reasons: Why it lacks others, if known.
     """
     missing = sorted(wanted_knobs(options) - offered)
     if not missing:
@@ -30,7 +30,10 @@ def lacking_knobs(
     known = [reasons[knob] for knob in missing if knob in reasons]
     why = f": {'; '.join(dict.fromkeys(known))}" if known else ""
     has = ", ".join(sorted(offered)) or "none"
-    return f"wants the scheduler knob {', '.join(missing)}, which is lacking here{why} (has {has})"
+    return (
+        f"wants the scheduler knob {', '.join(missing)}, which is not available here{why} "
+        f"(available: {has})"
+    )
 
 
 def starved_host(
@@ -40,17 +43,17 @@ def starved_host(
     cpus: HostCpus,
     others: int | None = None,
 ) -> str:
-    """Return why a scenario would leave others without a CPU; empty when it would not.
+    """Return why a scenario would leave others without a CPU; empty if it would not.
 
-    A SCHED_FIFO vCPU that never sleeps keeps everything else off its CPU, Tare included. And where
-    vCPUs are pinned to all CPUs, none is left for threads that are to run on others.
+    A SCHED_FIFO vCPU that never sleeps keeps everything else, including Tare, off its CPU. If vCPUs
+    are pinned to all CPUs, none is left for threads that must run elsewhere.
 
     Args:
         options: The platform's options.
         placement: Where the machines of the scenario run.
-        vcpus: How many vCPUs the subject has.
+        vcpus: Number of vCPUs of the subject.
         cpus: The host's CPUs.
-        others: How many each neighbour has; as many as the subject when left out.
+        others: Number of vCPUs of each neighbour; by default as many as the subject.
     """
     if reason := _crowded_out(options, placement, vcpus, cpus, vcpus if others is None else others):
         return reason
@@ -83,8 +86,8 @@ def _crowded_out(
         return ""
     first = options.beside_vcpus[0]
     return (
-        f"`{first}: other` needs a CPU beside those of the vCPUs, which are pinned to all of the "
-        f"host's: write `{first}: same`, or give the machine fewer vCPUs"
+        f"`{first}: other` needs a CPU without a vCPU, but the vCPUs are pinned to all CPUs of the "
+        f"host: write `{first}: same`, or give the machine fewer vCPUs"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a plan says in words that reports find again; whoever looks for them loads no model."""
+"""Texts of a plan that reports search for; this module loads no model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,46 +6,46 @@ from typing import Any
 from tare.units import shape_words
 
 ONE_KERNEL = "every guest boots the distribution's general kernel"
-"""Begins the note of a plan whose arms cannot all boot a real-time kernel."""
+"""Start of the note of a plan whose arms cannot all boot a real-time kernel."""
 
 HOST_KERNEL = "guests boot the host's own kernel"
-"""Begins the note of a plan whose guests run the kernel that the bare machine runs too."""
+"""Start of the note of a plan whose guests run the same kernel as the bare machine."""
 
 GENERAL_KERNEL = "guests boot the distribution's general kernel, not the host's own"
-"""Begins the note of a plan that says why they do not."""
+"""Start of the note that explains why guests do not run the host's kernel."""
 
 BY_RELEASE = "by `release`"
-"""Begins a note on arms that name a release of the distribution."""
+"""Start of a note on arms that name a release of the distribution."""
 
 ITSELF = "on the machine that it is compared with"
-"""Begins the mark of an arm that is a machine compared with itself."""
+"""Start of the mark of an arm that is compared with itself."""
 
 BEYOND_MEMORY = "what is cached of files is not limited"
-"""Begins the note of a plan whose machines are not all kept to their memory."""
+"""Start of the note of a plan whose page cache is not limited on all machines."""
 
 
 def other_shape_note(
     arm: str, shape: Mapping[str, Any], baseline: str, theirs: Mapping[str, Any]
 ) -> str:
-    """Return that an arm and its baseline have different shapes, and what that means.
+    """Return the note that an arm and its baseline have different shapes, and what that means.
 
     Args:
         arm: The arm.
         shape: Its shape, as stored.
-        baseline: What it is compared with.
+        baseline: The arm that it is compared with.
         theirs: The baseline's shape.
     """
     return (
-        f"{arm} has {shape_words(shape)}, its baseline {baseline} {shape_words(theirs)}: what the "
-        "arm costs and what its size does cannot be separated"
+        f"{arm} has {shape_words(shape)}, its baseline {baseline} {shape_words(theirs)}: the "
+        "effects of the platform and of the machine's size cannot be separated"
     )
 
 
 def one_kernel_note(fragile: Sequence[str], live: Sequence[str]) -> str:
-    """Return why no guest boots the real-time kernel that the study's workloads would have.
+    """Return why no guest boots the real-time kernel that the study's workloads would get.
 
     Args:
-        fragile: Arms whose machines do not run on it dependably.
+        fragile: Arms whose machines do not run on it reliably.
         live: Arms whose machines boot the live image, which has a general kernel.
     """
     reasons = []
@@ -55,7 +55,7 @@ def one_kernel_note(fragile: Sequence[str], live: Sequence[str]) -> str:
         reasons.append(f"which the live image of {', '.join(live)} does not have")
     instead = "; make that image with `tare image live --kernel rt`, and write `kernel: rt`"
     return (
-        f"{ONE_KERNEL}, not the real-time one, {' and '.join(reasons)}: so all are compared on one"
+        f"{ONE_KERNEL}, not the real-time one, {' and '.join(reasons)}; so all run the same one"
         + (instead if live and not fragile else "")
     )
 

@@ -1,23 +1,44 @@
-"""What a study may ask of any platform's options, whichever platform it is."""
+"""The base of every platform's options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
 from tare.errors import InputError
-from tare.study.model.switching import Switching
 
 AUTO = "auto"
-"""The way to a network that an arm leaves to its platform."""
+"""The kind of network of an arm that leaves the choice to its platform."""
 GIVEN = "given"
-"""The way over the network that a machine has already, which Tare did not make."""
+"""The existing network of a machine, which Tare did not make."""
+
+SwitchKind = Literal["bridge", "openvswitch", "routed"]
+
+
+@dataclass(frozen=True)
+class Switching:
+    """The switch of a batch's network.
+
+    Args:
+        kind: A bridge of the host's kernel, an Open vSwitch, or routes.
+        conntrack: Whether it tracks connections.
+    """
+
+    kind: SwitchKind = "bridge"
+    conntrack: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of reports for it; none for the default."""
+        named = {"bridge": (), "openvswitch": ("Open vSwitch",), "routed": ("routed",)}
+        return (*named[self.kind], *(("connections tracked",) if self.conntrack else ()))
 
 
 class WantedScheduling(Protocol):
-    """What planning needs of a machine's scheduling."""
+    """A machine's scheduling, as far as planning uses it."""
 
     @property
     def knobs(self) -> frozenset[str]:
@@ -26,31 +47,31 @@ class WantedScheduling(Protocol):
 
     @property
     def realtime(self) -> bool:
-        """Whether the machine takes a CPU as long as it wants."""
+        """Whether the machine may keep a CPU as long as it wants."""
         ...
 
 
 class PlatformOptions(BaseModel):
     """Base of every platform's options.
 
-    The field descriptions of a subclass become the reference in docs. A platform that has devices,
-    networks or a scheduler to choose from overrides the properties below, so that planning can
-    skip what the host lacks; what it does not override is as if nothing were asked for.
+    The field descriptions of a subclass become the reference in docs. A platform that offers a
+    choice of devices, networks or schedulers overrides the properties below, so that planning can
+    skip what the host lacks. The defaults ask for nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """Keys that are no options though people write them, and what to write instead."""
+    """Keys that are not options but that people write, each with what to write instead."""
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return what cannot be in an arm of a study file, though each option is right by itself.
+        """Return faults of an arm in a study file whose options are each valid.
 
         Args:
-            look: Whether to look at the files of this computer that options name.
+            look: Whether to check the files of this computer that options name.
 
         Returns:
-            The option that is to be changed, and a sentence that says why and to what.
+            The option to change, and a sentence that says why and to what.
         """
         return ()
 
@@ -61,27 +82,27 @@ class PlatformOptions(BaseModel):
 
     @property
     def wanted_network(self) -> str:
-        """The way to a network asked for, or :data:`AUTO`."""
+        """The kind of network asked for, or :data:`AUTO`."""
         return AUTO
 
     @property
     def wanted_switch(self) -> Switching:
-        """The switch that its machines are to be plugged into."""
+        """The switch that its machines connect to."""
         return Switching()
 
     @property
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
-        """The CPUs of the host that options name by their numbers, by the option."""
+        """The host CPUs that options name by number, by option."""
         return {}
 
     @property
     def beside_vcpus(self) -> tuple[str, ...]:
-        """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
+        """The options that need host CPUs on which no vCPU of the machine is pinned."""
         return ()
 
     @property
     def subject_scheduling(self) -> WantedScheduling | None:
-        """How the subject is scheduled beside others; None: as the host does by itself."""
+        """The subject's scheduling; None for the host's default."""
         return None
 
     @property
@@ -91,11 +112,11 @@ class PlatformOptions(BaseModel):
 
 
 def fault_of(option: str, read: Callable[[], object]) -> list[tuple[str, str]]:
-    """Return why what an option names cannot be used, as :meth:`PlatformOptions.faults` does.
+    """Return why an option's value cannot be used, in the form of :meth:`PlatformOptions.faults`.
 
     Args:
         option: The option's name.
-        read: Reads what it names; raises InputError where it cannot.
+        read: Reads the value; raises InputError if it cannot be used.
     """
     try:
         read()

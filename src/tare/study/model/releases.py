@@ -1,4 +1,4 @@
-"""The distribution's releases that a study may name, for labs and for what guests boot."""
+"""The releases of the distribution that a study can name, for labs and for guests' kernels."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ RELEASES: tuple[Release, ...] = get_args(Release)
 
 
 def release_words(release: Release) -> str:
-    """Return how reports call a release: ``Debian 13 (trixie)``."""
+    """Return a release's name for reports, such as ``Debian 13 (trixie)``."""
     return f"Debian {NUMBERS[release]} ({release})"

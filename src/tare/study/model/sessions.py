@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def boot_of(study: Study, arm: str) -> str:
-    """Return the boot in whose sessions an arm is measured; empty: the study has no sessions."""
+    """Return the boot in whose sessions an arm is measured; empty for a study without sessions."""
     if study.sessions is None:
         return ""
     named = {name: boot for boot, each in study.sessions.boots.items() for name in each.arms}
@@ -26,8 +26,8 @@ def boot_of(study: Study, arm: str) -> str:
 def part_of(study: Study, boot: str) -> Study:
     """Return the part of a study that is measured while its computer is booted in one way.
 
-    It has the arms of that boot alone, and the hosts that are there then: not those on which only
-    other arms run. Its baseline may be of another boot.
+    It has the arms of that boot only, and not the hosts on which only other arms run. Its baseline
+    may belong to another boot.
 
     Args:
         study: A study in sessions.
@@ -41,10 +41,10 @@ def part_of(study: Study, boot: str) -> Study:
 
 
 def plan_in(plan: Plan, study: Study, boot: str) -> Plan:
-    """Return the plan of the arms that are measured in one boot, as if there were no others.
+    """Return the plan of the arms of one boot, as if there were no others.
 
     Args:
-        plan: Of the whole study.
+        plan: The plan of the whole study.
         study: The study.
         boot: The name of the boot.
     """
@@ -58,11 +58,11 @@ def plan_in(plan: Plan, study: Study, boot: str) -> Plan:
 
 
 def session_faults(frame: StudyFrame, arms: Mapping[str, Arm | None]) -> Iterator[tuple[Path, str]]:
-    """Yield why a study cannot be measured in its sessions: where that stands, and what to do.
+    """Yield why a study cannot be measured in its sessions: the place, and what to do.
 
     Args:
-        frame: What the study says for all arms.
-        arms: Its arms by name; None for those that are wrong themselves.
+        frame: The study's settings for all arms.
+        arms: Its arms by name; None for those that are invalid.
     """
     if frame.sessions is None:
         return
@@ -71,16 +71,16 @@ def session_faults(frame: StudyFrame, arms: Mapping[str, Arm | None]) -> Iterato
         if wanted:
             yield (
                 ("blocks", key),
-                f"`{key}` has two arms up at once; write `{key}`, or `sessions`, but not both",
+                f"`{key}` runs two arms at once; write either `{key}` or `sessions`",
             )
     if frame.blocks.method != "precision":
         yield (
             ("blocks", "method"),
-            f"`{frame.blocks.method}` looks at single blocks, and what is compared here are whole "
-            "sessions: leave `method` out",
+            f"`{frame.blocks.method}` compares single blocks, but sessions are compared as a "
+            "whole: remove `method`",
         )
     if frame.spread is not None:
-        yield ("spread",), "sessions are of one computer: write `spread`, or `sessions`, not both"
+        yield ("spread",), "sessions use one computer: write either `spread` or `sessions`"
 
 
 def _wrong_arms(sessions: Sessions, arms: Mapping[str, Arm | None]) -> Iterator[tuple[Path, str]]:
@@ -91,9 +91,9 @@ def _wrong_arms(sessions: Sessions, arms: Mapping[str, Arm | None]) -> Iterator[
             if name not in arms:
                 yield here, f"there is no arm {name!r}" + suggestion(name, arms)
             elif boots.setdefault(name, boot) != boot:
-                yield here, f"{name} is of the boot {boots[name]} already: name it once"
+                yield here, f"{name} already belongs to the boot {boots[name]}: name it once"
             elif each.arms.index(name) < index:
-                yield here, f"{name} stands here twice: name it once"
+                yield here, f"{name} is listed twice: name it once"
     for name, arm in arms.items():
         if arm is None:
             continue
@@ -101,9 +101,12 @@ def _wrong_arms(sessions: Sessions, arms: Mapping[str, Arm | None]) -> Iterator[
         if name not in boots and arm.twin_of is None:
             yield (
                 ("arms", name),
-                "is measured in no session: name it in the `arms` of one of "
+                "is not in any session: add it to the `arms` of one of "
                 + ", ".join(f"`sessions.boots.{boot}`" for boot in sessions.boots),
             )
         elif name in boots and of and boots[name] != of:
             at: Path = ("sessions", "boots", boots[name], "arms")
-            yield at, f"{name} is a twin of {arm.twin_of}, which is of the boot {of}: leave it out"
+            yield (
+                at,
+                f"{name} is a twin of {arm.twin_of}, which is in the boot {of}: remove it here",
+            )

@@ -10,9 +10,9 @@ from tare.study.reading.hosting import Part
 from tare.units import Size, format_size
 
 LEAST_MEMORY = 32 << 20
-"""Bytes; below this no Linux kernel with an initramfs boots anywhere."""
+"""Bytes. With less, no Linux kernel with an initramfs boots."""
 LEAST_DISK = 32 << 20
-"""Bytes; an ext4 of less has no room for its journal and anything else."""
+"""Bytes. A smaller ext4 has no room for its journal and data."""
 MOST_VCPUS = 4096
 
 
@@ -27,7 +27,7 @@ def _enough_memory(value: int) -> int:
 
 
 Memory = Annotated[Size, AfterValidator(_enough_memory)]
-"""Bytes, of which there are enough for a machine."""
+"""Bytes, enough for a machine."""
 
 
 def _disk_or_none(value: int) -> int:
@@ -48,19 +48,19 @@ class Shape(Part):
     )
     disk: Annotated[Size, AfterValidator(_disk_or_none)] = Field(
         0,
-        description="A disk of the machine's own, at least 32 MiB: an ext4 in a file of the host, "
-        "new for every machine, for workloads on files; 0: none.",
+        description="A disk of the machine's own, at least 32 MiB, for workloads on files: an ext4 "
+        "in a file of the host, new for every machine. 0: none.",
     )
 
 
 ALL: Final = "all"
 SPARE: Final = "spare"
 SPARED_CPUS = 2
-"""What `spare` leaves of a host's CPUs: one for a client, one for the server it asks."""
+"""The CPUs of a host that `spare` leaves free: one for a client, one for its server."""
 
 
 def spare_vcpus(shape: int, host_cpus: int) -> int:
-    """Return how many vCPUs `spare` gives a machine: the shape's, as far as CPUs are left."""
+    """Return the number of vCPUs that `spare` gives a machine."""
     return max(1, min(shape, host_cpus - SPARED_CPUS))
 
 
@@ -77,13 +77,13 @@ Vcpus = Annotated[
 
 
 def subject_vcpus(wanted: Vcpus | None, slave: int | None, shape: int, host_cpus: int) -> int:
-    """Return how many vCPUs a subject has in a scenario.
+    """Return a subject's number of vCPUs in a scenario.
 
     Args:
-        wanted: What the scenario says of the subject.
-        slave: What it says of slaves, where the subject is one of them.
-        shape: How many the arm's shape has.
-        host_cpus: How many CPUs the host has, for `all` and `spare`.
+        wanted: The scenario's value for the subject.
+        slave: Its value for slaves, if the subject is one.
+        shape: The value of the arm's shape.
+        host_cpus: Number of CPUs of the host, for `all` and `spare`.
     """
     if wanted == ALL:
         return host_cpus

@@ -1,4 +1,4 @@
-"""The model of a study: what to measure, on what, how often, and how sure to become.
+"""The model of a study: workloads, arms, scenarios, repetition and confidence.
 
 Keys are written in kebab-case in YAML (``twin-of``) and in snake_case here (``twin_of``).
 Platforms' options and workloads' parameters are typed by the :class:`Catalog`.
@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from tare.study.model.names import Slug
+from tare.study.model.forms import Slug
 from tare.study.model.platform_options import PlatformOptions
 from tare.study.model.releases import Release
 from tare.study.model.scenario import Scenario
@@ -40,20 +40,20 @@ from tare.units import Confidence, Duration
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """What a study may name: each platform's options and each workload's parameters.
+    """The names that a study can use: each platform's options and each workload's parameters.
 
     Args:
         platforms: Platform name to the model of its options.
         workloads: Workload name to the model of its parameters.
-        summaries: One sentence for a platform (``platform/NAME``) or workload
-            (``workload/NAME``), for the reference.
-        neighbours_only: Workloads that end when a subject does, so that none can be one.
-        roles: The roles of further machines that some workload works with.
-        products: What the makers of a platform call it, where that is not its name.
-        known_as: Other words that people have for platforms, to what stands behind ``platform:``
-            instead.
-        left_out: Why a platform (``platform/NAME``) or workload (``workload/NAME``) that is
-            installed cannot be named.
+        summaries: One sentence for a platform (``platform/NAME``) or workload (``workload/NAME``),
+            for the reference.
+        neighbours_only: Workloads that end with a subject, so that none can be a subject.
+        roles: The roles of additional machines that some workload uses.
+        products: A platform's product name, if it differs from its name.
+        known_as: Other words that people use for platforms, each with what to write after
+            ``platform:`` instead.
+        left_out: Why an installed platform (``platform/NAME``) or workload (``workload/NAME``)
+            cannot be used.
     """
 
     platforms: Mapping[str, type[PlatformOptions]]
@@ -66,7 +66,7 @@ class Catalog:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, kind: Literal["platform", "workload"], name: object) -> str:
-        """Return, for a name that there is not, a sentence that says so and what to do."""
+        """Return the message for an unknown name: what is missing, and what to do."""
         missing = f"there is no {kind} {shown(name)}"
         if reason := self.left_out.get(f"{kind}/{name}"):
             return f"{missing}: {reason}"
@@ -76,7 +76,8 @@ class Catalog:
 
 
 _KERNEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+~-]{0,127}")
-"""A package's (Debian Policy 5.6.1), or a file's without its folder; never an option of apt's."""
+"""A package's name (Debian Policy 5.6.1), or a file's without its folder; never an option of apt.
+"""
 
 
 def _kernel_exists(value: str) -> str:
@@ -87,7 +88,7 @@ def _kernel_exists(value: str) -> str:
         )
     if "/" not in value and not _KERNEL_NAME.fullmatch(value):
         raise ValueError(
-            "is no name of a kernel; write `host`, `rt`, `cloud`, a kernel package's name, or the "
+            "is not a kernel's name; write `host`, `rt`, `cloud`, a kernel package's name, or the "
             "path of a vmlinuz"
         )
     return value
@@ -101,55 +102,54 @@ _LAB = LabSpec.model_validate({})
 
 
 class ArmFrame(Part):
-    """What every arm has, whatever its platform."""
+    """The keys of every arm, whatever its platform."""
 
     platform: str = Field(description="The platform that runs the arm's machines.")
     on: Slug | None = Field(
         None,
-        description="The name of the host that it runs on, out of `hosts` or of the user's hosts "
-        "file; the study's `host` when left out.",
+        description="The name of the host that it runs on, from `hosts` or from the user's hosts "
+        "file. Default: the study's `host`.",
     )
     twin_of: Slug | None = Field(
         None,
-        description="The arm that this one repeats exactly, as an A/A pair: its "
-        "boots count as the other's, and how far the two differ is a diagnostic. Everything "
-        "else may be left out, and is then "
-        "the other's.",
+        description="The arm that this one repeats exactly, as an A/A pair. Its boots count as the "
+        "other's, and the difference between the two is a diagnostic. Keys that are left out are "
+        "the other arm's.",
     )
     yours: bool = Field(
         False,
-        description="Whether its hypervisor is the one of that platform in your hosts file, under "
-        "`hypervisors`, whose options it takes; without that the arm is left out.",
+        description="Use your own hypervisor of that platform, with its options under "
+        "`hypervisors` in your hosts file. The arm is skipped if the file does not have it.",
     )
     shape: Shape | None = Field(
-        None, description="This arm's machine size where it differs from the study's `shape`."
+        None, description="This arm's machine size, if it differs from the study's `shape`."
     )
     kernel: Kernel | None = Field(
-        None, description="This arm's kernel where it differs from the study's."
+        None, description="This arm's kernel, if it differs from the study's."
     )
     release: Release | None = Field(
         None,
-        description="The release of Debian that the arm is of: `bookworm` (12) or `trixie` (13). "
-        "Its guests boot that release's kernel. In the lab the Linux, the hypervisor with its "
-        "tools and the QEMU that run them are of it too; elsewhere they are the host's own. The "
-        "lab's `release` when left out, or else this computer's own.",
+        description="The arm's Debian release: `bookworm` (12) or `trixie` (13). Its guests boot "
+        "that release's kernel. In the lab, it also provides Linux, the hypervisor with its tools, "
+        "and the QEMU that runs them; elsewhere these are the host's own. Default: the lab's "
+        "`release`, or else this computer's.",
     )
     host_trace: bool | None = Field(
         None,
-        description="Whether the host's scheduling and interrupts are recorded while `tick` "
-        "measures, to name the cause of each gap; the scenario decides when left out.",
+        description="Record the host's scheduling and interrupts while `tick` measures, to name "
+        "the cause of each gap. Default: as in the scenario.",
     )
 
 
 class Arm(ArmFrame):
-    """One platform with its options, as compared with the baseline."""
+    """One platform with its options, compared with the baseline."""
 
     options: SerializeAsAny[InstanceOf[PlatformOptions]] = Field(
-        description="The platform's own options, written beside `platform`."
+        description="The platform's own options, written next to `platform`."
     )
 
     def value_of(self, field: str) -> Any:
-        """Return the plain value of a field, its own or one of its options."""
+        """Return the plain value of a field of the arm or of its options."""
         holder = self if field in ArmFrame.model_fields else self.options
         value = dict(holder).get(field)
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
@@ -159,97 +159,99 @@ class WorkloadSpec(Part):
     """A workload to measure, with one or several sets of parameters."""
 
     workload: str = Field(
-        description="The workload's name; the label itself when left out, so that a second "
-        "label can measure the same workload differently."
+        description="The workload's name. Default: the label. With another label, the same "
+        "workload can be measured differently."
     )
     scenarios: tuple[Slug, ...] | None = Field(
-        None, description="The scenarios to measure it in; all when left out."
+        None, description="The scenarios to measure it in. Default: all."
     )
     emulated: bool = Field(
         True,
-        description="Whether it is also measured where an arm's processors are emulated; "
-        "`false` for what would take those hours.",
+        description="Also measure it on arms whose processors are emulated; use `false` if that "
+        "would take hours.",
     )
     repeats: int = Field(
-        1, ge=1, le=1000, description="How often each cell is measured within one boot."
+        1, ge=1, le=1000, description="Number of measurements of each cell within one boot."
     )
     deadline: Duration | None = Field(
         None,
         gt=0,
-        description="Time after which a cell has failed, in seconds or with a unit; derived "
-        "from the expected time when left out.",
+        description="Time after which a cell fails, in seconds or with a unit. Default: derived "
+        "from the expected time.",
     )
     points: tuple[dict[str, Any], ...] = Field(
-        ({},), description="One set of parameters per cell, each holding those the study sets."
+        ({},),
+        description="One set of parameters per cell, with the parameters that the study sets.",
     )
 
 
 class StudyFrame(Spreadable, CpuKeys):
-    """What a study says once, for all its arms, scenarios and workloads."""
+    """The settings of a study for all its arms, scenarios and workloads."""
 
     study: Slug = Field(description="Short name: lower-case letters, digits, `-`, `_`, `.`.")
-    title: str = Field("", max_length=200, description="The report's title; `study` if left out.")
+    title: str = Field("", max_length=200, description="The report's title. Default: `study`.")
     description: str = Field(
-        "", max_length=10_000, description="What the study asks, shown in the report."
+        "", max_length=10_000, description="The question that the study asks, shown in the report."
     )
     baseline: Slug = Field(description="The arm that all others are compared with.")
     blocks: Blocks = Field(
         default_factory=lambda: Blocks.model_validate({}),
-        description="How many fresh boots of every arm.",
+        description="Number of fresh boots of every arm.",
     )
     margin: float = Field(
         0.02,
         ge=0,
         lt=1,
-        description="Practical margin: a ratio nearer to 1 than this share is of no "
-        "consequence, however certain (0.02 is 2 %).",
+        description="Practical margin: a ratio that is closer to 1 than this is irrelevant, "
+        "however certain it is (0.02 is 2 %).",
     )
     floors: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default_factory=dict,
-        description="By metric, a difference in its unit that never matters, however large a share "
-        "it is: what is lost of next to nothing is next to nothing.",
+        description="By metric, a difference in the metric's unit that never matters: below this "
+        "absolute difference, even a large percentage is ignored.",
     )
     confidence: Confidence = Field(
-        0.95, description="Confidence level of all intervals, as 0.95 or 0.99."
+        0.95, description="Confidence level of all intervals, such as 0.95 or 0.99."
     )
     seed: int | None = Field(
         None,
         ge=0,
         lt=2**63,
-        description="Seed of the random order; drawn and recorded when left out.",
+        description="Seed of the random order. Default: drawn at random and recorded.",
     )
     shape: Shape = Field(
         default_factory=lambda: Shape.model_validate({}),
-        description="The size of every machine, the same on all arms.",
+        description="The size of every machine, equal on all arms.",
     )
     host: HostSpec = Field(
         default_factory=lambda: HostSpec.model_validate({}),
-        description="The computer that machines run on: `local`, which is this one, `lab`, which "
-        "is an emulated one, a name from the user's hosts file, or how another is reached over "
-        "SSH. When left out: the first of `hosts`, else `local`.",
+        description="The computer that machines run on: `local` (this one), `lab` (an emulated "
+        "one), a name from the user's hosts file, or how to reach another over SSH. Default: the "
+        "first of `hosts`, or else `local`.",
     )
     hosts: dict[Slug, HostSpec] = Field(
         default_factory=dict,
-        description="Several computers by name, for arms that say `on` which they run on; each as "
-        "of `host`, or a list of names from the user's hosts file.",
+        description="Several computers by name, for arms that name theirs in `on`. Each is "
+        "described like `host`. A list of names from the user's hosts file works too.",
         json_schema_extra=or_list_of_names,
     )
     lab: LabSpec = Field(
         default_factory=lambda: LabSpec.model_validate({}),
-        description="What the emulated computer of `host: lab` is like.",
+        description="The emulated computer of `host: lab`.",
     )
     sessions: Sessions | None = Field(
         None,
-        description="Where arms need one computer booted differently, as from another disk: which "
-        "arms go with which boot. It is measured in turns, and `tare plan` says when to swap.",
+        description="For arms that need one computer booted differently, for example from another "
+        "disk: which arms belong to which boot. Boots are measured in turn, and `tare plan` says "
+        "when to swap.",
     )
     kernel: Kernel | None = Field(
         None,
-        description="What machines boot: `host` for the kernel that the arm's host runs, `rt`, "
-        "`cloud`, `generic`, a kernel package's name or a file. By default `rt` if a workload is "
-        "real-time, there is a real-time kernel, and every arm runs on it (Xen's do not, and the "
-        "live image has another); otherwise `host` if that kernel boots as a guest, which is "
-        "tried; otherwise `generic`. All arms get the same kernel.",
+        description="The kernel that machines boot: `host` (the kernel that the arm's host runs), "
+        "`rt`, `cloud`, `generic`, a kernel package's name, or a file. Default: `rt` if a workload "
+        "is real-time, a real-time kernel exists, and every arm runs on it (Xen's arms do not, and "
+        "the live image has another kernel); otherwise `host` if a test shows that this kernel "
+        "boots as a guest; otherwise `generic`. All arms get the same kernel.",
     )
 
     @model_validator(mode="before")
@@ -257,49 +259,50 @@ class StudyFrame(Spreadable, CpuKeys):
     def _titled(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        said = with_as_many(data)
-        # What is no name is told as that, and not of a title that nobody wrote.
-        named = isinstance(said.get("study"), str)
-        return {**said, "title": said.get("title") or said["study"]} if named else said
+        values = with_as_many(data)
+        # An invalid name must be reported for `study`, not for a title that nobody wrote.
+        named = isinstance(values.get("study"), str)
+        return {**values, "title": values.get("title") or values["study"]} if named else values
 
 
 class Study(StudyFrame):
-    """What to measure: the whole YAML file."""
+    """The whole YAML file."""
 
     arms: dict[Slug, Arm] = Field(
-        min_length=1, description="What is compared: one platform with its options per name."
+        min_length=1, description="The arms to compare: one platform with its options per name."
     )
     scenarios: dict[Slug, Scenario] = Field(
         default_factory=lambda: {"alone": Scenario.model_validate({})},
         min_length=1,
-        description="Under which conditions; `alone`, unpinned, when left out.",
+        description="The conditions of the measurement. Default: `alone`, unpinned.",
     )
     workloads: dict[Slug, WorkloadSpec] = Field(
-        min_length=1, description="What is measured; each key is a label."
+        min_length=1, description="The workloads to measure; each key is a label."
     )
     folder: str = Field(
-        "", description="Where the study file was, to which the paths in it are relative."
+        "", description="The folder of the study file; paths in the study are relative to it."
     )
     left_out: dict[str, str] = Field(
         default_factory=dict,
-        description="Arms whose hypervisor the user has not named, each with that reason.",
+        description="Arms that were skipped because the user has not named their hypervisor, with "
+        "the reason.",
     )
     _baseline_took_shape: bool = PrivateAttr(default=False)
 
     @property
     def baseline_took_shape(self) -> bool:
-        """Whether the baseline has the shape of another arm, because the file gives it none."""
+        """Whether the baseline has another arm's shape, because the file gives it none."""
         return self._baseline_took_shape
 
     _notices: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What to change in the study's file, as keys that were renamed, one sentence each."""
+        """Advice on the study's file, such as renamed keys, one sentence each."""
         return self._notices
 
-    def noticed(self, notices: Iterable[str]) -> Self:
-        """Add notices on how the study's file is written, and return the study."""
+    def with_notices(self, notices: Iterable[str]) -> Self:
+        """Add advice on the study's file, and return the study."""
         self._notices = (*self._notices, *notices)
         return self
 
@@ -315,10 +318,10 @@ class Study(StudyFrame):
     def own_baselines(self) -> dict[str, str]:
         """The baseline of its own host and shape, for each arm that differs from the study's.
 
-        On another host, an arm of whose shape there is no baseline has any of that host.
+        On another host, an arm without a baseline of its shape gets any baseline of that host.
         """
         if self.baseline not in self.arms:
-            # The part of a study in sessions that is of another boot.
+            # This is the part of a study in sessions that belongs to another boot.
             return {}
         home, of_host, of_both = self.host_of(self.baseline), {}, {}
         for arm in reversed(self.arms):
@@ -341,28 +344,28 @@ class Study(StudyFrame):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the study weaker than it could be, one sentence each."""
+        """The study's weaknesses, one sentence each."""
         found = []
         if self.blocks.most == 1:
             found.append(SMOKE_RUN)
         elif self.blocks.most < FEWEST_BLOCKS_FOR_A_VERDICT:
             found.append(
-                f"at most {self.blocks.most} blocks: of fewer than {FEWEST_BLOCKS_FOR_A_VERDICT} "
-                "all is preliminary; raise blocks.most"
+                f"at most {self.blocks.most} blocks: with fewer than {FEWEST_BLOCKS_FOR_A_VERDICT} "
+                "all results are preliminary; raise blocks.most"
             )
         elif self.blocks.least < FEWEST_BLOCKS_FOR_A_VERDICT:
             found.append(
                 f"blocks.least is {self.blocks.least}: if the run stops before "
-                f"{FEWEST_BLOCKS_FOR_A_VERDICT} blocks, all is preliminary"
+                f"{FEWEST_BLOCKS_FOR_A_VERDICT} blocks, all results are preliminary"
             )
         if len(self.arms) == 1:
             found.append(
-                "the baseline is the only arm: its values are told, and nothing is compared"
+                "the baseline is the only arm: its values are shown, and nothing is compared"
             )
         elif self.aa is None:
             twin = f"`{self.baseline}-again: {{twin-of: {self.baseline}}}`"
             found.append(
-                "no A/A pair, so nothing says how far identical arms differ here: "
+                "no A/A pair, so the difference between identical arms here is unknown: "
                 + (
                     f"run it once with {twin} as the other arm"
                     if self.blocks.paired
@@ -370,7 +373,8 @@ class Study(StudyFrame):
                 )
             )
         found += [
-            f"{other} is {one} in everything: if that is meant, write `{other}: {{twin-of: {one}}}`"
+            f"{other} is identical to {one}: if that is intended, write `{other}: {{twin-of: "
+            f"{one}}}`"
             for one, other in combinations(self.arms, 2)
             if self.arms[one] == self.arms[other]
         ]
@@ -378,26 +382,26 @@ class Study(StudyFrame):
             found += odd_rounds(self.sessions, self.blocks)
         labs = any(host.kind == "lab" for host in self.computers.values())
         if not labs and "lab" in self.model_fields_set and self.lab != _LAB:
-            found.append("`lab` describes the computer of `host: lab`, and the host is another")
+            found.append("`lab` has no effect, because no host of the study is `lab`")
         for name in self.scenarios:
             if all(
                 spec.scenarios is not None and name not in spec.scenarios
                 for spec in self.workloads.values()
             ):
-                found.append(f"scenario {name} has no workload that is measured in it")
+                found.append(f"no workload is measured in the scenario {name}")
         return tuple(found)
 
     @property
     def computers(self) -> Mapping[str, HostSpec]:
-        """All hosts that arms run on, by name; the name is empty where there is only one."""
+        """All hosts that arms run on, by name; the name is empty if there is only one."""
         return self.hosts or {"": self.host}
 
     def host_of(self, arm: str) -> str:
-        """Return the name of the host that an arm runs on; empty where there is only one."""
+        """Return the name of the host that an arm runs on; empty if there is only one."""
         return self.arms[arm].on or ""
 
     def matches_baseline(self, arm: str) -> bool:
-        """Return whether an arm is the baseline, on whichever host and of whichever shape.
+        """Return whether an arm equals the baseline, apart from its host and shape.
 
         A twin is not a baseline.
         """
@@ -406,11 +410,11 @@ class Study(StudyFrame):
         return one == self.arms[self.baseline].model_copy(update=without)
 
     def choice_of(self, host: str) -> CpuChoice:
-        """Return what is asked for of a host's CPUs: its own keys go before the study's."""
+        """Return the choice of a host's CPUs: its own keys take precedence over the study's."""
         return self.computers[host].choice.over(self.choice)
 
     def vcpus_on(self, host: str) -> int:
-        """Return how many vCPUs the largest subject on a host has, whatever CPUs it has."""
+        """Return the vCPUs of the largest subject on a host, ignoring the host's CPUs."""
         counts = [
             self.vcpus_of(arm, name, 1)
             for arm in self.arms
@@ -424,21 +428,21 @@ class Study(StudyFrame):
         return self.arms[arm].shape or self.shape
 
     def vcpus_of(self, arm: str, scenario: str, host_cpus: int) -> int:
-        """Return how many vCPUs an arm's subject has in a scenario.
+        """Return the number of vCPUs of an arm's subject in a scenario.
 
         Args:
             arm: Name of the arm.
-            scenario: Name of the scenario, which goes before any shape.
-            host_cpus: How many CPUs the host has, for `all` and `spare`.
+            scenario: Name of the scenario, which takes precedence over any shape.
+            host_cpus: Number of CPUs of the host, for `all` and `spare`.
         """
         return self.scenarios[scenario].vcpus_of(self.shape_of(arm).vcpus, host_cpus)
 
     def records_host(self, arm: str, scenario: str) -> bool:
         """Return whether the host's side is recorded for an arm in a scenario."""
         placed = self.scenarios[scenario]
-        for said in (self.arms[arm].host_trace, placed.host_trace):
-            if said is not None:
-                return said
+        for values in (self.arms[arm].host_trace, placed.host_trace):
+            if values is not None:
+                return values
         return bool(placed.neighbours)
 
     def kernel_of(self, arm: str) -> str | None:
@@ -450,5 +454,5 @@ class Study(StudyFrame):
         return self.computers[self.host_of(arm)].kind == "lab"
 
     def release_of(self, arm: str) -> Release | None:
-        """Return the release an arm is of: its own, or its lab's; None: this computer's."""
+        """Return an arm's release: its own or its lab's; None for this computer's."""
         return self.arms[arm].release or (self.lab.release if self.in_lab(arm) else None)

@@ -1,4 +1,4 @@
-"""A baseline of each arm's own host and shape, so that each ratio stays within one of both."""
+"""A baseline for each host and shape, so that each ratio stays within one host and shape."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from tare.study.model.study import Arm, Study
 
 AT = "@"
-"""Between an arm's name and the host's or the shape's, in the name of an arm that Tare added."""
+"""Separates the arm's name from its host or shape, in the name of an arm that Tare added."""
 
 
 def with_baselines(study: Study, *, stored: bool = False) -> Study:
     """Return a study in which each arm has a baseline on its own host and of its own shape.
 
-    In a study in sessions nothing changes: its hosts are one computer, and a baseline of one boot
-    may not be possible in another.
+    A study in sessions is not changed: its hosts are one computer, and a baseline of one boot may
+    not be possible in another.
 
     A baseline without a shape of its own takes that of the first arm that it is compared with, if
     no arm has the study's. For every other shape and host a baseline is added: ``bare`` on the host
-    ``kvm1`` as ``bare@kvm1``, with 4 vCPUs and 8 GiB as ``bare@4-vcpus-8GiB``. On each further host
-    its twin ``bare-again`` is added too, as ``bare-again@kvm1``.
+    ``kvm1`` becomes ``bare@kvm1``, with 4 vCPUs and 8 GiB ``bare@4-vcpus-8GiB``. On each further
+    host its twin ``bare-again`` is added too, as ``bare-again@kvm1``.
 
     Args:
-        study: The study as its file says it.
+        study: The study as written.
         stored: Whether it is a run's, whose baseline keeps the shape that it was measured with.
     """
     if study.sessions is not None:
@@ -36,7 +36,7 @@ def with_baselines(study: Study, *, stored: bool = False) -> Study:
 
 
 def _in_the_arms_shape(study: Study) -> Study:
-    """Give the baseline and its twins the shape of the arms, where none has the study's own."""
+    """Give the baseline and its twins the shape of the arms, if none has the study's own."""
     name, host = study.baseline, study.host_of(study.baseline)
     if study.arms[name].shape is not None:
         return study
@@ -60,7 +60,7 @@ def in_its_own_shape(study: Study) -> Study:
 
 
 def _baseline_in(study: Study, alone: Collection[str], shape: Shape | None) -> Study:
-    """Give the baseline and its twins a shape; None: the study's."""
+    """Give the baseline and its twins a shape; None means the study's."""
     sized = {arm: study.arms[arm].model_copy(update={"shape": shape}) for arm in alone}
     changed = _with(study, sized)
     changed._baseline_took_shape = shape is not None
@@ -98,7 +98,7 @@ def _label(shape: Shape) -> str:
 
 
 def _with_twins(study: Study) -> Study:
-    """Add a twin of each other host's baseline, where the study's baseline has one."""
+    """Add a twin of each other host's baseline, if the study's baseline has one."""
     pair = study.aa
     if pair is None or pair[0] != study.baseline:
         return study
@@ -121,7 +121,7 @@ def _with(study: Study, added: Mapping[str, Arm]) -> Study:
 
 
 def as_stored(study: Study, stored: Mapping[str, Any]) -> Study:
-    """Return a study with those of the added arms alone that a run was begun with."""
+    """Return a study with only those added arms that a run started with."""
     known = stored.get("arms")
     if not isinstance(known, Mapping):
         return study
@@ -135,3 +135,49 @@ def without_added(stored: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(arms, Mapping):
         return dict(stored)
     return {**stored, "arms": {name: arm for name, arm in arms.items() if AT not in str(name)}}
+
+
+# The part of a study that one host runs
+
+
+def part_on(study: Study, host: str) -> Study:
+    """Return the arms of one host as a study of its own, with names and settings unchanged.
+
+    Its baseline is the host's, which equals the study's on every host that has arms.
+
+    Args:
+        study: A study of several hosts.
+        host: One of them.
+    """
+    arms = {
+        name: arm.model_copy(update={"on": None})
+        for name, arm in study.arms.items()
+        if study.host_of(name) == host
+    }
+    baseline = study.baseline
+    if baseline not in arms:
+        baseline = next((name for name in arms if study.matches_baseline(name)), baseline)
+    changed = {"arms": arms, "baseline": baseline, "host": study.hosts[host], "hosts": {}}
+    return study.model_copy(update=changed)
+
+
+def hosts_with_arms(study: Study) -> tuple[str, ...]:
+    """Return the hosts that arms run on, in the study's order."""
+    used = {study.host_of(arm) for arm in study.arms}
+    return tuple(name for name in study.hosts if name in used)
+
+
+def scenario_across(study: Study) -> str:
+    """Return the first scenario with machines on other hosts than its arm's, or an empty string."""
+    return next(
+        (
+            name
+            for name, scenario in study.scenarios.items()
+            if any(machine.on for machine in scenario.machines.values())
+            or (
+                scenario.cluster is not None
+                and (scenario.cluster.hosts or scenario.cluster.placement == "apart")
+            )
+        ),
+        "",
+    )

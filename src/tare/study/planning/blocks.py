@@ -1,4 +1,4 @@
-"""How many blocks a study runs, and by what it is decided."""
+"""The number of blocks of a study, and the rule that decides it."""
 
 from __future__ import annotations
 
@@ -10,80 +10,84 @@ from tare.study.reading.hosting import Part
 from tare.units import Duration
 
 FEWEST_BLOCKS_FOR_A_VERDICT = 6
-"""Flipping the signs of fewer blocks cannot reach p < 0.05 (2/2^6 = 0.031), whatever the values."""
+"""With fewer blocks, a sign-flip test cannot reach p < 0.05 (2/2^6 = 0.031), whatever the values.
+"""
 LEAST_BLOCKS = 8
-"""As many as reach p < 0.01 (2/2^8 = 0.0078), where nothing else is asked."""
+"""The default: enough to reach p < 0.01 (2/2^8 = 0.0078)."""
 SMOKE_RUN = "a smoke run of 1 block: it shows whether everything works, and gives no verdict"
 FEWEST_BLOCKS_FOR_POSITION = 10
-"""With 8 blocks the degree of freedom that it costs takes power 0.82 to 0.63 (`tare help
-statistics`); with 10 blocks it leaves 0.91."""
+"""Fewer blocks lose too much power to the additional degree of freedom.
+
+With 8 blocks, power drops from 0.82 to 0.63 (`tare help statistics`); with 10 blocks it is 0.91.
+"""
 
 
 class Blocks(Part):
-    """How many blocks to run: between ``least`` and ``most``, until precise enough."""
+    """The number of blocks: between ``least`` and ``most``, until results are precise enough."""
 
     least: int = Field(
         LEAST_BLOCKS,
         ge=1,
         le=10_000,
-        description="Blocks that are always run; of fewer than 6 all is preliminary, and 1 is a "
-        "smoke run, which shows that everything works and gives no verdict.",
+        description="Blocks that always run. With fewer than 6, all results are preliminary; 1 is "
+        "a smoke run, which shows whether everything works and gives no verdict.",
     )
     most: int = Field(
         30,
         ge=1,
         le=10_000,
-        description="Blocks after which the run ends even if it is not yet precise; "
-        "30, or `least` when that is greater.",
+        description="Blocks after which the run ends even if it is not yet precise. Default: 30, "
+        "or `least` if that is greater.",
     )
     precision: float = Field(
         0.05,
         gt=0,
         lt=1,
-        description="Stop once the confidence interval of every headline ratio is within "
-        "plus or minus this share (0.05 is 5 %).",
+        description="Stop once the confidence interval of every headline ratio is within plus or "
+        "minus this share (0.05 is 5 %).",
     )
     method: Literal["precision", "pilot", "stein", "anytime"] = Field(
         "precision",
-        description="When it stops: `precision` looks after each block; `pilot` reckons from "
-        "`least` blocks how many will do, and anew then; `stein` only once; `anytime` stops once "
-        "every headline metric is decided, by verdicts that hold however often one looks.",
+        description="When to stop: `precision` checks after each block; `pilot` estimates from "
+        "`least` blocks how many are needed, and again after those; `stein` estimates only once; "
+        "`anytime` stops once every headline metric has a verdict, with verdicts that stay valid "
+        "however often they are checked.",
     )
     position: bool = Field(
         False,
-        description="Whether by how much later in its block an arm was booted than the baseline is "
-        "taken out as a covariate; true where `least` is 10 or more, when left out. With `stein` "
-        "it is none. It costs a "
-        "degree of freedom and gains where a block's boots grow slower or faster.",
+        description="Adjust for boot order: use the arm's start delay within the block, relative "
+        "to the baseline, as a covariate. It costs a degree of freedom, and helps if boots within "
+        "a block get slower or faster. Default: on if `least` is 10 or more, off with `stein` and "
+        "`anytime`.",
     )
     duet: bool = Field(
         False,
-        description="Whether the baseline and one other arm are measured at once, on equal cores "
-        "that they exchange from block to block: what disturbs the host for a while then cancels "
-        "out, but each arm is the other's neighbour.",
+        description="Measure the baseline and one other arm at the same time, on equal cores that "
+        "they swap in each block. Disturbances of the host then cancel out, but each arm is the "
+        "other's neighbour.",
     )
     turns: bool = Field(
         False,
-        description="Whether the baseline and one other arm are up at once, on the same CPUs, and "
-        "work by turns: a load balancer's cells load by load, other cells one after the other. "
-        "What disturbs the host for longer than a turn then cancels out.",
+        description="Keep the baseline and one other arm running on the same CPUs, and let them "
+        "work in turns: for a load balancer, load by load; otherwise cell by cell. Disturbances of "
+        "the host that last longer than a turn then cancel out.",
     )
     tail_precision: float | None = Field(
         None,
         gt=0,
-        description="The same of headline metrics that are tails; four times `precision` when left "
-        "out. Maxima have none: no number of blocks makes them precise.",
+        description="The precision of headline metrics that are tails. Default: four times "
+        "`precision`. Maxima have none, because no number of blocks makes them precise.",
     )
     budget: Duration | None = Field(
         None,
-        description="Start no further block after this time, once `least` blocks are done; "
-        "in seconds or with a unit.",
+        description="Start no further block after this time, once `least` blocks are done; in "
+        "seconds or with a unit.",
     )
     every: Duration | None = Field(
         None,
         gt=0,
-        description="Begin no block sooner than this after the one before it began, so that blocks "
-        "are spread over time where boots cannot be varied.",
+        description="Start each block at least this long after the start of the previous one, to "
+        "spread blocks over time where boots cannot be varied.",
     )
 
     @model_validator(mode="before")
@@ -94,7 +98,7 @@ class Blocks(Part):
         least = data.get("least", LEAST_BLOCKS)
         if not isinstance(least, int):
             return data
-        # Fixed before the first block, never by what was measured.
+        # Fixed before the first block, never derived from results.
         without = data.get("method") in ("anytime", "stein") or data.get("turns") is True
         follow: dict[str, Any] = {"position": least >= FEWEST_BLOCKS_FOR_POSITION and not without}
         if "least" in data:
@@ -103,19 +107,19 @@ class Blocks(Part):
 
     @property
     def paired(self) -> bool:
-        """Whether the machines of two arms are up at once."""
+        """Whether the machines of two arms run at the same time."""
         return self.duet or self.turns
 
     @model_validator(mode="after")
     def _one_way(self) -> Blocks:
         if self.duet and self.turns:
             raise ValueError(
-                "a duet measures two arms at the same time, and turns one after the other: write "
-                "`duet`, or `turns`, but not both"
+                "a duet measures two arms at the same time, turns one after the other: write "
+                "either `duet` or `turns`"
             )
         if self.turns and self.position:
             raise ValueError(
-                "arms that work by turns have one place in their block: leave `position` out"
+                "arms that work in turns share one place in their block: remove `position`"
             )
         return self
 

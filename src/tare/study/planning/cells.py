@@ -1,4 +1,4 @@
-"""What a plan is made of: batches, each a fresh boot, and their cells, each with an identity."""
+"""The parts of a plan: batches, each a fresh boot, and their cells, each with an identity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Cell:
         scenario: Name of the scenario.
         workload: The study's label for the workload.
         kind: The workload's name.
-        parameters: Those that the study sets, as plain values.
+        parameters: The parameters that the study sets, as plain values.
         repeat: From 1.
         deadline_s: The study's own limit, in seconds; None to derive one.
         expected_s: Estimated seconds of measuring.
@@ -43,7 +43,7 @@ class Cell:
     expected_s: float = 0.0
 
     def in_block(self, number: int) -> Cell:
-        """Return this cell as of a block, with the identity that it has there."""
+        """Return this cell in a block, with its identity there."""
         own_id = cell_id(
             number, self.arm, self.scenario, self.workload, self.parameters, self.repeat
         )
@@ -54,7 +54,7 @@ class Cell:
 class Batch:
     """One fresh boot of an arm for one scenario, and the cells measured in it, in order.
 
-    ``vcpus`` are the subject's; ``host`` is the name of the arm's.
+    ``vcpus`` are the subject's; ``host`` is the name of the arm's host.
     """
 
     block: int
@@ -74,10 +74,10 @@ class Batch:
         return self.boot_s + sum(cell.expected_s for cell in self.cells)
 
     def in_block(self, number: int, order: random.Random) -> Batch:
-        """Return this batch as of a block, its cells in random order.
+        """Return this batch in a block, with its cells in random order.
 
         Args:
-            number: Of the block, from 1.
+            number: The block, from 1.
             order: Draws the order.
         """
         cells = [cell.in_block(number) for cell in self.cells]
@@ -100,8 +100,8 @@ def cell_id(
         arm: Name of the arm.
         scenario: Name of the scenario.
         workload: The study's label for the workload.
-        parameters: Those that the study sets, as plain values; they are put in order of name.
-        repeat: From 1; the first bears no number.
+        parameters: The parameters that the study sets, as plain values, sorted by name.
+        repeat: From 1; the first has no number.
     """
     inside = ",".join(f"{key}={_plain(parameters[key])}" for key in sorted(parameters))
     point = f"[{inside}]" if inside else ""
@@ -110,17 +110,17 @@ def cell_id(
 
 
 def cell_label(cell: str) -> str:
-    """Return what of a cell's identity names the work: ``tick[samples=20000]``."""
+    """Return the part of a cell's identity that names its work: ``tick[samples=20000]``."""
     return cell.split("/", 3)[-1]
 
 
 def work_words(workload: str, parameters: Mapping[str, Any], repeat: int = 1) -> str:
-    """Return what names a cell's work for reading, such as ``tick[samples=20000]``.
+    """Return the readable name of a cell's work, such as ``tick[samples=20000]``.
 
     Args:
         workload: The study's label for the workload.
-        parameters: Those that the study sets, as plain values.
-        repeat: From 1; the first bears no number.
+        parameters: The parameters that the study sets, as plain values.
+        repeat: From 1; the first has no number.
     """
     inside = parameter_words(parameters)
     return f"{workload}{f'[{inside}]' if inside else ''}{f'#{repeat}' if repeat > 1 else ''}"
@@ -134,10 +134,10 @@ def _plain(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         value = int(value)
     if isinstance(value, dict):
-        # Keys with values are too long for a name, and the cell's own event tells them.
+        # Mappings are too long for a name; the cell's own event has them.
         text = json.dumps(value, sort_keys=True, separators=(",", ":"))
         return f"{{{hashlib.sha256(text.encode()).hexdigest()[:10]}}}"
-    # Words that JSON reads otherwise keep their quotes, so that no two values look alike.
+    # Words with another meaning in JSON keep their quotes, so that no two values look alike.
     if isinstance(value, str) and _BARE.fullmatch(value) and value not in _JSON_WORDS:
         return value
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""Two arms side by side, on equal cores that they exchange from block to block.
+"""Two arms side by side, on equal cores that they swap in each block.
 
-What disturbs a computer for a while then disturbs both arms at once, and cancels out of their ratio
-(Bulej et al. 2020). Its price: each is the other's neighbour.
+A temporary disturbance of the computer then affects both arms at once, and cancels out of their
+ratio (Bulej et al. 2020). The drawback: each is the other's neighbour.
 """
 
 from __future__ import annotations
@@ -22,55 +22,53 @@ if TYPE_CHECKING:
 
 ARMS = 2
 SHARED = frozenset({"disk", "network", "bridged"})
-"""What a host has one of, so that two at once measure each other."""
+"""Resources that a host has only one of, so that two arms at once would affect each other."""
 
 Left = tuple[str, str, str | None, str]
-"""What will not run: arm, scenario, workload or None for all of them, and why."""
+"""Work that will not run: arm, scenario, workload (None for all), and why."""
 
 
 def duet_faults(
     arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield why a study cannot be measured as duets: where that stands, and what to do.
+    """Yield why a study cannot be measured as duets: the place, and what to do.
 
     Args:
-        arms: Its arms by name; None for those that are wrong themselves.
-        scenarios: The same of its scenarios; empty where it names none.
+        arms: Its arms by name; None for those that are invalid.
+        scenarios: Its scenarios, likewise; empty if it names none.
     """
     yield from faults_of_two("duet", "a duet is", arms, scenarios)
     if not scenarios:
-        yield ("blocks", "duet"), "a duet needs a scenario with `subject: {cpus: pinned}`: name one"
+        yield ("blocks", "duet"), "a duet needs a scenario with `subject: {cpus: pinned}`: add one"
     for name, scenario in scenarios.items():
         at: Path = ("scenarios", name)
         if scenario is not None and scenario.subject.cpus != "pinned":
             yield at, "the arms of a duet need CPUs of their own: write `subject: {cpus: pinned}`"
         if scenario is not None and (scenario.neighbours or scenario.roles):
-            yield at, "in a duet each arm is the other’s neighbour; leave other machines out"
+            yield at, "in a duet each arm is the other’s neighbour; remove other machines"
 
 
 def faults_of_two(
-    key: str, said: str, arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
+    key: str, start: str, arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield why a study's arms cannot be up at once: where that stands, and what to do.
+    """Yield why a study's arms cannot run at the same time: the place, and what to do.
 
     Args:
-        key: Of ``blocks``, which asks for it.
-        said: Begins a sentence on what is asked for, such as ``a duet is``.
-        arms: Its arms by name; None for those that are wrong themselves.
-        scenarios: The same of its scenarios.
+        key: The key of ``blocks`` that asks for it.
+        start: The start of the messages, such as ``a duet is``.
+        arms: Its arms by name; None for those that are invalid.
+        scenarios: Its scenarios, likewise.
     """
     here: Path = ("blocks", key)
     if len(arms) != ARMS:
         yield (
             here,
-            f"{said} of the baseline and one other arm, and this study has {len(arms)}: "
-            "leave arms out, or take one with `--arm NAME`",
+            f"{start} for the baseline and one other arm, but this study has {len(arms)}: remove "
+            "arms, or select one with `--arm NAME`",
         )
     if len({arm.on for arm in arms.values() if arm}) > 1:
-        yield here, f"{said} of arms on one host: write no `on`, or the same for both"
-    unseen = (
-        f"while two arms are up the host’s side is not recorded: leave `host-trace` out, or `{key}`"
-    )
+        yield here, f"{start} for arms on one host: remove `on`, or write the same for both"
+    unseen = f"the host’s side is not recorded while two arms run: remove `host-trace` or `{key}`"
     for kind, parts in (("scenarios", scenarios), ("arms", arms)):
         for name, part in parts.items():
             if part and part.host_trace:
@@ -80,15 +78,15 @@ def faults_of_two(
 def paired(
     batches: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, Kind]
 ) -> tuple[list[Batch], list[Left]]:
-    """Place the two arms of each scenario side by side; what has no partner is left out.
+    """Place the two arms of each scenario side by side; work without a partner is left out.
 
     Args:
-        batches: One of each arm and scenario, placed for itself.
+        batches: One of each arm and scenario, each placed on its own.
         cpus: The host's CPUs.
         kinds: The workloads by name.
 
     Returns:
-        The batches that run, and what does not.
+        The batches that run, and the work that does not.
     """
     kept: list[Batch] = []
     left: list[Left] = []
@@ -98,7 +96,7 @@ def paired(
         if not beside:
             left += [(batch.arm, scenario, None, notes) for batch in two]
             continue
-        both, lone = in_both(two, "a duet measures what both of its arms can run")
+        both, lone = in_both(two, "a duet measures only what both of its arms can run")
         left += lone
         for batch, own in zip(both, beside, strict=False):
             placement = replace(batch.placement, subject=own, notes=(notes,))
@@ -111,10 +109,10 @@ def in_both(two: Sequence[Batch], why: str) -> tuple[list[Batch], list[Left]]:
 
     Args:
         two: The batches, of one scenario.
-        why: What is told of what is left out.
+        why: The reason to give for what is left out.
 
     Returns:
-        Both, or none where they have no cell in common; and what is left out.
+        Both batches, or none if they have no cell in common; and what is left out.
     """
     both = set.intersection(*({cell_label(cell.id) for cell in batch.cells} for batch in two))
     left: list[Left] = []
@@ -133,18 +131,19 @@ def in_both(two: Sequence[Batch], why: str) -> tuple[list[Batch], list[Left]]:
 def _cores(
     two: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, Kind]
 ) -> tuple[tuple[tuple[int, ...], ...], str]:
-    """Return the CPUs of each and how they were chosen, or none and why there are none."""
+    """Return the CPUs of each with an explanation, or none with the reason."""
     if len(two) != ARMS:
-        return (), f"there is nothing to run beside {two[0].arm} here, and this is a duet"
+        return (), f"a duet needs two arms, but only {two[0].arm} can run here"
     first, second = two
     if first.placement.unpinned or second.placement.unpinned:
         return (), "a duet binds both arms to CPUs, which the platform of one cannot do"
     if first.placement.carrier != second.placement.carrier:
         return (), "the arms run on different computers, so they cannot be a duet"
     if first.boot != second.boot:
-        return (), "the host has to be booted otherwise for each arm, so they cannot be a duet"
+        return (), "each arm needs a different boot of the host, so they cannot be a duet"
     if first.vcpus != second.vcpus:
-        return (), f"a duet needs machines of one size, not {first.vcpus} and {second.vcpus} vCPUs"
+        return (), f"a duet needs machines of equal size, not {first.vcpus} and {second.vcpus} "
+        "vCPUs"
     used = sorted({cell.kind for cell in first.cells if needed_by(kinds[cell.kind], cell) & SHARED})
     if used:
         return (), (
@@ -160,20 +159,20 @@ def _cores(
         have = len({cpus.core(cpu) for cpu in cpus.machines})
         return (), f"a duet needs {ARMS * count} cores, {each} for each arm; this host has {have}"
     if len({cpus.node(cpu) for cpu in chosen}) > 1:
-        return (), f"a duet needs {ARMS * count} cores on one NUMA node, which this host has not"
+        return (), f"a duet needs {ARMS * count} cores on one NUMA node, which this host lacks"
     if spare and len(cpus.online) == len(chosen):
         return (), "real-time threads of both arms would leave the host no CPU: it needs one more"
     halves = chosen[:count], chosen[count:]
     also = cpus.online[0] in chosen
     return halves, (
-        f"a duet: both arms at once, on {_cpu_words(halves[0])} and {_cpu_words(halves[1])}, which "
-        "they exchange from block to block; each is the other’s neighbour"
-        + (", and one of them shares with all else that runs here" if also else "")
+        f"a duet: both arms at the same time, on {_cpu_words(halves[0])} and "
+        f"{_cpu_words(halves[1])}, which they swap in each block; each is the other’s neighbour"
+        + (", and one of them shares its CPU with everything else that runs here" if also else "")
     )
 
 
 def needed_by(kind: Kind, cell: Cell) -> frozenset[str]:
-    """Return what a cell needs of its machine, by its parameters."""
+    """Return what a cell's parameters need from its machine."""
     return kind.needs_for(kind.parameters.model_validate(dict(cell.parameters)))
 
 
@@ -182,13 +181,13 @@ def _cpu_words(cpus: Sequence[int]) -> str:
 
 
 def exchanged(batches: Sequence[Batch]) -> tuple[Batch, ...]:
-    """Return a block's batches with CPUs by their order.
+    """Return a block's batches with their CPUs assigned by their order.
 
-    The order of two arms is balanced over blocks, so each has each half of the CPUs equally often;
-    and the arm's place, which may be a covariate, is which half it had.
+    The order of two arms is balanced over blocks, so each has each half of the CPUs equally often.
+    The arm's position, which may be a covariate, tells which half it had.
 
     Args:
-        batches: Those of one block, in order, the two of a scenario after each other.
+        batches: Those of one block, in order, the two of a scenario next to each other.
     """
     found: list[Batch] = []
     for first, second in zip(batches[::2], batches[1::2], strict=True):
@@ -202,7 +201,7 @@ def in_one_order(batches: Sequence[Batch]) -> tuple[Batch, ...]:
     """Return a block's batches with both arms' cells in the order of the first of the two.
 
     Args:
-        batches: Those of one block, in order, the two of a scenario after each other.
+        batches: Those of one block, in order, the two of a scenario next to each other.
     """
     found: list[Batch] = []
     for first, second in zip(batches[::2], batches[1::2], strict=True):
@@ -213,7 +212,7 @@ def in_one_order(batches: Sequence[Batch]) -> tuple[Batch, ...]:
 
 
 def expected_s(batches: Sequence[Batch]) -> float:
-    """Return how many seconds duets take: of each scenario the longer of its two batches."""
+    """Return the seconds that duets take: the longer of the two batches in each scenario."""
     longest: dict[str, float] = {}
     for batch in batches:
         longest[batch.scenario] = max(longest.get(batch.scenario, 0.0), batch.expected_s)

@@ -1,4 +1,4 @@
-"""Choose the kernel that guests boot where the study names none: one for all that are compared."""
+"""The choice of the kernel that guests boot if the study names none: one for all compared arms."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from tare.study.model.notes import GENERAL_KERNEL, HOST_KERNEL
 
 HOST = "host"
-"""What a study writes for the kernel that the arm's host runs."""
+"""The word of a study for the kernel that the arm's host runs."""
 REALTIME = "rt"
 GENERAL = "generic"
 
 
 @dataclass(frozen=True)
 class GuestKernels:
-    """The kernels that an arm's machines can boot where the study names none.
+    """The kernels that an arm's machines can boot if the study names none.
 
     Args:
-        own: The version of the host's own kernel, where it booted as a guest; empty: it did not.
-        no_own: Why it does not boot; empty: it was not tried.
+        own: The version of the host's own kernel, if it booted as a guest; otherwise empty.
+        no_own: Why it does not boot; empty if it was not tried.
         todo: What to do about that, or empty.
-        missing: Which of ``rt`` and ``generic`` cannot be had, each with the reason.
-        remedy: What to do about what is missing, or empty.
+        missing: Which of ``rt`` and ``generic`` are unavailable, each with the reason.
+        remedy: What to do about the missing kernels, or empty.
     """
 
     own: str = ""
@@ -37,8 +37,8 @@ class KernelChoice:
     """The kernel of all machines for which the study names none.
 
     Args:
-        name: As a study would write it; None: each platform's default.
-        note: What a reader of the plan and of the report should know, or empty.
+        name: As a study would write it; None for each platform's default.
+        note: A note for readers of the plan and of the report, or empty.
         skipped: The arms that cannot boot it, each with the reason.
     """
 
@@ -52,14 +52,14 @@ def choose_kernel(
 ) -> KernelChoice:
     """Choose the kernel for the arms whose machines boot an image and name no kernel.
 
-    The host's own kernel comes first, since the bare machine runs that as well. Two cases are
-    excepted: real-time workloads get a real-time kernel where there is one; and where an arm boots
-    a general kernel in any case (the live image, Xen), the others boot that too.
+    The host's own kernel comes first, because the bare machine runs it as well. There are two
+    exceptions: real-time workloads get a real-time kernel if there is one; and if an arm always
+    boots a general kernel (the live image, Xen), the others boot that too.
 
     Args:
-        arms: What each of these arms can boot.
+        arms: The kernels that each of these arms can boot.
         realtime: Whether a workload of the study is real-time.
-        general: Whether one of the arms boots the distribution's general kernel in any case.
+        general: Whether one of the arms always boots the distribution's general kernel.
     """
     if not arms:
         return KernelChoice()
@@ -93,7 +93,7 @@ def _host_note(own: set[str], realtime: bool, missing: Mapping[str, str]) -> str
 
 
 def _general_note(own: set[str], refusals: list[str], general: bool) -> str:
-    # Why arms of Xen and the live image keep all to one kernel, the plan says elsewhere.
+    # The plan explains elsewhere why Xen's arms and the live image determine one kernel for all.
     if general:
         return ""
     if refusals:
@@ -107,4 +107,4 @@ def _nothing(each: GuestKernels, missing: Mapping[str, str]) -> str:
     own = f"{each.no_own} ({each.todo})" if each.todo else each.no_own
     reasons = dict.fromkeys(filter(None, (own, missing.get(GENERAL, ""))))
     remedy = f" ({each.remedy})" if each.remedy else ""
-    return f"there is no kernel for its machines: {'; '.join(reasons)}{remedy}"
+    return f"no kernel is available for its machines: {'; '.join(reasons)}{remedy}"

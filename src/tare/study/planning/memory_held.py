@@ -1,4 +1,4 @@
-"""Where a plan meets memory: machines that have too little of it, and those that have too much."""
+"""Memory in a plan: machines that have too little of it, and those that use too much."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def little_memory(scenario: Scenario, least: int) -> str:
-    """Return why another machine has too little memory for a platform, or nothing.
+    """Return why another machine has too little memory for a platform, or an empty string.
 
     Args:
-        scenario: Says how much its machines have, where it is not the shape's.
-        least: With how many bytes the platform's machines start.
+        scenario: Has the memory of its machines, where it differs from the shape's.
+        least: The least memory of the platform's machines, in bytes.
     """
     own = [each.memory for each in scenario.neighbours]
     own += [each.memory for each in scenario.machines.values()]
@@ -29,19 +29,19 @@ def little_memory(scenario: Scenario, least: int) -> str:
     if not given or min(given) >= least:
         return ""
     return (
-        f"wants other machines with {format_size(min(given))} of memory; "
-        f"this platform needs at least {format_size(least)}"
+        f"has other machines with {format_size(min(given))} of memory; this platform needs at "
+        f"least {format_size(least)}"
     )
 
 
 def held_at_once(study: Study, arm: str) -> tuple[int, ...]:
-    """Return the memory of each machine in the scenario whose machines have most of it.
+    """Return the memory of each machine in the scenario with the most memory in total.
 
-    Neighbours that fill a host count as one: how many there are depends on where they are placed.
+    Neighbours that fill a host count as one, because their number depends on their placement.
 
     Args:
         study: Has the scenarios and shapes.
-        arm: Whose machines they are.
+        arm: The arm of the machines.
     """
     own = study.shape_of(arm).memory
 
@@ -61,33 +61,33 @@ def held_at_once(study: Study, arm: str) -> tuple[int, ...]:
 def cached_beyond(
     study: Study, batches: Iterable[Batch], why: Mapping[str, str], kinds: Mapping[str, Kind]
 ) -> tuple[str, ...]:
-    """Return which arms cache more of their disks' files than their shape's memory holds.
+    """Return which arms may cache more of their files than their shape's memory holds.
 
     Args:
         study: Has the shapes.
-        batches: What runs.
-        why: Of each arm that is not kept to its memory, the reason.
+        batches: The batches that run.
+        why: For each arm whose memory is not limited, the reason.
         kinds: The workloads by name.
 
     Returns:
-        One sentence for all arms that have one reason.
+        One sentence for all arms with the same reason.
     """
     found: dict[tuple[str, int], dict[str, None]] = {}
     for batch in batches:
         reason = why.get(batch.arm, "")
-        # The machines of a cluster are kept to their memory, or fail.
+        # The memory of a cluster's machines is limited, or they fail.
         if reason and batch.placement.cluster is None and _on_disk(batch, kinds):
             memory = batch.placement.subject_memory or study.shape_of(batch.arm).memory
             found.setdefault((reason, memory), {})[batch.arm] = None
     return tuple(
-        f"{BEYOND_MEMORY} to {format_size(memory)} on {', '.join(arms)} ({reason}), so that what "
-        "does not go past the page cache may be answered from more memory than a guest has"
+        f"{BEYOND_MEMORY} to {format_size(memory)} on {', '.join(arms)} ({reason}), so reads "
+        "through the page cache may use more memory than a guest has"
         for (reason, memory), arms in found.items()
     )
 
 
 def _on_disk(batch: Batch, kinds: Mapping[str, Kind]) -> bool:
-    """Whether a workload or a neighbour's load of a batch uses a disk of the machine's own."""
+    """Return whether a workload or a neighbour's load of a batch uses a machine's own disk."""
     carried = [(cell.kind, cell.parameters) for cell in batch.cells]
     carried += [(each.load, each.parameters) for each in batch.placement.neighbours]
     return any(

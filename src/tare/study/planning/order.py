@@ -1,4 +1,4 @@
-"""The order of a block: each arm as often in each place, and after each other arm, as can be."""
+"""The order of arms in a block, balanced over positions and predecessors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Name = TypeVar("Name")
 def williams(size: int) -> tuple[tuple[int, ...], ...]:
     """Return the rows of a Williams square of numbers from 0 to ``size`` − 1.
 
-    In all rows together each number is equally often in each place and equally often right after
-    each other (Williams 1949). Of an odd size there are twice as many rows, each half of them a
-    Latin square by itself.
+    Over all rows, each number is equally often in each position, and equally often right after each
+    other number (Williams 1949). An odd size has twice as many rows, each half of which is a Latin
+    square by itself.
 
     Args:
         size: At least 1.
@@ -33,11 +33,12 @@ def williams(size: int) -> tuple[tuple[int, ...], ...]:
 def balanced(names: Sequence[Name], number: int, seed: str) -> list[Name]:
     """Return the names in the order of a block.
 
-    Any whole square of blocks is balanced. Which name is which number, and which row comes when,
-    is drawn anew for each square; it depends on the seed and the block's number alone.
+    Every complete square of blocks is balanced. The assignment of names to numbers, and the order
+    of the rows, are drawn again for each square; they depend only on the seed and the block's
+    number.
 
     Args:
-        names: What is to be put in order, each once.
+        names: The names to order, each once.
         number: The block, from 1.
         seed: Text that all draws depend on.
     """
@@ -47,7 +48,7 @@ def balanced(names: Sequence[Name], number: int, seed: str) -> list[Name]:
     rows = williams(size)
     square, place = divmod(number - 1, size)
     halves = len(rows) // size
-    # A string seeds Random through SHA-512, which no process-wide hash seed touches.
+    # A string seeds Random through SHA-512, independent of the process's hash seed.
     draw = random.Random(f"{seed}/square/{square}")
     labels = list(names)
     draw.shuffle(labels)
@@ -60,17 +61,17 @@ def balanced(names: Sequence[Name], number: int, seed: str) -> list[Name]:
 def in_order(
     batches: Sequence[Batch], boots: Mapping[str, Sequence[str]], number: int, seed: int
 ) -> list[Batch]:
-    """Return the batches of a block in the order they are to be measured in.
+    """Return the batches of a block in the order in which to measure them.
 
-    Scenario comes after scenario, so that an arm and its baseline are near each other in time.
-    Within a scenario the arms are balanced over blocks, and so are the scenarios, and the boots of
-    a host: a gradient over a block then hits all arms alike.
+    Scenarios follow one another, so that an arm and its baseline are close in time. The arms of a
+    scenario are balanced over blocks, and so are the scenarios and the boots of a host. A trend
+    within a block then affects all arms alike.
 
     Args:
         batches: One of each arm and scenario.
-        boots: What each host is booted with; batches that need it booted alike come together.
+        boots: The boots of each host; batches with the same boot are grouped.
         number: The block, from 1.
-        seed: What the order depends on besides.
+        seed: A further input of the draws.
     """
     scenarios = list(dict.fromkeys(batch.scenario for batch in batches))
     arms = list(dict.fromkeys(batch.arm for batch in batches))

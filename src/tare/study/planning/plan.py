@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import BaseModel
 
 from tare.errors import InputError
-from tare.study.model.kinds import Kind, few_vcpus, noting_ends, wrong_machines
+from tare.study.model.kinds import Kind, few_vcpus, with_cpu_notes, wrong_machines
 from tare.study.model.knobs import lacking_knobs, starved_host
 from tare.study.model.notes import one_kernel_note, other_shape_note, unpinned_note
 from tare.study.model.releases import Release
@@ -492,7 +492,7 @@ def _batch(
         arm,
         name,
         cells,
-        noting_ends(placement, scenario, name, cells, kinds, cpus, others),
+        with_cpu_notes(placement, scenario, name, cells, kinds, cpus, others),
         facts.boot_s * boots + (CLUSTER_S * facts.slowdown if scenario.cluster else 0.0),
         study.records_host(arm, name),
         facts.boot,

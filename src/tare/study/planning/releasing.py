@@ -1,4 +1,4 @@
-"""Arms of several releases of a distribution: what cannot be, and what is not told apart."""
+"""Arms of several releases of a distribution: what is impossible, and what is confounded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def release_faults(frame: StudyFrame, arms: Mapping[str, Arm | None]) -> Iterator[tuple[Path, str]]:
-    """Yield what of a lab cannot serve the releases of its arms: where it stands, what to do.
+    """Yield what in a lab does not suit the releases of its arms: the place, and what to do.
 
     Args:
-        frame: What the study says for all arms.
-        arms: Its arms by name; None for those that are wrong themselves.
+        frame: The study's settings for all arms.
+        arms: Its arms by name; None for those that are invalid.
     """
     hosts = frame.hosts or {"": frame.host}
     found = {
@@ -33,13 +33,13 @@ def release_faults(frame: StudyFrame, arms: Mapping[str, Arm | None]) -> Iterato
         if value is not None:
             yield (
                 ("lab", key),
-                f"is for labs of one release, and the arms are of {several}: leave it out, or "
+                f"applies to labs of one release, but the arms are of {several}: remove it, or "
                 "write the same `release` for all",
             )
 
 
 def unfit_release(study: Study, arm: str, *, boots_image: bool) -> str:
-    """Return why an arm cannot be of the release that it names, or nothing.
+    """Return why an arm cannot have the release that it names, or an empty string.
 
     Args:
         study: The study.
@@ -49,13 +49,13 @@ def unfit_release(study: Study, arm: str, *, boots_image: bool) -> str:
     if study.arms[arm].release is None or study.in_lab(arm) or boots_image:
         return ""
     return (
-        "names a release, but its machines run what the host has; remove `release`, or run it "
+        "names a release, but its machines run the host's software; remove `release`, or run it "
         "with `--host lab`"
     )
 
 
 def release_notes(study: Study, arms: Sequence[str]) -> Iterator[str]:
-    """Yield what is not told apart between arms of several releases, a sentence each.
+    """Yield what is confounded between arms of several releases, one sentence each.
 
     Args:
         study: The study.
@@ -72,12 +72,12 @@ def release_notes(study: Study, arms: Sequence[str]) -> Iterator[str]:
         if None in there:
             of.append(f"{', '.join(there[None])} of this computer's own release")
         yield (
-            f"{BY_RELEASE} {'; '.join(of)}: they differ in kernel, hypervisor, tools and QEMU "
-            "together, on one emulated computer"
+            f"{BY_RELEASE} {'; '.join(of)}: they differ in kernel, hypervisor, tools and QEMU at "
+            "once, on one emulated computer"
         )
     elsewhere = [arm for arm in arms if study.arms[arm].release and not study.in_lab(arm)]
     if elsewhere:
         yield (
-            f"{BY_RELEASE} {', '.join(elsewhere)}: that is what the guests boot, and hypervisor "
+            f"{BY_RELEASE} {', '.join(elsewhere)}: guests boot that release's kernel; hypervisor "
             "and QEMU are the host's own"
         )

@@ -1,4 +1,4 @@
-"""A study that many hosts share: how its blocks are spread over them."""
+"""A study that many hosts share, and how its blocks are distributed over them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAYS = ("replicate", "split")
 
 
 def _or_word(schema: dict[str, Any]) -> None:
-    """Say in a schema that the way alone is what a file says."""
+    """Reduce a schema to the word that a file has for it."""
     for key in ("properties", "required", "additionalProperties", "type"):
         schema.pop(key, None)
     schema["enum"] = list(WAYS)
@@ -29,7 +29,7 @@ class Spread(Part):
     )
     hosts: list[str] = Field(
         default_factory=list,
-        description="The hosts that share it; all that the cluster has, where none is named.",
+        description="The hosts that share it. Default: all hosts of the cluster.",
     )
 
     @model_validator(mode="before")
@@ -43,19 +43,19 @@ class Spread(Part):
 
 
 class Spreadable(Part):
-    """What a study says of the hosts that share it."""
+    """The keys of a study about the hosts that share it."""
 
     spread: Spread | None = Field(
         None,
-        description="How the hosts of a cluster share the study: `replicate`, where each measures "
-        "all blocks, or `split`, where equal hosts share them; `hosts` then lists their names.",
+        description="How the hosts of a cluster share the study: `replicate` (each measures all "
+        "blocks) or `split` (equal hosts share them). `hosts` then lists their names.",
     )
 
 
 def with_spread_hosts(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a study's plain data with the hosts that share it where the model has them.
+    """Return a study's plain data with its hosts moved to where the model has them.
 
-    Where a study is spread, ``hosts`` names workers' hosts, on each of which every arm runs.
+    If a study is spread, ``hosts`` names workers' hosts, and every arm runs on each of them.
 
     Args:
         data: The study as written.

@@ -1,7 +1,7 @@
-"""Two arms that are up at once, on the same CPUs, and work by turns.
+"""Two arms that run at the same time, on the same CPUs, and work in turns.
 
-What disturbs a computer for longer than a turn then disturbs both arms, and cancels out of their
-ratio, as in a duet; but neither has the other at work beside it.
+A disturbance of the computer that lasts longer than a turn affects both arms, and cancels out of
+their ratio, as in a duet; but neither works at the same time as the other.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ if TYPE_CHECKING:
     from tare.study.planning.cells import Batch
     from tare.study.reading.yamltext import Path
 
-WHY = "by turns is measured what both arms can run"
+WHY = "with turns, only what both arms can run is measured"
 SERVED = (
-    "both arms have this host’s own addresses, and two servers cannot have one port at once: leave "
-    "`turns` out"
+    "both arms use this host’s own addresses, and two servers cannot share one port: remove `turns`"
 )
-NOTE = "by turns: both arms are up at once, on the same CPUs, and one of them is at work"
+NOTE = "in turns: both arms run on the same CPUs, and one of them works at a time"
 
 
 def faults_at_once(
     blocks: Blocks, arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield why two arms cannot be up at once in the way that a study asks for, if it does.
+    """Yield why two arms cannot run at the same time in the way that a study asks for, if it does.
 
     Args:
-        blocks: What the study says of its blocks.
-        arms: Its arms by name; None for those that are wrong themselves.
-        scenarios: The same of its scenarios; empty where it names none.
+        blocks: The study's settings for blocks.
+        arms: Its arms by name; None for those that are invalid.
+        scenarios: Its scenarios, likewise; empty if it names none.
     """
     if blocks.duet:
         yield from duet_faults(arms, scenarios)
@@ -47,33 +46,34 @@ def faults_at_once(
 def turn_faults(
     arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield why a study cannot be measured by turns: where that stands, and what to do.
+    """Yield why a study cannot be measured in turns: the place, and what to do.
 
     Args:
-        arms: Its arms by name; None for those that are wrong themselves.
-        scenarios: The same of its scenarios; empty where it names none.
+        arms: Its arms by name; None for those that are invalid.
+        scenarios: Its scenarios, likewise; empty if it names none.
     """
     yield from faults_of_two("turns", "turns are", arms, scenarios)
     for name, scenario in scenarios.items():
         if scenario is not None and (scenario.neighbours or scenario.roles):
             yield (
                 ("scenarios", name),
-                "the other machines of both arms would be up at once: leave them out, or `turns`",
+                "the other machines of both arms would run at the same time: remove them, or "
+                "`turns`",
             )
 
 
 def by_turns(
     batches: Sequence[Batch], kinds: Mapping[str, Kind], ported: Set[str]
 ) -> tuple[list[Batch], list[Left]]:
-    """Return the batches of arms that work by turns; what has no partner is left out.
+    """Return the batches of arms that work in turns; work without a partner is left out.
 
     Args:
-        batches: One of each arm and scenario, placed for itself.
+        batches: One of each arm and scenario, each placed on its own.
         kinds: The workloads by name.
-        ported: The arms whose machines have the host's own addresses, and so its ports.
+        ported: The arms whose machines use the host's own addresses, and so its ports.
 
     Returns:
-        The batches that run, and what does not.
+        The batches that run, and the work that does not.
     """
     kept: list[Batch] = []
     left: list[Left] = []
@@ -96,7 +96,7 @@ def by_turns(
 def _without_servers(
     two: Sequence[Batch], kinds: Mapping[str, Kind]
 ) -> tuple[list[Batch], list[Left]]:
-    """Leave out what serves on a network: machines of both arms have the same ports."""
+    """Leave out network servers, because the machines of both arms have the same ports."""
     kept: list[Batch] = []
     left: list[Left] = []
     for batch in two:
@@ -109,10 +109,10 @@ def _without_servers(
 
 
 def _apart(two: Sequence[Batch]) -> str:
-    """Return why two arms cannot be up at once; empty if they can."""
+    """Return why two arms cannot run at the same time, or an empty string."""
     if len(two) != ARMS:
-        return f"there is nothing that could take turns with {two[0].arm} here"
+        return f"turns need two arms, but only {two[0].arm} can run here"
     first, second = two
     if first.boot != second.boot:
-        return "the host has to be booted otherwise for each arm, so they cannot take turns"
+        return "each arm needs a different boot of the host, so they cannot take turns"
     return ""

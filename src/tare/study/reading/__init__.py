@@ -1,1 +1,1 @@
-"""From YAML, the command line and hosts files to a typed study; errors name file, line and key."""
+"""Reading of YAML, the command line and hosts files; errors name file, line and key."""

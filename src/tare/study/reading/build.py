@@ -1,4 +1,4 @@
-"""Turn plain data into a typed study, part by part, collecting everything that is wrong."""
+"""Build a typed study from plain data, part by part, and collect all its errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tare.study.reading.yamltext import Path
 MOST_POINTS = 500
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 COMPUTED = ("aa", "own_baselines")
-"""What a stored study tells beside what a user writes."""
+"""Keys of a stored study that users do not write."""
 _PARTS = ("arms", "scenarios", "workloads")
 
 
@@ -42,12 +42,12 @@ def build_study(
 
     Args:
         data: The file's mapping, or a stored study.
-        catalog: The platforms and workloads it may name.
-        style: How its keys are written.
-        findings: Takes everything that is wrong.
+        catalog: The available platforms and workloads.
+        style: The spelling of its keys.
+        findings: Collects all errors.
 
     Returns:
-        The study, or None when something was found.
+        The study, or None if there are errors.
     """
     return _Builder(catalog, style, findings).study(data)
 
@@ -107,7 +107,7 @@ class _Builder:
 
     def _assemble(self, frame: StudyFrame, parts: Mapping[str, Any]) -> Study | None:
         try:
-            return Study.model_validate({**dict(frame), **parts}).noticed(self._notices)
+            return Study.model_validate({**dict(frame), **parts}).with_notices(self._notices)
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 self._findings.add(tuple(detail["loc"]), message_of(detail))
@@ -127,7 +127,7 @@ class _Builder:
                 self._findings.add(
                     (part, name),
                     "a name has at most 40 lower-case letters, digits, `-`, `_` and `.`, and "
-                    "begins with a letter or digit",
+                    "starts with a letter or digit",
                     key=True,
                 )
         return dict(section)
@@ -137,7 +137,9 @@ class _Builder:
             return {}
         if isinstance(raw, Mapping):
             return raw
-        self._findings.add(path, f"must be keys with values, like {{key: value}}, not {shown(raw)}")
+        self._findings.add(
+            path, f"must be keys with values, such as {{key: value}}, not {shown(raw)}"
+        )
         return None
 
     # Arms
@@ -164,16 +166,16 @@ class _Builder:
     def _flat_arm(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._style.kebab:
             return raw
-        # A stored arm holds its options apart, and None for what it does not override.
+        # A stored arm has its options under a key of their own, and None where it has no override.
         options = raw.get("options")
         own = dict(options) if isinstance(options, Mapping) else {}
-        said = {k: v for k, v in raw.items() if k != "options" and v is not None}
-        return {**own, **said}
+        set_keys = {k: v for k, v in raw.items() if k != "options" and v is not None}
+        return {**own, **set_keys}
 
     def _renamed(
         self, name: str, raw: Mapping[str, Any], repeated: Mapping[str, Any], shape: Shape
     ) -> Mapping[str, Any]:
-        """Return an arm with its options by their present names."""
+        """Return an arm with its options under their current names."""
         sizes = (raw.get("shape"), repeated.get("shape"), shape.model_dump())
         found = renamed(raw.get("platform", repeated.get("platform")), raw, vcpus_of(*sizes))
         if found.notice and self._style.kebab:
@@ -227,19 +229,19 @@ class _Builder:
         target = raw[key]
         others = [other for other in written if other != name and key not in written[other]]
         if not isinstance(target, str) or target not in others:
-            why = f"{shown(target)} is no arm" if target != name else "that is itself"
+            why = f"{shown(target)} is not an arm" if target != name else "names itself"
             if isinstance(target, str) and target in written and target != name:
                 why = f"{shown(target)} is a twin too"
             self._findings.add(path, why + suggestion(target, others))
             return None
         theirs = written[target].get("platform")
         if raw.get("platform", theirs) != theirs:
-            self._tell_difference(name, target, "platform", raw["platform"], theirs)
+            self._report_difference(name, target, "platform", raw["platform"], theirs)
             return None
         own = Findings()
         twin = self._arm(name, {**written[target], **raw}, shape, own)
         for (found, message), at_key in own.found.items():
-            # What is wrong with the other arm is told there.
+            # Errors of the other arm are reported there.
             if len(found) < 3 or found[2] in raw:
                 self._findings.add(found, message, key=at_key)
         original = arms[target]
@@ -257,12 +259,12 @@ class _Builder:
                 continue
             ours, theirs = (arm.value_of(field) for arm in (twin, original))
             if ours != theirs:
-                self._tell_difference(name, target, key, ours, theirs)
+                self._report_difference(name, target, key, ours, theirs)
 
-    def _tell_difference(self, name: str, target: str, key: str, ours: Any, theirs: Any) -> None:
+    def _report_difference(self, name: str, target: str, key: str, ours: Any, theirs: Any) -> None:
         self._findings.add(
             ("arms", name, key),
-            f"a twin is identical to what it repeats, but this is {shown(ours)} here and "
+            f"a twin is identical to the arm that it repeats, but this is {shown(ours)} here and "
             f"{shown(theirs)} in {target}; remove the line",
         )
 
@@ -286,8 +288,7 @@ class _Builder:
             if role not in self._catalog.roles:
                 self._findings.add(
                     (*path, "machines", role),
-                    f"no workload works with a machine {role!r}"
-                    + suggestion(role, self._catalog.roles),
+                    f"no workload uses a machine {role!r}" + suggestion(role, self._catalog.roles),
                     key=True,
                 )
         return scenario.model_copy(update={"neighbours": neighbours})
@@ -322,7 +323,7 @@ class _Builder:
         if name in self._catalog.neighbours_only:
             self._findings.add(
                 (*path, "workload") if "workload" in mapping else path,
-                f"{name} ends when a subject does, so it cannot be measured itself; make it a "
+                f"{name} ends with a subject, so it cannot be measured itself; make it a "
                 f"neighbour: `scenarios: {{loaded: {{neighbours: [{{load: {name}}}]}}}}`",
                 key="workload" not in mapping,
             )
@@ -364,18 +365,18 @@ class _Builder:
     def _points(
         self, model: type[BaseModel], own: Mapping[str, Any], path: Path
     ) -> list[BaseModel | None]:
-        """Expand lists on scalar parameters into every combination."""
+        """Expand lists of scalar parameters into all combinations."""
         axes = {name: self._axis(model, name, value) for name, value in own.items()}
         count = 1
         for name, axis in axes.items():
             count *= len(axis)
             if not axis:
                 self._findings.add(
-                    (*path, self._style.written(name)), "an empty list; give at least one value"
+                    (*path, self._style.written(name)), "is an empty list; give at least one value"
                 )
         if count > MOST_POINTS:
             self._findings.add(
-                path, f"{count} combinations of parameters; at most {MOST_POINTS} are possible"
+                path, f"{count} combinations of parameters; at most {MOST_POINTS} are allowed"
             )
             return [None]
         points = []
@@ -388,7 +389,7 @@ class _Builder:
             if point is not None:
                 identity = point.model_dump_json()
                 if identity in seen:
-                    self._findings.add(path, f"the cell {shown(values)} stands here twice")
+                    self._findings.add(path, f"the cell {shown(values)} is listed twice")
                 seen[identity] = path
         return points
 

@@ -1,4 +1,4 @@
-"""What a command line changes of a study, before it is checked like the file it came from."""
+"""Changes to a study from the command line, made before the study is checked."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tare.study.reading.hosting import LABS
 from tare.study.reading.yamltext import Path, Problem, dotted, parse_value
 
 SECTIONS = {"arms": "arm", "scenarios": "scenario", "workloads": "workload"}
-"""The parts of a study that hold names, and what one of them is called."""
+"""The parts of a study that hold names, and the word for one of them."""
 ALONE = "alone"
-"""The scenario of a study that names none."""
+"""The scenario of a study without scenarios."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be different from the file.
+    """The differences from the file.
 
     Args:
-        host: The name of the computer that all arms run on; empty: as the study says.
-        arms: The arms to keep, beside the baseline; empty: all. So for the next two.
+        host: The name of the computer that all arms run on; empty to keep the study's.
+        arms: The arms to keep, in addition to the baseline; empty for all. Likewise the next two.
         workloads: The labels to keep.
         scenarios: The scenarios to keep.
-        blocks: How many blocks to run, no fewer and no more.
+        blocks: The exact number of blocks to run.
         values: ``KEY=VALUE`` each: a dotted path into the study, and YAML.
-        cpus: The CPUs for machines, whatever the study and the hosts file say; empty: as they say.
+        cpus: The CPUs for machines, overriding the study and the hosts file; empty to keep theirs.
         housekeeping: The same for everything else.
     """
 
@@ -46,15 +46,15 @@ class Changes:
 
     @property
     def chosen_cpus(self) -> dict[str, str]:
-        """The CPUs that are given, by the key of a study that says the same."""
+        """The given CPUs, by the equivalent key of a study."""
         given = {"cpus": self.cpus, "housekeeping": self.housekeeping}
         return {key: words for key, words in given.items() if words}
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options as they are typed, each with its value, quoted for a shell."""
-        told = [("--host", self.host), *(("--set", each) for each in self.values)]
-        told += [
+        """The options as typed, each with its value, quoted for a shell."""
+        given = [("--host", self.host), *(("--set", each) for each in self.values)]
+        given += [
             ("--arm", ",".join(self.arms)),
             ("--workload", ",".join(self.workloads)),
             ("--scenario", ",".join(self.scenarios)),
@@ -62,7 +62,7 @@ class Changes:
             ("--cpus", self.cpus),
             ("--housekeeping", self.housekeeping),
         ]
-        return tuple(f"{option} {shlex.quote(value)}" for option, value in told if value)
+        return tuple(f"{option} {shlex.quote(value)}" for option, value in given if value)
 
 
 NONE = Changes()
@@ -70,12 +70,12 @@ NONE = Changes()
 
 @dataclass
 class Changed:
-    """A study's plain data with changes, and which option wrote what.
+    """A study's plain data with changes, and the option that made each.
 
     Args:
-        data: The data, as if the file held it.
+        data: The data, as if from the file.
         options: Path to the option that wrote there.
-        problems: What could not be changed.
+        problems: The changes that failed.
     """
 
     data: dict[str, Any]
@@ -83,22 +83,22 @@ class Changed:
     problems: list[Problem] = field(default_factory=list)
 
     def option_at(self, path: Path) -> str:
-        """Return the option that wrote what stands at ``path``; empty: it is the file's."""
+        """Return the option that wrote the value at ``path``; empty if it is from the file."""
         around = [path[:end] for end in range(len(path), 0, -1)]
         return next((self.options[each] for each in around if each in self.options), "")
 
     def option_below(self, path: Path) -> str:
-        """Return the last option that wrote something below ``path``; empty: none did."""
-        below = [said for at, said in self.options.items() if at[: len(path)] == path]
+        """Return the last option that wrote something below ``path``, or an empty string."""
+        below = [option for at, option in self.options.items() if at[: len(path)] == path]
         return below[-1] if below else ""
 
 
 def change(data: Mapping[str, Any], changes: Changes) -> Changed:
-    """Return a study's plain data with ``changes``; what they say is checked later, as the file is.
+    """Return a study's plain data with ``changes``; the result is checked later, like the file.
 
     Args:
-        data: The file's mapping; it is left as it is.
-        changes: What is to be different.
+        data: The file's mapping; it is not modified.
+        changes: The changes to make.
     """
     changed = Changed(deepcopy(dict(data)))
     if changes.host:
@@ -121,7 +121,7 @@ def change(data: Mapping[str, Any], changes: Changes) -> Changed:
 
 
 def _move(changed: Changed, host: str) -> None:
-    """Have all arms on one host, whatever hosts the study names."""
+    """Move all arms to one host, whatever hosts the study names."""
     changed.data.pop("hosts", None)
     for arm in _named(changed, "arms").values():
         if isinstance(arm, dict):
@@ -131,7 +131,7 @@ def _move(changed: Changed, host: str) -> None:
 
 
 def _choose_cpus(changed: Changed, key: str, words: str) -> None:
-    """Have all hosts that the study describes use these CPUs."""
+    """Make all hosts that the study describes use these CPUs."""
     hosts = changed.data.get("hosts")
     each = list(hosts.values()) if isinstance(hosts, dict) else []
     for host in (changed.data.get("host"), *each):
@@ -152,7 +152,7 @@ def _set(changed: Changed, text: str) -> None:
     key, equals, value = text.partition("=")
     path = path_of(key.strip(), changed.data)
     if not equals or not path or "" in path:
-        message = "write KEY=VALUE, as in `--set shape.memory=1GiB`"
+        message = "write KEY=VALUE, such as `--set shape.memory=1GiB`"
         changed.problems.append(Problem(message, option=option))
         return
     plain, problems = parse_value(value, path)
@@ -162,15 +162,15 @@ def _set(changed: Changed, text: str) -> None:
 
 
 def path_of(key: str, data: Any) -> Path:
-    """Return the path that a dotted key means.
+    """Return the path of a dotted key.
 
     Args:
-        key: Such as ``scenarios.loaded.neighbours[0].count``. A name with dots in it is known by
-            standing in the study.
+        key: Such as ``scenarios.loaded.neighbours[0].count``. A name with dots is recognized if it
+            exists in the study.
         data: The study's plain data.
 
     Returns:
-        The path; an empty name stands in it where the key has none.
+        The path, with an empty name where the key lacks one.
     """
     path: list[str | int] = []
     here = data
@@ -199,7 +199,7 @@ def _first_name(key: str, here: Any) -> str:
 
 
 def _write(changed: Changed, path: Path, value: Any, option: str) -> None:
-    """Write a value where ``path`` leads, making the mappings on the way."""
+    """Write a value at ``path``, creating mappings on the way."""
     here: Any = changed.data
     for end, part in enumerate(path, start=1):
         last = end == len(path)
@@ -218,7 +218,7 @@ def _write(changed: Changed, path: Path, value: Any, option: str) -> None:
 
 
 def _keys_of(value: Any, path: Path) -> Any:
-    """Return what stands at ``path`` as a mapping, where it is none yet or a word for one."""
+    """Return the value at ``path`` as a mapping, also if it is missing or a word for one."""
     if value is None:
         return {}
     if path == ("lab",) and isinstance(value, str) and value in LABS:
@@ -227,19 +227,19 @@ def _keys_of(value: Any, path: Path) -> Any:
 
 
 def _unreachable(here: Any, path: Path) -> str:
-    """Return why there is no way from ``here`` along the last part of ``path``, or nothing."""
+    """Return why the last part of ``path`` does not exist in ``here``, or an empty string."""
     part = path[-1]
     if isinstance(here, list):
         if isinstance(part, int) and part < len(here):
             return ""
-        return f"{dotted(path[:-1])} is a list of {len(here)}, counted from [0]"
+        return f"{dotted(path[:-1])} is a list of {len(here)}, and its first index is [0]"
     if not isinstance(here, Mapping):
-        return f"{dotted(path[:-1])} is {shown(here)}, which holds no keys"
-    return "" if isinstance(part, str) else f"{dotted(path[:-1])} is no list"
+        return f"{dotted(path[:-1])} is {shown(here)}, which has no keys"
+    return "" if isinstance(part, str) else f"{dotted(path[:-1])} is not a list"
 
 
 def _unnamed(data: Mapping[str, Any], here: Mapping[str, Any], path: Path) -> str:
-    """Return that there is no arm, scenario or workload of a name, where one is to be changed."""
+    """Return the message for a change to an unknown arm, scenario or workload, or nothing."""
     if len(path) != 2 or path[0] not in SECTIONS or path[1] in here:
         return ""
     if path == ("scenarios", ALONE) and not data.get("scenarios"):
@@ -256,7 +256,7 @@ def _named(changed: Changed, section: str) -> dict[str, Any]:
 
 
 def _keep(changed: Changed, section: str, wanted: Iterable[str]) -> None:
-    """Leave all names of a section out but those wanted; tell of those that are not there."""
+    """Keep only the wanted names of a section, and report names that do not exist."""
     known = _named(changed, section)
     for name in wanted:
         if name not in known:
@@ -265,14 +265,14 @@ def _keep(changed: Changed, section: str, wanted: Iterable[str]) -> None:
             changed.problems.append(Problem(message, option=f"--{noun} {name}"))
     kept = set(wanted)
     if known:
-        changed.data[section] = {name: said for name, said in known.items() if name in kept}
+        changed.data[section] = {name: value for name, value in known.items() if name in kept}
 
 
 def _keep_arms(changed: Changed, wanted: tuple[str, ...]) -> None:
     known = _named(changed, "arms")
     kept = dict.fromkeys(wanted)
     kept |= {name: None for name in (changed.data.get("baseline"),) if name in known}
-    # A twin is written as what it differs in from another: nothing.
+    # A twin needs the arm that it repeats.
     for name in list(kept):
         arm = known.get(name)
         if isinstance(arm, Mapping) and arm.get("twin-of") in known:
@@ -300,4 +300,6 @@ def _keep_scenarios(changed: Changed, wanted: tuple[str, ...], asked_for: tuple[
             message = f"{label} is measured in {', '.join(map(str, listed))} only"
             changed.problems.append(Problem(message, option=option))
     if not workloads and not changed.problems:
-        changed.problems.append(Problem("no workload is measured in that", option=option))
+        changed.problems.append(
+            Problem("no workload is measured in these scenarios", option=option)
+        )

@@ -1,4 +1,4 @@
-"""Check plain data against models: unknown keys with suggestions, and errors people can act on."""
+"""Checks of plain data against models: suggestions for unknown keys, and actionable errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tare.refusals import closest as closest
 from tare.refusals import message_of as message_of
 from tare.refusals import shown as shown
 from tare.refusals import suggestion as suggestion
-from tare.study.reading.study_path import FOLDER
+from tare.study.model.forms import FOLDER
 from tare.study.reading.yamltext import Path
 
 M = TypeVar("M", bound=BaseModel)
@@ -24,27 +24,26 @@ SEQUENCES = (list, tuple, set, frozenset)
 
 
 class Findings:
-    """What is wrong so far: message, path in the file, and whether the key itself is meant."""
+    """The errors so far: message, path in the file, and whether the key itself is meant."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[Path, str], bool] = {}
 
     def add(self, path: Path, message: str, *, key: bool = False) -> None:
-        """Note a problem; the same problem twice is one."""
+        """Add a problem; duplicates count once."""
         self.found.setdefault((path, message), key)
 
     def under(self, path: Path) -> bool:
-        """Whether anything was found at or below ``path``."""
+        """Return whether there is a problem at or below ``path``."""
         return any(found[: len(path)] == path for found, _ in self.found)
 
 
 class KeyStyle:
-    """How keys and paths are written.
+    """The spelling of keys and paths.
 
     Args:
-        kebab: Whether keys are in kebab-case, as in a study file, or in snake_case, as in a stored
-            study.
-        folder: What the paths of a study file are relative to; None: they are whole.
+        kebab: Keys are in kebab-case, as in a study file, not in snake_case, as in a stored study.
+        folder: The folder that paths of a study file are relative to; None if paths are absolute.
     """
 
     def __init__(self, *, kebab: bool, folder: FilePath | None = None) -> None:
@@ -52,7 +51,7 @@ class KeyStyle:
         self.folder = folder
 
     def written(self, name: str) -> str:
-        """Return the key a user writes for a model's field."""
+        """Return the key that a user writes for a model's field."""
         return name.replace("_", "-") if self.kebab else name
 
 
@@ -66,16 +65,16 @@ def known_keys(
     without: Iterable[str] = (),
     instead: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return ``data`` with field names for keys, noting every key that no model has.
+    """Return ``data`` with field names for keys, and report every key that no model has.
 
     Args:
-        models: The models whose fields may stand side by side in this mapping.
+        models: The models whose fields may occur together in this mapping.
         data: The mapping as written.
-        path: Where it stands.
-        style: How its keys are written.
-        findings: Takes the problems.
-        without: Fields that are not written by users.
-        instead: Keys that are none though people write them, and what to write instead.
+        path: Its place.
+        style: The spelling of its keys.
+        findings: Collects the problems.
+        without: Fields that users do not write.
+        instead: Words that are not keys but that people write, each with what to write instead.
     """
     fields = {
         style.written(name): (name, info.annotation)
@@ -97,7 +96,7 @@ def known_keys(
 def _unknown(key: str, known: Iterable[str]) -> str:
     begun, colon, _ = key.partition(":")
     if colon and begun in known:
-        return f"write a space behind `{begun}:`"
+        return f"write a space after `{begun}:`"
     return "unknown key" + suggestion(key, known)
 
 
@@ -122,7 +121,7 @@ def _inner(annotation: Any, value: Any, path: Path, style: KeyStyle, findings: F
 
 
 def model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that a field's type holds, however it is wrapped; None if it holds none."""
+    """Return the model in a field's type, however it is wrapped, or None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     origin = typing.get_origin(annotation)
@@ -134,14 +133,14 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def named_model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model of the values where a field maps names of the user's to models."""
+    """Return the model of the values if a field maps the user's names to models, or None."""
     if typing.get_origin(annotation) not in (dict, Mapping):
         return None
     return model_in(typing.get_args(annotation)[1])
 
 
 def takes_list(model: type[BaseModel], name: str) -> bool:
-    """Whether a field's own value is a list, so that a list is no grid of values."""
+    """Return whether a field's own value is a list, so that a list is not a grid of values."""
     return _is_sequence(model.model_fields[name].annotation)
 
 
@@ -155,7 +154,7 @@ def _is_sequence(annotation: Any) -> bool:
 def checked(
     model: type[M], data: Mapping[str, Any], path: Path, style: KeyStyle, findings: Findings
 ) -> M | None:
-    """Validate field names and plain values strictly; None when something was found."""
+    """Validate field names and plain values strictly; return None if there are problems."""
     try:
         return model.model_validate_json(
             json.dumps(data, default=str), strict=True, context={FOLDER: style.folder}
@@ -168,6 +167,6 @@ def checked(
 
 
 def _written_path(loc: tuple[str | int, ...], style: KeyStyle) -> Path:
-    # Of a mapping's key that is wrong, pydantic tells the key and this word.
+    # For an invalid key of a mapping, pydantic reports the key and then this word.
     named = loc[:-1] if loc[-1:] == ("[key]",) else loc
     return tuple(style.written(part) if isinstance(part, str) else part for part in named)

@@ -1,7 +1,7 @@
-"""Options that have another name now: accepted for one version, and reported with the new name.
+"""Renamed options: accepted for one version, and reported with their new name.
 
 A study's file, the study that a run stored, and the studies that reports read pass through here, so
-that only this module knows a former name. It goes with the next version.
+that only this module knows former names. The next version removes it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ XEN = {
     "period": "period",
     "budget": "reservation",
 }
-"""What the platform ``xen`` named by itself, each with its name in ``scheduling``."""
+"""Former options of the platform ``xen``, each with its name in ``scheduling``."""
 _SCHEDULING = "scheduling"
 _WEIGHTS = 100 / 256
-"""The weight of others in ``scheduling``, to that in Xen's measure."""
+"""The default weight in ``scheduling``, relative to Xen's default."""
 _PERIOD_S, _BUDGET, _LEAST_S = 10e-3, 0.4, 10e-6
-"""What RTDS grants by default, 4 ms in each 10 ms, and its least budget (xen/common/sched/rt.c)."""
+"""RTDS's default, 4 ms in each 10 ms, and its least budget (xen/common/sched/rt.c)."""
 
 
 @dataclass(frozen=True)
 class Renamed:
-    """An arm's options by their present names.
+    """An arm's options under their current names.
 
     Args:
         options: The options.
-        notice: What was renamed, in one sentence; empty if nothing was.
-        faults: Options that are given by both names, or have no meaning, each with a sentence.
+        notice: The renamed options, in one sentence; empty if there are none.
+        faults: Options that are given under both names, or have no meaning, each with a sentence.
     """
 
     options: Mapping[str, Any]
@@ -45,19 +45,19 @@ class Renamed:
 
 
 def renamed(platform: object, options: Mapping[str, Any], vcpus: int) -> Renamed:
-    """Return an arm's options by their present names.
+    """Return an arm's options under their current names.
 
     Args:
         platform: The arm's platform.
-        options: Its options as written or stored, other keys of the arm among them.
-        vcpus: How many vCPUs its machines have: RTDS's budget was one for each.
+        options: Its options as written or stored, together with other keys of the arm.
+        vcpus: Number of vCPUs of its machines: RTDS had one budget for each.
     """
     former = {name: each for name, each in options.items() if name in XEN and each is not None}
     present = options.get(_SCHEDULING) or {}
     if platform != "xen" or not former or not isinstance(present, Mapping):
         return Renamed(options)
     faults = [
-        (name, f"is `{_SCHEDULING}: {{{XEN[name]}: …}}` now, which is given too; remove it")
+        (name, f"was renamed to `{_SCHEDULING}: {{{XEN[name]}: …}}`, which is set too; remove it")
         for name in former
         if XEN[name] in present or (name == "quantum" and "timeslice" in former)
     ]
@@ -72,8 +72,8 @@ def renamed(platform: object, options: Mapping[str, Any], vcpus: int) -> Renamed
     kept = {name: value for name, value in options.items() if name not in XEN}
     notice = (
         f"`{_words(former)}` is now written `{_SCHEDULING}: {{{_words(moved)}}}`"
-        + (", in which others have the weight 100, not 256" if "weight" in former else "")
-        + "; this version is the last that accepts the former names"
+        + (", where the default weight is 100, not 256" if "weight" in former else "")
+        + "; the next version no longer accepts the former names"
     )
     return Renamed({**kept, _SCHEDULING: {**present, **moved}}, notice, tuple(faults))
 
@@ -81,23 +81,23 @@ def renamed(platform: object, options: Mapping[str, Any], vcpus: int) -> Renamed
 def _reservation(
     former: Mapping[str, Any], present: Mapping[str, Any], vcpus: int
 ) -> dict[str, float]:
-    """Return the share of RTDS's budget, which is divided among the vCPUs; raises ValueError."""
+    """Return RTDS's budget as a share, divided among the vCPUs; raise ValueError if invalid."""
     if "budget" not in former and ("period" not in former or "reservation" in present):
         return {}
     period_s = parse_duration(former.get("period") or present.get("period") or _PERIOD_S)
     if period_s <= 0:
-        raise ValueError("a period is more than 0 s")
+        raise ValueError("the period must be more than 0 s")
     budget_s = parse_duration(former.get("budget", _BUDGET * period_s))
     if budget_s < _LEAST_S:
         raise ValueError("the budget is less than 10 µs; raise it")
     if budget_s > period_s:
         raise ValueError("the budget is longer than its period; lower it, or raise `period`")
-    # Rounded, as 3 ms of 10 ms are 30 % and not 0.3 and a bit.
+    # Rounding keeps 3 ms of 10 ms at 0.3 exactly.
     return {"reservation": round(budget_s / period_s * vcpus, 9)}
 
 
 def with_present_names(study: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a study that a run stored, with its arms' options by their present names."""
+    """Return a stored study with its arms' options under their current names."""
     arms = study.get("arms")
     if not isinstance(arms, Mapping):
         return study
@@ -116,7 +116,7 @@ def _arm(arm: Any, shape: Any) -> Any:
 def present_options(
     study: Mapping[str, Any], arm: str, platform: str, options: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the options that a run recorded of an arm, by their present names."""
+    """Return an arm's recorded options under their current names."""
     arms = study.get("arms")
     own = arms.get(arm) if isinstance(arms, Mapping) else None
     shape = own.get("shape") if isinstance(own, Mapping) else None
@@ -124,7 +124,7 @@ def present_options(
 
 
 def vcpus_of(*shapes: Any) -> int:
-    """Return the number of vCPUs of the first shape that gives one, as written or stored."""
+    """Return the number of vCPUs of the first shape that sets it, as written or stored."""
     for shape in shapes:
         count = shape.get("vcpus") if isinstance(shape, Mapping) else None
         if isinstance(count, int) and count > 0:

@@ -1,4 +1,4 @@
-"""Where a study is carried out: on this computer, over SSH, or in the lab."""
+"""The computers that a study runs on: this one, one over SSH, or the lab."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from tare.study.model.forms import PACKAGE, absolute_path, host_alone
+from tare.study.model.forms import PACKAGE, absolute_path, host_alone, jump_text
 from tare.study.model.lab_nodes import Uneven, cpus_by_node
 from tare.study.model.releases import Release
 from tare.study.planning.cpu_choice import Cores, CpuChoice, CpuWords
-from tare.study.reading.jump_hosts import jump_text
 from tare.study.reading.own_files import kernel_file, program_file, xen_file
 from tare.units import Duration, Size, format_size
 
 LEAST_LAB_MEMORY = 1 << 30
-"""Bytes; a Xen host alone takes the best part of it."""
+"""Bytes; a Xen host alone takes most of it."""
 MOST_LAB_CPUS = 64
 
 BOOT_KEY = r"^[a-z0-9]{1,30}(-[a-z0-9]{1,30})?$"
-"""A hypervisor's word and, behind a dash, its scheduler."""
+"""The word of a hypervisor, optionally followed by a dash and its scheduler."""
 Kind = Literal["local", "ssh", "lab"]
 ALWAYS = ("local", "lab")
-"""The names of hosts that are always there: this computer, and an emulated one."""
+"""The names of hosts that always exist: this computer, and an emulated one."""
 
 
 class Part(BaseModel):
-    """What all parts of a study share: they hold, refuse unknown keys, and do nothing."""
+    """Base of all parts of a study: immutable data that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _or_words(*words: str) -> Any:
-    """Say in a schema that some words may stand for the whole mapping."""
+    """Allow some words in a schema as a short form of the whole mapping."""
 
     def change(schema: dict[str, Any]) -> None:
         mapping = dict(schema)
@@ -53,45 +52,46 @@ class GrubEntry(Part):
     entry: str = Field(
         min_length=1,
         max_length=500,
-        # `grub-reboot` takes `--help` for its own and ends well, with nothing chosen.
+        # `grub-reboot` treats `--help` as an option and exits with 0, without choosing an entry.
         pattern=r"^[^-\x00-\x1f][^\x00-\x1f]*$",
-        description="Its title, id or number, as `grub-reboot` takes it; submenus with `>`.",
+        description="Its title, id or number, as for `grub-reboot`; separate submenus with `>`.",
     )
 
 
 class Boot(Part):
-    """Which entry of the boot menu boots the host with which hypervisor."""
+    """The boot menu's entry for each hypervisor."""
 
     none: GrubEntry | None = Field(
-        None, description="The kernel without a hypervisor below it; that of `kvm` if left out."
+        None, description="The kernel without a hypervisor. Default: that of `kvm`."
     )
     kvm: GrubEntry | None = Field(
-        None, description="The kernel whose KVM runs machines; that of `none` if left out."
+        None, description="The kernel whose KVM runs machines. Default: that of `none`."
     )
     xen: GrubEntry | None = Field(None, description="Xen, with its default scheduler.")
     xen_credit: GrubEntry | None = Field(
-        None, description="Xen with `sched=credit`; where arms ask for that scheduler."
+        None, description="Xen with `sched=credit`, for arms that ask for that scheduler."
     )
     xen_rtds: GrubEntry | None = Field(
-        None, description="Xen with `sched=rtds`, built with it; where arms ask for that."
+        None,
+        description="Xen with `sched=rtds`, built with RTDS, for arms that ask for that scheduler.",
     )
     others: dict[Annotated[str, Field(pattern=BOOT_KEY)], GrubEntry] = Field(
         default_factory=dict,
-        description="Hypervisors that a platform of your own needs below the kernel, each by the "
-        "word that the platform states: `{acrn: {entry: …}}`.",
+        description="Hypervisors of your own platforms, each under the word that the platform "
+        "declares: `{acrn: {entry: …}}`.",
     )
     patience: Duration = Field(
-        600.0, gt=0, description="How long the host may take to come back; with a unit or in s."
+        600.0, gt=0, description="Time limit for the host to come back, in seconds or with a unit."
     )
 
     def entry_of(self, boot: str) -> str | None:
-        """Return the entry for a boot such as ``xen:credit``; None where there is none."""
+        """Return the entry for a boot such as ``xen:credit``, or None."""
         found = self._entries.get(boot)
         return found.entry if found else None
 
     @property
     def boots(self) -> tuple[str, ...]:
-        """What the host can be booted with, what has no hypervisor below its kernel first."""
+        """The possible boots of the host, those without a hypervisor first."""
         return tuple(boot for boot, entry in self._entries.items() if entry)
 
     @property
@@ -107,62 +107,62 @@ class Boot(Part):
 
 
 def menu_key(boot: str) -> str:
-    """Return where an entry for a boot such as ``xen:credit`` is named in the menu."""
+    """Return the key of a boot such as ``xen:credit`` in the menu."""
     key = boot.replace(":", "-")
     return key if key.replace("-", "_") in Boot.model_fields else f"others.{key}"
 
 
 def _or_name(schema: dict[str, Any]) -> None:
-    """Say in a schema that the name of a host may stand for the whole mapping."""
+    """Allow a host's name in a schema as a short form of the whole mapping."""
     _or_words(*ALWAYS)(schema)
     schema["anyOf"][0] = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,39}$"}
 
 
 def or_list_of_names(schema: dict[str, Any]) -> None:
-    """Say in a schema that a list of names may stand for a mapping of them."""
+    """Allow a list of names in a schema as a short form of a mapping."""
     mapping = {key: schema.pop(key) for key in list(schema) if key != "description"}
     schema["anyOf"] = [{"type": "array", "items": {"type": "string"}, "minItems": 1}, mapping]
 
 
 class Login(Part):
-    """How to log in to a computer over SSH; where secrets are found, but none of them."""
+    """How to log in to a computer over SSH, and where its secrets are; it holds no secrets."""
 
     user: str | None = Field(
         None,
         min_length=1,
         max_length=64,
-        description="The user to log in as: else the one that `ssh-config` names, or root.",
+        description="The user to log in as. Default: the one in `ssh-config`, or else root.",
     )
     port: int | None = Field(
         None,
         ge=1,
         le=65535,
-        description="The TCP port of its SSH server: else the one that `ssh-config` names, or 22.",
+        description="The TCP port of its SSH server. Default: the one in `ssh-config`, or else 22.",
     )
     known_hosts: str | None = Field(
         None,
         min_length=1,
-        description="A file of OpenSSH's form that holds the host's key: else those that "
-        "`ssh-config` names, or `~/.ssh/known_hosts`. There is no way to go without.",
+        description="A file in OpenSSH's known_hosts format that holds the host's key. Default: "
+        "those in `ssh-config`, or else `~/.ssh/known_hosts`. The check cannot be switched off.",
     )
     key: str | None = Field(
         None,
-        description="A private key file: else those that `ssh-config` names; without these and "
-        "without a password, the SSH agent and the keys in `~/.ssh` are offered.",
+        description="A private key file. Default: those in `ssh-config`; without these and without "
+        "a password, the SSH agent's keys and those in `~/.ssh`.",
     )
     ssh_config: str | None = Field(
         None,
         min_length=1,
-        description="A file of OpenSSH's form (ssh_config(5)) in which the name is looked up, and "
-        "those of `jump`: else `~/.ssh/config`, where it is there; `none`: nothing is looked up. "
-        "What is said here goes before it (`tare help hosts`).",
+        description="A file in OpenSSH's format (ssh_config(5)) in which to look up the name and "
+        "those of `jump`. Default: `~/.ssh/config`, if it exists. `none`: look up nothing. Keys "
+        "given here take precedence (`tare help hosts`).",
     )
     jump: Annotated[str, AfterValidator(jump_text)] | None = Field(
         None,
         min_length=1,
         max_length=1000,
-        description="Computers to go through, as `ssh -J` takes them: `[USER@]HOST[:PORT]`, "
-        "several with commas between, the first one first; `none`: none, whatever `ssh-config` "
+        description="Computers to connect through, as for `ssh -J`: `[USER@]HOST[:PORT]`, several "
+        "separated by commas, the first hop first. `none`: connect directly, whatever `ssh-config` "
         "says.",
     )
     passphrase_env: str | None = Field(
@@ -172,12 +172,11 @@ class Login(Part):
         None, description="The environment variable that holds the password."
     )
     password_file: str | None = Field(
-        None, description="A file, for its owner's eyes only, whose first line is the password."
+        None, description="A file, readable only by its owner, whose first line is the password."
     )
     sudo: bool = Field(
         False,
-        description="Whether to work as root by `sudo`, which must not ask the user for a "
-        "password.",
+        description="Work as root by `sudo`, which must not ask for a password.",
     )
 
     @model_validator(mode="after")
@@ -188,52 +187,54 @@ class Login(Part):
 
 
 class CpuKeys(Part):
-    """Which CPUs of a host are used, as a study and a host's description say it."""
+    """The CPUs of a host to use, in a study and in a host's description."""
 
     cpus: CpuWords | None = Field(
         None,
         description="The host's CPUs that machines run on, all of one kind of core: numbers like "
         "`[2, 3]` or `2-5,8`, a NUMA node like `{node: 1}`, or an L3 cache like `{l3: 0}` (counted "
-        "from 0 by the lowest CPU). All that Tare may use when left out.",
+        "from 0 in the order of the lowest CPU). Default: all that Tare may use.",
     )
     housekeeping: CpuWords | None = Field(
         None,
-        description="The host's CPUs for all that is not a machine's vCPU, written like `cpus`; "
-        "machines are not placed on them. All other CPUs when left out.",
+        description="The host's CPUs for everything other than vCPUs, written like `cpus`; no "
+        "machine is placed on them. Default: all other CPUs.",
     )
     cores: Cores | None = Field(
         None,
         description="On a host with several kinds of cores, the kind that all machines run on: "
-        "`performance` or `efficiency`. The fastest kind that has enough CPUs when left out.",
+        "`performance` or `efficiency`. Default: the fastest kind with enough CPUs.",
     )
 
     @property
     def choice(self) -> CpuChoice:
-        """What was asked for of the host's CPUs."""
+        """The choice of the host's CPUs."""
         return CpuChoice(self.cpus or "", self.housekeeping or "", self.cores)
 
 
 class HostSpec(Login, CpuKeys):
-    """The computer that machines run on: its name, or how it is reached over SSH."""
+    """The computer that machines run on: its name, or how to reach it over SSH."""
 
     model_config = ConfigDict(json_schema_extra=_or_name)
 
-    kind: Kind = Field("local", description="`ssh` where the key of that name is given.")
+    kind: Kind = Field("local", description="`ssh` if the key of that name is given.")
     ssh: Annotated[str, AfterValidator(host_alone)] | None = Field(
         None, min_length=1, max_length=255, description="Name or address of the host."
     )
     patience: Duration = Field(
-        30.0, gt=0, description="How long a broken connection is tried again; the cell goes on."
+        30.0,
+        gt=0,
+        description="How long to retry a broken connection; the cell continues meanwhile.",
     )
     folder: Annotated[str, AfterValidator(absolute_path)] | None = Field(
         None,
         max_length=500,
-        description="The folder of the host that keeps Tare's agent, in which programs must be "
-        "allowed to run: else `$XDG_CACHE_HOME` or `~/.cache` there.",
+        description="The folder on the host for Tare's agent, from which programs must be "
+        "executable. Default: `$XDG_CACHE_HOME` or `~/.cache` there.",
     )
     boot: Boot | None = Field(
         None,
-        description="Boot menu entries, so that one host serves arms of several hypervisors.",
+        description="Boot menu entries, with which one host can run arms of several hypervisors.",
     )
 
     @model_validator(mode="before")
@@ -243,7 +244,7 @@ class HostSpec(Login, CpuKeys):
             if data not in ALWAYS:
                 raise ValueError(
                     f"must be `local`, `lab` or {{ssh: NAME}}, not {data!r}; "
-                    f"for a host over SSH write {{ssh: {data}}}"
+                    f"for a host over SSH, write {{ssh: {data}}}"
                 )
             return {"kind": data}
         if isinstance(data, Mapping) and data and "kind" not in data:
@@ -262,19 +263,21 @@ class HostSpec(Login, CpuKeys):
             fit = {"kind", "ssh", *CpuKeys.model_fields}
             extra = sorted(self.model_fields_set - fit - _unset(self))
             if extra:
-                raise ValueError(f"`{extra[0].replace('_', '-')}` is of use with `ssh` only")
+                raise ValueError(
+                    f"`{extra[0].replace('_', '-')}` only applies to a host with `ssh`"
+                )
         return self
 
 
 _ONCE = {"user": "root", "port": 22, "known_hosts": "~/.ssh/known_hosts"}
 """Defaults that were stored before the SSH configuration was read.
 
-What is a default today may change (:mod:`tare.hosts.ssh.finding`); what was stored does not.
+Today's defaults may change (:mod:`tare.hosts.ssh.finding`); stored ones do not.
 """
 
 
 def _unset(spec: HostSpec) -> set[str]:
-    """Return the fields that a stored study gives as what they are, or once were, anyway."""
+    """Return the fields that a stored study sets to their current or former default."""
     return {
         name
         for name, info in HostSpec.model_fields.items()
@@ -295,14 +298,14 @@ LABS: Mapping[str, Mapping[str, Any]] = {
     "deterministic": {"deterministic": True},
     "large": {"cpus": 4, "memory": 8 << 30},
 }
-"""Words that stand for a lab's keys."""
+"""Short forms of a lab's keys."""
 
 
 class LabSpec(Part):
-    """The emulated computer of `host: lab`; a word may stand for it.
+    """The emulated computer of `host: lab`; a word is a short form.
 
-    `deterministic` for that alone, `large` for 4 CPUs and 8 GiB: arms of four vCPUs, or scenarios
-    of three neighbours.
+    `deterministic` sets only that key; `large` means 4 CPUs and 8 GiB, enough for arms of four
+    vCPUs or scenarios with three neighbours.
     """
 
     model_config = ConfigDict(json_schema_extra=_or_words("deterministic", "large"))
@@ -311,57 +314,58 @@ class LabSpec(Part):
         2,
         ge=1,
         le=MOST_LAB_CPUS,
-        description="How many CPUs it has; a deterministic one has 1, and that is its default.",
+        description="Number of CPUs. Default: 2; a deterministic lab has 1.",
     )
     nodes: int = Field(
         1,
         ge=1,
         le=MOST_LAB_CPUS,
-        description="How many NUMA nodes it has: CPUs and memory are dealt to them evenly.",
+        description="Number of NUMA nodes; CPUs and memory are split evenly over them.",
     )
     dom0_cpus: int = Field(
         1,
         ge=1,
         le=MOST_LAB_CPUS,
-        description="Under Xen, of how many of its CPUs dom0 has one vCPU each, from the first "
-        "CPU on. While an arm's machines run they are kept on the CPUs that the arm's `dom0-cpus` "
-        "names, which is the first alone when left out.",
+        description="With Xen, the number of vCPUs of dom0, one for each CPU from the first on. "
+        "While an arm's machines run, they are kept on the CPUs in the arm's `dom0-cpus`. Default: "
+        "only the first CPU.",
     )
     memory: Annotated[Size, AfterValidator(_enough)] = Field(
-        4 << 30, description="How much memory it has, for the hypervisor and all its machines."
+        4 << 30, description="Memory for the hypervisor and all its machines."
     )
     release: Release | None = Field(
         None,
-        description="The release of Debian that it is made of, Linux, hypervisors, their tools and "
-        "QEMU, and whose kernel its guests boot: `bookworm` (12) or `trixie` (13); this "
-        "computer's own when left out. An arm may name another.",
+        description="The Debian release of its Linux, hypervisors, their tools and QEMU, whose "
+        "kernel its guests boot: `bookworm` (12) or `trixie` (13). Default: this computer's own. "
+        "An arm may name another.",
     )
     xen: Annotated[str, AfterValidator(xen_file)] | None = Field(
         None,
-        description="A Xen of your own: its file (`xen`, `xen.gz`), of the version that the lab's "
-        "tools are of; or `rtds`, which is Debian's, built here with the scheduler RTDS. Where an "
-        "arm asks for that scheduler, and nothing is given, it runs on the latter.",
+        description="Your own build of Xen: its file (`xen`, `xen.gz`), of the same version as the "
+        "lab's tools. Or `rtds`: Debian's Xen, built here with the RTDS scheduler; this is the "
+        "default if an arm asks for that scheduler.",
     )
     kernel: Annotated[str, AfterValidator(kernel_file)] | None = Field(
         None,
-        description="A Linux of your own for the lab itself, under its hypervisor or for KVM: the "
-        "file of a vmlinuz, its modules beside it or in `/lib/modules`. What guests boot is the "
-        "study's `kernel`.",
+        description="Your own Linux kernel for the lab itself, under its hypervisor or for KVM: a "
+        "vmlinuz file, with its modules next to it or in `/lib/modules`. Guests boot the study's "
+        "`kernel`.",
     )
     qemu: Annotated[str, AfterValidator(program_file)] | None = Field(
         None,
-        description="An emulator of your own for the lab: the file of a `qemu-system-x86_64`.",
+        description="Your own emulator for the lab: a `qemu-system-x86_64` file.",
     )
     packages: tuple[Annotated[str, PACKAGE], ...] = Field(
         (),
         max_length=100,
-        description="Further packages of its release, for what a driver needs there: `[lvm2]`. "
-        "They are unpacked and not installed: no script of theirs runs, no service is started.",
+        description="Additional packages of its release that a driver needs there, such as "
+        "`[lvm2]`. They are unpacked, not installed: none of their scripts runs, and no service "
+        "starts.",
     )
     deterministic: bool = Field(
         False,
-        description="Time that counts instructions, not the computer's: slower, on one CPU of "
-        "this computer, and much the same every time.",
+        description="Derive time from the number of instructions instead of this computer's clock: "
+        "slower, on one CPU of this computer, and nearly identical in every run.",
     )
 
     @model_validator(mode="before")
@@ -375,7 +379,7 @@ class LabSpec(Part):
             data = LABS[data]
         if isinstance(data, Mapping) and data.get("deterministic") is True and "cpus" not in data:
             data = {**data, "cpus": 1}
-        # What comes from here is no JSON any more, of which a list would do for a tuple.
+        # This value is not parsed from JSON, where a list would do for a tuple.
         if isinstance(data, Mapping) and isinstance(named := data.get("packages"), list):
             data = {**data, "packages": tuple(named)}
         return data

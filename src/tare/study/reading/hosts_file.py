@@ -1,4 +1,4 @@
-"""The user's computers by name: what a study's ``host:`` takes, kept in a file of the user's."""
+"""The user's hosts file: names of computers that a study's ``host:`` accepts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tare.study.reading.yamltext import Problem, Sort, StudyError, parse
 SORT = Sort("a hosts file", "lines like `xen1: {ssh: xen1.example}`", "`tare help hosts`")
 HINT = "`tare study host` describes every key of a host"
 HYPERVISORS = "hypervisors"
-"""The key of that file which names no host."""
+"""The key of that file that is not a host's name."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 
 @dataclass(frozen=True)
 class KnownHosts:
-    """The computers that a user gave names to.
+    """The computers that a user has named.
 
     Args:
-        path: The file that names them, there or not.
-        hosts: What each name stands for, as it is written in a study.
-        hypervisors: By platform, the options by which the user's own hypervisor is reached.
+        path: The file with the names, whether or not it exists.
+        hosts: The meaning of each name, as written in a study.
+        hypervisors: By platform, the options to reach the user's own hypervisor.
     """
 
     path: Path
@@ -36,12 +36,12 @@ class KnownHosts:
     hypervisors: Mapping[str, Any] = field(default_factory=dict)
 
     def without(self, keys: Collection[str]) -> KnownHosts:
-        """Return the same computers without what is said of them under some keys."""
+        """Return the same computers without some keys."""
         hosts = {
-            name: {key: value for key, value in said.items() if key not in keys}
-            if isinstance(said, Mapping)
-            else said
-            for name, said in self.hosts.items()
+            name: {key: value for key, value in spec.items() if key not in keys}
+            if isinstance(spec, Mapping)
+            else spec
+            for name, spec in self.hosts.items()
         }
         return replace(self, hosts=hosts)
 
@@ -49,7 +49,7 @@ class KnownHosts:
 def hosts_path() -> Path:
     """Return the user's own hosts file, ``tare/hosts.yaml`` in ``$XDG_CONFIG_HOME``."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    # The XDG specification says that a relative path there is to be ignored.
+    # The XDG specification requires that relative paths there are ignored.
     config = Path(base) if base.startswith("/") else Path.home() / ".config"
     return config / "tare" / "hosts.yaml"
 
@@ -58,7 +58,7 @@ def load_hosts(named: Path | None = None) -> KnownHosts:
     """Read the hosts file.
 
     Args:
-        named: The file to read; the user's own when not given, which need not be there.
+        named: The file to read. By default the user's own, which need not exist.
 
     Raises:
         InputError: It cannot be read, or something in it is wrong; the message has one line per
@@ -78,23 +78,23 @@ def load_hosts(named: Path | None = None) -> KnownHosts:
 
 
 def parse_hosts(content: bytes, name: str) -> dict[str, Any]:
-    """Check the bytes of a hosts file, and return what each name stands for.
+    """Check the bytes of a hosts file, and return the meaning of each name.
 
-    What stands under :data:`HYPERVISORS` is checked where a study needs it, by its platforms.
+    The part under :data:`HYPERVISORS` is checked by its platforms when a study needs it.
 
     Raises:
         StudyError: Something in it is wrong.
     """
     document = parse(content, name, SORT)
     findings = Findings()
-    for host, said in document.data.items():
+    for host, spec in document.data.items():
         if host == HYPERVISORS:
-            if said is not None and not isinstance(said, Mapping):
-                findings.add((host,), "must be platforms with options, as {vsphere: {…}}")
+            if spec is not None and not isinstance(spec, Mapping):
+                findings.add((host,), "must be platforms with options, such as {vsphere: {…}}")
         elif not _NAME.fullmatch(host) or host in ALWAYS:
             findings.add((host,), _bad_name(host), key=True)
         else:
-            check_host(said, (host,), KeyStyle(kebab=True), findings)
+            check_host(spec, (host,), KeyStyle(kebab=True), findings)
     problems = document.problems + [
         Problem(message, path, document.place_of(path, key=key))
         for (path, message), key in findings.found.items()
@@ -105,27 +105,27 @@ def parse_hosts(content: bytes, name: str) -> dict[str, Any]:
 
 
 def check_host(
-    said: Any, path: tuple[str | int, ...], style: KeyStyle, findings: Findings
+    spec: Any, path: tuple[str | int, ...], style: KeyStyle, findings: Findings
 ) -> HostSpec | None:
-    """Check what is said of one host; None when something is wrong with it.
+    """Check the description of one host; return None if it is wrong.
 
     Args:
-        said: A mapping of keys, or a word.
-        path: Where it stands.
-        style: How its keys are written.
-        findings: Takes the problems.
+        spec: A mapping of keys, or a word.
+        path: Its place.
+        style: The spelling of its keys.
+        findings: Collects the problems.
     """
-    if not isinstance(said, Mapping):
-        message = f"must be keys with values, like {{ssh: NAME}}, not {said!r}"
-        if said not in ALWAYS:
+    if not isinstance(spec, Mapping):
+        message = f"must be keys with values, such as {{ssh: NAME}}, not {spec!r}"
+        if spec not in ALWAYS:
             findings.add(path, message)
             return None
-        said = {"kind": said}
-    known = known_keys([HostSpec], said, path, style, findings)
+        spec = {"kind": spec}
+    known = known_keys([HostSpec], spec, path, style, findings)
     return checked(HostSpec, known, path, style, findings)
 
 
 def _bad_name(host: str) -> str:
     if host in ALWAYS:
-        return f"`{host}` is the name of a host that is always there; choose another"
+        return f"`{host}` is a reserved host name; choose another"
     return "must be a short name (lower-case letters, digits, - _ .)"

@@ -1,4 +1,4 @@
-"""Read a study, tell everything that is wrong with it at once, and type it by the catalog."""
+"""Read a study, report all its errors at once, and type it by the catalog."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def load_study(
 
     Args:
         path: A YAML file.
-        catalog: The platforms and workloads it may name.
-        changes: What the command line says otherwise.
-        hosts: The computers that it may name; none but those always there when not given.
+        catalog: The available platforms and workloads.
+        changes: The changes from the command line.
+        hosts: The named computers; by default only `local` and `lab`.
 
     Raises:
         InputError: It cannot be read, or something in it or in the changes is wrong; the message
@@ -48,7 +48,7 @@ def load_study(
     except FileNotFoundError:
         hint = _yaml_files(path.parent) or "name a YAML file"
         if path.stem in shipped_studies():
-            hint = f"the study that comes with Tare is called {path.stem}; {hint}"
+            hint = f"to use the study that comes with Tare, write {path.stem}; {hint}"
         raise InputError(f"{path}: there is no such file", hint) from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder", _yaml_files(path) or "name a YAML file") from None
@@ -78,13 +78,13 @@ def parse_study(
     Args:
         content: YAML text in UTF-8.
         name: The file's name, for messages.
-        catalog: The platforms and workloads it may name.
-        changes: What the command line says otherwise.
-        hosts: The computers that it may name; none but those always there when not given.
-        folder: What the paths in it are relative to; None: no path is looked at.
+        catalog: The available platforms and workloads.
+        changes: The changes from the command line.
+        hosts: The named computers; by default only `local` and `lab`.
+        folder: The folder that paths in it are relative to; None to check no paths.
 
     Raises:
-        InputError: As of :func:`load_study`.
+        InputError: As for :func:`load_study`.
     """
     known = KnownHosts(hosts_path()) if hosts is None else hosts
     known = known.without(changes.chosen_cpus) if changes.chosen_cpus else known
@@ -99,7 +99,7 @@ def parse_study(
 
     document = parse(content, name)
     changed = change(document.data, changes)
-    # Where an option cannot be followed, what else is wrong would be told of another study.
+    # If an option fails, further errors would be about a different study.
     if changed.problems:
         problems = document.problems + changed.problems
         raise StudyError(name, problems, hint_for(problems, catalog))
@@ -114,7 +114,7 @@ def parse_study(
 def _placed(
     findings: Findings, document: Document, changed: Changed, already: Findings
 ) -> list[Problem]:
-    """Say of everything found where it stands: in an option, or in the file."""
+    """Return the problems, each with its option or its place in the file."""
 
     def option_of(path: Path, message: str) -> str:
         if (path, message) in already.found:
@@ -130,17 +130,17 @@ def _placed(
 
 
 def wrong_in_study(path: FilePath, found: Iterable[tuple[Path, str]], hint: str = "") -> StudyError:
-    """Return the error for what came out as wrong only after a study had been read.
+    """Return the error for problems that were found only after a study had been read.
 
     Args:
         path: The study's file.
-        found: The keys that lead to what is wrong, and why it is.
+        found: The keys of each problem, and its message.
         hint: What to do.
     """
     try:
         document = parse(path.read_bytes(), str(path))
     except OSError:
-        # A worker of a cluster has the study, and not its file.
+        # A worker of a cluster has the study but not its file.
         return StudyError(str(path), [Problem(message, keys) for keys, message in found], hint)
     problems = [Problem(message, keys, document.place_of(keys)) for keys, message in found]
     return StudyError(str(path), problems, hint)
@@ -151,7 +151,7 @@ def restore_study(stored: Mapping[str, Any], catalog: Catalog) -> Study:
 
     Args:
         stored: The stored data.
-        catalog: The platforms and workloads it may name.
+        catalog: The available platforms and workloads.
 
     Raises:
         InputError: It does not fit this version's catalog.
@@ -161,6 +161,6 @@ def restore_study(stored: Mapping[str, Any], catalog: Catalog) -> Study:
     if findings.found or study is None:
         problems = [Problem(message, path) for path, message in findings.found]
         raise StudyError(
-            "the run's study", problems, "use the version of Tare that the run was begun with"
+            "the run's study", problems, "use the version of Tare that started the run"
         )
     return as_stored(with_baselines(study, stored=True), stored)

@@ -1,4 +1,4 @@
-"""Which computer each arm of a study runs on: names become what they stand for."""
+"""The computer of each arm: host names in a study are replaced by their descriptions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FILE = KeyStyle(kebab=True)
 
 
 def name_hosts(data: Mapping[str, Any], known: KnownHosts, findings: Findings) -> dict[str, Any]:
-    """Return a study's plain data with every name of a host replaced by what it stands for.
+    """Return a study's plain data with every host name replaced by its description.
 
-    A study of one host says so in ``host`` alone, whichever way it was written. Where there are
-    several, ``hosts`` holds all that arms run on, and every arm says in ``on`` which is its own.
+    A study of one host has only ``host``, however it was written. If there are several, ``hosts``
+    holds all that arms run on, and every arm has its own in ``on``.
 
     Args:
         data: The study as written, with changes.
-        known: The computers that the user gave names to.
-        findings: Takes the problems.
+        known: The computers that the user has named.
+        findings: Collects the problems.
     """
     data = with_cluster_hosts(data, findings)
     names = _Names(data, known, findings)
@@ -42,12 +42,12 @@ def name_hosts(data: Mapping[str, Any], known: KnownHosts, findings: Findings) -
     if "" in used:
         findings.add(
             ("host",),
-            "arms run on other hosts too, so this one needs a name: write it in `hosts`, and here "
-            "its name",
+            "arms run on other hosts too, so this one needs a name: describe it in `hosts`, and "
+            "write its name here",
         )
         return plain
     specs = {
-        name: {"kind": said} if isinstance(said, str) else said for name, said in found.items()
+        name: {"kind": spec} if isinstance(spec, str) else spec for name, spec in found.items()
     }
     return {
         **plain,
@@ -61,7 +61,7 @@ def name_hosts(data: Mapping[str, Any], known: KnownHosts, findings: Findings) -
 
 
 class _Names:
-    """What the names of hosts in a study stand for."""
+    """The meaning of host names in a study."""
 
     def __init__(self, data: Mapping[str, Any], known: KnownHosts, findings: Findings) -> None:
         self._data = data
@@ -70,17 +70,17 @@ class _Names:
         self._own = self._written_here()
 
     def home(self) -> str:
-        """Return the name of the host of arms that name none; empty where it has no name."""
-        said = self._data.get("host")
-        if isinstance(said, str):
-            self._require(said, ("host",))
-            return said
-        if said is not None:
+        """Return the default host's name; empty if it has no name."""
+        written = self._data.get("host")
+        if isinstance(written, str):
+            self._require(written, ("host",))
+            return written
+        if written is not None:
             return ""
         return next(iter(self._own), ALWAYS[0])
 
     def of_arm(self, name: str, arm: Any, home: str) -> str | None:
-        """Return the name of an arm's host; None for a twin, which runs where the other does."""
+        """Return the name of an arm's host; None for a twin, which uses the other's."""
         if isinstance(arm, Mapping) and arm.get("on") is not None:
             on = arm["on"]
             if not isinstance(on, str):
@@ -93,7 +93,7 @@ class _Names:
         return None if isinstance(arm, Mapping) and "twin-of" in arm else home
 
     def of_machine(self, path: Path, on: Any) -> str | None:
-        """Return the name of the host that a scenario's machine says it is on."""
+        """Return the name of the host that a scenario's machine names."""
         if not isinstance(on, str):
             self._findings.add(path, f"must be the name of a host, not {shown(on)}")
             return None
@@ -101,27 +101,27 @@ class _Names:
         return on
 
     def meaning(self, name: str) -> Any:
-        """Return what a name stands for, as it is written; this computer where that was told of."""
+        """Return a name's description as written; this computer if an error was reported."""
         return self._own[name] if name in self._own else self._known_as(name)
 
     def _known_as(self, name: str) -> Any:
         return name if name in ALWAYS else self._known.hosts.get(name, ALWAYS[0])
 
     def _written_here(self) -> dict[str, Any]:
-        """Return the hosts that the study names itself, by name."""
-        said = self._data.get("hosts")
-        if isinstance(said, list) and all(isinstance(name, str) for name in said):
-            for index, name in enumerate(said):
+        """Return the hosts that the study itself describes, by name."""
+        written = self._data.get("hosts")
+        if isinstance(written, list) and all(isinstance(name, str) for name in written):
+            for index, name in enumerate(written):
                 self._require(name, ("hosts", index), {})
-            return {name: self._known_as(name) for name in said}
-        if said is not None and not isinstance(said, Mapping):
+            return {name: self._known_as(name) for name in written}
+        if written is not None and not isinstance(written, Mapping):
             self._findings.add(
                 ("hosts",),
-                f"must be names of hosts, like {{xen1: {{ssh: NAME}}}}, not {shown(said)}",
+                f"must be names of hosts, such as {{xen1: {{ssh: NAME}}}}, not {shown(written)}",
             )
             return {}
         own = {}
-        for name, meant in (said or {}).items():
+        for name, meant in (written or {}).items():
             if isinstance(meant, str) or meant is None:
                 self._require(meant or name, ("hosts", name), {})
                 meant = self._known_as(meant or name)
@@ -138,12 +138,12 @@ class _Names:
         end = "" if known.endswith("?") else "."
         self._findings.add(
             path,
-            f"{known}{end} A new one is named in {self._known.path}, as `{name}: {{ssh: ADDRESS}}`",
+            f"{known}{end} To add one, write `{name}: {{ssh: ADDRESS}}` in {self._known.path}",
         )
 
 
 def _machines(data: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """Yield the host that each machine of a scenario names, with the keys that lead there."""
+    """Yield the host that each machine of a scenario names, with its path."""
     scenarios = data.get("scenarios")
     for name, scenario in scenarios.items() if isinstance(scenarios, Mapping) else ():
         machines = scenario.get("machines") if isinstance(scenario, Mapping) else None
@@ -157,7 +157,7 @@ def _machines(data: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
 
 
 def _without_machines_on(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a study of one host without the name of that host in its scenarios' machines."""
+    """Return a study of one host without that host's name in its scenarios."""
     scenarios = data.get("scenarios")
     if not isinstance(scenarios, Mapping) or not any(True for _ in _machines(data)):
         return data
@@ -193,7 +193,7 @@ def with_cluster_hosts(data: Mapping[str, Any], findings: Findings) -> Mapping[s
 
     Args:
         data: The study as written, with changes.
-        findings: Takes the problems.
+        findings: Collects the problems.
     """
     scenarios = data.get("scenarios")
     if not isinstance(scenarios, Mapping):
@@ -210,7 +210,7 @@ def with_cluster_hosts(data: Mapping[str, Any], findings: Findings) -> Mapping[s
         if len(hosts) < 2:
             findings.add(
                 ("scenarios", str(name), "cluster", "placement"),
-                "needs two hosts or more to put slaves on: write `hosts: [host-a, host-b]` for the "
+                "needs at least two hosts for the slaves: write `hosts: [host-a, host-b]` in the "
                 "study, or `placement: together`",
             )
             continue

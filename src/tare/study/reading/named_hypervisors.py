@@ -1,4 +1,4 @@
-"""Arms on hypervisors of the user's own: how each is reached stands in the user's hosts file."""
+"""Arms on the user's own hypervisors, whose options are in the user's hosts file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ YOURS = "yours"
 def name_hypervisors(
     data: Mapping[str, Any], known: KnownHosts, catalog: Catalog, findings: Findings
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a study's plain data with the options of hypervisors that the user has named.
+    """Return a study's plain data with the options of the user's named hypervisors.
 
-    What an arm says itself goes before what stands there.
+    An arm's own options take precedence.
 
     Args:
         data: The study as written, with changes.
         known: The user's hosts file.
-        catalog: The platforms that there are.
-        findings: Takes the problems.
+        catalog: The available platforms.
+        findings: Collects the problems.
 
     Returns:
         The data without the arms whose hypervisor is not named; and these, each with the reason.
@@ -49,8 +49,8 @@ def name_hypervisors(
             if own is None:
                 wrong.add(name)
                 continue
-            said = {key: value for key, value in arm.items() if key != YOURS}
-            kept[name] = {**own, **said}
+            own_keys = {key: value for key, value in arm.items() if key != YOURS}
+            kept[name] = {**own, **own_keys}
         else:
             left[name] = platform
             for other in known.hypervisors:
@@ -64,7 +64,7 @@ def name_hypervisors(
             continue
         if of in left:
             left[name] = left[of]
-        # Of what is wrong in the hosts file no more is told than that.
+        # Errors in the hosts file are reported once, not for each twin.
         if of in left or of in wrong:
             del kept[name]
     baseline = data.get("baseline")
@@ -85,7 +85,7 @@ def _reason(left: Iterable[str], catalog: Catalog) -> str:
 def _options(
     platform: str, known: KnownHosts, catalog: Catalog, arm: str, findings: Findings
 ) -> dict[str, Any] | None:
-    """Return the options that the hosts file has for a platform; None where one is wrong."""
+    """Return the options that the hosts file has for a platform; None if one is wrong."""
     options, wrong = options_named(platform, known, catalog.platforms[platform])
     for words in wrong:
         findings.add(("arms", arm, YOURS), words)
@@ -95,7 +95,7 @@ def _options(
 def options_named(
     platform: str, known: KnownHosts, model: type[PlatformOptions]
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """Return the options that the hosts file has for a platform, checked by its own keys.
+    """Return the options that the hosts file has for a platform, checked by the platform's keys.
 
     Args:
         platform: Its name.
@@ -103,21 +103,23 @@ def options_named(
         model: The platform's options.
 
     Returns:
-        The options as they are written, none where the file does not name the platform. None where
-        one of them is wrong; and these faults, each with the file and the key.
+        The options as written, empty if the file does not name the platform. None if one of them is
+            wrong; and the errors, each with the file and the key.
     """
-    said = known.hypervisors.get(platform, {})
+    written = known.hypervisors.get(platform, {})
     where = f"{known.path}: {HYPERVISORS}.{platform}"
-    if not isinstance(said, Mapping):
-        words = f"{where}: must be keys with values, like {{address: NAME}}, not {shown(said)}"
+    if not isinstance(written, Mapping):
+        words = (
+            f"{where}: must be keys with values, such as {{address: NAME}}, not {shown(written)}"
+        )
         return None, (words,)
     own, style = Findings(), KeyStyle(kebab=True)
-    known_there = known_keys([model], said, (), style, own, instead=model.instead)
+    known_there = known_keys([model], written, (), style, own, instead=model.instead)
     checked(model, known_there, (), style, own)
-    # What is missing there, each arm may say itself, and is asked of the arm.
-    told = [each for each in own.found if not each[1].startswith("is missing")]
-    if told:
-        keys = ("".join(f".{part}" for part in path) for path, _ in told)
-        wrong = (f"{where}{key}: {message}" for key, (_, message) in zip(keys, told, strict=True))
+    # A missing option may be set by the arm, which is checked for it.
+    errors = [each for each in own.found if not each[1].startswith("is missing")]
+    if errors:
+        keys = ("".join(f".{part}" for part in path) for path, _ in errors)
+        wrong = (f"{where}{key}: {message}" for key, (_, message) in zip(keys, errors, strict=True))
         return None, tuple(wrong)
-    return dict(said), ()
+    return dict(written), ()

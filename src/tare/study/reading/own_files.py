@@ -1,6 +1,6 @@
-"""Files of the user's own that a study names for the lab: looked at before anything starts.
+"""The user's own files that a study names for the lab, checked before anything starts.
 
-What each is, its first bytes tell: ELF (its specification, "e_ident"), gzip (RFC 1952), the boot
+Their first bytes show the format: ELF (its specification, "e_ident"), gzip (RFC 1952), the boot
 protocol's ``HdrS`` at 0x202 (Linux's Documentation/arch/x86/boot.rst), and multiboot's magic number
 in the first 8 KiB (Multiboot Specification 0.6.96, "OS image format").
 """
@@ -37,14 +37,14 @@ def xen_file(value: str) -> str:
             raise ValueError(f"{value} cannot be unpacked: {error}; name another file") from error
     if head[:4] != _ELF or _MULTIBOOT not in head:
         raise ValueError(
-            f"{value} is no Xen that can be booted; name the `xen` or `xen.gz` of a build or of "
-            "`/boot` (not `xen.efi`)"
+            f"{value} is not a bootable Xen; name the `xen` or `xen.gz` of a build or of `/boot` "
+            "(not `xen.efi`)"
         )
     return value
 
 
 def kernel_file(value: str) -> str:
-    """Return the path of a Linux kernel; raises ValueError as :func:`xen_file`."""
+    """Return the path of a Linux kernel; raise ValueError as :func:`xen_file`."""
     head = _head(value, "a kernel", "the file of a vmlinuz")
     if head[0x202:0x206] != b"HdrS" and head[:4] != _ELF:
         raise ValueError(f"{value} is not a Linux kernel; name a vmlinuz (bzImage) or vmlinux")
@@ -52,10 +52,10 @@ def kernel_file(value: str) -> str:
 
 
 def program_file(value: str) -> str:
-    """Return the path of a program that may be run; raises ValueError as :func:`xen_file`."""
+    """Return the path of an executable program; raise ValueError as :func:`xen_file`."""
     _head(value, "a QEMU", "the file of a qemu-system-x86_64")
     if not os.access(value, os.X_OK):
-        raise ValueError(f"{value} may not be executed; chmod +x it, or name another file")
+        raise ValueError(f"{value} is not executable; chmod +x it, or name another file")
     return value
 
 
@@ -63,7 +63,7 @@ def _head(value: str, what: str, wanted: str) -> bytes:
     path = Path(value)
     if "/" not in value or not path.is_file():
         raise ValueError(
-            f"there is no file {value} that could be {what}; give {wanted}, as a path with a `/`"
+            f"there is no file {value} for {what}; give {wanted}, as a path with a `/`"
         )
     try:
         with path.open("rb") as file:

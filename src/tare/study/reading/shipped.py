@@ -9,16 +9,16 @@ from tare.errors import InputError
 from tare.study.reading.yamltext import parse
 
 FOLDER = Path(__file__).parents[2] / "studies"
-"""Where they are, with the files that some of them name beside them."""
+"""Their folder, with the files that some of them use."""
 
 
 def shipped_studies() -> dict[str, Path]:
-    """Return the files of the studies that come with Tare, by name and in order of names."""
+    """Return the files of the studies that come with Tare, in the order of their names."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 
 
 def title_of(study: Path) -> str:
-    """Return what a study says that it asks; empty where it says nothing.
+    """Return a study's title; empty if it has none.
 
     Args:
         study: A study's file.
@@ -32,15 +32,15 @@ def find_study(given: Path) -> Path:
 
     Args:
         given: A path, or the bare name of a study that comes with Tare. A file of that name in the
-            working folder goes first.
+            working folder takes precedence.
 
     Raises:
-        InputError: It is neither; says which there are. Paths are looked at by who reads them.
+        InputError: It is neither; the message lists the names. The caller checks paths.
     """
     known = shipped_studies()
     if given.suffix or len(given.parts) != 1:
         return given
-    # No name is longer than what a file system takes.
+    # Longer names are not possible in file systems, and exists() would raise an error.
     there = len(given.name) < 256 and given.exists()
     if there and not given.is_dir():
         return given

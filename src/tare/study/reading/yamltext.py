@@ -1,4 +1,4 @@
-"""Read YAML into plain data with the place of every key and value; refuse its sharp edges."""
+"""Read YAML into plain data with the place of every key and value; refuse risky features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tare.errors import InputError
 from tare.plaintext import steering
 
 Path = tuple[str | int, ...]
-"""Keys and list indices that lead to a value, as written in the file."""
+"""Keys and list indices of a value, as written in the file."""
 
 MOST_BYTES = 256 * 1024
 DEEPEST = 16
@@ -34,13 +34,13 @@ class SourcePosition:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a study: where, and what to write instead.
+    """One error of a study: its place, and what to write instead.
 
     Args:
         message: What is wrong.
-        path: The keys that lead to it.
-        place: Where it stands in the file.
-        option: The option of the command line that it stands in, where it is not of the file.
+        path: The keys of the value.
+        place: Its place in the file.
+        option: The command-line option that holds it, if it is not in the file.
     """
 
     message: str
@@ -57,7 +57,7 @@ class Problem:
 
 
 class StudyError(InputError):
-    """A study cannot be used; ``problems`` holds every reason that was found."""
+    """A study cannot be used; ``problems`` holds all reasons."""
 
     def __init__(self, name: str, problems: list[Problem], hint: str = "") -> None:
         ordered = sorted(
@@ -72,12 +72,12 @@ class StudyError(InputError):
 
 @dataclass(frozen=True)
 class Sort:
-    """What a file is, for messages.
+    """The kind of a file, for messages.
 
     Args:
-        name: With its article.
-        lines: What its lines look like.
-        described: Where that is described.
+        name: Its name, with an article.
+        lines: Typical lines.
+        described: Where it is described.
     """
 
     name: str
@@ -92,7 +92,7 @@ STUDY = Sort(
 
 @dataclass
 class Document:
-    """A parsed file: plain data, and where each key and value stands."""
+    """A parsed file: plain data, and the place of each key and value."""
 
     data: dict[str, Any]
     keys: dict[Path, SourcePosition] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def place_of(self, path: Path, *, key: bool = False) -> SourcePosition | None:
-        """Return where ``path`` stands, or the nearest enclosing thing that exists."""
+        """Return the place of ``path``, or of its nearest enclosing value."""
         while path:
             for places in (self.keys, self.values) if key else (self.values, self.keys):
                 if path in places:
@@ -110,7 +110,7 @@ class Document:
 
 
 def dotted(path: Path) -> str:
-    """Return a path as people write it: ``workloads.switch.threads[1]``."""
+    """Return a path in written form: ``workloads.switch.threads[1]``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -123,14 +123,14 @@ def parse(content: bytes, name: str, sort: Sort = STUDY) -> Document:
     Args:
         content: The file's bytes.
         name: The file's name, for messages.
-        sort: What the file is, for messages.
+        sort: The kind of file, for messages.
 
     Returns:
-        The document; duplicate keys and the like are in its ``problems``, so that they can be
-        told together with what else is wrong.
+        The document. Its ``problems`` hold duplicate keys and the like, so that they can be
+            reported together with other errors.
 
     Raises:
-        StudyError: It is no YAML mapping at all.
+        StudyError: It is not a YAML mapping.
     """
     root = _composed(_decode(content, name, sort), name, sort)
     if root is None or (isinstance(root, yaml.ScalarNode) and root.value == ""):
@@ -145,11 +145,11 @@ def parse(content: bytes, name: str, sort: Sort = STUDY) -> Document:
 
 
 def parse_value(text: str, path: Path) -> tuple[Any, list[Problem]]:
-    """Parse one value as it may stand behind a key, such as ``1GiB`` or ``{cpus: pinned}``.
+    """Parse one value as it may follow a key, such as ``1GiB`` or ``{cpus: pinned}``.
 
     Args:
         text: YAML in one piece.
-        path: The keys that lead to the value, for messages.
+        path: The keys of the value, for messages.
 
     Returns:
         The value, and what is wrong with it; no problem has a place.
@@ -169,7 +169,7 @@ def _composed(text: str, name: str, sort: Sort) -> yaml.Node | None:
         try:
             return _composed_by(text, name, _FASTEST)
         except yaml.YAMLError:
-            # Only PyYAML's own parser describes mistakes in the words that `said_of` knows.
+            # Only PyYAML's own parser words its errors in the way that `syntax_error` recognizes.
             pass
     return _composed_slowly(text, name, sort)
 
@@ -179,12 +179,14 @@ def _composed_slowly(text: str, name: str, sort: Sort) -> yaml.Node | None:
         return _composed_by(text, name, yaml.SafeLoader)
     except yaml.reader.ReaderError as error:
         place = _place_at(text, error.position)
-        message = f"character {error.character!r} cannot stand in {sort.name}; is this a text file?"
+        message = (
+            f"character {error.character!r} is not allowed in {sort.name}; is this a text file?"
+        )
         raise StudyError(name, [Problem(message, place=place)]) from None
     except yaml.MarkedYAMLError as error:
         raise StudyError(name, [_syntax_problem(error, text)]) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise StudyError(name, [Problem(f"no YAML: {error}")]) from None
+        raise StudyError(name, [Problem(f"not YAML: {error}")]) from None
 
 
 def _composed_by(text: str, name: str, loader: type[Any]) -> yaml.Node | None:
@@ -207,13 +209,13 @@ def _decode(content: bytes, name: str, sort: Sort) -> str:
 
 
 def _refuse_dangers(text: str, name: str, loader: type[Any]) -> None:
-    """Stop at aliases, deep nesting and second documents, before anything is built of them."""
+    """Refuse aliases, deep nesting and second documents, before anything is built from them."""
     depth = documents = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent):
-            message = f"aliases (*{event.anchor}) are not used in a study; write the value again"
+            message = f"aliases (*{event.anchor}) are not allowed in a study; repeat the value"
         elif isinstance(event, yaml.DocumentStartEvent) and documents:
-            message = "a second document begins; a study is one YAML document"
+            message = "a second document starts here; a study is one YAML document"
         elif isinstance(event, yaml.CollectionStartEvent) and depth >= DEEPEST:
             message = f"nested more than {DEEPEST} levels deep"
         else:
@@ -225,8 +227,8 @@ def _refuse_dangers(text: str, name: str, loader: type[Any]) -> None:
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
-    what, place = said_of(error, text)
-    return Problem(f"no YAML: {what}", place=SourcePosition(*place) if place else None)
+    what, place = syntax_error(error, text)
+    return Problem(f"not YAML: {what}", place=SourcePosition(*place) if place else None)
 
 
 def _place(mark: Any) -> SourcePosition:
@@ -239,7 +241,7 @@ def _place_at(text: str, position: int) -> SourcePosition:
 
 
 class _Reader:
-    """Turns nodes into plain data, noting places and problems."""
+    """Converts nodes to plain data, and records places and problems."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -254,12 +256,12 @@ class _Reader:
             key = key_node.value
             here = (*path, key)
             if unusable := next(iter(steering(key)), None):
-                self._complain(f"character {unusable!r} cannot stand in a key", path, key_node)
+                self._complain(f"character {unusable!r} is not allowed in a key", path, key_node)
             elif odd := next((char for char in key if char in LOOKS_LIKE_A_SPACE), None):
                 words = f"character {odd!r} only looks like a space; write spaces instead"
                 self._complain(words, path, key_node)
             elif key == "<<":
-                words = "merge keys (<<) are not used in a study; write the keys again"
+                words = "merge keys (<<) are not allowed in a study; repeat the keys"
                 self._complain(words, path, key_node)
             elif key in result:
                 first = self._document.keys[here].line
@@ -277,7 +279,7 @@ class _Reader:
             return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)
-        self._complain(f"the tag {node.tag} is not used in a study; remove it", path, node)
+        self._complain(f"the tag {node.tag} is not allowed in a study; remove it", path, node)
         return None
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
@@ -287,7 +289,7 @@ class _Reader:
             return None
         kind = node.tag.removeprefix("tag:yaml.org,2002:")
         if kind not in _SCALARS:
-            self._complain(f"the tag {node.tag} is not used in a study; remove it", path, node)
+            self._complain(f"the tag {node.tag} is not allowed in a study; remove it", path, node)
             return None
         if kind in ("int", "float") and len(text) <= 64 and not _misleading(text):
             return self._number(node, path)
@@ -298,7 +300,7 @@ class _Reader:
                 self._complain(f"{text!r} is neither true nor false", path, node)
                 return None
         if unusable := next(iter(steering(text)), None):
-            self._complain(f"character {unusable!r} cannot stand in a study", path, node)
+            self._complain(f"character {unusable!r} is not allowed in a study", path, node)
             return None
         return text
 
@@ -320,7 +322,7 @@ _SCALARS = ("str", "int", "float", "bool", "null", "timestamp", "value", "merge"
 
 
 def _misleading(text: str) -> bool:
-    """Whether YAML 1.1 would read a number that nobody meant: base 60, or octal."""
+    """Return whether YAML 1.1 would read an unintended number: base 60, or octal."""
     digits = text.lstrip("+-")
     return ":" in text or (digits.startswith("0") and digits.isdigit() and len(digits) > 1)
 
@@ -334,46 +336,46 @@ _FINISHED = re.compile(r":(?:\s|$)")
 
 
 def undecodable(content: bytes, error: UnicodeDecodeError) -> str:
-    """Return why bytes are no text, and how to save them so that they are."""
+    """Return why bytes are not text, and how to save the file."""
     if content.startswith(UTF_16):
-        return "no UTF-8 text but UTF-16; save the file as UTF-8"
+        return "not UTF-8 text but UTF-16; save the file as UTF-8"
     if b"\0" in content[:1024]:
-        return "no UTF-8 text but binary; name a YAML file"
-    return f"no UTF-8 text: byte 0x{content[error.start]:02x}; save the file as UTF-8"
+        return "not UTF-8 text but binary; name a YAML file"
+    return f"not UTF-8 text: byte 0x{content[error.start]:02x}; save the file as UTF-8"
 
 
-def said_of(error: yaml.MarkedYAMLError, text: str) -> tuple[str, tuple[int, int] | None]:
-    """Return what is wrong with a text that is no YAML, and the line and column, both from 1.
+def syntax_error(error: yaml.MarkedYAMLError, text: str) -> tuple[str, tuple[int, int] | None]:
+    """Return what is wrong with invalid YAML, and its line and column, both counted from 1.
 
     Args:
-        error: What the parser says.
+        error: The parser's error.
         text: The whole text.
     """
     for pattern, words in (
-        (_MERGE, "a mark of a merge that was not finished; keep one of both versions"),
-        (_FENCE, "a fence of Markdown; keep only what stands between two of them"),
-        (_NO_SPACE, "indented by what only looks like spaces; write spaces instead"),
+        (_MERGE, "a merge conflict marker; keep one of the two versions"),
+        (_FENCE, "a Markdown code fence; keep only the text between two of them"),
+        (_NO_SPACE, "indented by characters that only look like spaces; write spaces instead"),
     ):
         if found := pattern.search(text):
             return words, (text.count("\n", 0, found.start()) + 1, 1)
     mark, begin = error.problem_mark or error.context_mark, error.context_mark
     if mark is None:
-        return error.problem or "cannot be understood", None
+        return error.problem or "cannot be parsed", None
     here = mark.line + 1, mark.column + 1
     began = (begin.line + 1, begin.column + 1) if begin else here
-    what, context = error.problem or "cannot be understood", error.context or ""
+    what, context = error.problem or "cannot be parsed", error.context or ""
     if "\\t" in what:
         return "a tab; indent with spaces", here
     if "mapping values are not allowed" in what:
         return _second_colon(text, mark.line, mark.column), here
     if found := re.search(r"character '(.)' that cannot start", what):
-        return f"text that begins with {found[1]!r} must stand in quotes", here
+        return f"text that starts with {found[1]!r} must be in quotes", here
     if what.startswith("expected '<document start>'"):
-        return "what stands above this is no `key: value`; write `: ` behind its key", here
+        return "the line above this is not `key: value`; write `: ` after its key", here
     if "could not find expected ':'" in what:
         return "no `: ` follows this; write `key: value`", began
     if "quoted scalar" in context and "unexpected" in what:
-        return "the text in quotes that begins here has no end", began
+        return "the quoted text that starts here has no end", began
     if context.startswith("while parsing a flow"):
         bracket = "{" if "mapping" in context else "["
         where = f"in line {began[0]}, column {began[1]}"
@@ -383,8 +385,8 @@ def said_of(error: yaml.MarkedYAMLError, text: str) -> tuple[str, tuple[int, int
         above = next((n for n in range(mark.line, 0, -1) if lines[n - 1].strip()), began[0])
         column = len(lines[above - 1]) - len(lines[above - 1].lstrip()) + 1
         return (
-            f"no line above is indented as this one: it begins in column {here[1]}, line {above} "
-            f"in column {column}"
+            f"no line above has the indentation of this one: it starts in column {here[1]}, line "
+            f"{above} in column {column}"
         ), here
     return f"{what} ({context})" if context else what, here
 
@@ -398,8 +400,8 @@ def _second_colon(text: str, line: int, column: int) -> str:
         if content.strip() and not content.lstrip().startswith("#")
     ]
     if _FINISHED.search(before) or not above:
-        return "a second `:` in one line; quote the text, or begin a new line"
+        return "a second `:` in one line; quote the text, or start a new line"
     last = above[-1]
     if _FINISHED.search(lines[last - 1]):
         return f"line {last} has a value already, so nothing may be indented below it"
-    return f"line {last} is no `key: value`; write `: `, with the space, behind its key"
+    return f"line {last} is not `key: value`; write `: `, with the space, after its key"

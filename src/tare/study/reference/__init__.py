@@ -1,1 +1,1 @@
-"""The reference of the study file, made from its model: pages, keys and JSON Schema."""
+"""The reference of the study file, generated from its model: pages, keys and JSON Schema."""

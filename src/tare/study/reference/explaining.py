@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMMAND = "tare study"
 EVERY_KEY = f"`{COMMAND} reference` describes every key"
 UNKNOWN = "unknown key"
-"""How a message begins that is about a key which the reference cannot have."""
+"""The start of messages about keys that the reference cannot have."""
 _HEADING = re.compile(r"^(#{1,4}) (.*)$")
 _NAME = re.compile(r"`([^`]+)`")
 _INDEX = re.compile(r"\[[^\]]*\]")
@@ -35,7 +35,7 @@ _TITLES = {"the study file": "introduction", "the study": "study"}
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table of the reference: a key or a metric, and what is said of it."""
+    """One line of a table of the reference: a key or a metric, and its description."""
 
     key: str
     header: tuple[str, ...]
@@ -49,7 +49,7 @@ class Section:
     Args:
         title: The heading.
         level: How deep it is, from 1.
-        parents: The names of what it is a part of.
+        parents: The names of the sections that contain it.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Section:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the section is found by: the names in its heading, or the heading itself."""
+        """The names that find the section: those in its heading, or the heading itself."""
         title = self.title.casefold()
         return tuple(_NAME.findall(self.title)) or (_TITLES.get(title, title),)
 
@@ -102,14 +102,14 @@ def sections_of(markdown: str) -> list[Section]:
 
 def show_row(row: Row) -> str:
     """Return a key, the values it takes, its default, and its meaning, wrapped."""
-    told = dict(zip(row.header[1:], row.cells[1:], strict=False))
-    meaning = told.pop("meaning", "")
-    said = [
+    columns = dict(zip(row.header[1:], row.cells[1:], strict=False))
+    meaning = columns.pop("meaning", "")
+    facts = [
         f"{name} {value}" if name in ("default", "better") else value
-        for name, value in told.items()
+        for name, value in columns.items()
         if value
     ]
-    first = _plain(f"{row.key}: {'; '.join(said)}" if said else row.key)
+    first = _plain(f"{row.key}: {'; '.join(facts)}" if facts else row.key)
     indent = " " * 4
     wrapped = textwrap.fill(
         _plain(meaning), _WIDTH, initial_indent=indent, subsequent_indent=indent
@@ -118,18 +118,18 @@ def show_row(row: Row) -> str:
 
 
 def explain(markdown: str, key: str) -> str:
-    """Return what the reference says of a key, of a platform or of a workload.
+    """Return the part of the reference about a key, a platform or a workload.
 
     Args:
         markdown: The reference.
         key: As in a study, with dots: ``blocks``, ``shape.memory``, ``arms.kvm.cpu``, ``tick``.
 
     Raises:
-        InputError: There is none; what is meant instead is named.
+        InputError: There is none; the message suggests others.
     """
     sections = sections_of(markdown)
     parts = _parts(key)
-    # A metric's name may hold dots itself.
+    # A metric's name may contain dots.
     found = _found(sections, [key]) or _found(sections, parts)
     if found is None:
         raise InputError(f"there is no key {key!r} in a study{_meant(sections, parts)}", EVERY_KEY)
@@ -137,36 +137,36 @@ def explain(markdown: str, key: str) -> str:
 
 
 def hint_for(problems: Iterable[Problem], catalog: Catalog) -> str:
-    """Return which command describes the keys that are wrong in a study.
+    """Return the command that describes the wrong keys of a study.
 
     Args:
         problems: What is wrong; the first ones count.
-        catalog: The platforms and workloads that a study may name.
+        catalog: The available platforms and workloads.
     """
     sections = _described(catalog)
     keys = dict.fromkeys(filter(None, (described_key(sections, each) for each in problems)))
     if not keys:
         return EVERY_KEY
     first, *others = keys
-    more = f", and likewise {', '.join(others[:2])}" if others else ""
+    more = f"(likewise {', '.join(others[:2])})" if others else ""
     return f"`{COMMAND} {first}` describes that key{more}; {EVERY_KEY}"
 
 
 @lru_cache(maxsize=8)
 def _described(catalog: Catalog) -> tuple[Section, ...]:
-    """Return the reference of a catalog in sections; to write it takes long beside a message."""
+    """Return the reference of a catalog in sections, cached because rendering it is slow."""
     from tare.study.reference.pages import render_markdown
 
     return tuple(sections_of(render_markdown(catalog, {})))
 
 
 def described_key(sections: Sequence[Section], problem: Problem) -> str:
-    """Return the key nearest to a problem that the reference describes; empty where it has none."""
+    """Return the key nearest to a problem that the reference describes, or an empty string."""
     path: Path = problem.path
     if problem.message.startswith(UNKNOWN):
         path = path[:-1]
     while path:
-        # Names of arms and such are the user's own: they narrow nothing, and end no path.
+        # Names of arms and the like are the user's own, and are not in the reference.
         if _found(sections, _parts(dotted(path))) is not None:
             return dotted(tuple(part for part in path if isinstance(part, str)))
         path = path[:-1]
@@ -200,7 +200,7 @@ def _found(sections: Sequence[Section], parts: Sequence[str]) -> str | None:
 
 
 def _with_parts(sections: Sequence[Section], shown: Sequence[Section]) -> list[str]:
-    """Return which keys show the parts of what is shown."""
+    """Return the keys that show the parts of the shown sections."""
     names = {name for section in shown for name in section.names}
     below = dict.fromkeys(
         each.names[0]
@@ -214,7 +214,7 @@ def _with_parts(sections: Sequence[Section], shown: Sequence[Section]) -> list[s
 
 
 def _fit(section: Section, before: Sequence[str]) -> int:
-    """Return how well a section fits the keys that lead to a key, the nearest counting most."""
+    """Return how well a section matches the keys above a key; the nearest counts most."""
     names = set(section.names) | section.parents
     return sum(2**place for place, part in enumerate(before) if part in names)
 

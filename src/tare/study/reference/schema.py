@@ -16,14 +16,14 @@ _NAMES = {"pattern": "^[a-z0-9][a-z0-9._-]{0,39}$"}
 
 
 def properties_of(model: type[BaseModel], without: Iterable[str] = ()) -> dict[str, Schema]:
-    """Return the schema of each field of ``model``, by its key in kebab-case, references resolved.
+    """Return the schema of each field of ``model`` by its kebab-case key, references resolved.
 
     Args:
         model: A model of parts, options or parameters.
         without: Fields that users do not write.
     """
     whole = model.model_json_schema()
-    # Where words may stand for a whole mapping, the mapping is one of several.
+    # If words are allowed instead of the mapping, the mapping is one of several forms.
     inner = next((each for each in whole.get("anyOf", ()) if "properties" in each), whole)
     return {
         kebab(name): _resolved(schema, whole.get("$defs", {}))
@@ -33,7 +33,7 @@ def properties_of(model: type[BaseModel], without: Iterable[str] = ()) -> dict[s
 
 
 def required_of(model: type[BaseModel], without: Iterable[str] = ()) -> list[str]:
-    """Return the keys, in kebab-case, that have no default."""
+    """Return the kebab-case keys that have no default."""
     return [
         kebab(name)
         for name, info in model.model_fields.items()
@@ -71,21 +71,21 @@ def study_schema(catalog: Catalog) -> Schema:
     """Return the JSON Schema (draft 07) of a study file.
 
     Args:
-        catalog: The platforms and workloads it may name.
+        catalog: The available platforms and workloads.
     """
     scenario = _mapping(properties_of(Scenario), optional=True)
     load = scenario["properties"]["neighbours"]["items"]["properties"]["load"]
     load["enum"] = sorted(catalog.workloads)
     properties = properties_of(StudyFrame)
     properties["arms"] = {
-        "description": "What is compared: one platform with its options per name.",
+        "description": "The arms to compare: one platform with its options per name.",
         "type": "object",
         "minProperties": 1,
         "propertyNames": _NAMES,
         "additionalProperties": _arm(catalog),
     }
     properties["scenarios"] = {
-        "description": "Under which conditions; `alone`, unpinned, when left out.",
+        "description": "The conditions of the measurement. Default: `alone`, unpinned.",
         "type": "object",
         "minProperties": 1,
         "propertyNames": _NAMES,
@@ -115,7 +115,7 @@ def _mapping(
 def _arm(catalog: Catalog) -> Schema:
     common = properties_of(ArmFrame)
     common["platform"]["enum"] = sorted(catalog.platforms)
-    # A shape in an arm overrides part of the study's, so nothing in it is required anyway.
+    # An arm's shape overrides part of the study's, so nothing in it is required.
     return {
         "type": "object",
         "anyOf": [{"required": ["platform"]}, {"required": ["twin-of"]}],
@@ -135,11 +135,11 @@ def _when(key: str, name: str, properties: Mapping[str, Any]) -> Schema:
 
 
 def _workloads(catalog: Catalog) -> Schema:
-    """A label that is a workload's name needs no ``workload`` key; any other does."""
+    """Return the schema of workloads: a label that is not a workload's name needs ``workload``."""
     named = {"$ref": "#/definitions/workload"}
     common = properties_of(WorkloadSpec, ["points"])
     return {
-        "description": "What is measured; each key is a label.",
+        "description": "The workloads to measure; each key is a label.",
         "type": "object",
         "minProperties": 1,
         "propertyNames": _NAMES,
@@ -157,7 +157,7 @@ def _workloads(catalog: Catalog) -> Schema:
 
 
 def _measured(catalog: Catalog) -> dict[str, type[BaseModel]]:
-    """Return the workloads that may be measured themselves, in the order of their names."""
+    """Return the workloads that can be measured themselves, in the order of their names."""
     return {
         name: model
         for name, model in sorted(catalog.workloads.items())

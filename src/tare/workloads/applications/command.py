@@ -1,4 +1,4 @@
-"""``command``: a program of the user's own, with what it needs, and what its output says."""
+"""``command``: a program of the user's own, with its packages, files and figures in its output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from tare.errors import WorkloadFault
 from tare.events.metric import Better, Kind
-from tare.study.model.forms import PACKAGE
-from tare.study.reading.study_path import StudyPath, folder_of
+from tare.study.model.forms import PACKAGE, StudyPath, folder_of
 from tare.units import Duration
 from tare.workloads.additions import Additions
 from tare.workloads.applications import figures, printed
@@ -38,7 +37,7 @@ def _in_a_room(place: str) -> str:
     roomy = any(place.startswith(f"{room}/") for room in ROOMS)
     if not roomy or any(part in ("", ".", "..") for part in parts[1:]) or not place.isprintable():
         raise ValueError(
-            f"{place!r} is no place for a file of yours in the toolbox: write a whole path below "
+            f"{place} is not allowed for your files in the toolbox: write an absolute path below "
             f"{', '.join(ROOMS)}"
         )
     return place
@@ -54,89 +53,88 @@ Package = Annotated[str, PACKAGE]
 
 
 class CommandToolbox(Parameters):
-    """What the toolbox must hold for it. All workloads of a study share one toolbox."""
+    """Additions to the toolbox, which all workloads of a study share."""
 
     packages: tuple[Package, ...] = Field(
         default=(),
         max_length=100,
-        description="Packages of this computer's distribution; apt adds what they depend on. They "
-        "are unpacked, not installed: no script of theirs runs.",
+        description="Packages of this computer's distribution; apt adds their dependencies. They "
+        "are unpacked, not installed: none of their scripts runs.",
     )
     files: dict[Place, StudyPath] = Field(
         default_factory=dict,
         max_length=1000,
-        description="Where each file or folder goes in the toolbox (below `/opt`, `/srv` or "
-        "`/usr/local`), and where it is, relative to the study. What is executable stays so.",
+        description="Files and folders to add: the path in the toolbox (below `/opt`, `/srv` or "
+        "`/usr/local`), and the path relative to the study. Executable files stay executable.",
     )
 
 
 class CommandMetric(Parameters):
-    """A figure of its output: by `regex` or by `field`."""
+    """A figure in the program's output, found by `regex` or by `field`."""
 
     unit: figures.Unit = Field(
-        description="In which unit the figure is once it is multiplied by `scale`. A unit that the "
-        "program prints behind the number, within the parentheses, counts instead: `12 MiB/s` is "
-        "read as such, and so are `3us`, `45 %` and `1,234`. Reports show seconds, bytes and "
-        "such, with prefixes."
+        description="The figure's unit after multiplication by `scale`. A unit that the program "
+        "prints after the number, within the parentheses, takes precedence: `12 MiB/s`, `3us`, `45 "
+        "%` and `1,234` are understood. Reports show seconds, bytes and the like with prefixes."
     )
-    better: Better = Field(description="Which direction is an improvement.")
+    better: Better = Field(description="The direction of improvement.")
     regex: str | None = Field(
         default=None,
         min_length=1,
         max_length=1000,
-        description="A regular expression (Rust's syntax) with one pair of parentheses, around the "
-        "number, or the number and its unit. It is matched line by line; the last line that "
-        "matches counts.",
+        description="A regular expression (Rust's syntax) with one pair of parentheses around the "
+        "number, or around the number and its unit. It is matched line by line; the last matching "
+        "line counts.",
     )
     field: str | None = Field(
         default=None,
         min_length=1,
         max_length=1000,
-        description="Where the number is in the JSON that it prints, as all of its output or as "
-        "the last line: keys with dots between, indices in brackets, like `runs[0].latency.p99`; a "
-        'key that holds dots in quotes, like fio\'s `percentile."99.000000"`.',
+        description="The number's path in the program's JSON, which is its whole output or the "
+        "last line: keys separated by dots, indices in brackets, like `runs[0].latency.p99`. Put a "
+        'key that contains dots in quotes, like fio\'s `percentile."99.000000"`.',
     )
     scale: Annotated[float, BeforeValidator(_number)] = Field(
         default=1.0,
         allow_inf_nan=False,
-        description="What the number is multiplied by, such as 1e-6 where it is in microseconds.",
+        description="Factor for the number, such as 1e-6 for microseconds.",
     )
     kind: Kind = Field(
         default="typical",
-        description="`tail` for a high percentile and `maximum` for a maximum, which have "
-        "intervals of their own kinds.",
+        description="`tail` for a high percentile, `maximum` for a maximum; these have intervals "
+        "of their own kinds.",
     )
     headline: bool = Field(
         default=False,
-        description="Whether it is on the report's first screen, and a run goes on until it is "
-        "precise. If none is, `wall-time` is.",
+        description="Show it on the report's first screen, and run blocks until it is precise. "
+        "Default: `wall-time`, if no metric sets this.",
     )
     values: Literal["above-zero", "zero-or-more", "any"] | None = Field(
         default=None,
-        description="Which values are possible; a cell with another value is withheld. Default: "
-        "`above-zero` where `better` is `higher`, else `any`. Where values of 0 or less occur, "
-        "Tare compares differences instead of ratios.",
+        description="The possible values; a cell with another value is withheld. Default: "
+        "`above-zero` if `better` is `higher`, otherwise `any`. If values of 0 or less occur, Tare "
+        "compares differences instead of ratios.",
     )
-    summary: str = Field(default="", max_length=500, description="What it means, in one sentence.")
+    summary: str = Field(default="", max_length=500, description="Its meaning, in one sentence.")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if (self.regex is None) == (self.field is None):
-            raise ValueError("give either `regex` or `field`, which say where the number is")
+            raise ValueError("give either `regex` or `field` to locate the number")
         if self.regex is not None:
             printed.require_pattern(self.regex, groups=1)
         if self.field is not None:
             printed.require_field(self.field)
         if self.headline and self.better == "neither":
-            raise ValueError("what is neither better nor worse cannot be a headline")
+            raise ValueError("a metric that is neither better nor worse cannot be a headline")
         if self.scale == 0:
-            raise ValueError("a scale of 0 leaves nothing of the number")
+            raise ValueError("the scale must not be 0")
         return self
 
     def of(self, name: str) -> Metric:
-        """Return the metric under the study's name for it."""
+        """Return the metric with the study's name for it."""
         where = f"`{self.regex or self.field}`"
-        summary = self.summary or f"What its output says at {where}."
+        summary = self.summary or f"The value at {where} in its output."
         values = self.values or ("above-zero" if self.better == "higher" else "any")
         return Metric(
             name,
@@ -151,27 +149,30 @@ class CommandMetric(Parameters):
 
 
 class CommandCheck(Parameters):
-    """What must be so for a run to count; anything else is a failed cell."""
+    """Conditions of a valid run; otherwise the cell fails."""
 
     contains: str | None = Field(
-        default=None, min_length=1, max_length=1000, description="A text that its output holds."
+        default=None,
+        min_length=1,
+        max_length=1000,
+        description="Text that its output must contain.",
     )
     regex: str | None = Field(
         default=None,
         min_length=1,
         max_length=1000,
-        description="A regular expression (Rust's syntax) that a line of its output matches.",
+        description="A regular expression (Rust's syntax) that a line of its output must match.",
     )
     file: str | None = Field(
         default=None,
         pattern=r"^/",
         max_length=1024,
-        description="A file that each run writes; it is removed before.",
+        description="A file that each run must write; it is removed before.",
     )
     sha256: str | None = Field(
         default=None,
         pattern=r"^[0-9a-f]{64}$",
-        description="What `file` must have as its SHA-256.",
+        description="The required SHA-256 of `file`.",
     )
     status: tuple[int, ...] = Field(
         default=(0,), min_length=1, description="Exit codes that mean success."
@@ -180,69 +181,67 @@ class CommandCheck(Parameters):
     @model_validator(mode="after")
     def _usable(self) -> Self:
         if self.sha256 is not None and self.file is None:
-            raise ValueError("sha256 is of a file: write `file` too")
+            raise ValueError("sha256 needs a file: write `file` too")
         if self.file is not None and (self.file == "/" or ".." in self.file.split("/")):
-            raise ValueError(f"{self.file!r} is no file that a run can write")
+            raise ValueError(f"{self.file} is not a file that a run can write")
         if self.regex is not None:
             printed.require_pattern(self.regex)
         return self
 
 
 class CommandParameters(Parameters):
-    """Which program, what it needs, and what to make of its output."""
+    """The program, its requirements, and the figures in its output."""
 
     argv: tuple[str, ...] = Field(
         min_length=1,
         description="The program, by its name in the toolbox or a path in it, and its arguments. "
-        "It sees the toolbox as its root, with `/tmp` (in memory) and `/scratch` (the machine's "
-        "own disk) to write to.",
+        "It sees the toolbox as its root. It can write to `/tmp` (in memory) and `/scratch` (the "
+        "machine's own disk).",
     )
     toolbox: CommandToolbox = Field(
         default_factory=CommandToolbox,
-        description="Packages and files that it needs besides those of the toolbox.",
+        description="Packages and files that it needs in addition to the toolbox's.",
     )
     metrics: dict[Annotated[str, Field(pattern=_NAME)], CommandMetric] = Field(
         default_factory=dict,
         max_length=50,
-        description="What its output says, by names of your own; of several runs, the last one's.",
+        description="Figures in its output, by names of your own; the last run's count.",
     )
     check: CommandCheck = Field(
-        default_factory=CommandCheck, description="What must be so for a run to count."
+        default_factory=CommandCheck, description="Conditions of a valid run."
     )
     stderr: bool = Field(
         default=False,
-        description="Whether what it writes as errors belongs to its output, as some programs "
-        "write their figures there. A shell then starts it, which takes about a millisecond.",
+        description="Include standard error in its output, because some programs write their "
+        "figures there. A shell then starts it, which takes about a millisecond.",
     )
     env: dict[str, str] = Field(
-        default_factory=dict, description="Variables of its environment, besides the usual ones."
+        default_factory=dict, description="Additional variables of its environment."
     )
     cwd: str = Field(
-        default="/tmp", pattern=r"^/", description="The directory it works in, in the toolbox."
+        default="/tmp", pattern=r"^/", description="Its working directory in the toolbox."
     )
     stdin: str | None = Field(
         default=None,
-        description="A file of the toolbox that it reads as its standard input; nothing if left "
-        "out.",
+        description="A file of the toolbox as its standard input. Default: empty.",
     )
-    runs: int = Field(default=1, ge=1, le=100_000, description="How often it runs.")
+    runs: int = Field(default=1, ge=1, le=100_000, description="Number of runs.")
     timeout: Duration = Field(
         default=3600.0,
         gt=0,
         le=1e6,
-        description="One run that takes longer is killed with all its children, and has failed.",
+        description="Time limit of one run. After it, the program and its children are killed, and "
+        "the cell fails.",
     )
     expect: Duration = Field(
-        default=5.0, gt=0, le=1e6, description="About what one run takes; only for the plan."
+        default=5.0, gt=0, le=1e6, description="Approximate duration of one run, only for the plan."
     )
 
     @model_validator(mode="after")
     def _usable(self, info: ValidationInfo) -> Self:
         taken = {metric.name for metric in (*TIMES, USER_TIME)} & set(self.metrics)
         if taken:
-            raise ValueError(
-                f"every program has the metric {min(taken)}; choose another name for yours"
-            )
+            raise ValueError(f"every program has the metric {min(taken)}; choose another name")
         source, folder = self.toolbox.files.get(self.argv[0]), folder_of(info)
         if source is not None and folder is not None and not os.access(folder / source, os.X_OK):
             raise ValueError(f"{source} is not executable: `chmod +x {folder / source}`")
@@ -250,12 +249,12 @@ class CommandParameters(Parameters):
 
 
 class Command(Workload[CommandParameters]):
-    """A program of the user's own: nothing of it is known but what the study says."""
+    """A program of the user's own, of which only the study's description is known."""
 
     name = "command"
     summary = (
-        "A program of your own: packages and files are added to the toolbox for it, its figures "
-        "are found in its output, and its time and what it used are told in any case."
+        "A program of your own: Tare adds its packages and files to the toolbox, finds its figures "
+        "in its output, and measures its time and resources."
     )
     parameters = CommandParameters
     needs = frozenset({"toolbox"})
@@ -263,7 +262,7 @@ class Command(Workload[CommandParameters]):
     metrics = (TIMES[0]._replace(headline=True), TIMES[1], USER_TIME, *TIMES[2:])
 
     def metrics_for(self, parameters: CommandParameters) -> tuple[Metric, ...]:
-        """Return the study's own metrics, and those that every program has."""
+        """Return the study's own metrics, and those of every program."""
         own = tuple(metric.of(name) for name, metric in parameters.metrics.items())
         if not any(metric.headline for metric in own):
             return (*own, *self.metrics)
@@ -307,9 +306,9 @@ class Command(Workload[CommandParameters]):
 
         Raises:
             KeyError: The agent's result lacks something.
-            ValueError: A time is no finite number.
-            WorkloadFault: The output is not as the study's check says, or a metric is not in it;
-                the last lines are told.
+            ValueError: A time is not a finite number.
+            WorkloadFault: The output fails the study's check, or a metric is missing in it; the
+                message has its last lines.
         """
         output = words(result, "output")
         _require_right(parameters.check, output)
@@ -318,18 +317,18 @@ class Command(Workload[CommandParameters]):
 
 
 def _require_right(check: CommandCheck, output: str) -> None:
-    said = printed.last_lines(output)
+    shown = printed.last_lines(output)
     if check.contains is not None and check.contains not in output:
-        raise WorkloadFault(f"{check.contains!r} is not in what it printed{said}")
+        raise WorkloadFault(f"the output does not contain {check.contains}{shown}")
     if check.regex is not None and not printed.matches(output, check.regex):
-        raise WorkloadFault(f"no line of what it printed matches `{check.regex}`{said}")
+        raise WorkloadFault(f"no line of the output matches `{check.regex}`{shown}")
 
 
 def _figures(metrics: Mapping[str, CommandMetric], output: str) -> dict[str, float]:
-    """Return each metric's figure in what the program printed.
+    """Return each metric's figure in the program's output.
 
     Raises:
-        WorkloadFault: One is not there, or is no number.
+        WorkloadFault: One is missing, or is not a number.
     """
     by_field = any(metric.field is not None for metric in metrics.values())
     try:
@@ -337,7 +336,7 @@ def _figures(metrics: Mapping[str, CommandMetric], output: str) -> dict[str, flo
         return {name: _figure(metric, output, document) for name, metric in metrics.items()}
     except KeyError as error:
         raise WorkloadFault(
-            f"there is nothing at `{error.args[0]}` in what it printed{printed.last_lines(output)}"
+            f"the output has nothing at `{error.args[0]}`{printed.last_lines(output)}"
         ) from error
     except ValueError as error:
         raise WorkloadFault(f"{error}{printed.last_lines(output)}") from error
@@ -348,5 +347,5 @@ def _figure(metric: CommandMetric, output: str, document: Any) -> float:
         text, name = printed.text_by_field(document, metric.field), metric.field
     else:
         pattern = str(metric.regex)
-        text, name = printed.text_by_pattern(output, pattern), f"what `{pattern}` finds"
+        text, name = printed.text_by_pattern(output, pattern), f"the match of `{pattern}`"
     return figures.figure(text, name, metric.unit, metric.scale)

@@ -33,10 +33,10 @@ _COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 
 
 def scale_of(unit: str) -> tuple[str, float]:
-    """Return the metric's unit for a unit that a study names, and what a figure is multiplied by.
+    """Return the metric's unit for a unit that a study names, and the factor.
 
     Raises:
-        ValueError: There is no such unit.
+        ValueError: The unit is unknown.
     """
     if unit in SI:
         return unit, 1.0
@@ -47,21 +47,21 @@ def scale_of(unit: str) -> tuple[str, float]:
 
 
 def units() -> tuple[str, ...]:
-    """Return the units that a study may name."""
+    """Return the units that a study can use."""
     return get_args(Unit)
 
 
 def figure(text: str, name: str, unit: str, scale: float = 1.0) -> float:
-    """Return the number that a text means, in the unit of its metric.
+    """Return the number in a text, in the unit of its metric.
 
     Args:
-        text: What the program printed: a number, with or without a unit behind it.
-        name: What it is, for messages.
-        unit: The study's unit for the figure: what counts where the text has none.
-        scale: What a number without a unit is multiplied by, besides.
+        text: The program's output: a number, with or without a unit.
+        name: Its description for messages.
+        unit: The study's unit for the figure, used if the text has none.
+        scale: A further factor for a number without a unit.
 
     Raises:
-        ValueError: It is no finite number, or in another kind of unit.
+        ValueError: It is not a finite number, or has another kind of unit.
     """
     base, factor = scale_of(unit)
     found = _NUMBER.fullmatch(text.strip())
@@ -74,8 +74,8 @@ def figure(text: str, name: str, unit: str, scale: float = 1.0) -> float:
     own = _suffix(suffix, base)
     if own is None:
         raise ValueError(
-            f"{name} is {shortened(text.strip())}, and {shortened(suffix)} is not known as a unit "
-            f"of {base}; put the parentheses around the number alone, or write one of: "
+            f"{name} is {shortened(text.strip())}, and {shortened(suffix)} is not a known unit of "
+            f"{base}; put the parentheses around the number only, or write one of: "
             f"{', '.join(units())}"
         )
     if own[0] != base:
@@ -85,8 +85,8 @@ def figure(text: str, name: str, unit: str, scale: float = 1.0) -> float:
         )
     if scale != 1:
         raise ValueError(
-            f"{name} is {shortened(text.strip())}, which has a unit of its own: leave `scale` out, "
-            "or put the parentheses around the number alone"
+            f"{name} is {shortened(text.strip())}, which has its own unit: remove `scale`, or put "
+            "the parentheses around the number only"
         )
     return finite(number * own[1], name)
 

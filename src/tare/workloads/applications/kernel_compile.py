@@ -38,28 +38,31 @@ class KernelCompileParameters(Parameters):
     targets: tuple[Target, ...] = Field(
         default=("vmlinux",),
         min_length=1,
-        description="Targets of the kernel's makefile; `vmlinux` is all of the smallest "
-        "configuration (`tinyconfig`). Take a part, such as `[lib/]`, where a whole kernel takes "
-        "too long, as on emulated processors: the same part in every arm.",
+        description="Targets of the kernel's makefile. `vmlinux` is the whole smallest "
+        "configuration (`tinyconfig`). Use a part, such as `[lib/]`, if a whole kernel takes too "
+        "long, as on emulated processors; it is the same part in every arm.",
     )
     jobs: int = Field(
         default=0,
         ge=0,
         le=4096,
-        description="Compilers at once; 0: one for each CPU that the machine has.",
+        description="Number of parallel compilers; 0: one for each CPU of the machine.",
     )
-    runs: int = Field(default=1, ge=1, le=1000, description="Compilations, each from nothing.")
+    runs: int = Field(
+        default=1, ge=1, le=1000, description="Number of compilations, each from scratch."
+    )
     timeout: Duration = Field(
         default=7200.0,
         gt=0,
         le=1e6,
-        description="A compilation that takes longer is killed, and has failed.",
+        description="Time limit of one compilation. After it, the compilation is killed and the "
+        "cell fails.",
     )
     expect: Duration = Field(
         default=_WHOLE_S,
         gt=0,
         le=1e6,
-        description="About what one compilation takes; only for the plan.",
+        description="Approximate duration of one compilation, only for the plan.",
     )
 
 

@@ -1,8 +1,8 @@
-"""Find figures in what a program printed: by a regular expression, or by a field of its JSON.
+"""Figures in a program's output, found by a regular expression or by a field of its JSON.
 
-A program may print anything. So a regular expression is Rust's (through polars), which takes time
-in proportion to the text whatever is in it, and matches line by line; and no more than
-`MOST_CHARACTERS` are looked at, the last ones.
+A program may print anything. Therefore regular expressions are Rust's (through polars), whose time
+is proportional to the length of the text, and they match line by line. Only the last
+`MOST_CHARACTERS` are searched.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _BARE = re.compile(r"[^.\[\]]+")
 _INDEX = re.compile(r"\[([0-9]{1,9})\]")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'')
 _HOW = (
-    "write keys with dots between, indices in brackets, and a key that holds dots in quotes, like "
-    '`runs[0].latency.p99` or `jobs[0].read.percentile."99.000000"`'
+    "write keys separated by dots, indices in brackets, and a key that contains dots in quotes, "
+    'like `runs[0].latency.p99` or `jobs[0].read.percentile."99.000000"`'
 )
 
 
@@ -42,11 +42,11 @@ class Step:
 
 
 def require_pattern(pattern: str, *, groups: int | None = None) -> None:
-    """See that a regular expression can be used.
+    """Check that a regular expression can be used.
 
     Args:
         pattern: In Rust's syntax: https://docs.rs/regex/latest/regex/#syntax
-        groups: How many pairs of parentheses it must have that keep what they match; None: any.
+        groups: The required number of capturing groups; None for any.
 
     Raises:
         ValueError: It cannot, and why.
@@ -58,7 +58,7 @@ def require_pattern(pattern: str, *, groups: int | None = None) -> None:
         found = len(polars.Series([""]).str.extract_groups(pattern).struct.fields)
     except PolarsError as error:
         why = str(error).strip().splitlines()[-1].removeprefix("error: ")
-        raise ValueError(f"this is no regular expression: {why}") from None
+        raise ValueError(f"not a regular expression: {why}") from None
     if groups is not None and found != groups:
         raise ValueError(
             f"there are {found} pairs of parentheses instead of {groups}: put one around the "
@@ -90,11 +90,11 @@ def matches(text: str, pattern: str) -> bool:
 def steps_of(path: str) -> tuple[Step, ...]:
     """Return the steps of a field's path.
 
-    Keys stand with dots between, indices in brackets. A key in quotes, also in brackets, is meant
-    as it is: ``percentile."99.000000"``, ``percentile["99.000000"]``.
+    Keys are separated by dots, indices are in brackets. A key in quotes, also in brackets, is taken
+    literally: ``percentile."99.000000"``, ``percentile["99.000000"]``.
 
     Raises:
-        ValueError: It is no such path.
+        ValueError: It is not such a path.
     """
     steps: list[Step] = []
     at = 0
@@ -145,7 +145,7 @@ def _unquoted(text: str, path: str, at: int) -> str:
 
 
 def _no_path(path: str, at: int) -> ValueError:
-    return ValueError(f"{shortened(path)} is no path of a field from character {at + 1} on: {_HOW}")
+    return ValueError(f"{shortened(path)} is not a field's path from character {at + 1} on: {_HOW}")
 
 
 def require_field(path: str) -> None:
@@ -215,7 +215,7 @@ def json_of(text: str) -> Any:
 def last_lines(text: str) -> str:
     """Return the last lines a program printed, in one line, to go behind a sentence."""
     lines = [line.strip() for line in _lines(text[-4096:]) if line.strip()]
-    return f"; it printed last: {' / '.join(lines[-LINES_TOLD:])}" if lines else ""
+    return f"; the last lines of the output: {' / '.join(lines[-LINES_TOLD:])}" if lines else ""
 
 
 def _lines(text: str) -> list[str]:

@@ -26,9 +26,9 @@ TIMES: tuple[Metric, ...] = (
         "CPU time of one run and its children, user and system together: the median of the runs.",
     ),
     Metric("system-time", "s", "lower", "The part of the CPU time that the kernel used."),
-    Metric("max-rss", "B", "neither", "The most memory that one process had resident."),
+    Metric("max-rss", "B", "neither", "Peak resident memory of one process."),
 )
-"""What is told of every program."""
+"""The metrics of every program."""
 
 
 def times_of(result: Mapping[str, Any]) -> dict[str, float]:
@@ -50,46 +50,47 @@ def times_of(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 class ProgramParameters(Parameters):
-    """Which program, with what, how often."""
+    """The program, its arguments and surroundings, and the number of runs."""
 
     argv: tuple[str, ...] = Field(
         min_length=1,
         description="The program, by its name in the toolbox or a path in it, and its arguments. "
-        "It sees the toolbox as its root, with `/tmp` (in memory) and `/scratch` (the machine's "
-        "own disk) to write to.",
+        "It sees the toolbox as its root. It can write to `/tmp` (in memory) and `/scratch` (the "
+        "machine's own disk).",
     )
     env: dict[str, str] = Field(
-        default_factory=dict, description="Variables of its environment, besides the usual ones."
+        default_factory=dict, description="Additional variables of its environment."
     )
     cwd: str = Field(
-        default="/tmp", pattern=r"^/", description="The directory it works in, in the toolbox."
+        default="/tmp", pattern=r"^/", description="Its working directory in the toolbox."
     )
     stdin: str | None = Field(
-        default=None, description="A file it reads as its standard input; nothing if left out."
+        default=None, description="A file as its standard input. Default: empty."
     )
     stdout: str | None = Field(
-        default=None, description="A file its standard output goes to; thrown away if left out."
+        default=None, description="A file for its standard output. Default: discarded."
     )
     output: str | None = Field(
-        default=None, description="A file that must have been written; it is removed before."
+        default=None, description="A file that it must write; it is removed before."
     )
     sha256: str | None = Field(
         default=None,
         pattern=r"^[0-9a-f]{64}$",
-        description="What `output` must have as its SHA-256; any other is a failed cell.",
+        description="The required SHA-256 of `output`; otherwise the cell fails.",
     )
     codes: tuple[int, ...] = Field(
-        default=(0,), description="Exit codes that mean success; any other is a failed cell."
+        default=(0,), description="Exit codes that mean success; otherwise the cell fails."
     )
-    runs: int = Field(default=1, ge=1, le=100_000, description="How often it runs.")
+    runs: int = Field(default=1, ge=1, le=100_000, description="Number of runs.")
     timeout: Duration = Field(
         default=3600.0,
         gt=0,
         le=1e6,
-        description="One run that takes longer is killed with all its children, and has failed.",
+        description="Time limit of one run. After it, the program and its children are killed, and "
+        "the cell fails.",
     )
     expect: Duration = Field(
-        default=5.0, gt=0, le=1e6, description="About what one run takes; only for the plan."
+        default=5.0, gt=0, le=1e6, description="Approximate duration of one run, only for the plan."
     )
 
 
@@ -108,7 +109,7 @@ class Program(Workload[ProgramParameters]):
     """Any program of the toolbox."""
 
     name = "program"
-    summary = "A program of the toolbox, named by the study: its time and what it used."
+    summary = "A program of the toolbox that the study names: its time and resources."
     parameters = ProgramParameters
     needs = frozenset({"toolbox"})
     metrics = (

@@ -29,16 +29,17 @@ Tunables", the GNU C Library manual.
 
 
 class ApplicationParameters(Parameters):
-    """How often it runs, and how long that may take."""
+    """Number of runs, and their time limit."""
 
     runs: int = Field(
-        default=3, ge=1, le=10_000, description="Runs; the median of their times counts."
+        default=3, ge=1, le=10_000, description="Number of runs; the median of their times counts."
     )
     timeout: Duration = Field(
         default=1800.0,
         gt=0,
         le=1e6,
-        description="One run that takes longer is killed with all its children, and has failed.",
+        description="Time limit of one run. After it, the program and its children are killed, and "
+        "the cell fails.",
     )
 
 
@@ -52,7 +53,7 @@ class Step:
     codes: tuple[int, ...] = (0,)
 
     def request(self) -> dict[str, Any]:
-        """Return what the agent is told."""
+        """Return the parameters for the agent."""
         told: dict[str, Any] = {"argv": list(self.argv), "env": SAME_EVERYWHERE}
         optional = {"stdin": self.stdin, "stdout": self.stdout}
         told |= {name: value for name, value in optional.items() if value is not None}
@@ -89,14 +90,14 @@ def request_of(
 
 
 def require_verified(result: Mapping[str, Any]) -> None:
-    """Refuse a result whose output was compared with nothing.
+    """Refuse a result whose output was not verified.
 
     Args:
-        result: What the agent told; its ``checks`` say of each file whether it was verified.
+        result: The agent's result; its ``checks`` list for each file whether it was verified.
 
     Raises:
-        KeyError: It does not say what was checked.
-        ValueError: The toolbox did not know what is right, or nothing was checked.
+        KeyError: It lacks the checks.
+        ValueError: The toolbox has no known checksum, or nothing was checked.
     """
     checks = result["checks"]
     if not isinstance(checks, list) or not checks:

@@ -31,13 +31,13 @@ class TimedParameters(ApplicationParameters):
     """How long it measures itself, and how often."""
 
     runs: int = Field(
-        default=1, ge=1, le=10_000, description="Runs; the last one's own figures count."
+        default=1, ge=1, le=10_000, description="Number of runs; the last one's figures count."
     )
     duration: Duration = Field(
         default=1.0,
         ge=0.001,
         le=3600,
-        description="The least time for which each part of it measures itself.",
+        description="Minimum time for which each part measures itself.",
     )
 
 
@@ -52,7 +52,13 @@ class OpensslAes(Workload[TimedParameters]):
     memory = 192 * MIB
     carried_out_by = "program"
     metrics = (
-        Metric("rate", "B/s", "higher", "Bytes encrypted per second, as told.", headline=True),
+        Metric(
+            "rate",
+            "B/s",
+            "higher",
+            "Bytes encrypted per second, as OpenSSL reports.",
+            headline=True,
+        ),
         *TIMES,
     )
 

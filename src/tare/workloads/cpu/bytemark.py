@@ -48,7 +48,7 @@ class KernelParameters(Parameters):
         default=5.0,
         gt=0,
         le=86_400,
-        description="Repeat the work for at least so long (Bytemark's rule is 5 s).",
+        description="Minimum time to repeat the work (Bytemark's rule is 5 s).",
     )
     threads: Threads = Field(
         default=1,
@@ -64,8 +64,8 @@ class BytemarkParameters(Parameters):
         default=5.0,
         gt=0,
         le=86_400,
-        description="Repeat the work of *each* of the ten kernels for at least so long "
-        "(Bytemark's rule is 5 s).",
+        description="Minimum time to repeat the work of *each* of the ten kernels (Bytemark's rule "
+        "is 5 s).",
     )
     threads: Threads = Field(
         default=1,
@@ -173,7 +173,7 @@ class Bytemark(Workload[BytemarkParameters]):
     name = "bytemark"
     resource = "cpu"
     summary = (
-        "Bytemark's ten kernels one after the other, and an index each of memory, integer and "
+        "Bytemark's ten kernels in sequence, with one index each for memory, integer and "
         "floating-point work."
     )
     parameters = BytemarkParameters

@@ -48,7 +48,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MIB = 1 << 20
 PREPARATION_S = 1.0
 INSTEAD = (
-    "write `direct: true` and `chars: false`, or a `size` of twice the memory; or state it by "
+    "write `direct: true` and `chars: false`, or a `size` of twice the memory; or declare it with "
     "`cached: true`"
 )
 _RATE = 50e6
@@ -65,50 +65,48 @@ class BonnieParameters(Parameters):
     size: Size = Field(
         default=64 << 20,
         ge=2 << 20,
-        description="Size of the file, at best twice the machine's memory: else the page cache "
-        "counts, and the result says so.",
+        description="Size of the file. It should be twice the machine's memory; with less, the "
+        "page cache counts, and the result says so.",
     )
     files: int = Field(
         default=1,
         ge=0,
         le=1000,
-        description="Files that are created, looked up and deleted, in multiples of 1024; 0: none.",
+        description="Number of files to create, look up and delete, in multiples of 1024; 0: none.",
     )
     chars: bool = Field(
-        default=True, description="Also write and read byte by byte, which takes by far longest."
+        default=True,
+        description="Also write and read byte by byte, which takes by far the longest.",
     )
     char_size: Size = Field(
         default=20 << 20,
         ge=1 << 20,
-        description="How much of the file is written and read byte by byte; 20 MiB is Bonnie++'s "
-        "own. Where the file is larger than the memory, that part has left the page cache before "
-        "it is read.",
+        description="Part of the file to write and read byte by byte; 20 MiB is Bonnie++'s own. If "
+        "the file is larger than the memory, that part has left the page cache before it is read.",
     )
     concurrency: int = Field(
         default=1,
         ge=1,
         le=256,
-        description="How many do each phase at once, as Bonnie++'s `-c`: on the one file of "
-        "`size`, and on small files of their own. Rates are those of all together.",
+        description="Number of concurrent copies of each phase, as Bonnie++'s `-c`: on the one "
+        "file of `size`, and on small files of their own. Rates are totals.",
     )
-    direct: bool = Field(default=False, description="Go past the page cache (O_DIRECT).")
+    direct: bool = Field(default=False, description="Bypass the page cache (O_DIRECT).")
     cached: bool = Field(
         default=False,
-        description="State that the page cache is what is to be measured: else a result of which "
-        "the disk did less than half is withheld.",
+        description="Measure the page cache on purpose. Otherwise a result is withheld if the disk "
+        "did less than half of the work.",
     )
-    timeout: Duration = Field(
-        default=1800.0, gt=0, le=86_400, description="Time after which it is given up."
-    )
+    timeout: Duration = Field(default=1800.0, gt=0, le=86_400, description="Time limit.")
 
     @model_validator(mode="after")
     def _agrees(self) -> BonnieParameters:
         if self.direct and self.chars:
-            raise ValueError("bytes cannot go past the page cache: write `chars: false`")
-        if self.direct and self.cached:
             raise ValueError(
-                "nothing is cached past the page cache: leave out `cached` or `direct`"
+                "byte-by-byte access cannot bypass the page cache: write `chars: false`"
             )
+        if self.direct and self.cached:
+            raise ValueError("`direct` bypasses the page cache: remove `cached` or `direct`")
         if self.chars and "char_size" in self.model_fields_set and self.char_size > self.size:
             raise ValueError("`char-size` is a part of the file: at most its `size`")
         return self

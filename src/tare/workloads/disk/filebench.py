@@ -50,89 +50,89 @@ class FilebenchParameters(Parameters):
     work: Work = Field(
         default="fileserver",
         description="A personality (`fileserver`, `varmail`, `webserver`) or one kind of I/O on "
-        "large files. As in filebench itself, `fileserver` and `webserver` sync nothing: what they "
-        "write may rightly stay in the page cache until its file is deleted, so no disk is held to "
-        "their figures, which are of the file system with its cache.",
+        "large files. As in filebench itself, `fileserver` and `webserver` do not sync: their "
+        "writes may stay in the page cache until the file is deleted. Their figures are those of "
+        "the file system with its cache, and are not compared with the disk's counters.",
     )
     duration: Duration = Field(
-        default=60.0, gt=0, le=86_400, description="How long to work; 60 s is as published."
+        default=60.0, gt=0, le=86_400, description="Duration; 60 s is as published."
     )
     files: int | None = Field(
         default=None,
         ge=1,
         le=10_000_000,
-        description="Files of a personality: 10000 of fileserver, 1000 of the others if left out.",
+        description="Number of files of a personality. Default: 10000 (fileserver), 1000 (others).",
     )
     file_size: Size | None = Field(
         default=None,
         ge=1,
-        description="Their mean size (gamma distributed, shape 1.5): 128 KiB of fileserver, 16 KiB "
-        "of the others if left out.",
+        description="Mean size of the files (gamma distributed, shape 1.5). Default: 128 KiB "
+        "(fileserver), 16 KiB (others).",
     )
     width: int | None = Field(
         default=None,
         ge=2,
         le=10_000_000,
-        description="The most entries of a directory: 20, and 1,000,000 of varmail if left out.",
+        description="Maximum entries of a directory. Default: 20, or 1,000,000 (varmail).",
     )
     threads: int | None = Field(
         default=None,
         ge=1,
         le=1000,
-        description="Threads: 50 of fileserver, 16 of varmail, 100 of webserver, and 1 of a "
-        "microbenchmark if left out.",
+        description="Number of threads. Default: 50 (fileserver), 16 (varmail), 100 (webserver), 1 "
+        "(microbenchmarks).",
     )
     preallocated: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="Share of a personality's files that exist before the beginning: 0.8, and 1 "
-        "of webserver if left out.",
+        description="Share of a personality's files that exist at the start. Default: 0.8, or 1 "
+        "(webserver).",
     )
     io_size: Size | None = Field(
         default=None,
         ge=1,
         le=64 << 20,
-        description="Bytes of one read or write: 1 MiB, and 8 KiB of random I/O if left out.",
+        description="Size of one read or write. Default: 1 MiB, or 8 KiB for random I/O.",
     )
     total: Size = Field(
         default=64 << 20,
         ge=1,
-        description="All files of a microbenchmark together: a file for each thread of sequential "
-        "I/O, one file that all threads share of random I/O.",
+        description="Total size of a microbenchmark's files: one file per thread for sequential "
+        "I/O, one file shared by all threads for random I/O.",
     )
     direct: bool | None = Field(
         default=None,
-        description="Go past the page cache (O_DIRECT): true of microbenchmarks whose I/O is a "
-        "multiple of 4 KiB if left out. Otherwise what is written is flushed after each pass "
-        "through the file. Never of personalities, as their sizes are no multiples of a block.",
+        description="Bypass the page cache (O_DIRECT). Default: on for microbenchmarks whose I/O "
+        "size is a multiple of 4 KiB. Otherwise data are flushed after each pass through the file. "
+        "Not available for personalities, whose sizes are not multiples of a block.",
     )
     cached: bool = Field(
         default=False,
-        description="Measure the page cache: what a microbenchmark writes may stay in it, and "
-        "what it reads may come from it. Else a cell is withheld whose disk did not move what it "
-        "told.",
+        description="Measure the page cache on purpose: a microbenchmark's writes may stay in it, "
+        "and reads may come from it. Otherwise a cell is withheld if the disk did not move the "
+        "reported bytes.",
     )
 
     @model_validator(mode="after")
     def _agrees(self) -> FilebenchParameters:
         if self.direct and self.work in PERSONALITIES:
             raise ValueError(
-                f"{self.work} cannot go past the page cache: its files have any size; use a "
+                f"{self.work} cannot bypass the page cache: its files have arbitrary sizes; use a "
                 "microbenchmark such as `random-read`"
             )
         idle = [name for name, value in self if name in OF_PERSONALITIES and value is not None]
         if idle and self.work not in PERSONALITIES:
             raise ValueError(
-                f"{idle[0].replace('_', '-')} is for personalities, and says nothing of "
-                f"{self.work}: write `total`, the bytes of all its files together"
+                f"{idle[0].replace('_', '-')} is for personalities and does not apply to "
+                f"{self.work}: write `total`, the size of all its files together"
             )
         if self.direct and (self.io_size or 0) % BLOCK:
             raise ValueError("direct needs an io-size that is a multiple of 4KiB")
         if self.cached and (self.direct or self.work in PERSONALITIES):
             raise ValueError(
-                "cached is for microbenchmarks that are not direct: a personality keeps to the "
-                "page cache by itself, and direct I/O goes past it"
+                "cached is for microbenchmarks without direct I/O: a personality always uses the "
+                "page cache, and direct I/O bypasses it"
             )
         return self
 
@@ -150,8 +150,8 @@ class Filebench(Workload[FilebenchParameters]):
     name = "filebench"
     resource = "disk"
     summary = (
-        "filebench's fileserver, varmail and webserver by their published tables and loops, and "
-        "sequential and random reads and writes, on a disk of the machine's own."
+        "filebench's fileserver, varmail and webserver with their published parameters and loops, "
+        "and sequential and random reads and writes, on a disk of the machine's own."
     )
     parameters = FilebenchParameters
     needs = frozenset({"disk"})
@@ -180,14 +180,14 @@ class Filebench(Workload[FilebenchParameters]):
             "latency-p99",
             "s",
             "lower",
-            "Time that 99 % of all operations keep to.",
+            "99th percentile of the time of one operation of any kind.",
             kind="tail",
         ),
         Metric(
             "latency-p999",
             "s",
             "lower",
-            "Time that 99.9 % of all operations keep to.",
+            "99.9th percentile of the time of one operation of any kind.",
             kind="tail",
         ),
         Metric(
@@ -202,7 +202,7 @@ class Filebench(Workload[FilebenchParameters]):
                 f"{name}-p99",
                 "s",
                 "lower",
-                f"Time that 99 % of the operations keep to of which each {what}.",
+                f"99th percentile of the time of an operation that {what}.",
                 kind="tail",
             )
             for name, what in OPERATIONS.items()
@@ -257,7 +257,7 @@ class Filebench(Workload[FilebenchParameters]):
         if parameters.cached:
             return NO_CLAIM
         read = number(result, "read_bytes_per_s") * seconds
-        return DiskClaim(read, written, "leave out `direct: false`, or state it by `cached: true`")
+        return DiskClaim(read, written, "remove `direct: false`, or declare it with `cached: true`")
 
     def observe(
         self, parameters: FilebenchParameters, result: Mapping[str, Any]

@@ -44,42 +44,47 @@ class FioParameters(Parameters):
         "sequential-read", "sequential-write", "random-read", "random-write", "random-mixed"
     ] = Field(
         default="random-read",
-        description="Which I/O; of `random-mixed` 70 % are reads.",
+        description="The kind of I/O; 70 % of `random-mixed` are reads.",
     )
     duration: Duration = Field(default=10.0, ge=1, le=86_400, description="How long.")
     io_size: Size = Field(
-        default=4096, ge=512, le=64 << 20, description="Bytes of one read or write (fio's `bs`)."
+        default=4096, ge=512, le=64 << 20, description="Size of one read or write (fio's `bs`)."
     )
     depth: int = Field(
-        default=1, ge=1, le=4096, description="Requests that each job keeps under way."
+        default=1, ge=1, le=4096, description="Number of requests that each job keeps in flight."
     )
     jobs: int = Field(
-        default=1, ge=1, le=256, description="Threads that do the same, each on a file of its own."
+        default=1,
+        ge=1,
+        le=256,
+        description="Number of identical threads, each on a file of its own.",
     )
     total: Size = Field(
-        default=64 << 20, ge=1, description="All files together; made before, and written whole."
+        default=64 << 20,
+        ge=1,
+        description="Total size of all files, which are written completely before the measurement.",
     )
-    direct: bool = Field(default=True, description="Go past the page cache (O_DIRECT).")
+    direct: bool = Field(default=True, description="Bypass the page cache (O_DIRECT).")
     cached: bool = Field(
         default=False,
-        description="Measure the page cache, with `direct: false`: what is written may stay in it, "
-        "and what is read may come from it. Else a cell is withheld whose disk did not move what "
-        "fio told.",
+        description="Measure the page cache on purpose, with `direct: false`: writes may stay in "
+        "it, and reads may come from it. Otherwise a cell is withheld if the disk did not move the "
+        "bytes that fio reported.",
     )
     fsync: int = Field(
-        default=0, ge=0, description="Bring the file to the disk after so many writes; 0: never."
+        default=0, ge=0, description="Sync the file after this number of writes; 0: never."
     )
     engine: Literal["auto", "psync", "libaio", "io_uring"] = Field(
         default="auto",
-        description="How requests are made; auto: `psync` at depth 1, `libaio` beyond.",
+        description="The way of making requests. auto: `psync` at depth 1, `libaio` beyond.",
     )
 
     @model_validator(mode="after")
     def _agrees(self) -> FioParameters:
         if self.depth > 1 and self.engine == "psync":
-            raise ValueError("psync has one request under way; use `engine: libaio` or `depth: 1`")
+            raise ValueError("psync has one request in flight; use `engine: libaio` or `depth: 1`")
         if self.cached and self.direct:
-            raise ValueError("cached needs `direct: false`: direct I/O goes past the page cache")
+            raise ValueError("cached needs `direct: false`: direct I/O bypasses the page cache")
         if self.direct and self.io_size % 512:
             raise ValueError("direct needs an io-size that is a multiple of 512")
         if self.total // self.jobs < self.io_size:
@@ -109,7 +114,7 @@ class Fio(Workload[FioParameters]):
         Metric("rate", "B/s", "higher", "Bytes read and written per second.", headline=True),
         Metric("operations", "1/s", "higher", "Reads and writes per second.", headline=True),
         *(
-            Metric(f"{name}-rate", "B/s", "higher", f"{title} bandwidth, as fio says it.")
+            Metric(f"{name}-rate", "B/s", "higher", f"{title} bandwidth, as fio reports it.")
             for name, title in DIRECTIONS.items()
         ),
         *(
@@ -166,7 +171,7 @@ class Fio(Workload[FioParameters]):
             return NO_CLAIM
         jobs = mapping(result, "fio")["jobs"]
         read, written = (number(jobs[0], f"{name}.io_bytes") for name in DIRECTIONS)
-        return DiskClaim(read, written, "leave out `direct: false`, or state it by `cached: true`")
+        return DiskClaim(read, written, "remove `direct: false`, or declare it with `cached: true`")
 
     def observe(self, parameters: FioParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return fio's own numbers in SI units; what it did not do is left out.

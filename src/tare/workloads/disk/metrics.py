@@ -1,4 +1,4 @@
-"""What the kernel counts of a disk while a workload works on it, as collectl shows it."""
+"""The kernel's counters of a disk during a measurement, as collectl shows them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FIELDS: Mapping[str, tuple[str, str, str]] = {
         "second.",
     ),
     "disk-flushes": ("flushes_per_s", "1/s", "Flushes of the disk's write cache per second."),
-    "disk-queue": ("queue", "1", "Requests under way at the disk, on average."),
+    "disk-queue": ("queue", "1", "Requests in flight at the disk, on average."),
     "disk-wait": ("wait_s", "s", "Time from a request's arrival to its end, on average."),
-    "disk-utilisation": ("utilisation", "1", "Share of the time with a request under way."),
+    "disk-utilisation": ("utilisation", "1", "Share of the time with a request in flight."),
 }
 
 DISK_METRICS: tuple[Metric, ...] = tuple(

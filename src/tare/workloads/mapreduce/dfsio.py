@@ -46,13 +46,13 @@ class DfsioParameters(ClusterParameters):
     size: Size = Field(
         default=64 * MIB,
         ge=MIB,
-        description="Bytes of all files together, in whole MiB for each; li2013 has 5 to 25 GB.",
+        description="Total size of all files, in whole MiB for each; li2013 has 5 to 25 GB.",
     )
-    files: int = Field(default=4, ge=1, le=1000, description="Files, each one task's own.")
+    files: int = Field(default=4, ge=1, le=1000, description="Number of files, one per task.")
     warm: bool = Field(
         default=False,
-        description="Read with the page caches as writing left them, those of the machines and "
-        "of their hosts; otherwise all are dropped in between.",
+        description="Keep the page caches from writing, those of the machines and of their hosts. "
+        "By default all are dropped before reading.",
     )
 
 
@@ -72,7 +72,7 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
                     f"{way}-time",
                     "s",
                     "lower",
-                    "From the start of the client to its end, with all that YARN takes.",
+                    "From the start of the client to its end, including YARN's overhead.",
                     headline=True,
                     may_be_zero=False,
                 ),

@@ -48,26 +48,29 @@ class KmeansParameters(ClusterParameters):
         default=40_000,
         ge=1000,
         le=10**10,
-        description="Points in all files together, which Mahout calls vectors: about 5 bytes for "
-        "each dimension; as many in each file.",
+        description="Total number of points, which Mahout calls vectors: about 5 bytes for each "
+        "dimension, equally many in each file.",
     )
-    files: int = Field(default=2, ge=1, le=10_000, description="Files that they are in.")
+    files: int = Field(default=2, ge=1, le=10_000, description="Number of files.")
     dimensions: int = Field(default=20, ge=1, le=1000, description="Numbers that a point has.")
     clusters: int = Field(
         default=5,
         ge=1,
         le=100,
-        description="In how many clusters the points lie, and how many centres are searched for.",
+        description="Number of clusters of points, and of centres to search for.",
     )
     iterations: int = Field(
-        default=5, ge=1, le=20, description="Jobs at most that move the centres, one each."
+        default=5,
+        ge=1,
+        le=20,
+        description="Maximum number of jobs that move the centres, one each.",
     )
     convergence: float | None = Field(
         default=None,
         ge=0,
-        description="How far a centre may still move when it counts as found, in a space where "
-        "clusters are 1000 apart in each dimension; HiBench has 0.5. Where it is left out no "
-        "iteration is spared, so that all cells do the same work.",
+        description="Movement below which a centre counts as found, in a space where clusters are "
+        "1000 apart in each dimension; HiBench has 0.5. By default all iterations run, so that all "
+        "cells do the same work.",
     )
 
     @property

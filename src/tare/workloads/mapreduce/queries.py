@@ -45,26 +45,27 @@ class QueryParameters(EngineParameters):
         default=400_000,
         ge=1,
         le=10**11,
-        description="Visits in all files together, of about 20 bytes each; as many in each file.",
+        description="Total number of visits, of about 20 bytes each; equally many in each file.",
     )
-    files: int = Field(default=4, ge=1, le=10_000, description="Files that they are in.")
+    files: int = Field(default=4, ge=1, le=10_000, description="Number of files.")
     sources: int = Field(
         default=10_000,
         ge=1,
         le=10**8,
-        description="From how many places visits come, which is how many groups there are.",
+        description="Number of sources of visits, which equals the number of groups.",
     )
-    pages: int = Field(default=10_000, ge=1, le=10**8, description="How many pages are visited.")
+    pages: int = Field(default=10_000, ge=1, le=10**8, description="Number of visited pages.")
     reduces: int = Field(
         default=2,
         ge=1,
         le=1000,
-        description="Reduces of each job of MapReduce, and partitions of Spark's shuffles.",
+        description="Number of reduces of each MapReduce job, and of partitions of Spark's "
+        "shuffles.",
     )
     adaptive: bool = Field(
         default=True,
-        description="Whether Spark changes its plan by what it sees (adaptive query execution), "
-        "as it does by default: it may make fewer partitions of `reduces`.",
+        description="Let Spark adapt its plan at run time (adaptive query execution), as it does "
+        "by default: it may make fewer partitions than `reduces`.",
     )
 
     @property
@@ -89,7 +90,7 @@ def _metrics() -> tuple[Metric, ...]:
             "query-time",
             "s",
             "lower",
-            "From the start of the client to its end, with all that YARN takes.",
+            "From the start of the client to its end, including YARN's overhead.",
             headline=True,
             may_be_zero=False,
         ),
@@ -148,8 +149,8 @@ class JoinParameters(QueryParameters):
 
     engine: Literal["spark", "hive"] = Field(
         default="spark",
-        description="What carries it out: Spark's SQL on the cluster's YARN, or `hive`: Hive "
-        "4.0.1, by MapReduce.",
+        description="The engine: Spark's SQL on the cluster's YARN, or `hive`: Hive 4.0.1 with "
+        "MapReduce.",
     )
 
 

@@ -36,21 +36,24 @@ class TerasortParameters(ProgramParameters):
     size: Size = Field(
         default=64 << 20,
         ge=RECORD * 1000,
-        description="Bytes of all records, of 100 bytes each; li2013 has 5 to 25 GB.",
+        description="Total size of the records, of 100 bytes each; li2013 has 5 to 25 GB.",
     )
-    maps: int = Field(default=2, ge=1, le=10_000, description="Tasks that make the records.")
-    reduces: int = Field(default=2, ge=1, le=10_000, description="Tasks that sort and write them.")
+    maps: int = Field(
+        default=2, ge=1, le=10_000, description="Number of tasks that make the records."
+    )
+    reduces: int = Field(
+        default=2, ge=1, le=10_000, description="Number of tasks that sort and write them."
+    )
     output_replication: int = Field(
         default=1,
         ge=1,
         le=16,
-        description="Copies of the sorted output, of which `copies` tells; TeraSort's own default "
-        "is 1, whatever else the cluster has.",
+        description="Number of copies of the sorted output, as in the metric `copies`; TeraSort's "
+        "own default is 1, whatever the cluster has.",
     )
     final_sync: bool = Field(
         default=True,
-        description="Whether a reduce ends only when its output is on disk; so it is in TeraSort "
-        "by default.",
+        description="End a reduce only when its output is on disk, as TeraSort does by default.",
     )
 
     @property
@@ -72,14 +75,14 @@ class Terasort(EngineWorkload[TerasortParameters]):
             "sort-time",
             "s",
             "lower",
-            "Sorting, from the start of the client to its end, with all that YARN takes.",
+            "Time of sorting, from the start of the client to its end, including YARN's overhead.",
             headline=True,
             may_be_zero=False,
         ),
         *step_metrics("sort"),
-        Metric("generate-time", "s", "lower", "Making the records, which is writing."),
+        Metric("generate-time", "s", "lower", "Time of making the records, which is writing."),
         *step_metrics("generate", ("map",)),
-        Metric("validate-time", "s", "lower", "Verifying their order, which is reading."),
+        Metric("validate-time", "s", "lower", "Time of verifying their order, which is reading."),
         *whole_metrics(),
     )
 

@@ -42,10 +42,12 @@ class WordcountParameters(ProgramParameters):
         default=8,
         ge=1,
         le=100_000,
-        description="How often the toolbox's text of 8 MiB is there, each a file that one map "
+        description="Number of copies of the toolbox's text of 8 MiB, each a file that one map "
         "counts.",
     )
-    reduces: int = Field(default=1, ge=1, le=1000, description="Tasks that add up what maps found.")
+    reduces: int = Field(
+        default=1, ge=1, le=1000, description="Number of reduces, which add up the maps' counts."
+    )
 
 
 class Wordcount(EngineWorkload[WordcountParameters]):
@@ -61,7 +63,7 @@ class Wordcount(EngineWorkload[WordcountParameters]):
             "count-time",
             "s",
             "lower",
-            "From the start of the client to its end, with all that YARN takes.",
+            "From the start of the client to its end, including YARN's overhead.",
             headline=True,
             may_be_zero=False,
         ),

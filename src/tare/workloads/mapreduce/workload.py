@@ -23,15 +23,14 @@ class ClusterParameters(Parameters):
         default=None,
         ge=1,
         le=16,
-        description="How many copies are wanted of each block that the job writes; as many as the "
-        "cluster makes where it is left out. There are never more than slaves: `copies` says how "
-        "many there were.",
+        description="Number of copies of each block that the job writes. Default: the cluster's. "
+        "There are never more than slaves; the metric `copies` has the actual number.",
     )
 
     per_slave: bool = Field(
         default=False,
-        description="Whether sizes and numbers of tasks are each slave's, so that more slaves "
-        "have more to do; otherwise they are of all slaves together, however many there are.",
+        description="Apply sizes and numbers of tasks to each slave, so that more slaves have more "
+        "work; otherwise they are totals, however many slaves there are.",
     )
 
     @property
@@ -45,9 +44,9 @@ class EngineParameters(ClusterParameters):
 
     engine: Engine = Field(
         default="mapreduce",
-        description="What carries it out: Hadoop's MapReduce; `spark`: Spark 3.5.6 on the "
-        "cluster's YARN, with one executor on each slave in place of its tasks; or `hive`: Hive "
-        "4.0.1, by MapReduce.",
+        description="The engine: Hadoop's MapReduce; `spark`: Spark 3.5.6 on the cluster's YARN, "
+        "with one executor on each slave in place of its tasks; or `hive`: Hive 4.0.1 with "
+        "MapReduce.",
     )
 
     @property
@@ -61,8 +60,8 @@ class ProgramParameters(EngineParameters):
 
     engine: Literal["mapreduce", "spark"] = Field(
         default="mapreduce",
-        description="What carries it out: Hadoop's MapReduce, or `spark`: Spark 3.5.6 on the "
-        "cluster's YARN, with one executor on each slave in place of its tasks.",
+        description="The engine: Hadoop's MapReduce, or `spark`: Spark 3.5.6 on the cluster's "
+        "YARN, with one executor on each slave in place of its tasks.",
     )
 
 

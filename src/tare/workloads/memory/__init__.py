@@ -1,1 +1,1 @@
-"""How fast memory is, by bandwidth and by latency."""
+"""Memory bandwidth and memory latency."""

@@ -33,13 +33,13 @@ class MemoryBandwidthParameters(Parameters):
         default=0.2,
         gt=0,
         le=3600,
-        description="Each of the eight kernels repeats for so long, and at least three times.",
+        description="Time to repeat each of the eight kernels, at least three times.",
     )
     array: Size = Field(
         default=0,
         ge=0,
-        description="Size of each of the three arrays; 0: four times the last-level cache, but at "
-        "most what lets all three take 30 % of the machine's memory (the result then says so).",
+        description="Size of each of the three arrays. 0: four times the last-level cache, but so "
+        "that all three take at most 30 % of the machine's memory (the result then says so).",
     )
     threads: Threads = Field(
         default=1,

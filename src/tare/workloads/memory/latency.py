@@ -39,27 +39,27 @@ class MemoryLatencyParameters(Parameters):
     sizes: tuple[Size, ...] = Field(
         default=(),
         max_length=100,
-        description="Working sets; if left out, 4 KiB to 64 MiB, each twice the one before. Those "
-        "above 30 % of the machine's memory are left out (the result then says so). Metrics "
-        "exist for the sizes named there, the series has all.",
+        description="Working sets. Default: 4 KiB to 64 MiB, each twice the previous. Those above "
+        "30 % of the machine's memory are skipped (the result then says so). Metrics exist for the "
+        "default sizes; the series has all.",
     )
     pages: Literal["4k", "2M"] = Field(
         default="4k",
-        description="Pages that the working set lies in, proven by the kernel's own account; "
-        "where it cannot give them, the cell fails.",
+        description="Page size of the working set, verified with the kernel's accounting; if the "
+        "kernel cannot provide it, the cell fails.",
     )
     stride: Size = Field(
         default=64,
         ge=_STEP,
         le=1 << 30,
         multiple_of=_STEP,
-        description="One load in every so many bytes; 64 touches each cache line, 4KiB each page.",
+        description="Distance between loads; 64 touches each cache line, 4KiB each page.",
     )
     duration: Duration = Field(
         default=0.1,
         gt=0,
         le=3600,
-        description="Each size is measured for so long, after a warm-up of whole rounds.",
+        description="Time to measure each size, after a warm-up of complete rounds.",
     )
 
     @model_validator(mode="after")

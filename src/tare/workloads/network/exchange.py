@@ -21,21 +21,19 @@ MOST_BYTES = 16 << 20
 class ExchangeParameters(Parameters):
     """What is exchanged, by how many at once, for how long."""
 
-    request: Size = Field(
-        default=1, ge=1, le=MOST_BYTES, description="What the client sends each time."
-    )
-    response: Size = Field(
-        default=1, ge=1, le=MOST_BYTES, description="What the server answers each time."
-    )
+    request: Size = Field(default=1, ge=1, le=MOST_BYTES, description="Size of each request.")
+    response: Size = Field(default=1, ge=1, le=MOST_BYTES, description="Size of each answer.")
     connections: int = Field(
         default=1,
         ge=1,
         le=1024,
-        description="Clients at once; each waits for its answer before it asks again.",
+        description="Number of parallel clients; each waits for its answer before it asks again.",
     )
-    duration: Duration = Field(default=5.0, gt=0, le=1e6, description="What counts, after 0.2 s.")
+    duration: Duration = Field(
+        default=5.0, gt=0, le=1e6, description="Duration of the measurement, after 0.2 s."
+    )
     timeout: Duration = Field(
-        default=5.0, gt=0, le=3600, description="A longer wait for an answer fails the cell."
+        default=5.0, gt=0, le=3600, description="Time limit for an answer; after it the cell fails."
     )
 
 
@@ -140,7 +138,7 @@ class ConnectRequestResponse(_Exchange):
     metrics: tuple[Metric, ...] = (
         Metric("rate", "1/s", "higher", "Connections per second, of all clients.", headline=True),
         *_latencies("a connection with its exchange, from connecting until it is closed"),
-        Metric("connect-median", "s", "lower", "Median time until a connection stands."),
+        Metric("connect-median", "s", "lower", "Median time until a connection is established."),
     )
     measured = MappingProxyType(
         {"rate": "exchanges_per_s", **_LATENCIES, "connect-median": "connect.median_s"}

@@ -22,43 +22,48 @@ USUAL_INTERVALS, MOST_INTERVALS = 3000, 20_000
 class HttpLoadParameters(Parameters):
     """What is asked for, how often, and by how many at once."""
 
-    size: Size = Field(
-        default=1024, ge=0, le=1 << 30, description="The file that each request asks for."
-    )
+    size: Size = Field(default=1024, ge=0, le=1 << 30, description="Size of the requested file.")
     requests: Literal["connection", "keep-alive"] = Field(
         default="connection",
-        description="Whether each request has a TCP connection of its own, or they share them.",
+        description="Whether each request has its own TCP connection, or requests share "
+        "connections.",
     )
     rate: float | None = Field(
         default=None,
         gt=0,
         le=1e6,
-        description="Requests per second, each timed from when it is due, whatever became of "
-        "those before (open loop); if left out, each follows an answer at once (closed loop).",
+        description="Requests per second, each timed from when it is due, independent of earlier "
+        "ones (open loop). Default: each request follows an answer at once (closed loop).",
     )
     arrivals: Literal["constant", "poisson"] = Field(
-        default="constant", description="With `rate`: evenly, or independently of each other."
+        default="constant", description="With `rate`: evenly spaced, or independent of each other."
     )
     connections: int = Field(
-        default=32, ge=1, le=20_000, description="Requests under way at once, at most."
+        default=32, ge=1, le=20_000, description="Maximum number of requests in flight."
     )
     threads: int | None = Field(
-        default=None, ge=1, le=256, description="Of the client; if left out, one per CPU it has."
+        default=None,
+        ge=1,
+        le=256,
+        description="Number of the client's threads. Default: one per CPU.",
     )
     workers: int | None = Field(
-        default=None, ge=1, le=256, description="Of nginx; if left out, one per CPU it sees."
+        default=None,
+        ge=1,
+        le=256,
+        description="Number of nginx's processes. Default: one per CPU that it sees.",
     )
     duration: Duration = Field(default=5.0, gt=0, le=1e6, description="What counts.")
-    warmup: Duration = Field(default=0.5, ge=0, le=3600, description="Load before that.")
-    timeout: Duration = Field(
-        default=10.0, gt=0, le=3600, description="A request that takes longer is given up."
+    warmup: Duration = Field(
+        default=0.5, ge=0, le=3600, description="Duration of the load before the measurement."
     )
+    timeout: Duration = Field(default=10.0, gt=0, le=3600, description="Time limit of a request.")
     interval: Duration | None = Field(
         default=None,
         ge=0.001,
         le=3600,
-        description="Of the course of response times; if left out, 100 ms, or what makes "
-        "3000 intervals of a longer duration.",
+        description="Interval of the time series of response times. Default: 100 ms, or longer so "
+        "that there are at most 3000 intervals.",
     )
 
 
@@ -74,8 +79,8 @@ class HttpLoad(PairWorkload[HttpLoadParameters]):
     name = "http-load"
     resource = "network"
     summary = (
-        "nginx serves a file in the machine to a client outside it, which asks as often as it is "
-        "answered or at a stated rate, and times every request from when it was due."
+        "nginx in the machine serves a file to a client outside, which asks as fast as it gets "
+        "answers or at a fixed rate, and times every request from the moment it was due."
     )
     parameters = HttpLoadParameters
     needs = NETWORK | {"toolbox"}
@@ -94,7 +99,7 @@ class HttpLoad(PairWorkload[HttpLoadParameters]):
         Metric("response-p99.9", "s", "lower", "99.9th percentile of a request.", kind="tail"),
         Metric("response-max", "s", "lower", "Longest time of a request.", kind="maximum"),
         Metric("first-byte-median", "s", "lower", "Median time until an answer begins."),
-        Metric("failed-share", "1", "lower", "Share of requests that came to nothing."),
+        Metric("failed-share", "1", "lower", "Share of failed requests."),
     )
 
     def metrics_for(self, parameters: HttpLoadParameters) -> tuple[Metric, ...]:

@@ -17,7 +17,7 @@ class NetLoadParameters(Parameters):
     """Over how many connections."""
 
     connections: int = Field(
-        default=1, ge=1, le=64, description="Connections, each busy in both directions."
+        default=1, ge=1, le=64, description="Number of connections, each busy in both directions."
     )
 
 
@@ -27,8 +27,8 @@ class NetLoad(Workload[NetLoadParameters]):
     name = "net-load"
     resource = "network"
     summary = (
-        "Endless sending to a partner outside the machine, which sends everything back; a "
-        "neighbour only, as it ends when the subject does."
+        "Endless sending to a partner outside the machine, which sends everything back; only for "
+        "neighbours, because it ends with the subject."
     )
     parameters = NetLoadParameters
     needs = NETWORK

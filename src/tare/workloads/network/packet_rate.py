@@ -22,14 +22,14 @@ class PacketRateParameters(Parameters):
         default=18,
         ge=1,
         le=65_507,
-        description="Bytes in each UDP datagram; 18 make the shortest Ethernet frame (64 bytes).",
+        description="Size of each UDP datagram; 18 gives the shortest Ethernet frame (64 bytes).",
     )
     direction: Literal["to-machine", "from-machine"] = Field(
         default="to-machine",
-        description="Which end sends. User-mode networks carry them to the machine only.",
+        description="The sending end. User-mode networks carry datagrams to the machine only.",
     )
-    threads: int = Field(default=1, ge=1, le=256, description="Senders at once.")
-    duration: Duration = Field(default=5.0, gt=0, le=1e6, description="Packets are sent so long.")
+    threads: int = Field(default=1, ge=1, le=256, description="Number of parallel senders.")
+    duration: Duration = Field(default=5.0, gt=0, le=1e6, description="Duration of sending.")
 
 
 class PacketRate(PairWorkload[PacketRateParameters]):
@@ -37,11 +37,11 @@ class PacketRate(PairWorkload[PacketRateParameters]):
 
     name = "packet-rate"
     resource = "network"
-    summary = "Small UDP datagrams, as many as go out; counted where they arrive."
+    summary = "Small UDP datagrams at the maximum rate, counted where they arrive."
     parameters = PacketRateParameters
     metrics = (
         Metric("received", "1/s", "higher", "Packets that arrived per second.", headline=True),
-        Metric("sent", "1/s", "neither", "Packets that the sender's kernel took per second."),
+        Metric("sent", "1/s", "neither", "Packets that the sender's kernel accepted per second."),
     )
 
     def request(self, parameters: PacketRateParameters) -> dict[str, Any]:

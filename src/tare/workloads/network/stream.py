@@ -23,18 +23,20 @@ class NetStreamParameters(Parameters):
     """Which way, in how many streams, for how long."""
 
     direction: Literal["to-machine", "from-machine"] = Field(
-        default="to-machine", description="Which way the data goes; the peer connects in any case."
+        default="to-machine",
+        description="Direction of the data; the peer always opens the connection.",
     )
-    streams: int = Field(default=1, ge=1, le=128, description="Connections at once.")
+    streams: int = Field(default=1, ge=1, le=128, description="Number of parallel connections.")
     duration: Duration = Field(
-        default=5.0, ge=1, le=86_400, description="What counts, in whole seconds, after `warmup`."
+        default=5.0,
+        ge=1,
+        le=86_400,
+        description="Duration of the measurement, in whole seconds, after `warmup`.",
     )
     warmup: Duration = Field(
-        default=1.0, ge=0, le=60, description="Whole seconds before, while TCP finds its speed."
+        default=1.0, ge=0, le=60, description="Warm-up in whole seconds, while TCP finds its speed."
     )
-    length: Size = Field(
-        default=128 << 10, ge=1, le=1 << 20, description="What one write hands to the kernel."
-    )
+    length: Size = Field(default=128 << 10, ge=1, le=1 << 20, description="Size of one write.")
 
 
 class NetStream(PairWorkload[NetStreamParameters]):
@@ -47,8 +49,8 @@ class NetStream(PairWorkload[NetStreamParameters]):
     needs = NETWORK | {"toolbox"}
     metrics = (
         Metric("bandwidth", "B/s", "higher", "Data received per second.", headline=True),
-        Metric("retransmits", "1", "lower", "Segments that the sender had to send again."),
-        Metric("machine-cpu", "1", "lower", "Share of one CPU that iperf3 had in the machine."),
+        Metric("retransmits", "1", "lower", "Segments that the sender retransmitted."),
+        Metric("machine-cpu", "1", "lower", "Share of one CPU that iperf3 used in the machine."),
     )
 
     def request(self, parameters: NetStreamParameters) -> dict[str, Any]:

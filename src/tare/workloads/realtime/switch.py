@@ -22,23 +22,26 @@ class SwitchParameters(Parameters):
         default=2,
         ge=1,
         le=1000,
-        description="Threads in the ring; 1 measures a bare `sched_yield`, the floor.",
+        description="Number of threads in the ring; 1 measures a bare `sched_yield`, the floor.",
     )
     samples: int = Field(
-        default=100_000, ge=1, le=10**9, description="Switches to measure, over all threads."
+        default=100_000,
+        ge=1,
+        le=10**9,
+        description="Number of switches to measure, over all threads.",
     )
     intervals: int = Field(
         default=1_000,
         ge=1,
         le=1_000_000,
-        description="Rows of the course of duration against the switch's number, with the extremes "
-        "of each.",
+        description="Rows of the series of duration by the switch's number, with the extremes of "
+        "each.",
     )
     raw: bool = Field(default=False, description="Keep the duration of every switch.")
     untrusted_clock: Literal["refuse", "allow"] = Field(
         default="refuse",
-        description="Whether to measure where the CPU does not state a constant TSC that never "
-        "stops. Emulators never state it and are allowed anyway; the result then says so.",
+        description="Measure even if the CPU does not declare a constant TSC that never stops. "
+        "Emulators never declare it and are always allowed; the result then says so.",
     )
 
 
@@ -48,8 +51,8 @@ class Switch(Workload[SwitchParameters]):
     name = "switch"
     resource = "latency"
     summary = (
-        "Real-time threads of one priority share one CPU; each stamps the time and yields, and "
-        "the next subtracts."
+        "Real-time threads of one priority share one CPU; each stores the time and yields, and the "
+        "next one subtracts."
     )
     parameters = SwitchParameters
     realtime = True

@@ -27,18 +27,21 @@ class TickParameters(Parameters):
         default=None,
         ge=1,
         le=10**12,
-        description="Samples to take; 20000 when `duration` is not given either "
-        "(fayyad2013 took 50 million, an hour).",
+        description="Number of samples. Default: 20000, if `duration` is not given either "
+        "(fayyad2013 took 50 million in an hour).",
     )
     duration: Duration | None = Field(
-        default=None, gt=0, le=1e6, description="Take samples for so long instead of counting them."
+        default=None,
+        gt=0,
+        le=1e6,
+        description="Take samples for this time, instead of a number of them.",
     )
     loop: Duration = Field(
         default=68e-6,
         ge=0,
         le=1,
         description="Undisturbed duration of the busy loop, calibrated in each machine; 0 reads "
-        "the counter without a loop, for the shortest gaps that can be seen.",
+        "the counter without a loop, to see the shortest gaps.",
     )
     threshold: Duration = Field(
         default=1e-6,
@@ -50,7 +53,7 @@ class TickParameters(Parameters):
         default=100_000,
         ge=0,
         le=100_000_000,
-        description="Room in the log of gaps; further ones are counted and summed only.",
+        description="Capacity of the log of gaps; further gaps are only counted and summed.",
     )
     intervals: int = Field(
         default=1_000,
@@ -62,14 +65,14 @@ class TickParameters(Parameters):
         default=HIGHEST_PRIORITY,
         ge=0,
         le=HIGHEST_PRIORITY,
-        description="SCHED_FIFO priority of the measuring thread within the machine; 0 leaves it "
-        "under the ordinary policy, as a program that is not real-time.",
+        description="SCHED_FIFO priority of the measuring thread within the machine; 0 uses the "
+        "default policy, as for a program that is not real-time.",
     )
     raw: bool = Field(default=False, description="Keep the duration of every sample.")
     untrusted_clock: Literal["refuse", "allow"] = Field(
         default="refuse",
-        description="Whether to measure where the CPU does not state a constant TSC that never "
-        "stops. Emulators never state it and are allowed anyway; the result then says so.",
+        description="Measure even if the CPU does not declare a constant TSC that never stops. "
+        "Emulators never declare it and are always allowed; the result then says so.",
     )
 
     counters: bool = Field(
@@ -92,8 +95,8 @@ class Tick(Workload[TickParameters]):
     name = "tick"
     resource = "latency"
     summary = (
-        "A real-time thread of highest priority times a busy loop without a gap; what exceeds the "
-        "undisturbed duration is an interrupt, or the hypervisor having taken the CPU away."
+        "A real-time thread of highest priority times a busy loop without pauses. Time above the "
+        "undisturbed duration is an interrupt, or the hypervisor taking the CPU away."
     )
     logs_gaps = True
     parameters = TickParameters
@@ -129,9 +132,9 @@ class Tick(Workload[TickParameters]):
             "undisturbed",
             "s",
             "neither",
-            "Undisturbed duration: the mean of the densest stretch of durations (the mode), or "
-            "of all without gaps where the counter's step is coarse beside it. The loop is "
-            "calibrated, so it says nothing of the machine's speed.",
+            "Undisturbed duration: the mean of the densest stretch of durations (the mode), or of "
+            "all without gaps if the counter's step is coarse in comparison. The loop is "
+            "calibrated, so this does not show the machine's speed.",
         ),
         Metric("duration-min", "s", "neither", "Shortest duration of the loop."),
         Metric("duration-median", "s", "neither", "Median duration of the loop."),
@@ -144,7 +147,8 @@ class Tick(Workload[TickParameters]):
             "counter-step",
             "s",
             "neither",
-            "The least by which durations differ: the counter's step, or a bin of the histogram.",
+            "The smallest difference between durations: the counter's step, or a bin of the "
+            "histogram.",
         ),
         Metric(
             "loop-rate",

@@ -21,20 +21,22 @@ class WakeupParameters(Parameters):
 
     by: Literal["nanosleep", "timerfd", "futex"] = Field(
         default="nanosleep",
-        description="What wakes it: `clock_nanosleep` to absolute times, as cyclictest does; a "
-        "`timerfd` that it reads; or a `futex` that a thread on another CPU wakes, which needs "
-        "machines of 2 vCPUs.",
+        description="The source of wake-ups: `clock_nanosleep` to absolute times, as cyclictest "
+        "does; a `timerfd` that it reads; or a `futex` that a thread on another CPU wakes, which "
+        "needs machines with 2 vCPUs.",
     )
     interval: Duration = Field(
         default=1e-3, ge=50e-6, le=1, description="Time from one wake-up to the next."
     )
-    duration: Duration = Field(default=5.0, gt=0, le=1e6, description="How long to measure.")
+    duration: Duration = Field(
+        default=5.0, gt=0, le=1e6, description="Duration of the measurement."
+    )
     priority: int = Field(
         default=HIGHEST_PRIORITY,
         ge=0,
         le=HIGHEST_PRIORITY,
-        description="SCHED_FIFO priority of its threads within the machine; 0 leaves them under "
-        "the ordinary policy, where the kernel lets timers be up to 50 µs late.",
+        description="SCHED_FIFO priority of its threads within the machine; 0 uses the default "
+        "policy, with which the kernel lets timers be up to 50 µs late.",
     )
 
 
@@ -44,8 +46,8 @@ class Wakeup(Workload[WakeupParameters]):
     name = "wakeup"
     resource = "latency"
     summary = (
-        "A real-time thread of highest priority sleeps; how late it runs after the moment at which "
-        "a timer, or a thread on another CPU, wakes it up."
+        "A real-time thread of highest priority sleeps; measured is how late it runs after the "
+        "moment at which a timer, or a thread on another CPU, wakes it."
     )
     parameters = WakeupParameters
     realtime = True

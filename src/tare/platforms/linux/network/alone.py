@@ -19,7 +19,7 @@ from tare.platforms.linux.network.switches import (
     router,
 )
 from tare.platforms.network import MTU
-from tare.study.model.switching import Switching
+from tare.study.model.platform_options import Switching
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.linux.network.switches import OUTSIDE, Switch
 from tare.platforms.linux.network.tracking import Tracked, tracked
 from tare.platforms.network import MTU, SERVED, Link, Way
-from tare.study.model.switching import Switching
+from tare.study.model.platform_options import Switching
 
 _REACH_S = 60.0
 

@@ -18,7 +18,7 @@ from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.subnets import Addresses, free_subnet
 from tare.platforms.linux.network.switches import HostBridge
 from tare.platforms.network import MTU, Link
-from tare.study.model.switching import Switching
+from tare.study.model.platform_options import Switching
 
 _ASK_S = 20.0
 

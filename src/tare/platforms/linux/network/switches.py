@@ -21,7 +21,7 @@ from tare.plaintext import plain_line
 from tare.platforms.contract import Context
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.process_machine import owned_directory, temporary_folder
-from tare.study.model.switching import Switching
+from tare.study.model.platform_options import Switching
 
 LOAD_OPENVSWITCH = "modprobe openvswitch"
 LOAD_CONNTRACK = "apt-get install --no-remove iptables; modprobe nf_conntrack"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tare.events.host_schedule import IDLE, HostEvent, Left
-from tare.hosts.trace.rows import Row, as_columns
+from tare.hosts.trace.recorder import Row, as_columns
 from tare.platforms.xen.trace.records import IDLE_DOMAIN, Change, Lost, Runstate
 
 if TYPE_CHECKING:

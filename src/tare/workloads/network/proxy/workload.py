@@ -44,7 +44,7 @@ _TIMED = (
 """Names of metrics, and the stage they are of."""
 _WORDS = {
     **{
-        load_search.at_share(percent): f"at {percent} % of what the proxy can"
+        load_search.at_share(percent): f"at {percent} % of the proxy's capacity"
         for percent in load_search.SHARES
     },
     load_search.OFFERED: "at the rate that all arms are offered",
@@ -82,9 +82,9 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
     name = "proxy"
     resource = "network"
     summary = (
-        "HAProxy in the machine passes requests of a client outside it to an origin outside it: "
-        "first without the proxy, then through it, more and more at once until the rate stops "
-        "rising, and then at shares of that rate."
+        "HAProxy in the machine passes requests from a client outside to an origin outside: first "
+        "without the proxy, then through it with increasing load until the rate stops rising, and "
+        "then at shares of that rate."
     )
     parameters = ProxyParameters
     needs = NEEDS
@@ -110,16 +110,19 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
             "requests-at-least",
             "1/s",
             "neither",
-            "Requests answered per second where client or origin may have been the limit, or where "
-            "the rate was still rising at `most-connections`: the proxy can at least as many, and "
-            "no loss is computed from it.",
+            "Requests answered per second if client or origin may have been the limit, or if the "
+            "rate was still rising at `most-connections`: the proxy's capacity is at least this, "
+            "and no loss is computed from it.",
         ),
         Metric("bandwidth", "B/s", "higher", "Bytes of objects per second, as `requests`."),
         Metric(
-            "bandwidth-at-least", "B/s", "neither", "Bytes of objects per second, as the other."
+            "bandwidth-at-least",
+            "B/s",
+            "neither",
+            "Bytes of objects per second, as `requests-at-least`.",
         ),
         Metric("connections", "1/s", "neither", "Connections of the client per second."),
-        Metric("concurrency", "1", "neither", "Requests under way at once at that rate."),
+        Metric("concurrency", "1", "neither", "Requests in flight at that rate."),
         Metric(
             "direct",
             "1/s",
@@ -132,9 +135,14 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
             "neither",
             "Requests per second of the client to the origin with nothing between them.",
         ),
-        Metric("tls-resumed", "1", "neither", "Share of TLS handshakes that took up an earlier."),
+        Metric(
+            "tls-resumed",
+            "1",
+            "neither",
+            "Share of TLS handshakes that resumed an earlier session.",
+        ),
         *_latencies(),
-        Metric("failed-share", "1", "lower", "Share of requests that came to nothing."),
+        Metric("failed-share", "1", "lower", "Share of failed requests."),
         Metric("packets-in", "1/s", "neither", "Packets that the machine received per second."),
         Metric("packets-out", "1/s", "neither", "Packets that the machine sent per second."),
         Metric("packet-in", "B", "neither", "Mean size of a packet that came in."),
@@ -143,7 +151,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
             "owned-share",
             "1",
             "neither",
-            "Share of the host's CPU time of which it is known who used it, idle time counted.",
+            "Share of the host's CPU time with a known owner, including idle time.",
         ),
     )
 
