@@ -148,7 +148,7 @@ def hint_for(problems: Iterable[Problem], catalog: Catalog) -> str:
     if not keys:
         return EVERY_KEY
     first, *others = keys
-    more = f"(likewise {', '.join(others[:2])})" if others else ""
+    more = f" (likewise {', '.join(others[:2])})" if others else ""
     return f"`{COMMAND} {first}` describes that key{more}; {EVERY_KEY}"
 
 
