@@ -13,8 +13,8 @@ from study.test_study_hypervisors import named
 from tare.platforms.contract import ANY_BOOT, Platform
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.hosts.assumed import AssumedHost, at_best
-from tare.run.lifecycle.setup import Unasked
+from tare.run.hosts.assumed import AssumedHost, best_case
+from tare.run.lifecycle.setup import AssumedGrounds
 from tare.run.preflight.checking import facts_of, plan_study
 from tare.study.model.study import Study
 from tare.study.planning.host_cpus import HostCpus
@@ -43,9 +43,9 @@ def planned(study: Study, cpus: HostCpus = CPUS) -> Plan:
         return ANY_BOOT
 
     hosts = {name: AssumedHost(name, parts.platforms, cpus, boot_of) for name in study.computers}
-    grounds = Unasked(hosts, parts.workloads)
+    grounds = AssumedGrounds(hosts, parts.workloads)
     verdicts = {
-        arm: replace(at_best(hosts[study.host_of(arm)], study, arm), emulated=False)
+        arm: replace(best_case(hosts[study.host_of(arm)], study, arm), emulated=False)
         for arm in study.arms
     }
     return plan_study(grounds, study, 1, facts_of(grounds, study, verdicts))
