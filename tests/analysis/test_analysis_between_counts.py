@@ -36,7 +36,7 @@ def lost(
     metric = SimulatedMetric("lost", dict.fromkeys(ARMS, 1.0), "net", unit="1", kind=kind)
     simulated = SimulatedRun([metric], arms=ARMS, emulated=frozenset(), blocks=len(values), run=run)
 
-    def told(event: Event) -> Event:
+    def as_stored(event: Event) -> Event:
         if isinstance(event, Observed):
             block, arm = event.cell.split("/")[:2]
             value = values[int(block[1:]) - 1] if arm == "vm" else 0.0
@@ -46,7 +46,7 @@ def lost(
         return event
 
     records = (
-        Record(seq=i, time=float(i), event=told(e)) for i, e in enumerate(events_of(simulated))
+        Record(seq=i, time=float(i), event=as_stored(e)) for i, e in enumerate(events_of(simulated))
     )
     return compare_runs(run_data(Path("nowhere"), fold_records(records)))
 
@@ -74,8 +74,8 @@ def test_losses_in_a_quarter_of_the_boots_are_no_dead_heat(kind: Kind) -> None:
     assert (value.outcome, value.at) == ("open", 300)
 
 
-def test_a_share_of_nothing_is_no_limit_and_is_told_so() -> None:
-    """More blocks would never tell: 5 % of 0 is 0, and nothing lies below it."""
+def test_a_share_of_nothing_is_not_a_limit() -> None:
+    """More blocks would not help: 5 % of 0 is 0, and nothing is below it."""
     before, after = lost([0.0] * 20), lost([0.0] * 20, run="r2")
     (one,) = check(before, after, [parse_gate("net lost < +5 %")])
     assert one.outcome == "open"

@@ -1,4 +1,4 @@
-"""Tails beyond what was seen: covered where they are told, and refused where they must be."""
+"""Tails beyond what was seen: covered where they are shown, and refused where they must be."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def beyond(shape: float, one_in: float) -> float:
 def coverage(shape: float, boots: int, studies: int, clustered: bool) -> tuple[float, float]:
     """Return the share of studies that tell levels, and of those that cover the first."""
     rng = np.random.default_rng(round(100 * shape) + boots)
-    told = covered = 0
+    shown = covered = 0
     for _ in range(studies):
         samples = []
         for _ in range(boots):
@@ -47,22 +47,22 @@ def coverage(shape: float, boots: int, studies: int, clustered: bool) -> tuple[f
             samples.append(np.repeat(drawn, 5) if clustered else drawn)
         tail = tail_beyond([counted(values) for values in samples], 0.95)
         for level in tail.levels[:1]:
-            told += 1
+            shown += 1
             covered += level.low <= beyond(shape, level.one_in) <= level.high
-    return told / studies, covered / max(1, told)
+    return shown / studies, covered / max(1, shown)
 
 
 @pytest.mark.parametrize("shape", [0.0, 0.2, 0.4])
 @pytest.mark.parametrize("clustered", [False, True])
 def test_levels_cover_the_truth(shape: float, clustered: bool) -> None:
-    told, covered = coverage(shape, BOOTS, STUDIES, clustered)
-    assert told >= 0.7
+    shown, covered = coverage(shape, BOOTS, STUDIES, clustered)
+    assert shown >= 0.7
     assert covered >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / STUDIES)
 
 
 def test_eight_boots_cover_too() -> None:
-    told, covered = coverage(0.2, LEAST_BOOTS, STUDIES, clustered=False)
-    assert told >= 0.7
+    shown, covered = coverage(0.2, LEAST_BOOTS, STUDIES, clustered=False)
+    assert shown >= 0.7
     assert covered >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / STUDIES)
 
 
@@ -195,16 +195,16 @@ def test_a_boot_may_hold_a_third_of_the_tail_and_not_most_of_it(
 
 
 def test_a_tail_whose_interval_bounds_nothing_is_not_continued() -> None:
-    """Boots of very unlike tails: a level was told with an interval over eight powers of ten."""
-    told = 0
+    """Boots of very unlike tails: a level was shown with an interval over eight powers of ten."""
+    shown = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
         samples = [pareto(rng, rng.uniform(0.2, 2.0), SAMPLES) for _ in range(LEAST_BOOTS)]
         tail = tail_of(samples)
-        told += bool(tail.levels)
+        shown += bool(tail.levels)
         assert all(level.high <= 30 * level.low for level in tail.levels[:1])
         assert tail.levels or tail.reason
-    assert told < 10
+    assert shown < 10
 
 
 def test_few_boots_and_few_samples_tell_nothing() -> None:

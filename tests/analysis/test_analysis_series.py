@@ -233,7 +233,7 @@ def test_iterations_that_warm_up_are_flagged_per_thread(tmp_path: Path) -> None:
     ((key, flags),) = found.items()
     assert key.arm == "bare"
     assert [(flag.kind, flag.text) for flag in flags] == [
-        ("warm-up", "1 of 2 series began slower than they went on")
+        ("warm-up", "1 of 2 series began slower than they continued")
     ]
 
 

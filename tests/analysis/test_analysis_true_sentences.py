@@ -67,7 +67,7 @@ LOST = Metric("lost", "1", "lower", kind="tail", headline=True)
 
 
 def evidence_of(lost: Sequence[float]) -> Evidence:
-    """What a verdict rests on where the baseline loses nothing, and an arm so many a boot."""
+    """Return the evidence of an arm that loses so many in each boot; the baseline loses none."""
     found = mean_interval(lost, 0.95)
     return Evidence(
         metric=LOST,

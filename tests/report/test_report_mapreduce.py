@@ -225,7 +225,7 @@ def test_caches_that_could_not_be_dropped_are_told_with_arm_and_reason(tmp_path:
     lead = lead_of(tmp_path, {"kvm": kept})
     assert (
         "On kvm some could not be dropped: a machine's own, not dropped: Read-only file system; "
-        "its host's, which does not tell why."
+        "its host's, for a reason that it did not report."
     ) in lead
     assert "On bare" not in lead
 
