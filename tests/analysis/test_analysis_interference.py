@@ -13,7 +13,12 @@ from analysis.analysis_observed import observed_as
 from references.references_run import BLOCKS, SCENARIOS, write_realtime_run
 from tare.analysis import load_run
 from tare.analysis.data.rundata import RunData
-from tare.analysis.topics.interference import Hurt, interference, natural, neighbour_words
+from tare.analysis.topics.interference import (
+    NeighbourEffect,
+    interference,
+    natural,
+    neighbour_words,
+)
 from tare.events.results import Observation
 from tare.report.figures.heat import heat_figure, heat_rows, ink_of
 from tare.report.figures.palette import HEAT
@@ -34,31 +39,35 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 
 @pytest.fixture(scope="module")
-def hurts(run: RunData) -> tuple[Hurt, ...]:
+def effects(run: RunData) -> tuple[NeighbourEffect, ...]:
     return interference([run], ARMS, 0.95)
 
 
-def test_a_load_that_doubles_every_value_is_a_slowdown_of_two(hurts: tuple[Hurt, ...]) -> None:
-    assert {hurt.key.scenario for hurt in hurts} == {"tight", "crowd"}
-    assert all(hurt.slowdown == pytest.approx(2.0) for hurt in hurts)
-    assert all(hurt.blocks == BLOCKS and hurt.quiet == "one-to-all" for hurt in hurts)
-    assert {hurt.arm: hurt.emulated for hurt in hurts} == {"bare": False, "vm": True}
+def test_a_load_that_doubles_every_value_is_a_slowdown_of_two(
+    effects: tuple[NeighbourEffect, ...],
+) -> None:
+    assert {effect.key.scenario for effect in effects} == {"tight", "crowd"}
+    assert all(effect.slowdown == pytest.approx(2.0) for effect in effects)
+    assert all(effect.blocks == BLOCKS and effect.quiet == "one-to-all" for effect in effects)
+    assert {effect.arm: effect.emulated for effect in effects} == {"bare": False, "vm": True}
 
 
 def test_of_few_blocks_the_sizes_are_told_and_no_interval_nor_that_nothing_hurts(
-    hurts: tuple[Hurt, ...],
+    effects: tuple[NeighbourEffect, ...],
 ) -> None:
-    some = [replace(hurt, blocks=3, p=None, decided=False) for hurt in hurts if hurt.arm == "vm"]
+    some = [
+        replace(effect, blocks=3, p=None, decided=False) for effect in effects if effect.arm == "vm"
+    ]
     few = [*some, replace(some[0], arm="other", slowdown=0.99)]
     said = neighbours_answer(few)
     assert said.startswith("Neighbours, preliminary (3 blocks; 6 are the least for a verdict): vm")
     assert "up to 2.00×" in said and said.endswith("nothing so far that slows other (emulated).")
     assert "is told from none" not in said
-    drawn = [str(heat_figure(each, name="f").spec) for each in (few, hurts)]
+    drawn = [str(heat_figure(each, name="f").spec) for each in (few, effects)]
     assert [" to " in text for text in drawn] == [False, True]
     ends = [
         {row["low"] for row in csv.DictReader(slowdowns_table(each).csv().splitlines())}
-        for each in (few, hurts)
+        for each in (few, effects)
     ]
     assert ends[0] == {""} and "2.0" in ends[1]
 
@@ -71,9 +80,10 @@ def test_where_more_is_better_half_the_value_is_a_slowdown_of_two(run: RunData) 
         ),
     )
     found = interference([replace(run, counted=inverse)], ARMS, 0.95)
-    assert found and all(hurt.slowdown == pytest.approx(2.0) for hurt in found)
+    assert found and all(effect.slowdown == pytest.approx(2.0) for effect in found)
     assert all(
-        hurt.interval is None or hurt.interval.low <= hurt.slowdown * 1.0001 for hurt in found
+        effect.interval is None or effect.interval.low <= effect.slowdown * 1.0001
+        for effect in found
     )
 
 
@@ -84,18 +94,20 @@ def test_a_study_without_neighbours_or_without_quiet_has_no_matrix(run: RunData)
     assert interference([], ARMS, 0.95) == ()
 
 
-def test_rows_come_arm_by_arm_and_numbers_by_their_value(hurts: tuple[Hurt, ...]) -> None:
-    arms = [row.arm for row in heat_rows(hurts)]
+def test_rows_come_arm_by_arm_and_numbers_by_their_value(
+    effects: tuple[NeighbourEffect, ...],
+) -> None:
+    arms = [row.arm for row in heat_rows(effects)]
     assert arms == sorted(arms, key=ARMS.index)
     assert natural('{"threads":9}') < natural('{"threads":10}') < natural('{"threads":100}')
 
 
 def test_the_figure_has_every_cell_and_colours_only_what_is_decided(
-    hurts: tuple[Hurt, ...],
+    effects: tuple[NeighbourEffect, ...],
 ) -> None:
-    text = str(heat_figure(hurts, name="interference").spec)
-    assert text.count("2.00×") == len(hurts)
-    unsure = [replace(hurt, decided=False) for hurt in hurts]
+    text = str(heat_figure(effects, name="interference").spec)
+    assert text.count("2.00×") == len(effects)
+    unsure = [replace(effect, decided=False) for effect in effects]
     assert HEAT[3].light not in str(heat_figure(unsure, name="interference").spec)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tare.analysis import load_run
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.compare import compare
-from tare.analysis.topics.machine_losses import Fate, fates, matrix, words
+from tare.analysis.topics.machine_losses import MachineLoss, machine_losses, matrix, words
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -115,30 +115,30 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 
 @pytest.fixture(scope="module")
-def found(run: RunData) -> tuple[Fate, ...]:
-    return fates([run], ["bare"], 0.95)
+def found(run: RunData) -> tuple[MachineLoss, ...]:
+    return machine_losses([run], ["bare"], 0.95)
 
 
-def of(found: tuple[Fate, ...], victim: str, others: str) -> Fate:
-    return next(f for f in found if (f.hurt.key.workload, f.others) == (victim, others))
+def of(found: tuple[MachineLoss, ...], victim: str, others: str) -> MachineLoss:
+    return next(f for f in found if (f.effect.key.workload, f.others) == (victim, others))
 
 
-def test_all_machines_of_a_cell_are_subjects_at_once(found: tuple[Fate, ...]) -> None:
+def test_all_machines_of_a_cell_are_subjects_at_once(found: tuple[MachineLoss, ...]) -> None:
     subject = of(found, "cpu-load", "2 × memory-load")
-    assert subject.hurt.slowdown == pytest.approx(9.0)
+    assert subject.effect.slowdown == pytest.approx(9.0)
     assert subject.each == {"subject": pytest.approx(9.0)}
     neighbours = of(found, "memory-load", "cpu-load, memory-load")
-    assert neighbours.hurt.slowdown == pytest.approx(4.5)
+    assert neighbours.effect.slowdown == pytest.approx(4.5)
     assert neighbours.each == {
         "neighbour-1": pytest.approx(4.5),
         "neighbour-2": pytest.approx(4.5),
     }
-    assert neighbours.hurt.decided and neighbours.hurt.blocks == BLOCKS
+    assert neighbours.effect.decided and neighbours.effect.blocks == BLOCKS
 
 
-def test_the_matrix_is_square_and_whole(found: tuple[Fate, ...]) -> None:
+def test_the_matrix_is_square_and_whole(found: tuple[MachineLoss, ...]) -> None:
     square = matrix(found)
-    places = [(hurt.key.workload, hurt.key.scenario) for hurt in square]
+    places = [(effect.key.workload, effect.key.scenario) for effect in square]
     assert sorted(places) == sorted((v, c) for v in LOADS.values() for c in LOADS.values())
     values = {(h.key.workload, h.key.scenario): h.slowdown for h in square}
     # A subject beside neighbours of one kind goes before neighbours that still have their own.
@@ -150,10 +150,10 @@ def test_the_matrix_is_square_and_whole(found: tuple[Fate, ...]) -> None:
 
 def test_a_load_that_was_never_undisturbed_has_no_fate(tmp_path: Path) -> None:
     without = {name: each for name, each in SCENARIOS.items() if name != "network-one"}
-    found = fates([written(tmp_path / "run", without)], ["bare"], 0.95)
-    assert {fate.hurt.key.workload for fate in found} == {"cpu-load", "memory-load"}
+    found = machine_losses([written(tmp_path / "run", without)], ["bare"], 0.95)
+    assert {loss.effect.key.workload for loss in found} == {"cpu-load", "memory-load"}
     nobody = {"memory": SCENARIOS["memory"]}
-    assert fates([written(tmp_path / "none", nobody)], ["bare"], 0.95) == ()
+    assert machine_losses([written(tmp_path / "none", nobody)], ["bare"], 0.95) == ()
 
 
 def test_machines_in_words() -> None:

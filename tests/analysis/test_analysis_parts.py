@@ -221,7 +221,7 @@ def test_change_points_are_the_cheapest_of_all(values: list[Any], penalty: float
 def test_courses_are_classified(shape: Any, steps: list[float]) -> None:
     rng = np.random.default_rng(7)
     series = np.repeat(np.array(steps, dtype=float), 400 // len(steps))
-    found = warmup.course(series + 0.01 * rng.standard_normal(series.size))
+    found = warmup.trend(series + 0.01 * rng.standard_normal(series.size))
     assert found.shape == shape
     assert (found.steady_from is None) == (shape == "no steady state")
 
@@ -232,7 +232,7 @@ def test_lone_outliers_are_no_change() -> None:
     for _ in range(50):
         series = 1 + 0.01 * rng.standard_normal(300)
         series[rng.integers(0, 300, 3)] += 5
-        flat += warmup.course(series).shape == "flat"
+        flat += warmup.trend(series).shape == "flat"
     assert flat >= 48
 
 

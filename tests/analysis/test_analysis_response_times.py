@@ -18,11 +18,11 @@ from tare.analysis.topics.monitoring import Phase
 from tare.analysis.topics.response_times import (
     QUIET,
     SETTLE_S,
-    Course,
     Step,
-    courses,
+    Timeline,
     mean_of,
     phase_effects,
+    timelines,
 )
 from tare.events.cell_facts import PhaseFacts
 from tare.events.results import SeriesEntry
@@ -36,20 +36,20 @@ def step(begin_s: float, mean_s: float, *, failed: int = 0) -> Step:
     return Step(begin_s, 10, failed, mean_s, mean_s, 2 * mean_s, 3 * mean_s)
 
 
-def course(block: int = 1, arm: str = "bare", hurt: float = 4.0) -> Course:
+def timeline(block: int = 1, arm: str = "bare", hurt: float = 4.0) -> Timeline:
     """Ten seconds in steps of 100 ms: quiet at 1 ms, hurt while the CPU is loaded."""
     steps = []
     for number in range(100):
         begin = number / 10
         mean = 1e-3 * (hurt if 2.0 <= begin < 4.0 else 1.0) * 1.01**block
         steps.append(step(begin, mean, failed=1 if 6.0 <= begin < 6.5 else 0))
-    return Course(
+    return Timeline(
         "run", f"b{block}", block, arm, "phases", "web", "{}", False, 0.1, tuple(steps), PHASES
     )
 
 
 def test_each_phase_is_compared_with_the_quiet_time_of_its_own_cell() -> None:
-    found = phase_effects([course(1), course(2), course(3)], 0.95)
+    found = phase_effects([timeline(1), timeline(2), timeline(3)], 0.95)
     assert [effect.phase for effect in found] == [QUIET, "cpu-load", "net-load"]
     quiet, cpu, net = found
     assert quiet.slowdown is None and quiet.mean_s == pytest.approx(1e-3 * 1.01**2)
@@ -63,14 +63,14 @@ def test_each_phase_is_compared_with_the_quiet_time_of_its_own_cell() -> None:
 def test_all_phases_of_an_arm_are_one_family() -> None:
     random = np.random.default_rng(5)
 
-    def study() -> list[Course]:
+    def study() -> list[Timeline]:
         # Response times of no phase differ, but for what chance does to each stretch of time.
         made = []
         for block in range(1, 9):
             noise = [float(each) for each in np.exp(random.normal(0, 0.05, 20))]
             phases = tuple(Phase(f"load {n}", 10.0 * n, 10.0 * n + 4.0) for n in range(10))
             steps = tuple(step(2.0 * n, 1e-3 * noise[2 * n // 5]) for n in range(50))
-            made.append(replace(course(block), steps=steps, phases=phases, interval_s=2.0))
+            made.append(replace(timeline(block), steps=steps, phases=phases, interval_s=2.0))
         return made
 
     studies = [phase_effects(study(), 0.95) for _ in range(60)]
@@ -80,22 +80,22 @@ def test_all_phases_of_an_arm_are_one_family() -> None:
     together = [any(e.decided for e in each) for each in studies]
     assert np.mean(alone) > 0.15, "each interval by itself is not enough"
     assert np.mean(together) <= 0.1
-    hurt = phase_effects([course(block) for block in range(1, 9)], 0.95)
+    hurt = phase_effects([timeline(block) for block in range(1, 9)], 0.95)
     assert [effect.decided for effect in hurt] == [False, True, False]
 
 
 def test_of_few_blocks_no_phase_is_told_to_do_nothing() -> None:
-    few = phase_effects([course(1), course(2), course(3)], 0.95)
+    few = phase_effects([timeline(1), timeline(2), timeline(3)], 0.95)
     assert all(effect.p is None and not effect.decided for effect in few)
     assert _lead(few, []).startswith(
         "What phases do is preliminary (3 blocks; 6 are the least for a verdict)."
     )
-    many = phase_effects([course(block, hurt=1.0) for block in range(1, 9)], 0.95)
+    many = phase_effects([timeline(block, hurt=1.0) for block in range(1, 9)], 0.95)
     assert _lead(many, []).startswith("No phase’s response times are told from")
 
 
 def test_what_follows_a_phase_at_once_counts_to_neither() -> None:
-    one = course()
+    one = timeline()
     begins = [each.begin_s for each in one.quiet()]
     assert not [b for b in begins if 2.0 - 0.1 < b < 4.0 + SETTLE_S or 6.0 - 0.1 < b < 8.5]
     inside = [each.begin_s for each in one.within(PHASES[0])]
@@ -103,15 +103,15 @@ def test_what_follows_a_phase_at_once_counts_to_neither() -> None:
 
 
 def test_a_single_block_has_an_effect_and_no_interval() -> None:
-    effect = phase_effects([course()], 0.95)[1]
+    effect = phase_effects([timeline()], 0.95)[1]
     assert effect.slowdown == pytest.approx(4.0) and effect.interval is None
     assert phases_table([effect]).csv().count("\n") == 2
 
 
 def test_a_course_without_phases_has_no_effects_and_is_drawn_all_the_same() -> None:
-    alone = replace(course(), phases=())
+    alone = replace(timeline(), phases=())
     assert phase_effects([alone], 0.95) == ()
-    figure = course_figure([alone, course(arm="vm")], name="course-1", title="web")
+    figure = course_figure([alone, timeline(arm="vm")], name="course-1", title="web")
     text = str(figure.spec)
     assert "cpu" in text and "✕" in text and figure.panels == 2
 
@@ -122,7 +122,7 @@ def test_a_course_without_phases_has_no_effects_and_is_drawn_all_the_same() -> N
 )
 def test_no_long_response_is_lost_by_thinning(values: list[float], most: int) -> None:
     steps = tuple(step(number / 10, value) for number, value in enumerate(values))
-    whole = replace(course(), steps=steps, phases=())
+    whole = replace(timeline(), steps=steps, phases=())
     shown = thinned(whole, most)
     assert len(shown) <= most
     assert max(each.max_s for each, _ in shown) == max(each.max_s for each in steps)
@@ -171,7 +171,7 @@ def test_series_are_read_as_the_agent_writes_them(run: RunData, tmp_path: Path) 
             "max_ns": [2_000_000, 9_000_000, 0, 1_000_000],
         }
     ).write_parquet(path)
-    (found,) = courses([with_series(run, path)])
+    (found,) = timelines([with_series(run, path)])
     assert [each.begin_s for each in found.steps] == pytest.approx([0.5, 0.6, 0.8])
     assert found.interval_s == pytest.approx(0.1)
     second = found.steps[1]
@@ -183,8 +183,8 @@ def test_series_are_read_as_the_agent_writes_them(run: RunData, tmp_path: Path) 
 
 def test_a_series_that_cannot_be_read_is_left_out(run: RunData, tmp_path: Path) -> None:
     path = tmp_path / "responses.parquet"
-    assert courses([with_series(run, path)]) == ()
+    assert timelines([with_series(run, path)]) == ()
     path.write_bytes(b"not parquet")
-    assert courses([with_series(run, path)]) == ()
+    assert timelines([with_series(run, path)]) == ()
     pl.DataFrame({"time_ns": [1, 2]}).write_parquet(path)
-    assert courses([with_series(run, path)]) == ()
+    assert timelines([with_series(run, path)]) == ()

@@ -12,7 +12,7 @@ from scipy.signal import lfilter
 from tare.analysis.series.steadiness import steady_flags
 from tare.analysis.statistics import unsteady
 from tare.analysis.statistics.dependence import LEAST_WINDOWS
-from tare.analysis.statistics.warmup import Course, Segment, courses
+from tare.analysis.statistics.warmup import Segment, Trend, trends
 
 
 def boots(rng: np.random.Generator, count: int, lag: float) -> list[np.ndarray]:
@@ -27,7 +27,7 @@ def test_likeness_of_neighbours_is_no_warm_up(lag: float) -> None:
     former = told = few = 0
     for _ in range(60):
         series = boots(rng, 8, lag)
-        former += any(course.shape != "flat" for course in courses(series))
+        former += any(trend.shape != "flat" for trend in trends(series))
         told += bool(steady_flags(series, range(8)))
         few += bool(steady_flags(series[:1], [0]))
     assert told <= 60 * 0.05 + 3 * math.sqrt(60 * 0.0475)
@@ -63,11 +63,11 @@ def test_boots_are_believed_from_the_level_on(beyond: float, told: bool) -> None
 def test_a_series_too_short_to_tell_chance_is_taken_as_it_went(
     missing: int, believed: bool
 ) -> None:
-    # Alternating values changed nowhere, whatever the course says.
+    # Alternating values changed nowhere, whatever the trend is.
     values = np.resize([1.0, 2.0], 4 * LEAST_WINDOWS - missing)
     parts = (Segment(0, 8, 1.5, 0.5), Segment(8, values.size, 1.5, 0.5))
-    assert unsteady._stands_out(values, Course("warm-up", parts, 8), 1) is believed
-    assert not unsteady._stands_out(values, Course("flat", parts[:1], 0), 1)
+    assert unsteady._stands_out(values, Trend("warm-up", parts, 8), 1) is believed
+    assert not unsteady._stands_out(values, Trend("flat", parts[:1], 0), 1)
 
 
 def test_threads_of_a_boot_are_one_boot() -> None:

@@ -13,13 +13,13 @@ from scipy import stats
 from tare.analysis.statistics import unsteady
 from tare.analysis.statistics.dependence import mean_variance
 from tare.analysis.statistics.unsteady import stand_out
-from tare.analysis.statistics.warmup import Course, Segment, Shape
+from tare.analysis.statistics.warmup import Segment, Shape, Trend
 
 Floats = np.ndarray
-WARM = Course("warm-up", (), 0)
-SLOW = Course("slowdown", (), 0)
-LATE = Course("no steady state", (), None)
-FLAT = Course("flat", (), 0)
+WARM = Trend("warm-up", (), 0)
+SLOW = Trend("slowdown", (), 0)
+LATE = Trend("no steady state", (), None)
+FLAT = Trend("flat", (), 0)
 EVERY = (WARM, SLOW, LATE, FLAT)
 
 
@@ -66,11 +66,11 @@ def test_six_boots_are_the_least_that_are_asked(boots: int, believed: bool) -> N
     assert not unsteady._agree(np.zeros(boots), slower=True)
 
 
-def six(course: Floats) -> list[Floats]:
+def six(trend: Floats) -> list[Floats]:
     """Six boots of that series, whose beginnings and third quarters differ by chance."""
     found = []
     for sign in (1, -1, 1, -1, 1, -1):
-        values = course.copy()
+        values = trend.copy()
         values[:4] *= 1 + 0.01 * sign
         values[32:48] *= 1 + 0.01 * sign
         found.append(values)
@@ -108,13 +108,13 @@ HIGHER, LOWER = dict.fromkeys(range(4), 1.5), dict.fromkeys(range(4), 0.75)
         (shaped({**LOWER, **dict.fromkeys(range(8, 12), 0.5)}), [LATE]),
     ],
 )
-def test_six_boots_believe_what_all_of_them_do(values: Floats, believed: list[Course]) -> None:
+def test_six_boots_believe_what_all_of_them_do(values: Floats, believed: list[Trend]) -> None:
     series = six(values)
     told = []
-    for course in EVERY:
-        shapes = set(stand_out(series, [course] * 6, range(6)))
-        if shapes == {course.shape} and course is not FLAT:
-            told.append(course)
+    for trend in EVERY:
+        shapes = set(stand_out(series, [trend] * 6, range(6)))
+        if shapes == {trend.shape} and trend is not FLAT:
+            told.append(trend)
         else:
             assert shapes == {"flat"}
     assert told == believed
@@ -127,10 +127,10 @@ def test_a_boot_is_asked_once_however_many_series_it_has() -> None:
     assert stand_out(series, [WARM, FLAT] * 3, range(6)) == ["flat"] * 6
 
 
-def at(place: int, shape: Shape = "warm-up", size: int = 64) -> Course:
+def at(place: int, shape: Shape = "warm-up", size: int = 64) -> Trend:
     places = (0, 2, place, size)
     parts = tuple(Segment(a, b, 0.0, 0.0) for a, b in itertools.pairwise(places))
-    return Course(shape, parts, None if shape == "no steady state" else place)
+    return Trend(shape, parts, None if shape == "no steady state" else place)
 
 
 def test_what_never_changes_does_not_stand_out() -> None:

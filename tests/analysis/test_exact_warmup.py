@@ -1,4 +1,4 @@
-"""Change points, courses, outliers and thinning, by loops over their definitions."""
+"""Change points, trends, outliers and thinning, by loops over their definitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tare.analysis.statistics import warmup
-from tare.analysis.statistics.warmup import Course, Segment, Shape
+from tare.analysis.statistics.warmup import Segment, Shape, Trend
 
 RNG = np.random.default_rng(1)
 SERIES = (
@@ -161,20 +161,20 @@ def test_what_is_exactly_as_far_as_alike_is_alike() -> None:
 def test_sixteen_values_are_the_least_that_have_a_course(size: int, shape: Shape) -> None:
     series = np.resize([0.0, 0.001], size)
     series[:8] += 5
-    found = warmup.course(series)
+    found = warmup.trend(series)
     assert found.shape == shape
     if shape == "flat":
-        assert found == Course("flat", (), 0)
+        assert found == Trend("flat", (), 0)
 
 
 def test_series_of_several_lengths_keep_their_places() -> None:
     several = [np.resize([0.0, 0.001], size) for size in (32, 40, 10, 32, 40)]
     for one, change in zip(several, (12, 20, 5, 8, 16), strict=True):
         one[:change] += 5
-    found = warmup.courses(several)
+    found = warmup.trends(several)
     assert [each.steady_from for each in found] == [12, 20, 0, 8, 16]
-    assert found == tuple(warmup.course(one) for one in several)
-    assert warmup.courses([]) == ()
+    assert found == tuple(warmup.trend(one) for one in several)
+    assert warmup.trends([]) == ()
 
 
 def cleaned_by_hand(series: list[float]) -> list[float]:

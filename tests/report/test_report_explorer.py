@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from report.report_synthetic import QUICK, hostile, json_hostile, write_run
 from tare.analysis import compare_every_pair, load_run
 from tare.analysis.model import Comparison, Key
-from tare.analysis.topics.interference import Hurt
+from tare.analysis.topics.interference import NeighbourEffect
 from tare.events.metric import Metric
 from tare.report.figures.frame import SMALL_LETTER, name_within
 from tare.report.page import explorer
@@ -130,9 +130,9 @@ def test_names_on_an_axis_stay_within_and_leave_room(
         assert text == name or len(text) >= 4
 
 
-def hurt(arm: str, slowdown: float, decided: bool) -> Hurt:
+def effect(arm: str, slowdown: float, decided: bool) -> NeighbourEffect:
     key = Key("contended", "tick", "{}", "subject", "slowdown")
-    return Hurt(
+    return NeighbourEffect(
         arm,
         False,
         key,
@@ -148,16 +148,16 @@ def hurt(arm: str, slowdown: float, decided: bool) -> Hurt:
 
 
 def test_the_neighbours_answer_names_the_worst_of_each_arm_and_who_is_spared() -> None:
-    hurts = [
-        hurt("a", 1.5, True),
-        hurt("a", 3.0, True),
-        hurt("b", 9.0, False),
-        hurt("c", 4.0, True),
+    effects = [
+        effect("a", 1.5, True),
+        effect("a", 3.0, True),
+        effect("b", 9.0, False),
+        effect("c", 4.0, True),
     ]
-    said = neighbours_answer(hurts)
+    said = neighbours_answer(effects)
     assert said.startswith("Neighbours cost c up to 4.00×")
     assert "a up to 3.00× (tick slowdown, contended)" in said
     assert said.endswith("nothing that is told from none: b.")
-    assert neighbours_answer([hurt("b", 9.0, False)]) == (
+    assert neighbours_answer([effect("b", 9.0, False)]) == (
         "Neighbours: nothing that they take from b is told from none."
     )

@@ -18,7 +18,7 @@ from report.report_proxied import LIMIT, write_proxied_run
 from tare.analysis import load_run
 from tare.analysis.effects.compare import compare
 from tare.analysis.topics.load_balancer import Through, through
-from tare.analysis.topics.response_times import Course, Step
+from tare.analysis.topics.response_times import Step, Timeline
 from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
 from tare.report.figures.over_size import NOTHING, Mark, _ticks, over_size_figure
@@ -285,17 +285,17 @@ def test_rate_times_and_probe_are_drawn_over_the_seconds_of_the_load(tmp_path: P
 def test_a_proxy_that_stands_still_leaves_a_gap_in_the_line_of_its_rate() -> None:
     # 20 requests in each tenth of a second, but for three of them.
     steps = tuple(Step(0.1 * n, 20, 0, *4 * (0.01,)) for n in range(10) if n not in (4, 5, 6))
-    course = Course("r", "c", 1, "bare", "s", "w", "{}", False, 0.1, steps)
-    points = _rates(course)
+    timeline = Timeline("r", "c", 1, "bare", "s", "w", "{}", False, 0.1, steps)
+    points = _rates(timeline)
     assert [rate for _, rate in points] == pytest.approx([200.0] * 4 + [0.0] * 3 + [200.0] * 3)
     assert [time for time, _ in points] == pytest.approx([0.1 * n for n in range(10)])
     figure = over_time_figure("f", "t", [Line("bare", False, points)], looks(["bare"], "bare"), "")
     assert figure.description == "bare: 0.00 to 200"
     assert len(list(_stretches(points))) == 2
     # So few that single ones would be noise: some steps are one point.
-    few = replace(course, steps=tuple(replace(step, completed=2) for step in steps))
+    few = replace(timeline, steps=tuple(replace(step, completed=2) for step in steps))
     assert [rate for _, rate in _rates(few)] == pytest.approx([10 / 0.8, 4 / 0.2])
-    assert _rates(replace(course, steps=tuple(replace(s, completed=0) for s in steps))) == ()
+    assert _rates(replace(timeline, steps=tuple(replace(s, completed=0) for s in steps))) == ()
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from run.run_driving import TARE, Running, assert_no_ledger_is_left, of_type, ta
 from run.run_processes import begins, process_of
 from tare.analysis import compare_runs, load_run
 from tare.analysis.topics.monitoring import monitors
-from tare.analysis.topics.response_times import courses
+from tare.analysis.topics.response_times import timelines
 from tare.analysis.topics.unit_cost import unit_costs
 from tare.report import build_report
 
@@ -112,12 +112,12 @@ def test_phases_counters_and_response_times_share_one_axis(home: Path) -> None:
         assert cell["facts"]["host_cost"]["rss_bytes"] > 0
         assert not [text for text in cell["warnings"] if "phases" in text]
     run = load_run(folder)
-    for course in courses([run]):
-        assert [phase.name for phase in course.phases] == list(PHASES)
-        assert 0.2 <= course.steps[0].begin_s < 0.5
-        assert course.length_s == pytest.approx(4.7, abs=0.3)
-        assert all(course.within(phase) for phase in course.phases)
-        assert sum(step.completed + step.failed for step in course.steps) == 225
+    for timeline in timelines([run]):
+        assert [phase.name for phase in timeline.phases] == list(PHASES)
+        assert 0.2 <= timeline.steps[0].begin_s < 0.5
+        assert timeline.length_s == pytest.approx(4.7, abs=0.3)
+        assert all(timeline.within(phase) for phase in timeline.phases)
+        assert sum(step.completed + step.failed for step in timeline.steps) == 225
     watched = monitors([run])
     assert len(watched) == 6
     for monitor in watched:

@@ -277,10 +277,10 @@ def _steps(proofs: Proofs, without: Set[str]) -> dict[str, tuple[tuple[int, str,
     """Return by path at which blocks an arm's environment changed, from what and to what."""
     found: dict[str, set[tuple[int, str, str]]] = {}
     for scenario in dict.fromkeys(scenario for _, scenario in proofs):
-        course = [proofs[where] for where in sorted(proofs) if where[1] == scenario]
+        in_order = [proofs[where] for where in sorted(proofs) if where[1] == scenario]
         blocks = sorted(block for block, of in proofs if of == scenario)
-        for path in {path for each in course for proof in each for path in proof} - without:
-            for block, before, after in zip(blocks[1:], course, course[1:], strict=False):
+        for path in {path for each in in_order for proof in each for path in proof} - without:
+            for block, before, after in zip(blocks[1:], in_order, in_order[1:], strict=False):
                 if _apart(path, before, after):
                     values = (before[-1].get(path, ABSENT), after[0].get(path, ABSENT))
                     if path in _WORD_LISTS and ABSENT not in values:

@@ -13,7 +13,7 @@ from tare.analysis.data.series_file import read_series
 from tare.analysis.effects.results import Flag, FlagKind
 from tare.analysis.series.series_data import SeriesKey
 from tare.analysis.statistics.unsteady import stand_out
-from tare.analysis.statistics.warmup import Shape, courses, thinned
+from tare.analysis.statistics.warmup import Shape, thinned, trends
 from tare.events.results import SeriesEntry
 
 ITERATIONS = ("iteration_ns", "duration_ns")
@@ -53,7 +53,7 @@ def steady_flags(series: Sequence[np.ndarray], boots: Sequence[Hashable]) -> tup
         series: Durations in order of time.
         boots: The boot that each is from.
     """
-    count = Counter(stand_out(series, courses(series), boots))
+    count = Counter(stand_out(series, trends(series), boots))
     return tuple(
         Flag(kind, f"{count[shape]} of {len(series)} series {text}")
         for shape, kind, text in _KINDS

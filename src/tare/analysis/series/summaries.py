@@ -54,7 +54,7 @@ class _Cell:
     least: float
     greatest: float
     mean: float
-    course: _TimeSeries | None
+    over_time: _TimeSeries | None
     raw: bool = False
 
 
@@ -109,15 +109,15 @@ def summarise_series(
             continue
         if cell is not None:
             histogram = coarsened(cell.histogram, most_bins)
-            read.append(replace(cell, histogram=histogram, course=_reduced(cell.course)))
+            read.append(replace(cell, histogram=histogram, over_time=_reduced(cell.over_time)))
     if not read:
         return None
     boots = _boots(read)
     whole = merge([cell.histogram for cell in read])
-    worst = max(read, key=lambda cell: (cell.course is not None, cell.greatest))
+    worst = max(read, key=lambda cell: (cell.over_time is not None, cell.greatest))
     # Bins of several boots interleave; no more of them are drawn than the finest boot has.
     drawn = thin(whole, min(MOST_BINS, max(cell.histogram.low.size for cell in read)))
-    over_time = worst.course
+    over_time = worst.over_time
     return SeriesSummary(
         entries=tuple(entries),
         boots=len(boots),
@@ -175,7 +175,7 @@ def _whole_nanoseconds(samples: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def _flags(cells: Sequence[_Cell]) -> list[Flag]:
-    timed = [(cell, cell.course.mean) for cell in cells if cell.course]
+    timed = [(cell, cell.over_time.mean) for cell in cells if cell.over_time]
     boots = [(cell.entry.run, cell.entry.block) for cell, _ in timed]
     flags = list(steady_flags([thinned(means) for _, means in timed], boots))
     humps = sum(two_humped(cell.histogram.spread_out(MOST_INTERVALS)).flagged for cell in cells)
@@ -195,7 +195,7 @@ def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
         read = _read_raw(raw)
         # Samples with something between them: their sum is not the time that passed.
         apart = over_time is not None and over_time.first.size > 0
-        return replace(read, course=over_time) if apart else read
+        return replace(read, over_time=over_time) if apart else read
     if stored is None or not stored.total:
         return None
     least, greatest = float(stored.low[0]), float((stored.low + stored.width)[-1])

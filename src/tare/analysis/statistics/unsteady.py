@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tare.analysis.statistics.dependence import LEAST_WINDOWS, mean_variance
 from tare.analysis.statistics.logratio import t_quantile
-from tare.analysis.statistics.warmup import Course, Shape
+from tare.analysis.statistics.warmup import Shape, Trend
 
 Floats = NDArray[np.float64]
 
@@ -28,19 +28,19 @@ STARTS = (16, 4)
 
 
 def stand_out(
-    series: Sequence[Floats], courses: Sequence[Course], boots: Sequence[Hashable]
+    series: Sequence[Floats], trends: Sequence[Trend], boots: Sequence[Hashable]
 ) -> list[Shape]:
     """Return the shapes of series, flat where chance explains what they did.
 
     Args:
         series: Durations in order of time, one array each.
-        courses: How they went.
+        trends: Their trends.
         boots: The boot that each is from.
     """
     if len(set(boots)) < LEAST_BOOTS:
         return [
-            course.shape if _stands_out(values, course, len(series)) else "flat"
-            for values, course in zip(series, courses, strict=True)
+            trend.shape if _stands_out(values, trend, len(series)) else "flat"
+            for values, trend in zip(series, trends, strict=True)
         ]
     warm = max(_agree(_by_boot(series, boots, part), slower=True) for part in STARTS)
     slow = max(_agree(_by_boot(series, boots, part), slower=False) for part in STARTS)
@@ -50,7 +50,7 @@ def stand_out(
         "slowdown": slow,
         "no steady state": _agree(ends, slower=True) or _agree(ends, slower=False),
     }
-    return [course.shape if known.get(course.shape) else "flat" for course in courses]
+    return [trend.shape if known.get(trend.shape) else "flat" for trend in trends]
 
 
 def _by_boot(series: Sequence[Floats], boots: Sequence[Hashable], part: int | None) -> Floats:
@@ -81,16 +81,16 @@ def _agree(differences: Floats, *, slower: bool) -> bool:
     return mean > t_quantile(1 - LEVEL / len(STARTS), n - 1) * error
 
 
-def _stands_out(values: Floats, course: Course, tests: int) -> bool:
+def _stands_out(values: Floats, trend: Trend, tests: int) -> bool:
     """Return whether a series' change is more than chance makes of one whose neighbours are alike.
 
     The second half tells what neighbours have in common; the place was chosen, so little is
     believed.
     """
-    if course.shape == "flat" or values.size < 4 * LEAST_WINDOWS:
-        return course.shape != "flat"
+    if trend.shape == "flat" or values.size < 4 * LEAST_WINDOWS:
+        return trend.shape != "flat"
     half = values.size // 2
-    at = course.segments[-1].start if course.steady_from is None else course.steady_from
+    at = trend.segments[-1].start if trend.steady_from is None else trend.steady_from
     steady = values[half:] if at <= half else values[:half]
     variance, degrees = mean_variance(steady)
     before, after = values[:at], values[at:]

@@ -38,7 +38,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Course:
+class Trend:
     """How a series went.
 
     Args:
@@ -123,7 +123,7 @@ def _least_variance(scaled: Floats) -> float:
     return max(1e-4, quantum**2 / 12)
 
 
-def course(values: ArrayLike) -> Course:
+def trend(values: ArrayLike) -> Trend:
     """Classify a series of durations (after Barrett et al., §4.3).
 
     Stretches are equivalent to the last one when their means differ by at most 1 % of it or by
@@ -135,17 +135,17 @@ def course(values: ArrayLike) -> Course:
         values: Durations in order of time (less is better), shape ``(n,)``; at least 16, or it
             is called flat.
     """
-    return courses([values])[0]
+    return trends([values])[0]
 
 
-def courses(several: Sequence[ArrayLike]) -> tuple[Course, ...]:
+def trends(several: Sequence[ArrayLike]) -> tuple[Trend, ...]:
     """Classify several series, those of one length together, which is much faster.
 
     Args:
-        several: As for `course`, each of shape ``(n,)``.
+        several: As for `trend`, each of shape ``(n,)``.
     """
     series = [np.asarray(values, dtype=np.float64) for values in several]
-    found = [Course("flat", (), 0)] * len(series)
+    found = [Trend("flat", (), 0)] * len(series)
     for size in {one.size for one in series if one.size >= LEAST_POINTS}:
         places = [place for place, one in enumerate(series) if one.size == size]
         cleaned = np.array([without_outliers(series[place]) for place in places])
@@ -155,7 +155,7 @@ def courses(several: Sequence[ArrayLike]) -> tuple[Course, ...]:
     return tuple(found)
 
 
-def _classified(series: Floats, changes: tuple[int, ...]) -> Course:
+def _classified(series: Floats, changes: tuple[int, ...]) -> Trend:
     points = (0, *changes, series.size)
     segments = tuple(
         Segment(start, end, float(series[start:end].mean()), float(series[start:end].std()))
@@ -168,11 +168,11 @@ def _classified(series: Floats, changes: tuple[int, ...]) -> Course:
         steady -= 1
     start = segments[steady].start
     if start > series.size * 3 // 4:
-        return Course("no steady state", segments, None)
+        return Trend("no steady state", segments, None)
     if steady == 0:
-        return Course("flat", segments, start)
+        return Trend("flat", segments, start)
     slower = all(segment.mean > final.mean - slack for segment in segments[:steady])
-    return Course("warm-up" if slower else "slowdown", segments, start)
+    return Trend("warm-up" if slower else "slowdown", segments, start)
 
 
 def without_outliers(values: ArrayLike) -> Floats:

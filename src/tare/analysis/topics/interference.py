@@ -1,4 +1,4 @@
-"""How much neighbours hurt: each arm's own value beside neighbours, against its value without.
+"""How much neighbours slow an arm down: its value with neighbours against its value without.
 
 The comparison stays within one arm and one block, so what the platform itself costs is not in it.
 """
@@ -20,8 +20,8 @@ from tare.events.metric import Metric
 
 
 @dataclass(frozen=True)
-class Hurt(OfMetric):
-    """What the neighbours of one scenario do to one metric of one arm.
+class NeighbourEffect(OfMetric):
+    """The effect of one scenario's neighbours on one metric of one arm.
 
     Args:
         arm: The arm.
@@ -30,13 +30,12 @@ class Hurt(OfMetric):
         neighbours: These neighbours in words.
         quiet: The scenario without neighbours that is compared with.
         metric: The metric.
-        slowdown: How many times worse: the ratio of the value beside neighbours to that without,
+        slowdown: How many times worse: the ratio of the value with neighbours to that without,
             turned so that above 1 is worse; geometric mean over blocks (median for tails).
-        interval: Of the slowdown; None with fewer than two blocks.
+        interval: The interval of the slowdown; None with fewer than two blocks.
         blocks: Blocks that have both.
-        p: That the arm hurts no metric at all anyhow: corrected over all of its slowdowns.
-        decided: Whether the slowdown is told from none: p below the level, and 1 outside of the
-            interval.
+        p: For no slowdown in any metric of the arm: corrected over all of its slowdowns.
+        decided: Whether there is a slowdown: p below the level, and 1 outside the interval.
     """
 
     arm: str
@@ -54,35 +53,35 @@ class Hurt(OfMetric):
 
 def interference(
     runs: Sequence[RunData], arms: Sequence[str], confidence: float, level: float = LEVEL
-) -> tuple[Hurt, ...]:
-    """Return the slowdown of every headline metric of every arm beside every kind of neighbours.
+) -> tuple[NeighbourEffect, ...]:
+    """Return the slowdown of every headline metric of every arm with every kind of neighbours.
 
     Args:
         runs: Runs of one study.
-        arms: The arms, in the order they are to come.
+        arms: The arms, in the order of the result.
         confidence: Nominal coverage of the intervals.
-        level: How often an arm that nothing hurts may be told as hurt anywhere.
+        level: How often an arm without any slowdown may be reported with one.
     """
     scenarios = _scenarios_of(runs)
     if not any(each.get("neighbours") for each in scenarios.values()):
         return ()
-    quiet = {name: _quiet_beside(name, scenarios) for name in scenarios}
+    quiet = {name: _quiet_counterpart(name, scenarios) for name in scenarios}
     return _slowdowns(runs, arms, confidence, level, quiet)
 
 
 def memory_bus(
     runs: Sequence[RunData], arms: Sequence[str], confidence: float, level: float = LEVEL
-) -> tuple[Hurt, ...]:
-    """Return what neighbours that copy memory take beyond such that calculate in the same places.
+) -> tuple[NeighbourEffect, ...]:
+    """Return the extra slowdown by neighbours that copy memory over those that calculate.
 
     Both keep their CPUs busy; only the former need caches and memory bus (fayyad2013,
-    scenarios 3 to 6). It counts no access to memory, and shows what those cost.
+    scenarios 3 to 6). This counts no access to memory; it shows what the accesses cost.
 
     Args:
         runs: Runs of one study.
-        arms: The arms, in the order they are to come.
+        arms: The arms, in the order of the result.
         confidence: Nominal coverage of the intervals.
-        level: How often an arm that nothing hurts may be told as hurt anywhere.
+        level: How often an arm without any slowdown may be reported with one.
     """
     scenarios = _scenarios_of(runs)
     calculating = {name: _calculating(name, scenarios) for name in scenarios}
@@ -123,7 +122,7 @@ def _slowdowns(
     confidence: float,
     level: float,
     quiet: Mapping[str, str | None],
-) -> tuple[Hurt, ...]:
+) -> tuple[NeighbourEffect, ...]:
     """Return the slowdowns of headline metrics in scenarios, each against the one it is given."""
     scenarios = _scenarios_of(runs)
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
@@ -139,13 +138,15 @@ def _slowdowns(
                 if pair is not None and pair.scale == "ratio":
                     wanted.append((arm, pair))
     estimates = estimate_all([pair for _, pair in wanted], confidence, runs[0].run)
-    # One family of each arm: 150 slowdowns that are none would else always colour some.
+    # One family for each arm: otherwise, among 150 equal pairs some would always be coloured.
     tests = tested([pair for _, pair in wanted], [arm for arm, _ in wanted], runs[0].run, level)
     places = {name: place for place, name in enumerate(scenarios)}
     workloads = {name: place for place, name in enumerate(runs[0].study.get("workloads") or ())}
     found = [
         _decided(
-            _hurt(pair, arm, one.estimate, one.student_t or one.order, scenarios, emulated),
+            _neighbour_effect(
+                pair, arm, one.estimate, one.student_t or one.order, scenarios, emulated
+            ),
             test.adjusted,
             level,
         )
@@ -153,11 +154,11 @@ def _slowdowns(
     ]
     # As the study lists them; sorting keeps the order in which metrics are declared.
     found.sort(
-        key=lambda hurt: (
-            arms.index(hurt.arm),
-            workloads.get(hurt.key.workload, len(workloads)),
-            natural(hurt.key.parameters),
-            places[hurt.key.scenario],
+        key=lambda effect: (
+            arms.index(effect.arm),
+            workloads.get(effect.key.workload, len(workloads)),
+            natural(effect.key.parameters),
+            places[effect.key.scenario],
         )
     )
     return tuple(found)
@@ -187,7 +188,7 @@ def _among_scenarios(by_scenario: Mapping[str, Measured], arm: str) -> Measured 
     return replace(next(iter(by_scenario.values())), arms=blocks)
 
 
-def _quiet_beside(name: str, scenarios: Mapping[str, Any]) -> str | None:
+def _quiet_counterpart(name: str, scenarios: Mapping[str, Any]) -> str | None:
     """Return the scenario without neighbours to compare with, best one of the same placement."""
     if not scenarios[name].get("neighbours"):
         return None
@@ -196,18 +197,18 @@ def _quiet_beside(name: str, scenarios: Mapping[str, Any]) -> str | None:
     return next(iter([*placed, *quiet]), None)
 
 
-def _hurt(
+def _neighbour_effect(
     pair: Pair,
     arm: str,
     ratio: float,
     interval: Interval | None,
     scenarios: Mapping[str, Any],
     emulated: frozenset[str],
-) -> Hurt:
+) -> NeighbourEffect:
     worse_is_more = pair.measured.better == "lower"
     if interval is not None and not worse_is_more:
         interval = replace(interval, low=_over(interval.high), high=_over(interval.low))
-    return Hurt(
+    return NeighbourEffect(
         arm=arm,
         emulated=arm in emulated,
         key=pair.key,
@@ -220,9 +221,9 @@ def _hurt(
     )
 
 
-def _decided(hurt: Hurt, p: float | None, level: float) -> Hurt:
-    beside = hurt.interval is not None and not hurt.interval.holds(1.0)
-    return replace(hurt, p=p, decided=beside and p is not None and p < level)
+def _decided(effect: NeighbourEffect, p: float | None, level: float) -> NeighbourEffect:
+    excluded = effect.interval is not None and not effect.interval.holds(1.0)
+    return replace(effect, p=p, decided=excluded and p is not None and p < level)
 
 
 def _over(value: float) -> float:

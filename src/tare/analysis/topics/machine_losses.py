@@ -1,6 +1,6 @@
-"""What each machine of a cell lost, the subject and its neighbours alike: a square matrix.
+"""What each machine of a cell lost, subject and neighbours alike: a square matrix.
 
-Loads tell how much they did, so every machine that carries one is a subject too. Each is compared
+Loads report how much they did, so every machine that carries one is a subject too. Each is compared
 with its own rate where nothing disturbs it, in the same block of the same arm.
 """
 
@@ -19,30 +19,30 @@ from tare.analysis.effects.estimates import Pair, estimate_all, pair_up
 from tare.analysis.effects.families import tested
 from tare.analysis.effects.results import Key
 from tare.analysis.effects.verdict import LEVEL
-from tare.analysis.topics.interference import Hurt
+from tare.analysis.topics.interference import NeighbourEffect
 from tare.events.metric import Metric
 from tare.events.results import CellResult
 
 RATE = "rate"
-"""What loads tell of their work."""
+"""The metric of every load's work."""
 SLEEPER = "wakeup"
-"""A subject that sleeps nearly always: a neighbour beside it alone is as good as undisturbed."""
-BESIDE, ALONE = "beside", "alone"
+"""A subject that sleeps nearly always: a neighbour next to it alone counts as undisturbed."""
+LOADED, ALONE = "beside", "alone"
 ROLE = "each"
 """All machines of a cell that carry the same load."""
 
 
 @dataclass(frozen=True)
-class Fate:
-    """What machines of one load lost beside others.
+class MachineLoss:
+    """What machines of one load lost next to others.
 
     Args:
-        hurt: The slowdown; its key's workload is the load, its scenario what disturbed it.
+        effect: The slowdown; its key's workload is the load, its scenario what disturbed it.
         others: All other machines of the cell in words.
         each: The slowdown of each machine, by its role.
     """
 
-    hurt: Hurt
+    effect: NeighbourEffect
     others: str
     each: Mapping[str, float]
 
@@ -56,7 +56,7 @@ class _Machine:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What machines of one load did among the same others, by block and role."""
+    """The work of machines of one load among the same others, by block and role."""
 
     metric: Metric
     by_block: dict[BlockId, dict[str, list[float]]]
@@ -67,18 +67,18 @@ _Who = tuple[str, str, str]
 """Arm, load, and the load's parameters."""
 
 
-def fates(
+def machine_losses(
     runs: Sequence[RunData], arms: Sequence[str], confidence: float, level: float = LEVEL
-) -> tuple[Fate, ...]:
-    """Return what machines of every load lost beside every other, in the arms' order.
+) -> tuple[MachineLoss, ...]:
+    """Return what machines of every load lost next to every other, in the order of arms.
 
-    Nothing is returned of a load that was nowhere measured undisturbed.
+    A load that was never measured undisturbed is left out.
 
     Args:
         runs: Runs of one study.
-        arms: The arms, in the order they are to come.
+        arms: The arms, in the order of the result.
         confidence: Nominal coverage of the intervals.
-        level: How often an arm that nothing hurts may be told as hurt anywhere.
+        level: How often an arm without any slowdown may be reported with one.
     """
     seen = _seen(runs)
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
@@ -89,7 +89,7 @@ def fates(
         if quiet is None or quiet is disturbed or not cause:
             continue
         key = Key(cause, who[1], who[2], ROLE, disturbed.metric.name)
-        pair = pair_up(key, _measured(disturbed, quiet), BESIDE, ALONE)
+        pair = pair_up(key, _measured(disturbed, quiet), LOADED, ALONE)
         if pair is not None and pair.scale == "ratio":
             wanted.append((who[0], pair, others, disturbed, quiet))
     if not wanted:
@@ -106,7 +106,7 @@ def fates(
             interval = replace(interval, low=1 / interval.high, high=1 / interval.low)
         sure = interval is not None and not interval.holds(1.0)
         in_words = words(others)
-        hurt = Hurt(
+        effect = NeighbourEffect(
             arm,
             arm in emulated,
             pair.key,
@@ -119,28 +119,28 @@ def fates(
             test.adjusted,
             sure and test.adjusted is not None and test.adjusted < level,
         )
-        found.append(Fate(hurt, in_words, _each(disturbed, quiet)))
+        found.append(MachineLoss(effect, in_words, _each(disturbed, quiet)))
     order = {arm: place for place, arm in enumerate(arms)}
-    return tuple(sorted(found, key=lambda fate: order.get(fate.hurt.arm, len(order))))
+    return tuple(sorted(found, key=lambda loss: order.get(loss.effect.arm, len(order))))
 
 
-def matrix(found: Sequence[Fate]) -> tuple[Hurt, ...]:
+def matrix(found: Sequence[MachineLoss]) -> tuple[NeighbourEffect, ...]:
     """Return one slowdown for each arm, load and disturber: rows and columns are the same loads.
 
-    Where a load was measured among several mixtures, the one with fewest kinds stands.
+    If a load was measured among several mixtures, the one with the fewest kinds is used.
     """
-    best: dict[tuple[str, str, str], Fate] = {}
-    victims = {fate.hurt.key.workload for fate in found}
-    for fate in found:
-        if fate.hurt.key.scenario not in victims:
+    best: dict[tuple[str, str, str], MachineLoss] = {}
+    victims = {loss.effect.key.workload for loss in found}
+    for loss in found:
+        if loss.effect.key.scenario not in victims:
             continue
-        place = (fate.hurt.arm, fate.hurt.key.workload, fate.hurt.key.scenario)
+        place = (loss.effect.arm, loss.effect.key.workload, loss.effect.key.scenario)
         known = best.get(place)
-        if known is None or fate.others.count(",") < known.others.count(","):
-            best[place] = fate
+        if known is None or loss.others.count(",") < known.others.count(","):
+            best[place] = loss
     loads = list(dict.fromkeys(load for _, load, _ in best))
     return tuple(
-        best[arm, victim, cause].hurt
+        best[arm, victim, cause].effect
         for arm in dict.fromkeys(arm for arm, _, _ in best)
         for victim in loads
         for cause in loads
@@ -210,12 +210,12 @@ def _machines(run: RunData, cell: CellResult) -> Iterator[_Machine]:
 
 @lru_cache(maxsize=1024)
 def _chosen(parameters: str) -> str:
-    """As :func:`_given`, of a cell's parameters: the same in all blocks and arms."""
+    """Return :func:`_given` of a cell's parameters: the same in all blocks and arms."""
     return _given(json.loads(parameters or "{}"))
 
 
 def _given(parameters: Mapping[str, Any]) -> str:
-    """Return a load's parameters but for how long it works, which neighbours are not told."""
+    """Return a load's parameters without its duration, which neighbours do not get."""
     kept = {name: value for name, value in parameters.items() if name != "duration"}
     return json.dumps(kept, sort_keys=True)
 
@@ -228,9 +228,9 @@ def _undisturbed(seen: Mapping[tuple[_Who, _Others], _Seen], who: _Who) -> _Seen
 
 
 def _measured(disturbed: _Seen, quiet: _Seen) -> Measured:
-    # Whether or not a load is a headline, its rate is what it is for.
+    # Whether or not a load is a headline, its rate is its purpose.
     measured = Measured(disturbed.metric._replace(headline=True))
-    measured.arms[BESIDE], measured.arms[ALONE] = _blocks(disturbed), _blocks(quiet)
+    measured.arms[LOADED], measured.arms[ALONE] = _blocks(disturbed), _blocks(quiet)
     return measured
 
 
@@ -250,8 +250,8 @@ def _each(disturbed: _Seen, quiet: _Seen) -> dict[str, float]:
             if role in by_role
         }
         measured = Measured(disturbed.metric._replace(kind="typical", headline=True))
-        measured.arms[BESIDE], measured.arms[ALONE] = own, alone
-        pair = pair_up(Key("", "", "", role, RATE), measured, BESIDE, ALONE)
+        measured.arms[LOADED], measured.arms[ALONE] = own, alone
+        pair = pair_up(Key("", "", "", role, RATE), measured, LOADED, ALONE)
         if pair is not None and pair.scale == "ratio":
             mean = sum(pair.differences) / len(pair.differences)
             found[role] = 1 / pair.outward(mean)

@@ -54,7 +54,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Course:
+class Timeline:
     """One cell's response times over time.
 
     Args:
@@ -134,20 +134,20 @@ class PhaseEffect:
     decided: bool = False
 
 
-def courses(runs: Iterable[RunData], series: str = SERIES) -> tuple[Course, ...]:
-    """Return the courses of all cells that count, as told in the series of one name."""
-    found: list[Course] = []
+def timelines(runs: Iterable[RunData], series: str = SERIES) -> tuple[Timeline, ...]:
+    """Return the timelines of all cells that count, from the series of one name."""
+    found: list[Timeline] = []
     for run in runs:
         cells = {cell.cell: cell for cell in run.cells if cell.status == "ok"}
         for entry in run.series:
             if entry.name == series and entry.cell in cells:
-                course = _course(cells[entry.cell], entry, run.emulated_arms)
-                if course is not None:
-                    found.append(course)
+                timeline = _timeline(cells[entry.cell], entry, run.emulated_arms)
+                if timeline is not None:
+                    found.append(timeline)
     return tuple(found)
 
 
-def _course(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> Course | None:
+def _timeline(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> Timeline | None:
     try:
         table = read_series(entry)
     except UnreadableSeries:
@@ -166,7 +166,7 @@ def _course(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> C
     )
     if not steps:
         return None
-    return Course(
+    return Timeline(
         run=cell.run,
         cell=cell.cell,
         block=cell.block,
@@ -182,23 +182,23 @@ def _course(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> C
 
 
 def phase_effects(
-    found: Sequence[Course], confidence: float, level: float = LEVEL
+    found: Sequence[Timeline], confidence: float, level: float = LEVEL
 ) -> tuple[PhaseEffect, ...]:
     """Return what each phase did, per arm, scenario and workload, in the order they come.
 
     Args:
         found: Courses of all blocks; those without phases are left out.
         confidence: Nominal coverage of the intervals.
-        level: How often an arm that no phase hurts may be told as hurt in any.
+        level: How often an arm that no phase affects may be reported with an effect.
     """
-    groups: dict[tuple[str, str, str, str], list[Course]] = {}
-    for course in found:
-        if course.phases and course.quiet():
-            key = (course.arm, course.scenario, course.workload, course.parameters)
-            groups.setdefault(key, []).append(course)
+    groups: dict[tuple[str, str, str, str], list[Timeline]] = {}
+    for timeline in found:
+        if timeline.phases and timeline.quiet():
+            key = (timeline.arm, timeline.scenario, timeline.workload, timeline.parameters)
+            groups.setdefault(key, []).append(timeline)
     effects: list[tuple[PhaseEffect, _Ratios]] = []
     for members in groups.values():
-        names = dict.fromkeys(phase.name for course in members for phase in course.phases)
+        names = dict.fromkeys(phase.name for timeline in members for phase in timeline.phases)
         for name in (QUIET, *names):
             effect = _effect(members, name, confidence)
             if effect is not None:
@@ -213,7 +213,7 @@ _Ratios = Mapping[tuple[str, int], float]
 def _judged(
     effects: Sequence[tuple[PhaseEffect, _Ratios]], level: float
 ) -> tuple[PhaseEffect, ...]:
-    """Return the effects with their p: all of one arm are a family, or some phase always hurts."""
+    """Return the effects with their p: all of one arm are one family."""
     judged = [effect for effect, _ in effects]
     for arm in dict.fromkeys(effect.arm for effect in judged):
         own = [n for n, each in enumerate(judged) if each.arm == arm and each.phase != QUIET]
@@ -232,17 +232,19 @@ def _judged(
 
 
 def _effect(
-    members: Sequence[Course], name: str, confidence: float
+    members: Sequence[Timeline], name: str, confidence: float
 ) -> tuple[PhaseEffect, _Ratios] | None:
     blocks: dict[tuple[str, int], list[tuple[float, float]]] = {}
     tails: list[float] = []
     done = failed = 0
-    for course in members:
-        steps = _of_phase(course, name)
-        mean, quiet = mean_of(steps), mean_of(course.quiet())
+    for timeline in members:
+        steps = _of_phase(timeline, name)
+        mean, quiet = mean_of(steps), mean_of(timeline.quiet())
         if mean is None or quiet is None:
             continue
-        blocks.setdefault((course.run, course.block), []).append((math.log(mean), math.log(quiet)))
+        blocks.setdefault((timeline.run, timeline.block), []).append(
+            (math.log(mean), math.log(quiet))
+        )
         tails.append(max(step.p99_s for step in steps))
         done += sum(step.completed for step in steps)
         failed += sum(step.failed for step in steps)
@@ -276,11 +278,11 @@ def _effect(
     return effect, by_block
 
 
-def _of_phase(course: Course, name: str) -> tuple[Step, ...]:
+def _of_phase(timeline: Timeline, name: str) -> tuple[Step, ...]:
     if name == QUIET:
-        return course.quiet()
+        return timeline.quiet()
     return tuple(
-        step for phase in course.phases if phase.name == name for step in course.within(phase)
+        step for phase in timeline.phases if phase.name == name for step in timeline.within(phase)
     )
 
 
@@ -293,12 +295,12 @@ def mean_of(steps: Sequence[Step]) -> float | None:
     return math.fsum(w * m for w, m in zip(weights, means, strict=True)) / sum(weights)
 
 
-def latest(found: Sequence[Course]) -> Mapping[tuple[str, str, str], tuple[Course, ...]]:
-    """Return by scenario, workload and parameters one course an arm: the last block's first."""
-    last: dict[tuple[str, str, str], dict[str, Course]] = {}
-    for course in found:
-        key = (course.scenario, course.workload, course.parameters)
-        known = last.setdefault(key, {}).get(course.arm)
-        if known is None or course.block > known.block:
-            last[key][course.arm] = course
+def latest(found: Sequence[Timeline]) -> Mapping[tuple[str, str, str], tuple[Timeline, ...]]:
+    """Return by scenario, workload and parameters the last block's timeline of each arm."""
+    last: dict[tuple[str, str, str], dict[str, Timeline]] = {}
+    for timeline in found:
+        key = (timeline.scenario, timeline.workload, timeline.parameters)
+        known = last.setdefault(key, {}).get(timeline.arm)
+        if known is None or timeline.block > known.block:
+            last[key][timeline.arm] = timeline
     return {key: tuple(by_arm.values()) for key, by_arm in last.items()}

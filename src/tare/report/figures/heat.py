@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.maxt import least_blocks
-from tare.analysis.topics.interference import Hurt
+from tare.analysis.topics.interference import NeighbourEffect
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.figures.palette import HEAT, RULE, SOFT, TEXT, Ink
@@ -37,15 +37,15 @@ class Row:
     arm: str
     emulated: bool
     name: str
-    cells: Mapping[str, Hurt]
+    cells: Mapping[str, NeighbourEffect]
 
 
-def heat_rows(hurts: Sequence[Hurt]) -> tuple[Row, ...]:
+def heat_rows(effects: Sequence[NeighbourEffect]) -> tuple[Row, ...]:
     """Return the matrix: one row an arm and metric, one column a scenario."""
-    cells: dict[tuple[str, str, str, str], dict[str, Hurt]] = {}
-    for hurt in hurts:
-        key = (hurt.arm, hurt.key.workload, hurt.key.parameters, hurt.key.metric)
-        cells.setdefault(key, {})[hurt.key.scenario] = hurt
+    cells: dict[tuple[str, str, str, str], dict[str, NeighbourEffect]] = {}
+    for effect in effects:
+        key = (effect.arm, effect.key.workload, effect.key.parameters, effect.key.metric)
+        cells.setdefault(key, {})[effect.key.scenario] = effect
     given: dict[str, set[str]] = {}
     for _, workload, parameters, _ in cells:
         given.setdefault(workload, set()).add(parameters)
@@ -64,7 +64,7 @@ def _parameter_words(parameters: str) -> str:
 
 
 def heat_figure(
-    hurts: Sequence[Hurt],
+    effects: Sequence[NeighbourEffect],
     *,
     name: str,
     title: str = "How much neighbours hurt",
@@ -73,24 +73,24 @@ def heat_figure(
     """Return the matrix of slowdowns as a heat map.
 
     Args:
-        hurts: The slowdowns; at least one.
+        effects: The slowdowns; at least one.
         name: The figure's name.
         title: What it is.
         links: What its fields lead to.
     """
-    rows = heat_rows(hurts)[:MOST_ROWS]
-    scenarios = tuple(dict.fromkeys(hurt.key.scenario for hurt in hurts))
+    rows = heat_rows(effects)[:MOST_ROWS]
+    scenarios = tuple(dict.fromkeys(effect.key.scenario for effect in effects))
     return Figure(
         name=name,
         title=title,
         description="; ".join(
-            f"{hurt.arm}, {hurt.key.workload} {hurt.key.metric} beside {hurt.key.scenario}: "
-            f"{ratio(hurt.slowdown)}"
-            for hurt in hurts[:MOST_ROWS]
+            f"{effect.arm}, {effect.key.workload} {effect.key.metric} with {effect.key.scenario}: "
+            f"{ratio(effect.slowdown)}"
+            for effect in effects[:MOST_ROWS]
         ),
         spec=_drawn(rows, scenarios, WIDE, links),
         narrow=_drawn(rows, scenarios, NARROW, links),
-        emulated=any(hurt.emulated for hurt in hurts),
+        emulated=any(effect.emulated for effect in effects),
         panels=1,
     )
 
@@ -114,24 +114,24 @@ def _drawn(
             top += ARM
         canvas.text(0, top + ROW / 2, short(row.name, int(names / 5.9)), size=10)
         for number, scenario in enumerate(scenarios):
-            hurt = row.cells.get(scenario)
-            if hurt is not None:
+            effect = row.cells.get(scenario)
+            if effect is not None:
                 left = names + number * room
-                _cell(canvas, hurt, left, top, room)
+                _cell(canvas, effect, left, top, room)
                 if links is not None:
-                    to = links.part(Part.of(hurt.key), hurt.arm)
+                    to = links.part(Part.of(effect.key), effect.arm)
                     canvas.area(left + 1, top + 1, left + room - 1, top + ROW - 1, to)
         top += ROW
     return canvas.spec(top + 6)
 
 
-def _cell(canvas: Canvas, hurt: Hurt, left: float, top: float, room: float) -> None:
-    ink = ink_of(hurt.slowdown) if hurt.decided else HEAT[0]
+def _cell(canvas: Canvas, effect: NeighbourEffect, left: float, top: float, room: float) -> None:
+    ink = ink_of(effect.slowdown) if effect.decided else HEAT[0]
     canvas.rect(left + 1, top + 1, left + room - 1, top + ROW - 1, ink)
     middle = left + room / 2
-    canvas.text(middle, top + 12, ratio(hurt.slowdown), size=12, ink=TEXT, align="center")
-    if hurt.interval is not None and hurt.blocks >= least_blocks(LEVEL) and room > 76:
-        ends = ratio_interval((hurt.interval.low, hurt.interval.high))
+    canvas.text(middle, top + 12, ratio(effect.slowdown), size=12, ink=TEXT, align="center")
+    if effect.interval is not None and effect.blocks >= least_blocks(LEVEL) and room > 76:
+        ends = ratio_interval((effect.interval.low, effect.interval.high))
         canvas.text(middle, top + 25, ends, size=9, ink=TEXT, align="center")
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.topics.response_times import Course, Step
+from tare.analysis.topics.response_times import Step, Timeline
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within
@@ -32,12 +32,12 @@ class Ends:
 
 
 def course_figure(
-    courses: Sequence[Course], *, name: str, title: str, links: Links | None = None
+    timelines: Sequence[Timeline], *, name: str, title: str, links: Links | None = None
 ) -> Figure:
-    """Return the courses of several arms, alike in their axes.
+    """Return the timelines of several arms, alike in their axes.
 
     Args:
-        courses: One an arm; at least one.
+        timelines: One an arm; at least one.
         name: The figure's name.
         title: What it is.
         links: What each panel links to: the block of its cell.
@@ -45,39 +45,39 @@ def course_figure(
     return Figure(
         name=name,
         title=title,
-        description="; ".join(_describe_course(course) for course in courses),
-        spec=_drawn(courses, WIDE, links),
-        narrow=_drawn(courses, NARROW, links),
-        emulated=any(course.emulated for course in courses),
-        panels=len(courses),
+        description="; ".join(_describe_timeline(timeline) for timeline in timelines),
+        spec=_drawn(timelines, WIDE, links),
+        narrow=_drawn(timelines, NARROW, links),
+        emulated=any(timeline.emulated for timeline in timelines),
+        panels=len(timelines),
     )
 
 
-def _describe_course(course: Course) -> str:
-    medians = sorted(step.median_s for step in course.steps if step.median_s > 0)
+def _describe_timeline(timeline: Timeline) -> str:
+    medians = sorted(step.median_s for step in timeline.steps if step.median_s > 0)
     middle = medians[len(medians) // 2] if medians else math.nan
-    longest = max(step.max_s for step in course.steps)
-    failed = sum(step.failed for step in course.steps)
+    longest = max(step.max_s for step in timeline.steps)
+    failed = sum(step.failed for step in timeline.steps)
     return (
-        f"{marked(course.arm, course.emulated)}: median {format_number(middle)} s, "
+        f"{marked(timeline.arm, timeline.emulated)}: median {format_number(middle)} s, "
         f"longest {format_number(longest)} s, {failed} failed"
     )
 
 
-def thinned(course: Course, most: int = MOST_POINTS) -> tuple[tuple[Step, float], ...]:
+def thinned(timeline: Timeline, most: int = MOST_POINTS) -> tuple[tuple[Step, float], ...]:
     """Return at most ``most`` steps, each with its end.
 
     Of several in one: the medians' mean, the worst percentile and the longest, so that no long
     response is lost.
 
     Args:
-        course: The course.
+        timeline: The timeline.
         most: The most steps.
     """
-    width = max(1, -(-len(course.steps) // most))
+    width = max(1, -(-len(timeline.steps) // most))
     found = []
-    for start in range(0, len(course.steps), width):
-        part = course.steps[start : start + width]
+    for start in range(0, len(timeline.steps), width):
+        part = timeline.steps[start : start + width]
         count = len(part)
         step = Step(
             part[0].begin_s,
@@ -88,20 +88,22 @@ def thinned(course: Course, most: int = MOST_POINTS) -> tuple[tuple[Step, float]
             max(one.p99_s for one in part),
             max(one.max_s for one in part),
         )
-        found.append((step, part[-1].begin_s + course.interval_s))
+        found.append((step, part[-1].begin_s + timeline.interval_s))
     return tuple(found)
 
 
-def ends_of(courses: Sequence[Course]) -> Ends:
-    """Return what the panels of ``courses`` have to span."""
-    lows = [step.median_s for course in courses for step in course.steps if step.median_s > 0]
-    highs = [step.max_s for course in courses for step in course.steps if step.max_s > 0]
+def ends_of(timelines: Sequence[Timeline]) -> Ends:
+    """Return what the panels of ``timelines`` have to span."""
+    lows = [step.median_s for timeline in timelines for step in timeline.steps if step.median_s > 0]
+    highs = [step.max_s for timeline in timelines for step in timeline.steps if step.max_s > 0]
     low, high = min(lows, default=1e-3), max(highs, default=1.0)
-    return Ends(max(course.length_s for course in courses), low / 1.3, max(high, low * 2) * 1.6)
+    return Ends(
+        max(timeline.length_s for timeline in timelines), low / 1.3, max(high, low * 2) * 1.6
+    )
 
 
-def _drawn(courses: Sequence[Course], width: float, links: Links | None) -> Spec:
-    canvas, ends = Canvas(width), ends_of(courses)
+def _drawn(timelines: Sequence[Timeline], width: float, links: Links | None) -> Spec:
+    canvas, ends = Canvas(width), ends_of(timelines)
     room = width - LEFT
     x = LEFT
     for word, ink in LEGEND:
@@ -111,29 +113,29 @@ def _drawn(courses: Sequence[Course], width: float, links: Links | None) -> Spec
     canvas.point(x + 6, 8, MAX, "circle", size=8)
     canvas.text(x + 14, 8, "longest", size=11, ink=SOFT)
     top = TOP
-    for course in courses:
+    for timeline in timelines:
         base = top + 18 + HEIGHT
         canvas.text(
-            LEFT, top + 6, marked(short(course.arm, 40), course.emulated), size=12, bold=True
+            LEFT, top + 6, marked(short(timeline.arm, 40), timeline.emulated), size=12, bold=True
         )
-        failed = sum(step.failed for step in course.steps)
+        failed = sum(step.failed for step in timeline.steps)
         if failed:
             words = f"✕ {failed:,} failed"
             canvas.text(width, top + 6, words, size=10, ink=SOFT, align="right")
-        _phases(canvas, course, ends, room, base)
+        _phases(canvas, timeline, ends, room, base)
         _levels(canvas, ends, width, base)
-        _steps(canvas, course, ends, room, base, few=width <= NARROW)
+        _steps(canvas, timeline, ends, room, base, few=width <= NARROW)
         _time_axis(canvas, ends, room, base, few=width <= NARROW)
         if links is not None:
-            to = links.cell(part_of(course), course.arm, course.run, course.block)
+            to = links.cell(part_of(timeline), timeline.arm, timeline.run, timeline.block)
             canvas.area(LEFT, top, width, base, to)
         top = base + SPACE - 18
     return canvas.spec(top + 4)
 
 
-def _phases(canvas: Canvas, course: Course, ends: Ends, room: float, base: float) -> None:
+def _phases(canvas: Canvas, timeline: Timeline, ends: Ends, room: float, base: float) -> None:
     taken = 0.0
-    for phase in course.phases:
+    for phase in timeline.phases:
         x, x2 = (_x(time, ends, room) for time in (phase.begin_s, phase.end_s))
         if x2 - x < 1:
             continue
@@ -152,11 +154,11 @@ def _levels(canvas: Canvas, ends: Ends, width: float, base: float) -> None:
 
 
 def _steps(
-    canvas: Canvas, course: Course, ends: Ends, room: float, base: float, *, few: bool
+    canvas: Canvas, timeline: Timeline, ends: Ends, room: float, base: float, *, few: bool
 ) -> None:
     canvas.rule(LEFT, base, LEFT + room, base, RULE)
     before: tuple[float, float, float] | None = None
-    for step, end in thinned(course, MOST_POINTS // 2 if few else MOST_POINTS):
+    for step, end in thinned(timeline, MOST_POINTS // 2 if few else MOST_POINTS):
         x, x2 = (_x(time, ends, room) for time in (step.begin_s, end))
         if step.failed:
             canvas.text((x + x2) / 2, base - HEIGHT + 17, "✕", size=8, ink=FAILED, align="center")

@@ -18,7 +18,7 @@ from tare.report.sections.results import effects_table
 if TYPE_CHECKING:
     from tare.analysis.topics.load_balancer import Through
     from tare.analysis.topics.monitoring import Monitor
-    from tare.analysis.topics.response_times import Course, PhaseEffect
+    from tare.analysis.topics.response_times import PhaseEffect, Timeline
     from tare.references.published import Reference
     from tare.report.sections.long_series import Pooled
 
@@ -109,25 +109,25 @@ class ReportData:
         return tuple(monitors(self.runs))
 
     @cached_property
-    def courses(self) -> tuple[Course, ...]:
+    def timelines(self) -> tuple[Timeline, ...]:
         """The response times over time of all cells that recorded them."""
         if RESPONSES not in self.recorded:
             return ()
-        from tare.analysis.topics.response_times import courses
+        from tare.analysis.topics.response_times import timelines
 
-        return tuple(courses(self.runs))
+        return tuple(timelines(self.runs))
 
     @cached_property
     def phases(self) -> tuple[PhaseEffect, ...]:
         """What each phase of the neighbours did to response times, in the order of the arms."""
-        if not self.courses:
+        if not self.timelines:
             return ()
         from tare.analysis.topics.response_times import phase_effects
 
         arms = {arm: place for place, arm in enumerate(self.comparison.arms)}
         return tuple(
             sorted(
-                phase_effects(self.courses, self.comparison.confidence),
+                phase_effects(self.timelines, self.comparison.confidence),
                 key=lambda e: (e.scenario, e.workload, e.parameters, arms.get(e.arm, len(arms))),
             )
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.maxt import least_blocks
-from tare.analysis.topics.interference import Hurt, interference
+from tare.analysis.topics.interference import NeighbourEffect, interference
 from tare.report.figures.heat import MOST_ROWS, heat_figure, heat_rows
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
@@ -38,25 +38,25 @@ class Interference(Section):
 
     def data(self, report: ReportData) -> InterferenceData | None:
         """Return all slowdowns; None if every scenario has neighbours, or none has."""
-        hurts = interference(report.runs, report.comparison.arms, report.comparison.confidence)
-        if not hurts:
+        effects = interference(report.runs, report.comparison.arms, report.comparison.confidence)
+        if not effects:
             return None
-        table = slowdowns_table(hurts)
+        table = slowdowns_table(effects)
         return InterferenceData(
-            _lead(hurts),
+            _lead(effects),
             table.shown(),
-            figures=((heat_figure(hurts, name=self.name, links=report.links), NOTE),),
+            figures=((heat_figure(effects, name=self.name, links=report.links), NOTE),),
             tables=(table,),
-            answer=Answer(neighbours_answer(hurts), "All slowdowns"),
+            answer=Answer(neighbours_answer(effects), "All slowdowns"),
         )
 
 
-def _lead(hurts: Sequence[Hurt]) -> str:
-    few = _few(hurts)
-    sure = [hurt for hurt in hurts if hurt.decided or few]
+def _lead(effects: Sequence[NeighbourEffect]) -> str:
+    few = _few(effects)
+    sure = [effect for effect in effects if effect.decided or few]
     if not sure:
         return "No slowdown is told from none, over all of an arm’s slowdowns."
-    worst = max(sure, key=lambda hurt: hurt.slowdown)
+    worst = max(sure, key=lambda effect: effect.slowdown)
     whose = marked(worst.arm, worst.emulated)
     opening = f"Preliminary ({few}): so far worst" if few else "Worst"
     text = (
@@ -64,38 +64,42 @@ def _lead(hurts: Sequence[Hurt]) -> str:
         f"beside {worst.key.scenario}, {worst.neighbours}: {ratio(worst.slowdown)} of its value "
         "without."
     )
-    rows = len(heat_rows(hurts))
+    rows = len(heat_rows(effects))
     if rows > MOST_ROWS:
         text += f" The figure has {MOST_ROWS} of {counted(rows, 'row')}, the table has all."
     return text
 
 
-def _few(hurts: Sequence[Hurt]) -> str:
+def _few(effects: Sequence[NeighbourEffect]) -> str:
     """Return in words that there are too few blocks for any verdict; empty where there are not."""
-    most, least = max(hurt.blocks for hurt in hurts), least_blocks(LEVEL)
+    most, least = max(effect.blocks for effect in effects), least_blocks(LEVEL)
     return f"{counted(most, 'block')}; {least} are the least for a verdict" if most < least else ""
 
 
-def neighbours_answer(hurts: Sequence[Hurt]) -> str:
+def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
     """Return what neighbours cost each arm at most, in one sentence.
 
     Args:
-        hurts: All slowdowns, at least one. With too few blocks for verdicts their sizes are named.
+        effects: All slowdowns, at least one; with too few blocks, only sizes are named.
     """
-    few = _few(hurts)
-    worst: dict[str, Hurt | None] = {}
-    for hurt in hurts:
-        before = worst.setdefault(marked(hurt.arm, hurt.emulated), None)
-        if (hurt.decided or few) and (before is None or hurt.slowdown > before.slowdown):
-            worst[marked(hurt.arm, hurt.emulated)] = hurt
+    few = _few(effects)
+    worst: dict[str, NeighbourEffect | None] = {}
+    for effect in effects:
+        before = worst.setdefault(marked(effect.arm, effect.emulated), None)
+        if (effect.decided or few) and (before is None or effect.slowdown > before.slowdown):
+            worst[marked(effect.arm, effect.emulated)] = effect
     hurting = sorted(
-        ((hurt.slowdown, arm, hurt) for arm, hurt in worst.items() if hurt and hurt.slowdown > 1),
+        (
+            (effect.slowdown, arm, effect)
+            for arm, effect in worst.items()
+            if effect and effect.slowdown > 1
+        ),
         key=lambda one: -one[0],
     )
     costs = [
-        f"{legible(arm)} up to {ratio(slowdown)} ({legible(hurt.key.workload)} "
-        f"{metric_name(hurt.key.metric)}, {legible(hurt.key.scenario)})"
-        for slowdown, arm, hurt in hurting
+        f"{legible(arm)} up to {ratio(slowdown)} ({legible(effect.key.workload)} "
+        f"{metric_name(effect.key.metric)}, {legible(effect.key.scenario)})"
+        for slowdown, arm, effect in hurting
     ]
     spared = [legible(arm) for arm in worst if arm not in {arm for _, arm, _ in hurting}]
     if few:
@@ -109,12 +113,12 @@ def neighbours_answer(hurts: Sequence[Hurt]) -> str:
 
 
 def slowdowns_table(
-    hurts: Sequence[Hurt],
+    effects: Sequence[NeighbourEffect],
     name: str = "interference",
     caption: str = "How many times worse each metric is beside neighbours",
-) -> Table[Hurt]:
+) -> Table[NeighbourEffect]:
     """Return every slowdown with its interval."""
-    columns: tuple[Column[Hurt], ...] = (
+    columns: tuple[Column[NeighbourEffect], ...] = (
         Column("arm", lambda h: h.arm, "Arm", lambda h: marked(h.arm, h.emulated)),
         Column("emulated", lambda h: h.emulated),
         Column("workload", lambda h: h.key.workload, "Workload"),
@@ -132,4 +136,4 @@ def slowdowns_table(
         Column("blocks", lambda h: h.blocks, "Blocks", numeric=True),
     )
     tone = lambda h: "emulated" if h.emulated else ""  # noqa: E731
-    return Table(name, caption, columns, tuple(hurts), tone=tone)
+    return Table(name, caption, columns, tuple(effects), tone=tone)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tare.analysis.data.rundata import RunData
 from tare.analysis.topics.proxied_cells import named
-from tare.analysis.topics.response_times import SERIES, Course, Step, courses
+from tare.analysis.topics.response_times import SERIES, Step, Timeline, timelines
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_time import Line, over_time_figure
 from tare.report.figures.palette import Look
@@ -43,7 +43,9 @@ def course_figures(
         for cell in run.cells
         if (cell.run, cell.cell) in names
     }
-    loads, probes = (_by_kind(courses(runs, series), names) for series in (SERIES, PROBE_RESPONSES))
+    loads, probes = (
+        _by_kind(timelines(runs, series), names) for series in (SERIES, PROBE_RESPONSES)
+    )
     kinds = list(loads)
     figures: list[tuple[Figure, str]] = []
     for number, kind in enumerate(kinds):
@@ -66,11 +68,11 @@ def _figure(
     lines: Sequence[Line],
     looks: Mapping[str, Look],
     unit: str,
-    found: Mapping[str, Course],
+    found: Mapping[str, Timeline],
 ) -> list[tuple[Figure, str]]:
     if not lines:
         return []
-    block = max(course.block for course in found.values())
+    block = max(timeline.block for timeline in found.values())
     note = (
         f"The smallest objects, block {block}. A request counts when it was due. The rate's "
         "line has a gap where none was answered."
@@ -79,27 +81,29 @@ def _figure(
 
 
 def _by_kind(
-    found: Iterable[Course], names: Mapping[tuple[str, str], str]
-) -> dict[tuple[str, str], list[Course]]:
-    """Return the courses of proxied cells by workload and scenario, in their order."""
-    kinds: dict[tuple[str, str], list[Course]] = {}
+    found: Iterable[Timeline], names: Mapping[tuple[str, str], str]
+) -> dict[tuple[str, str], list[Timeline]]:
+    """Return the timelines of proxied cells by workload and scenario, in their order."""
+    kinds: dict[tuple[str, str], list[Timeline]] = {}
     for each in found:
         if name := names.get((each.run, each.cell)):
             kinds.setdefault((name, each.scenario), []).append(each)
     return kinds
 
 
-def _last(own: Sequence[Course], sizes: Mapping[tuple[str, str], int]) -> dict[str, Course]:
-    """Return the last course of each arm among those of the smallest objects."""
-    least = min((sizes[course.run, course.cell] for course in own), default=0)
-    small = (course for course in own if sizes[course.run, course.cell] == least)
-    return {course.arm: course for course in sorted(small, key=lambda course: course.block)}
+def _last(own: Sequence[Timeline], sizes: Mapping[tuple[str, str], int]) -> dict[str, Timeline]:
+    """Return the last timeline of each arm among those of the smallest objects."""
+    least = min((sizes[timeline.run, timeline.cell] for timeline in own), default=0)
+    small = (timeline for timeline in own if sizes[timeline.run, timeline.cell] == least)
+    return {
+        timeline.arm: timeline for timeline in sorted(small, key=lambda timeline: timeline.block)
+    }
 
 
 def _lines(
-    found: Mapping[str, Course],
+    found: Mapping[str, Timeline],
     arms: Sequence[str],
-    points_of: Callable[[Course], Points],
+    points_of: Callable[[Timeline], Points],
     links: Links | None,
 ) -> list[Line]:
     return [
@@ -109,37 +113,39 @@ def _lines(
     ]
 
 
-def _lead(course: Course, links: Links | None) -> str:
-    return links.cell(part_of(course), course.arm, course.run, course.block) if links else ""
+def _lead(timeline: Timeline, links: Links | None) -> str:
+    return (
+        links.cell(part_of(timeline), timeline.arm, timeline.run, timeline.block) if links else ""
+    )
 
 
-def _medians(course: Course) -> Points:
-    return _points(course, lambda step: step.median_s)
+def _medians(timeline: Timeline) -> Points:
+    return _points(timeline, lambda step: step.median_s)
 
 
-def _tails(course: Course) -> Points:
-    return _points(course, lambda step: step.p99_s)
+def _tails(timeline: Timeline) -> Points:
+    return _points(timeline, lambda step: step.p99_s)
 
 
-def _points(course: Course, value: Callable[[Step], float]) -> Points:
+def _points(timeline: Timeline, value: Callable[[Step], float]) -> Points:
     """Return at most so many points, each the mean over as many steps."""
-    width = max(1, -(-len(course.steps) // MOST_POINTS))
-    begin, found = course.steps[0].begin_s, []
-    for start in range(0, len(course.steps), width):
-        part = course.steps[start : start + width]
+    width = max(1, -(-len(timeline.steps) // MOST_POINTS))
+    begin, found = timeline.steps[0].begin_s, []
+    for start in range(0, len(timeline.steps), width):
+        part = timeline.steps[start : start + width]
         mean = sum(map(value, part)) / len(part)
         if mean > 0:
             found.append((part[0].begin_s - begin, mean))
     return tuple(found)
 
 
-def _rates(course: Course) -> Points:
+def _rates(timeline: Timeline) -> Points:
     """Return at most so many points of a load without a rate; 0: nothing was asked nor answered.
 
-    The course lacks a step in which nothing was due, for example while a full proxy is blocked.
+    The timeline lacks a step in which nothing was due, for example while a full proxy is blocked.
     """
-    begin, length = course.steps[0].begin_s, course.interval_s
-    answered = {round((step.begin_s - begin) / length): step.completed for step in course.steps}
+    begin, length = timeline.steps[0].begin_s, timeline.interval_s
+    answered = {round((step.begin_s - begin) / length): step.completed for step in timeline.steps}
     count, total = max(answered) + 1, sum(answered.values())
     if not total:
         return ()
@@ -152,7 +158,7 @@ def _rates(course: Course) -> Points:
     return tuple(found)
 
 
-_SHOWN: tuple[tuple[str, str, str, Callable[[Course], Points]], ...] = (
+_SHOWN: tuple[tuple[str, str, str, Callable[[Timeline], Points]], ...] = (
     ("rate-time", "Requests per second", "1/s", _rates),
     ("response-time", "Median response time", "s", _medians),
     ("p99-time", "99th percentile of response times", "s", _tails),

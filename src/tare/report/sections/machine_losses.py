@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.topics.machine_losses import Fate, fates, matrix
+from tare.analysis.topics.machine_losses import MachineLoss, machine_losses, matrix
 from tare.report.figures.frame import Captioned
 from tare.report.figures.heat import heat_figure
 from tare.report.page.data import ReportData
@@ -27,7 +27,7 @@ class MachineLosses(Section):
 
     def data(self, report: ReportData) -> SectionData | None:
         """Return all losses; None if no load was measured both next to others and undisturbed."""
-        found = fates(report.runs, report.comparison.arms, report.comparison.confidence)
+        found = machine_losses(report.runs, report.comparison.arms, report.comparison.confidence)
         if not found:
             return None
         square = matrix(found)
@@ -38,32 +38,34 @@ class MachineLosses(Section):
         return SectionData(figures=figures, tables=(losses_table(found),))
 
 
-def losses_table(found: Sequence[Fate]) -> Table[Fate]:
+def losses_table(found: Sequence[MachineLoss]) -> Table[MachineLoss]:
     """Return what machines of every load lost next to every mixture of others."""
-    columns: tuple[Column[Fate], ...] = (
-        Column("arm", lambda f: f.hurt.arm, "Arm", lambda f: marked(f.hurt.arm, f.hurt.emulated)),
-        Column("emulated", lambda f: f.hurt.emulated),
-        Column("load", lambda f: f.hurt.key.workload, "Machines that do"),
-        Column("parameters", lambda f: f.hurt.key.parameters),
+    columns: tuple[Column[MachineLoss], ...] = (
+        Column(
+            "arm", lambda f: f.effect.arm, "Arm", lambda f: marked(f.effect.arm, f.effect.emulated)
+        ),
+        Column("emulated", lambda f: f.effect.emulated),
+        Column("load", lambda f: f.effect.key.workload, "Machines that do"),
+        Column("parameters", lambda f: f.effect.key.parameters),
         Column("others", lambda f: f.others, "Beside"),
-        Column("cause", lambda f: f.hurt.key.scenario),
+        Column("cause", lambda f: f.effect.key.scenario),
         Column(
             "slowdown",
-            lambda f: f.hurt.slowdown,
+            lambda f: f.effect.slowdown,
             "Slowdown",
-            lambda f: ratio(f.hurt.slowdown),
+            lambda f: ratio(f.effect.slowdown),
             numeric=True,
         ),
-        *interval_columns(lambda f: f.hurt.interval, lambda f: f.hurt.blocks),
+        *interval_columns(lambda f: f.effect.interval, lambda f: f.effect.blocks),
         Column("each", _each, "Machine by machine"),
-        Column("p", lambda f: f.hurt.p, "p", lambda f: probability(f.hurt.p), numeric=True),
-        Column("decided", lambda f: f.hurt.decided),
-        Column("blocks", lambda f: f.hurt.blocks, "Blocks", numeric=True),
+        Column("p", lambda f: f.effect.p, "p", lambda f: probability(f.effect.p), numeric=True),
+        Column("decided", lambda f: f.effect.decided),
+        Column("blocks", lambda f: f.effect.blocks, "Blocks", numeric=True),
     )
     caption = "What each machine lost beside the others, against the same load undisturbed"
-    tone = lambda f: "emulated" if f.hurt.emulated else ""  # noqa: E731
+    tone = lambda f: "emulated" if f.effect.emulated else ""  # noqa: E731
     return Table("fates", caption, columns, tuple(found), tone=tone)
 
 
-def _each(fate: Fate) -> str:
-    return ", ".join(f"{role} {ratio(slowdown)}" for role, slowdown in fate.each.items())
+def _each(loss: MachineLoss) -> str:
+    return ", ".join(f"{role} {ratio(slowdown)}" for role, slowdown in loss.each.items())

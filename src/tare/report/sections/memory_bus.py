@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.topics.hardware import Counted, counted
-from tare.analysis.topics.interference import Hurt, memory_bus
+from tare.analysis.topics.interference import NeighbourEffect, memory_bus
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Shown, Table
@@ -43,12 +43,12 @@ class MemoryBus(Section):
     def data(self, report: ReportData) -> MemoryBusData | None:
         """Return the counters; None without any, and without scenarios that can be compared."""
         rows = counted(report.runs)
-        hurts = memory_bus(report.runs, report.comparison.arms, report.comparison.confidence)
-        if not rows and not hurts:
+        effects = memory_bus(report.runs, report.comparison.arms, report.comparison.confidence)
+        if not rows and not effects:
             return None
         counters = counted_table(rows) if any(_any(each) for each in rows) else None
-        slowdowns = slowdowns_table(hurts, "memory-bus", SLOWDOWNS) if hurts else None
-        lead = [*_not_counted(rows), *([f"{CHECK} {_worst(hurts)}"] if hurts else [])]
+        slowdowns = slowdowns_table(effects, "memory-bus", SLOWDOWNS) if effects else None
+        lead = [*_not_counted(rows), *([f"{CHECK} {_worst(effects)}"] if effects else [])]
         return MemoryBusData(
             tuple(map(legible, lead)),
             counters.shown() if counters else None,
@@ -98,11 +98,11 @@ def _lacking(reasons: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return {why: list(arms) for why, arms in found.items()}
 
 
-def _worst(hurts: Sequence[Hurt]) -> str:
-    sure = [hurt for hurt in hurts if hurt.decided and hurt.slowdown > 1]
+def _worst(effects: Sequence[NeighbourEffect]) -> str:
+    sure = [effect for effect in effects if effect.decided and effect.slowdown > 1]
     if not sure:
-        return f"Of {plural(len(hurts), 'comparison')} none tells that this costs anything."
-    worst = max(sure, key=lambda hurt: hurt.slowdown)
+        return f"Of {plural(len(effects), 'comparison')} none tells that this costs anything."
+    worst = max(sure, key=lambda effect: effect.slowdown)
     return (
         f"It costs most in {marked(worst.arm, worst.emulated)}: {worst.key.workload} "
         f"({metric_name(worst.key.metric)}) in {worst.key.scenario} is {ratio(worst.slowdown)} of "

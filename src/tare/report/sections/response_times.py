@@ -1,4 +1,4 @@
-"""The section on response times over time: courses with phases shaded, and what each phase did."""
+"""The section on response times over time, with phases shaded, and what each phase did."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tare.analysis.data.rundata import SUBJECT
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.maxt import least_blocks
-from tare.analysis.topics.response_times import QUIET, Course, PhaseEffect, latest
+from tare.analysis.topics.response_times import QUIET, PhaseEffect, Timeline, latest
 from tare.report.figures.response_times import course_figure
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Shown, Table, interval_columns
@@ -48,11 +48,13 @@ class ResponseTimes(Section):
 
     def data(self, report: ReportData) -> ResponseTimesData | None:
         """Return all phases' effects; None if no workload recorded response times over time."""
-        if not report.courses:
+        if not report.timelines:
             return None
-        shown = latest(report.courses)
+        shown = latest(report.timelines)
         # Where there are phases, the others are only their background.
-        phased = {key: each for key, each in shown.items() if any(course.phases for course in each)}
+        phased = {
+            key: each for key, each in shown.items() if any(timeline.phases for timeline in each)
+        }
         chosen = list((phased or shown).items())[:MOST_FIGURES]
         names = Names(Part(*key, SUBJECT) for key in shown)
         places = {arm: place for place, arm in enumerate(report.comparison.arms)}
@@ -60,10 +62,10 @@ class ResponseTimes(Section):
         same = table.unvaried("scenario", "workload")
         figures = (
             course_figure(
-                sorted(each, key=lambda course: places.get(course.arm, len(places))),
+                sorted(each, key=lambda timeline: places.get(timeline.arm, len(places))),
                 name=f"course-{number}",
                 title=f"{names.name(Part(*key, SUBJECT))}: response time over time, "
-                f"block {max(course.block for course in each)}",
+                f"block {max(timeline.block for timeline in each)}",
                 links=report.links,
             )
             for number, (key, each) in enumerate(chosen, start=1)
@@ -78,7 +80,7 @@ class ResponseTimes(Section):
 
 def _lead(
     effects: Sequence[PhaseEffect],
-    chosen: Sequence[tuple[tuple[str, str, str], tuple[Course, ...]]],
+    chosen: Sequence[tuple[tuple[str, str, str], tuple[Timeline, ...]]],
 ) -> str:
     sure = [effect for effect in effects if effect.decided]
     which = f"Shown is the last block of {counted(len(chosen), 'workload')}."
