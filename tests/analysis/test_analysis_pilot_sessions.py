@@ -142,7 +142,7 @@ def test_a_plan_reckons_in_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert known[2].startswith("6 rounds: ") and known[3].startswith("12 rounds: ")
     assert not any("blocks" in line for line in known)
     (unknown,) = said("plain")
-    assert "is not known: the pilot plain has not 3 rounds of them" in unknown
+    assert "is unknown: the pilot plain has fewer than 3 rounds" in unknown
     # Nor does a pilot that swapped nothing advise on arms that need it.
     assert resolving.advice_for(study, runs["plain"]) == ()  # type: ignore[arg-type]
     assert resolving.advice_for(parsed(PLAIN), runs["plain"])  # type: ignore[arg-type]

@@ -207,7 +207,7 @@ def test_a_run_of_before_is_told_to_be_unchained(recorded: str, tmp_path: Path) 
         archive.extractall(tmp_path, filter="data")
     done = tare("verify", tmp_path / recorded)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "not chained" in done.stdout and "as it was written" in done.stdout
+    assert "not chained" in done.stdout and "unchanged since the run wrote it" in done.stdout
     # A new process chains what it adds, and with it all that was there.
     with EventLog(tmp_path / recorded / "events.jsonl") as log:
         log.append(BlockFinished(block=9))
@@ -220,7 +220,7 @@ def test_a_run_of_before_is_told_to_be_unchained(recorded: str, tmp_path: Path) 
 
 def test_the_command_says_it_and_ends_so(run: Path) -> None:
     done = tare("verify", run)
-    assert done.returncode == 0 and "as it was written" in done.stdout
+    assert done.returncode == 0 and "unchanged since the run wrote it" in done.stdout
     flipped(run)
     done = tare("verify", run)
     assert done.returncode == 1 and "changed or damaged" in done.stdout

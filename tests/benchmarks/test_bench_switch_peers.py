@@ -26,7 +26,7 @@ PERF = """# Running 'sched/pipe' benchmark:
 
 def test_perfs_words_are_understood_or_refused() -> None:
     assert per_operation_us(PERF) == 2.19598
-    with pytest.raises(Unmeasured, match="said nothing"):
+    with pytest.raises(Unmeasured, match="reported no time"):
         per_operation_us("Total time: much")
 
 

@@ -189,7 +189,7 @@ async def test_a_worker_whose_scheduler_is_gone_says_so_and_ends_with_a_fault() 
         program = Path(sys.executable).with_name("tare")
         process = await create_subprocess_exec(program, *words, stdout=PIPE, stderr=PIPE)
         assert process.stdout is not None
-        assert b"stands for h1" in await process.stdout.readline()
+        assert b"offers h1" in await process.stdout.readline()
     _, told = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
     assert f"the scheduler at {serving.address} has ended" in told.decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -39,7 +40,12 @@ async def test_a_process_that_lives_on_sees_it_too(agent_program: Path, tmp_path
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         process = await start_owned(LocalHost(agent_program), ledger, ["sleep", "60"])
         try:
-            found = Path(f"/proc/{process.pid}/environ").read_text()
+            deadline = time.monotonic() + 10
+            found = ""
+            # Between fork and exec, the kernel shows a process without an environment.
+            while not found and time.monotonic() < deadline:
+                found = Path(f"/proc/{process.pid}/environ").read_text()
+                await asyncio.sleep(0.01)
             assert "TARE_TOKEN=" in found and CANARY not in found
         finally:
             await process.kill()

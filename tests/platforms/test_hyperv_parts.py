@@ -221,7 +221,7 @@ async def test_what_others_called_so_is_left(server: HypervServer, context: Cont
     way = options_of(server).connection()
     context.ledger.record("hyperv-vm", **way, name="theirs", folder=FOLDER)
     told = await clean(context.host, context.ledger, Hyperv.undoers)
-    assert "does not begin with tare-" in told[0] and len(server.host.vms) == 1
+    assert "does not start with tare-" in told[0] and len(server.host.vms) == 1
 
 
 @pytest.mark.parametrize("what", ["VM", "folder"])

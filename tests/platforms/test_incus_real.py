@@ -91,7 +91,7 @@ async def test_a_container_over_https_is_made_measured_and_what_is_left_of_one_i
         context.ledger.record(PROJECT, **way, name=noted)
     told = await clean(context.host, context.ledger, platform.undoers)
     assert f"Removed {name} and its project {own}." in told
-    assert any("does not begin with tare-" in line for line in told)
+    assert any("does not start with tare-" in line for line in told)
     assert await asyncio.to_thread(asked, way_of(folder), "GET", "/1.0/images") == [kept[0]]
     await asyncio.to_thread(asked, way_of(folder), "DELETE", kept[1])
     path = f"/1.0/projects/{project_of('tare-another')}"

@@ -216,7 +216,7 @@ def test_the_command_makes_a_medium_and_asks_for_a_whole_place(tmp_path: Path) -
     asked = tare("image", "medium", "--callback", "192.0.2.9:7710", "--out", made)
     assert asked.returncode == 0, asked.stderr
     assert str(read_medium(made).callback) == "192.0.2.9:7710"
-    for wrong, says in (("192.0.2.9:0", "must name the port"), ("here:1", "must be an IPv4")):
+    for wrong, says in (("192.0.2.9:0", "must include the port"), ("here:1", "must be an IPv4")):
         asked = tare("image", "medium", "--callback", wrong, "--out", made)
         assert asked.returncode == 2
         assert f"--callback {wrong}: " in asked.stderr and says in asked.stderr

@@ -214,7 +214,7 @@ async def test_what_others_called_so_is_left(
         assert not await remove_resource(named)
     context.ledger.record("ovirt-vm", **options_of(server).connection(), name="theirs")
     told = await clean(context.host, context.ledger, Ovirt.undoers)
-    assert "does not begin with tare-" in told[0] and len(server.vms) == 1
+    assert "does not start with tare-" in told[0] and len(server.vms) == 1
 
 
 async def test_a_disk_of_the_name_is_nobodys_copy(

@@ -346,7 +346,7 @@ async def test_names_that_are_not_tares_are_left(server: Server, context: Contex
     context.ledger.record("proxmox-vm", **way, number=100, name="theirs")
     context.ledger.record("proxmox-upload", **way, volume="local:iso/theirs.iso")
     told = await clean(context.host, context.ledger, Proxmox.undoers)
-    assert len(told) == 2 and all("does not begin with tare-" in sentence for sentence in told)
+    assert len(told) == 2 and all("does not start with tare-" in sentence for sentence in told)
     assert list(server.vms) == [100]
     assert "local:iso/theirs.iso" in server.storages["local"]["volumes"]
 

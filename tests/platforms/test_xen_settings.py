@@ -131,7 +131,9 @@ async def test_settings_are_held_shared_and_restored(xen: Played, ledger: Ledger
         async with held_settings(host, ledger, asked) as again:
             assert again == held
         assert xen["weights"]["0"] == [512, 0]
-        with pytest.raises(MachineFault, match=r"Pool-0 is held at tslice 1000, ratelimit 500 by"):
+        with pytest.raises(
+            MachineFault, match=r"Pool-0 is kept at tslice 1000, ratelimit 500 for another machine"
+        ):
             async with held_settings(host, ledger, options(scheduling={"slice": "2ms"})):
                 pass
     assert (xen["tslice"], xen["ratelimit"], xen["vcpus"]) == (30, 1000, 2)
@@ -227,7 +229,7 @@ async def test_a_domain_is_destroyed_from_the_ledger_or_told_of(
     ledger.record("domain", id="tare-x", uuid="")
     ledger.record("domain", id="other", uuid="")
     told = await clean(LocalHost(), ledger, Xen().undoers)
-    assert "its name does not begin with tare-" in told[0]
+    assert "its name does not start with tare-" in told[0]
     assert "the domain tare-x (id 7) survives its destruction: it is paused" in told[1]
     assert "and holds 64 MiB: it is in use" in told[1]
     xen.change(stubborn=False)

@@ -166,7 +166,7 @@ async def test_what_others_called_so_is_left(server: XenServer, context: Context
     way = options_of(server).connection()
     context.ledger.record("xenserver-vm", **way, name="theirs")
     told = await clean(context.host, context.ledger, Xenserver.undoers)
-    assert "does not begin with tare-" in told[0] and len(server.objects["VM"]) == 1
+    assert "does not start with tare-" in told[0] and len(server.objects["VM"]) == 1
 
 
 async def test_cpus_that_are_not_there_are_refused_here(

@@ -198,7 +198,7 @@ def test_arms_stand_for_each_other_by_what_they_are() -> None:
     ("study", "name", "expected"),
     [
         ("realtime", "fayyad2013", {"xen-pv": ["xen-pv"], "xen-pv-1ms": ["xen-pv-1ms"]}),
-        ("components", "hwang2013", {"kvm": ["kvm"], "xen": ["xen-hvm"]}),
+        ("components", "hwang2013", {"kvm": ["kvm", "libvirt"], "xen": ["xen-hvm"]}),
     ],
 )
 def test_a_budget_and_other_interfaces_are_not_the_sources_machines(

@@ -320,4 +320,4 @@ def test_an_arm_of_which_no_cell_counts_is_told_by_line_and_status(
             end(run, finished)
         assert ended.value.exit_code == status
     said = capsys.readouterr().out
-    assert ("no cell of oci counts: the clock was wrong" in said) == (status is not None)
+    assert ("oci has no valid cell: the clock was wrong" in said) == (status is not None)

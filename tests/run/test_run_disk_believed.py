@@ -149,8 +149,8 @@ def test_whoever_asks_for_a_personality_reads_why_no_disk_is_held_to_it() -> Non
         == NO_CLAIM
     ]
     assert unheld == ["fileserver", "webserver"]
-    assert f"{' and '.join(f'`{work}`' for work in unheld)} sync nothing" in reason
-    assert "no disk is held to their figures" in reason
+    assert f"{' and '.join(f'`{work}`' for work in unheld)} do not sync" in reason
+    assert "not compared with the disk's counters" in reason
 
 
 def test_what_bonnie_told_of_a_file_in_the_cache_is_withheld() -> None:

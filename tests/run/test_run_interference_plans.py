@@ -34,7 +34,7 @@ def study(name: str) -> Study:
 def plan(chosen: Study, **lacking: str) -> Plan:
     facts = {
         arm: ArmFacts(
-            usable=not arm.startswith(("kvm", "xen", "libvirt")),
+            usable=not arm.startswith(("kvm", "xen", "libvirt", "firecracker", "cloud")),
             max_vcpus=4,
             pinning=True,
             boot_s=boot_s(chosen, arm),

@@ -273,7 +273,7 @@ def test_a_hosts_kernel_above_a_hypervisor_keeps_a_cpu_for_the_machines_packets(
         "batch": None,
         "arm": SimpleNamespace(platform=platform, options=None),
         "home": SimpleNamespace(context=SimpleNamespace(host=host)),
-        "specs": {"subject": SimpleNamespace(cpus=(3,))},
+        "specs": {"subject": SimpleNamespace(cpus=(3,), carried=False)},
     }
     place = BatchPlacement(others={}, machines=AsyncExitStack(), **parts)
     assert place.outside() == {"client": client, "origin": origin}

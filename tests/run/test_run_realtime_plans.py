@@ -31,7 +31,7 @@ def plan(name: str, cpus: int = 2) -> Plan:
     chosen = study(name)
     facts = {
         arm: ArmFacts(
-            usable=not arm.startswith(("kvm", "xen", "libvirt")),
+            usable=not arm.startswith(("kvm", "xen", "libvirt", "firecracker", "cloud")),
             max_vcpus=4,
             pinning=True,
             boot_s=boot_s(chosen, arm),

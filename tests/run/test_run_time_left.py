@@ -89,7 +89,7 @@ STARTED = RunStarted(
     ("ended", "said"),
     [
         (None, "to resume: tare resume"),
-        (RunFinished(status="failed"), "go on with: tare resume"),
+        (RunFinished(status="failed"), "to resume: tare resume"),
         (RunFinished(status="complete"), "the run is complete"),
     ],
 )
@@ -135,14 +135,14 @@ def test_a_second_request_to_end_does_not_come_between_the_last_words(
 
     def impatient(*_: object) -> str:
         signal.raise_signal(number)
-        return "go on with"
+        return "to resume"
 
-    monkeypatch.setattr("tare.cli.ending._going_on", impatient)
-    monkeypatch.setattr("tare.cli.ending.tell", lambda words, *_, **__: said.append(words))
+    monkeypatch.setattr("tare.cli.ending._resume_hint", impatient)
+    monkeypatch.setattr("tare.cli.ending.print_line", lambda words, *_, **__: said.append(words))
     signal.signal(number, signal.default_int_handler)
     with pytest.raises(typer.Exit) as status, resume_hint_on_interrupt(tmp_path):
         raise KeyboardInterrupt
-    assert (status.value.exit_code, said) == (130, ["go on with"])
+    assert (status.value.exit_code, said) == (130, ["to resume"])
 
 
 async def test_a_run_stops_though_nobody_can_be_told_any_more() -> None:

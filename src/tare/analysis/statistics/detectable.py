@@ -172,7 +172,7 @@ def _assured(width: float, blocks: int, assurance: float) -> int:
 
     low, high = 1, 2
     while chance(high) < assurance:
-        low, high = high, 2 * high
+        low, high = high, high * 2
     while high - low > max(1, high // 100):
         middle = (low + high) // 2
         low, high = (low, middle) if chance(middle) >= assurance else (middle, high)
