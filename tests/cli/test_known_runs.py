@@ -60,7 +60,7 @@ def test_a_studys_runs_are_found_by_its_name_and_host(tmp_path: Path) -> None:
     assert json.loads(told.stdout)["runs"] == [f"r{number}" for number in range(8)]
     shutil.rmtree(folders[0])
     told = tare("history", STUDY, "--host", "local")
-    assert "the folders of 2 runs" not in told.stderr and "of 1 runs" in told.stderr
+    assert f"folders of runs of {STUDY} that are gone or hold other runs: 1" in told.stderr
     assert "no complete run of other is known here" in tare("history", "other").stderr
 
 
@@ -75,7 +75,7 @@ def test_a_folder_that_holds_another_run_by_now_is_not_taken_for_the_one_before(
     told = tare("history", STUDY)
     # It is one run, and not the same one twice.
     assert "one run has no history" in told.stderr, told
-    assert f"1 folders of runs of {STUDY} are gone or hold other runs" in told.stderr
+    assert f"folders of runs of {STUDY} that are gone or hold other runs: 1" in told.stderr
     (folder / "events.jsonl").write_bytes(b"\xff\n")
     assert not any(is_there(run) for run in known_runs(STUDY))
 

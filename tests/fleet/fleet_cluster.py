@@ -103,13 +103,13 @@ async def begun(
 
 @asynccontextmanager
 async def worker_process(address: str, host: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run ``tare worker`` for a host as a process that can be killed; yield once it stands."""
+    """Run ``tare worker`` for a host as a process that can be killed; yield once it is up."""
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("tare"), "worker", "--name", host, address, stdout=PIPE
     )
     assert process.stdout is not None
     try:
-        assert b"stands for" in await process.stdout.readline()
+        assert b"offers" in await process.stdout.readline()
         yield process
     finally:
         if process.returncode is None:

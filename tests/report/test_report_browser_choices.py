@@ -28,6 +28,7 @@ pytestmark = [
 
 ROWS = "#effects > tbody > tr:not(.detail)"
 IDS = "[...document.querySelectorAll('#effects tr[data-id]')].map(e => e.dataset.id)"
+OPEN = "document.querySelectorAll('details.part').forEach(e => { e.open = true; })"
 SECTIONS = (
     "[...document.querySelectorAll('section[data-workload]')].filter(e => e.checkVisibility())"
     ".map(e => e.dataset.scenario)"
@@ -85,6 +86,7 @@ def pages(one: Path, two: Path) -> dict[str, Path]:
 
 def test_a_scenario_narrows_the_table_and_the_sections(browser: Browser, one: Path) -> None:
     browser.open(one)
+    browser.run(OPEN)
     whole = len(browser.texts(ROWS))
     assert set(browser.run(SECTIONS)) == {"pinned", "loaded"}
     browser.choose("[name=scenario]", "loaded")
@@ -93,6 +95,7 @@ def test_a_scenario_narrows_the_table_and_the_sections(browser: Browser, one: Pa
     assert set(browser.run(SECTIONS)) == {"loaded"}
     assert browser.run("location.hash") == "#scenario=loaded"
     browser.open(one, "#scenario=pinned")
+    browser.run(OPEN)
     assert set(browser.run(SECTIONS)) == {"pinned"}
     assert len(browser.texts(ROWS)) == whole / 2
 

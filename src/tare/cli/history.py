@@ -89,7 +89,7 @@ def _folders(given: Sequence[str], host: str) -> list[Path]:
             f"name folders of runs; finished runs are listed in {known_runs_file()}",
         )
     if gone := sum(not is_there(run) for run in known):
-        warning = f"tare: {gone} folders of runs of {study} are gone or hold other runs"
+        warning = f"tare: folders of runs of {study} that are gone or hold other runs: {gone}"
         print(warning, file=sys.stderr)
     places = Counter(run.hosts for run in there)
     if len(places) > 1:

@@ -19,7 +19,9 @@
 
   // A link opens what it leads to; paper shows everything.
   function openAt(hash) {
-    var name = decodeURIComponent(hash.slice(1)), there = name && document.getElementById(name);
+    var name = hash.slice(1);
+    try { name = decodeURIComponent(name); } catch (error) { return; }  // A link of somebody else's.
+    var there = name && document.getElementById(name);
     var first = document.querySelector('details[data-part="' + CSS.escape(name) + '"]');
     if (first) { first.open = true; }
     for (var at = there; at; at = at.parentElement) {

@@ -319,7 +319,7 @@ class Command(Workload[CommandParameters]):
 def _require_right(check: CommandCheck, output: str) -> None:
     shown = printed.last_lines(output)
     if check.contains is not None and check.contains not in output:
-        raise WorkloadFault(f"the output does not contain {check.contains}{shown}")
+        raise WorkloadFault(f"the output does not contain {check.contains!r}{shown}")
     if check.regex is not None and not printed.matches(output, check.regex):
         raise WorkloadFault(f"no line of the output matches `{check.regex}`{shown}")
 
