@@ -216,7 +216,7 @@ async def test_what_libvirt_refuses_is_told_and_nothing_is_left(
         context.ledger.record("libvirt-domain", uri=driver, name="tare-of-another", id=uuid)
         context.ledger.record("libvirt-domain", uri=driver, name="not-of-tare", id=uuid)
         assert await clean(context.host, context.ledger, Libvirt.undoers) == [
-            "Left libvirt-domain 087429f0-8653-4414-aac1-c8a394a85cd0: its name does not begin "
+            "Left libvirt-domain 087429f0-8653-4414-aac1-c8a394a85cd0: its name does not start "
             "with tare-."
         ]
         assert await connection.why_off(uuid)
