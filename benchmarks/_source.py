@@ -11,7 +11,15 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ALL_OF_TARE = ("src/tare", "agent/src", "agent/Cargo.toml")
+AGENT = ("agent/src", "agent/Cargo.toml")
+"""The sources of benchmarks that run the agent by itself."""
+RUN = (
+    *(f"src/tare/{part}" for part in ("agent", "cli", "events", "hosts", "images", "platforms")),
+    *(f"src/tare/{part}" for part in ("run", "study", "workloads")),
+    *AGENT,
+)
+"""The sources of benchmarks that time ``tare run``."""
+ALL_OF_TARE = ("src/tare", *AGENT)
 """What a benchmark depends on that states no ``SOURCES``."""
 _RUST_COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 

@@ -18,15 +18,9 @@ from benchmarks import _peers
 from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import CarriedOut, Unmeasured, carry_out
+from benchmarks._source import RUN
 
-SOURCES = (
-    "src/tare/run",
-    "src/tare/platforms",
-    "src/tare/images",
-    "src/tare/hosts",
-    "src/tare/study",
-    "agent/src",
-)
+SOURCES = RUN
 
 SLOWER_THAN_QEMU_S = 0.7
 RATIO_TO_VIRTME = 1.0

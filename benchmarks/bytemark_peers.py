@@ -22,10 +22,11 @@ from pathlib import Path
 from benchmarks._agent import agent_of, agent_parser
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
+from benchmarks._source import AGENT
 from benchmarks.tick_loop import no_throttling
 from tare.workloads.cpu.bytemark import KERNELS
 
-SOURCES = ("agent/src", "agent/Cargo.toml")
+SOURCES = AGENT
 
 MOST_VARIATION = 0.02
 """The coefficient of variation that kernels are to keep to."""

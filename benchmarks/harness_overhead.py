@@ -17,16 +17,10 @@ import yaml
 
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import CarriedOut, Unmeasured, carry_out, reasons
+from benchmarks._source import RUN
 from tare.events import Record
 
-SOURCES = (
-    "src/tare/run",
-    "src/tare/platforms",
-    "src/tare/images",
-    "src/tare/hosts",
-    "src/tare/study",
-    "agent/src",
-)
+SOURCES = RUN
 
 STUDY = Path(__file__).parent.parent / "studies" / "quick.yaml"
 SHARE = 0.015

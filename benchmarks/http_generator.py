@@ -29,9 +29,10 @@ from benchmarks._http_generators import (
 from benchmarks._pairs import median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
+from benchmarks._source import AGENT
 from tare.units import format_size
 
-SOURCES = ("agent/src", "agent/Cargo.toml")
+SOURCES = AGENT
 
 CONNECTIONS = 32
 RATE, WHOLE_S, BEFORE_S, PAUSE_S = 200.0, 4.0, 1.5, 1.0

@@ -22,8 +22,9 @@ from benchmarks._agent import agent_of, agent_parser
 from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
+from benchmarks._source import AGENT
 
-SOURCES = ("agent/src", "agent/Cargo.toml")
+SOURCES = AGENT
 
 LOOPS = Path(__file__).with_name("stream_loops.c")
 MOST_APART = 0.05

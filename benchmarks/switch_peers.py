@@ -28,9 +28,10 @@ from benchmarks._agent import agent_of, agent_parser
 from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
+from benchmarks._source import AGENT
 from benchmarks.tick_loop import no_throttling
 
-SOURCES = ("agent/src", "agent/Cargo.toml")
+SOURCES = AGENT
 
 PRIORITY = 90
 MOST_APART = 5.0

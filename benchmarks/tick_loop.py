@@ -30,8 +30,9 @@ from benchmarks._agent import agent_of, agent_parser
 from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
+from benchmarks._source import AGENT
 
-SOURCES = ("agent/src", "agent/Cargo.toml")
+SOURCES = AGENT
 
 THROTTLING = Path("/proc/sys/kernel/sched_rt_runtime_us")
 OSLAT_WARM_UP_S = 1.8

@@ -16,9 +16,10 @@ from typing import Any
 from benchmarks._pairs import Pairs, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured, carry_out
+from benchmarks._source import AGENT
 from tare.events import Record
 
-SOURCES = ("agent/src", "agent/Cargo.toml")
+SOURCES = AGENT
 
 MEDIAN_WITHIN = 0.05
 MEDIAN_WITHIN_S = 1e-6

@@ -18,6 +18,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 PATIENCE_S = 120.0
 
+OPEN = "document.querySelectorAll('details.part').forEach(e => { e.open = true; })"
+"""Opens all parts of the page, which are closed at first."""
 CUT = (
     "[...document.querySelectorAll('.scroll')].filter(e => e.checkVisibility() && "
     "e.scrollWidth > e.clientWidth + 1).map(e => e.getAttribute('aria-label'))"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from report.report_browser import CHROMIUM, CUT, OVERLAPS, Browser
+from report.report_browser import CHROMIUM, CUT, OPEN, OVERLAPS, Browser
 from report.report_page_reader import read
 from report.report_synthetic import comparison_of, hostile, write_run
 from tare.analysis import compare_every_pair, compare_runs, load_run
@@ -29,7 +29,6 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 
-OPEN = "document.querySelectorAll('details.part').forEach(e => { e.open = true; })"
 ROWS = "#effects > tbody > tr:not(.detail)"
 TOPMOST = """
 (() => {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from report.report_browser import CHROMIUM, Browser
+from report.report_browser import CHROMIUM, OPEN, Browser
 from report.report_synthetic import write_run
 from tare.analysis import compare_every_pair, load_run
 from tare.analysis.data.rundata import RunData
@@ -28,7 +28,6 @@ pytestmark = [
 
 ROWS = "#effects > tbody > tr:not(.detail)"
 IDS = "[...document.querySelectorAll('#effects tr[data-id]')].map(e => e.dataset.id)"
-OPEN = "document.querySelectorAll('details.part').forEach(e => { e.open = true; })"
 SECTIONS = (
     "[...document.querySelectorAll('section[data-workload]')].filter(e => e.checkVisibility())"
     ".map(e => e.dataset.scenario)"

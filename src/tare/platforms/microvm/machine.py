@@ -245,7 +245,7 @@ class MicroVmMachine(Machine):
             raise MachineFault(f"{self.name} has ended", console_tail=tail) from error
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
+        """Make the host forget what it caches of the machine's disk; see ``tare help disk``."""
         return {} if self.disk is None else await forget_backed(self._host, self.disk)
 
     async def stopped(self) -> bool:

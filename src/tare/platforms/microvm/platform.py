@@ -110,7 +110,7 @@ class MicroVm(Platform[O]):
     vcpu_threads: ClassVar[re.Pattern[str]]
     """Matches the names of the vCPUs' threads; the group is the number."""
     ends: ClassVar[tuple[str, ...]]
-    """What the guest's kernel is told about its end."""
+    """The kernel parameters that decide how the guest ends."""
 
     @abstractmethod
     def devices(self, options: O) -> frozenset[str]:
@@ -209,11 +209,11 @@ class MicroVm(Platform[O]):
             for program in self.programs_for(options):
                 if (path := await find_program(host, program)) is None:
                     return verdict(False, f"{program.names[0]} is not installed", self._advice())
-                told = await host.run([path, "--version"], timeout_s=_ASK_S)
-                if not told.ok:
-                    hint = heard(self._advice(), program.names[0], told.words())
+                printed = await host.run([path, "--version"], timeout_s=_ASK_S)
+                if not printed.ok:
+                    hint = heard(self._advice(), program.names[0], printed.words())
                     return verdict(False, f"{program.names[0]} does not run", hint)
-                versions[program.names[0]] = version_in(told.stdout.decode(errors="replace"))
+                versions[program.names[0]] = version_in(printed.stdout.decode(errors="replace"))
             if not (await host.run(["taskset", "--version"], timeout_s=_ASK_S)).ok:
                 return verdict(False, "taskset does not run", await how_to_install(host, TASKSET))
             runs_as = await self.runs_as(context, options)
