@@ -85,6 +85,16 @@ def test_the_beta_distribution_is_scipys(a: float, b: float, p: float) -> None:
     assert beta_cdf(a, b, 1.0) == 1
 
 
+@given(PARAMETERS, PARAMETERS)
+def test_a_quantile_where_the_tails_change_roles_is_found(a: float, b: float) -> None:
+    x = (a + 1) / (a + b + 2)
+    for near in (math.nextafter(x, 0), x, math.nextafter(x, 1)):
+        p = float(betainc(a, b, near))
+        assert beta_cdf(a, b, near) == pytest.approx(p, rel=1e-9)
+        if 1e-12 < p < 1 - 1e-12:
+            assert beta_quantile(a, b, p) == pytest.approx(near, rel=1e-6)
+
+
 @pytest.mark.parametrize("exponent", [0.5, 2.0, 10.0, 30.0])
 @pytest.mark.parametrize("degrees", [1, 3, 30, 90])
 def test_a_small_probability_keeps_its_digits(degrees: int, exponent: float) -> None:

@@ -165,7 +165,9 @@ def _beta_cdf(a: float, b: float, x: float, y: float) -> float:
         return 0.0
     if y <= 0:
         return 1.0
-    if x > (a + 1) / (a + b + 2):
+    # Above the mean of about a / (a + b), the complement converges faster. The products make
+    # the choice antisymmetric: exchanged arguments never exchange themselves again.
+    if x * (b + 1) > y * (a + 1):
         return 1 - _beta_cdf(b, a, y, x)
     # The continued fraction of NIST's handbook (Olver et al. 2010, 8.17.22), by Lentz's method.
     c, d = 1.0, 1 / _nonzero(1 - (a + b) * x / (a + 1))
