@@ -91,7 +91,7 @@ def test_of_few_blocks_no_phase_is_told_to_do_nothing() -> None:
         "What phases do is preliminary (3 blocks; 6 are the least for a verdict)."
     )
     many = phase_effects([timeline(block, hurt=1.0) for block in range(1, 9)], 0.95)
-    assert _lead(many, []).startswith("No phase’s response times are told from")
+    assert _lead(many, []).startswith("No phase’s response times differ from")
 
 
 def test_what_follows_a_phase_at_once_counts_to_neither() -> None:

@@ -318,13 +318,13 @@ def test_a_small_reference_is_read() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "where"),
     [
-        ("vm: [2 us]", "wm: [2 us]", "x.yaml:19:7: tables[0].rows.wm: is no arm"),
+        ("vm: [2 us]", "wm: [2 us]", "x.yaml:19:7: tables[0].rows.wm: is not an arm"),
         ("vm: [2 us]", "vm: [2 us, 3 us]", "x.yaml:19:11: tables[0].rows.vm: 2 values"),
         ("vm: [2 us]", "vm: [0 us]", "x.yaml:19:11: tables[0].rows.vm: a published value"),
         ("      bare: [1 us]\n", "", "x.yaml:18:7: tables[0].rows: the baseline"),
         ("scenario: alone", "scenario: alon", "x.yaml:13:15: tables[0].scenario: there is no"),
         ("table: 1", "place: ''", "x.yaml:12:5: tables[0]: has neither"),
-        ("baseline: bare", "baseline: bear", "x.yaml:5:11: baseline: is no arm"),
+        ("baseline: bare", "baseline: bear", "x.yaml:5:11: baseline: is not an arm"),
         ("studies: [realtime]\n", "", "x.yaml:1:1: needs either `studies`, or `no_study`"),
         ("title: A", "titel: A", "x.yaml:2:1: titel: unknown key; did you mean 'title'?"),
         ("vm: [2 us]", "vm: [2]", "unit as printed"),

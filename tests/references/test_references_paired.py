@@ -212,7 +212,7 @@ def test_the_report_shows_the_section_only_when_asked(
     page = read(path.read_text(encoding="utf-8"))
     assert page.faults == []
     words = page.words
-    assert "Beside published values: fayyad2013" in words
+    assert "Published values and this run: fayyad2013" in words
     assert "Published values enter no estimate" in words
     assert "this run has no tick in a scenario like one-to-one" in words
     assert "ESXi HW-Assisted VM" in words and "59.61 ms" in words
@@ -228,7 +228,7 @@ def test_a_run_with_nothing_alike_says_so(comparison: Comparison, tmp_path: Path
     reference = load_reference("fayyad2013-hyperv")
     path = build_report(bare.runs, bare, tmp_path, [reference])
     words = read(path.read_text(encoding="utf-8")).words
-    assert "measured nothing that can be set beside" in words
+    assert "measured nothing that can be compared with" in words
 
 
 def run_command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -27,7 +28,7 @@ from tare.references.published import (
 )
 from tare.report.figures.palette import looks
 from tare.report.page.words import Part
-from tare.report.sources.paper import PaperDraft, RunFindings, paper_drafts, paper_items
+from tare.report.sources.paper import PaperDraft, RunFindings, paper_drafts
 
 REFERENCES = {name: load_reference(name) for name in known_references()}
 LAID_OUT = sorted(name for name, each in REFERENCES.items() if each.exhibits)
@@ -147,11 +148,37 @@ def test_each_longest_of_an_hour_is_filled_by_the_study_of_an_hour_too(name: str
     assert page.count("as long: `tare run realtime-long`") == 14
 
 
-def test_a_figure_that_another_would_show_is_empty_with_that_one() -> None:
+def test_a_figure_of_one_arm_needs_a_counterpart_of_that_arm() -> None:
     drafts = {each.exhibit.name: each for each in drafted(REFERENCES["fayyad2013"], "realtime")}
-    assert drafts["Figure 9"].empty == "tick kept no series over time in this run"
-    assert drafts["Figure 10"].empty == f"{drafts['Figure 9'].empty} (Figure 9)"
-    assert drafts["Figure 10"].above is None
+    kept = "tick kept no series over time in"
+    assert drafts["Figure 7"].empty == f"{kept} bare and bare-unrecorded in this run"
+    assert drafts["Figure 9"].empty.startswith((f"{kept} hyperv", "Hyper-V Para-virtualized VM: "))
+    assert drafts["Figure 9"].empty != drafts["Figure 10"].empty
+
+
+def test_response_times_of_one_hypervisor_need_that_hypervisor() -> None:
+    """Without any arm of KVM, vSphere, Xen or Hyper-V no figure of 9 has a counterpart."""
+    reference = REFERENCES["hwang2013"]
+    comparison = planned_run("interference", 4)
+    others = tuple(arm for arm in comparison.arms if arm in ("bare", "oci"))
+    assert others
+    alone = replace(
+        comparison,
+        arms=others,
+        summaries=tuple(each for each in comparison.summaries if each.arm in others),
+    )
+    phases = tuple(
+        PhaseEffect(arm, False, "phases", "web", "{}", phase, 0.1, 0.2, 0.0, None, None, 2)
+        for arm in others
+        for phase in ("quiet", "cpu-load")
+    )
+    run = RunFindings(alone, looks(list(others), "bare"), {}, phases)
+    drafts = {d.exhibit.name: d for d in paper_drafts(set_beside(alone, reference), run)}
+    for name in ("9(a)", "9(b)", "9(c)", "9(d)"):
+        draft = drafts[f"Figure {name}"]
+        assert draft.empty and draft.above is None, name
+    assert not drafts["Figure 9(e)"].empty
+    assert drafts["Figure 9(e)"].figure is not None
 
 
 @pytest.mark.parametrize(
@@ -214,18 +241,15 @@ def test_what_recurs_is_drawn_of_the_longest_view(tmp_path: Path) -> None:
         set_beside(comparison, reference), RunFindings(comparison, style, series, ())
     )
     notes = {draft.exhibit.name: draft.notes for draft in drafts}
-    assert "This run: tick-view in scenario one-to-all." in notes["Figure 9"]
-    # Only the bare machine's samples were kept: the others are named, and not left out unsaid.
-    (others,) = (note for note in notes["Figure 9"] if "kept no samples over time" in note)
-    assert "oci" in others and "qemu-pv" in others and not others.startswith("bare,")
-    # What is drawn there shows two more figures of the source, which lead to it.
-    side = set_beside(comparison, reference)
-    items = {item.name: item for item in paper_items(side, drafts)}
-    above = items["Figure 10"].above
-    assert above is not None and above.id == items["Figure 9"].id
-    # The bare machine's own figures are of it alone, and not of whatever came first.
+    assert "This run: tick-view in scenario one-to-all." in notes["Figure 7"]
+    # The bare machine's own figures show it alone, and those of other arms do not show it.
     for figure in ("Figure 6", "Figure 7", "Figure 8"):
         assert notes[figure][-1].endswith(" in scenario one-to-all."), notes[figure]
+        kept = [note for note in notes[figure] if "kept no samples" in note]
+        assert kept == ["bare-unrecorded kept no samples over time of " + kept[0].split()[-1]]
+    drawn = {draft.exhibit.name: draft.figure for draft in drafts}
+    assert drawn["Figure 7"] is not None
+    assert drawn["Figure 9"] is drawn["Figure 10"] is drawn["Figure 11"] is None
 
 
 def test_the_longest_view_has_each_sample_of_the_sources() -> None:
@@ -258,10 +282,10 @@ def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
     ("exhibit", "told"),
     [
         ({"figure": "12", "shows": "nothing"}, "needs one of: its values under `tables`"),
-        ({"figure": "12", "like": "99"}, "there is no figure 99 before it"),
+        ({"figure": "12", "view": "phases", "arms": ["bare"]}, "`arms` goes with a view of"),
         ({"figure": "12", "view": "values"}, "needs `workloads` and `metrics`"),
         ({"figure": "12", "table": "3", "none": "x"}, "needs one of `table`, `figure`, `place`"),
-        ({"figure": "6", "none": "x"}, "stands here twice"),
+        ({"figure": "6", "none": "x"}, "is here twice"),
         (
             {"figure": "12", "view": "course", "scenario": "one-to-al"},
             "did you mean 'one-to-all'",

@@ -65,9 +65,9 @@ SOURCE = {
     "published": "never",
     "studies": ["components"],
     "arms": {
-        "kvm": {"label": "KVM", "stands": [{"platform": "qemu", "accelerator": "kvm"}]},
-        "xen": {"label": "Xen", "stands": [{"platform": "xen", "type": "hvm"}]},
-        "gone": {"label": "Gone", "stands": [{"platform": "vsphere"}]},
+        "kvm": {"label": "KVM", "counterparts": [{"platform": "qemu", "accelerator": "kvm"}]},
+        "xen": {"label": "Xen", "counterparts": [{"platform": "xen", "type": "hvm"}]},
+        "gone": {"label": "Gone", "counterparts": [{"platform": "vsphere"}]},
     },
     "scenarios": {"one": {"number": 1, "subject": "any", "any_place": True, "vcpus": 1}},
     "facts": {
@@ -166,7 +166,7 @@ def test_a_runs_arms_are_compared_as_the_source_compares_its_own(
 
 
 def test_what_is_stated_and_what_a_run_has_are_told_alike(told: dict[str, Stated]) -> None:
-    said = statement(told["below"])
+    said = statement(told["below"], is_empty=False)
     assert said.startswith("Stated in section 1: below: 20 % (xen against kvm, one). This run: ")
     assert "net-stream bandwidth in alone: xen against kvm 20 % (" in said
     assert "kvm ÷ xen 1.25× (1.25× to 1.25×)" in own_words(told["times"])
@@ -227,5 +227,5 @@ def test_a_share_that_cannot_be_is_refused(change: dict[str, object], why: str) 
 
 
 def test_an_arm_that_the_source_has_not_is_told() -> None:
-    with pytest.raises(InputError, match="is no arm; did you mean"):
+    with pytest.raises(InputError, match="is not an arm; did you mean"):
         parse_reference(TEXT.replace("- gone", "- gon", 1).encode(), "x.yaml")

@@ -157,7 +157,7 @@ def test_the_neighbours_answer_names_the_worst_of_each_arm_and_who_is_spared() -
     said = neighbours_answer(effects)
     assert said.startswith("Neighbours cost c up to 4.00×")
     assert "a up to 3.00× (tick slowdown, contended)" in said
-    assert said.endswith("nothing that is told from none: b.")
+    assert said.endswith("no slowdown differs from 1× in b.")
     assert neighbours_answer([effect("b", 9.0, False)]) == (
-        "Neighbours: nothing that they take from b is told from none."
+        "Neighbours: no slowdown of b differs from 1×."
     )

@@ -75,7 +75,7 @@ def test_a_cap_bounds_what_an_arm_loses(made: tuple[Comparison, Pooled]) -> None
     ("method", "told", "not_told"),
     [
         ("precision", "Student-t interval", "Stein"),
-        ("stein", "Stein interval: the spread of the least blocks", "Student-t"),
+        ("stein", "Stein interval: the spread of the first blocks", "Student-t"),
         ("anytime", "confidence sequence", "flipping the signs"),
     ],
 )

@@ -27,7 +27,7 @@ from tare.report.figures.palette import looks
 from tare.report.figures.time_spent import time_figures
 from tare.report.page.data import ReportData
 from tare.report.sections.load_balancer import LoadBalancer, _bars, families, findings
-from tare.report.sections.load_balancer_over_time import _rates, course_figures
+from tare.report.sections.load_balancer_over_time import _rates, over_time_figures
 from tare.units import format_quantity
 
 ARMS = ("bare", "kvm", "tcg")
@@ -274,12 +274,12 @@ def test_rate_times_and_probe_are_drawn_over_the_seconds_of_the_load(tmp_path: P
         entry = SeriesEntry(*of, cell.parameters, 1, "subject", name, path, {}, 0)
         entries.append(entry)
     told_run = replace(run, series=tuple(entries))
-    figures = course_figures([told_run], ARMS, looks(list(ARMS), "bare"))
+    figures = over_time_figures([told_run], ARMS, looks(list(ARMS), "bare"))
     names = [figure.name.removeprefix("load-balancer-") for figure, _ in figures]
     assert names == ["rate-time", "response-time", "p99-time", "probe-time"]
     assert figures[0][0].description == "kvm: 10.0/s to 30.0/s"
     assert figures[3][0].description == "kvm: 1.00 µs to 3.00 µs"
-    assert course_figures([run], ARMS, looks(list(ARMS), "bare")) == ()
+    assert over_time_figures([run], ARMS, looks(list(ARMS), "bare")) == ()
 
 
 def test_a_proxy_that_stands_still_leaves_a_gap_in_the_line_of_its_rate() -> None:

@@ -212,9 +212,9 @@ def test_caches_that_were_dropped_are_told_and_so_are_few_blocks(tmp_path: Path)
 
 
 def test_caches_that_were_left_are_told_with_their_steps(tmp_path: Path) -> None:
-    left = "Page caches were left as they were before terasort sort"
+    left = "Page caches were kept before terasort sort"
     every = lead_of(tmp_path / "every", {arm: [] for arm in SLOWER})
-    assert f"{left}: what is read there may come from memory." in every
+    assert f"{left}: data that is read there may come from memory." in every
     assert "dropped" not in every
     some = lead_of(tmp_path / "some", {"kvm": []})
     assert f"{left} in some cells: " in some and "were dropped before terasort sort." in some

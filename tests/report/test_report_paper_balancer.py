@@ -135,7 +135,7 @@ def test_the_page_ends_with_the_source(tmp_path: Path) -> None:
     assert page.faults == []
     for words in (
         "haproxy2012 at a glance",
-        "tables and figures in its order; for 5 of them this run has a counterpart",
+        "tables and figures follow in its order. This run has a counterpart of 5 of them",
         "Figure http_connections_comparison",
         "RHEV 3.0 Beta (KVM, virtio)",
         "Stated in section Microsoft HyperV",
@@ -151,7 +151,7 @@ def test_the_page_ends_with_the_source(tmp_path: Path) -> None:
     [
         ({"figure": "a", "view": "over-size", "workloads": ("proxy",)}, "needs `workloads` and"),
         ({"text": "a", "view": "time-spent"}, "needs `workloads`"),
-        ({"figure": "a", "view": "course", "arms": ("xen",)}, "`arms` goes with"),
+        ({"figure": "a", "view": "phases", "arms": ("xen",)}, "`arms` goes with"),
         ({"figure": "a", "text": "b", "none": "c"}, "`place` and `text`"),
     ],
 )

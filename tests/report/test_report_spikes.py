@@ -91,7 +91,7 @@ def test_what_was_not_recorded_or_lost_is_told_with_its_reason() -> None:
     assert "lost 3 events" in told
     assert "500 ms" in told and "nobody told" not in told
     untold = " ".join(_notes([replace(BARE, steal_s=None), replace(BARE, steal_s=0.0), absent]))
-    assert "In 1 cell nobody told whether a hypervisor below the host took time" in untold
+    assert "In 1 cell it is not known whether a hypervisor below the host took time" in untold
     assert "could not be recorded" in _lead([absent])
     quiet = replace(BARE, matched=Matched((), 0, 20, 0, None))
     assert _lead([quiet]) == "No gap was seen in 1 recorded cell."

@@ -106,7 +106,7 @@ def test_a_guest_that_shares_its_cpu_loses_much_of_it(run: Path) -> None:
 
 def test_the_report_sets_published_values_beside(run: Path) -> None:
     tare("report", run, "--reference", "fayyad2013")
-    assert "Beside published values: fayyad2013" in (run / "report.html").read_text()
+    assert "Published values and this run: fayyad2013" in (run / "report.html").read_text()
     with (run / "tables" / "reference-fayyad2013.csv").open() as file:
         rows = list(csv.DictReader(file))
     own = {(row["table"], row["arm"]) for row in rows if row["source"] == "run"}

@@ -1,4 +1,4 @@
-"""Which arms of a run are like a source's."""
+"""The arms of a run that are counterparts of a source's."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def alike(comparison: Comparison, reference: Reference) -> tuple[Like, ...]:
 
 
 def bare_of(comparison: Comparison, reference: Reference) -> str | None:
-    """Return the arm by which a run's values are divided beside a source's.
+    """Return the arm by which a run's values are divided where they are compared with a source's.
 
-    It is the run's arm like the source's bare machine, and its baseline where that is such a one;
-    None where the run has none. Where the source has no bare machine, it is the run's baseline.
+    It is the counterpart of the source's bare machine, if possible the run's baseline; None where
+    the run has none. Where the source has no bare machine, it is the run's baseline.
     """
     if reference.baseline is None:
         return comparison.baseline
@@ -48,7 +48,9 @@ def bare_of(comparison: Comparison, reference: Reference) -> str | None:
 
 
 def _found(comparison: Comparison, published: PublishedArm) -> list[str]:
-    return [arm for arm in _measured(comparison) if stands_for(_spec(comparison, arm), published)]
+    return [
+        arm for arm in _measured(comparison) if is_counterpart(_spec(comparison, arm), published)
+    ]
 
 
 def _like(comparison: Comparison, name: str, published: PublishedArm) -> Like:
@@ -61,7 +63,7 @@ def _like(comparison: Comparison, name: str, published: PublishedArm) -> Like:
     if published.none:
         return Like(name, published.label, (), published.none)
     wanted = " or ".join(
-        ", ".join(f"{k}: {_told(v)}" for k, v in each.items()) for each in published.stands
+        ", ".join(f"{k}: {_format(v)}" for k, v in each.items()) for each in published.counterparts
     )
     return Like(name, published.label, (), f"this run has no arm with {wanted}" if wanted else "")
 
@@ -73,8 +75,8 @@ def _left(comparison: Comparison, published: PublishedArm) -> str:
     )
     reasons: dict[str, list[str]] = {}
     for arm in named:
-        if stands_for(_spec(comparison, arm), published):
-            why = why_it_did_not_run(comparison.runs, arm) or "nothing of it counts"
+        if is_counterpart(_spec(comparison, arm), published):
+            why = why_it_did_not_run(comparison.runs, arm) or "none of its cells counts"
             reasons.setdefault(why, []).append(arm)
     return "; ".join(f"this run's {', '.join(arms)}: {why}" for why, arms in reasons.items())
 
@@ -91,7 +93,7 @@ def _spec(comparison: Comparison, arm: str) -> Mapping[str, Any]:
     return {}
 
 
-def stands_for(spec: Mapping[str, Any], published: PublishedArm) -> bool:
+def is_counterpart(spec: Mapping[str, Any], published: PublishedArm) -> bool:
     """Return whether an arm of a study, as its events hold it, is like a published one."""
     options = mapping(spec.get("options"))
 
@@ -102,11 +104,12 @@ def stands_for(spec: Mapping[str, Any], published: PublishedArm) -> bool:
         return mapping(options.get(group)).get(option) if dot else options.get(name)
 
     return any(
-        all(value_of(name) == value for name, value in each.items()) for each in published.stands
+        all(value_of(name) == value for name, value in each.items())
+        for each in published.counterparts
     )
 
 
-def _told(value: str | float | bool | None) -> str:
+def _format(value: str | float | bool | None) -> str:
     if value is None:
         return "as it is"
     return format_quantity(value, "s") if isinstance(value, float) else str(value)

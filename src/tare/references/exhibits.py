@@ -1,4 +1,4 @@
-"""The tables and figures of a source by number, and what of a run stands for each."""
+"""The tables and figures of a source by number, and the counterpart of each in a run."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ View = Literal[
     "over-size",
     "time-spent",
 ]
-"""What stands for a figure: single samples over time, a few milliseconds of them, values with
-intervals, response times over time, or their means phase by phase; of jobs on a cluster: bars with
-intervals, counters of machines or hosts in one step, or the job's phases; of a load balancer: what
-goes through over the size of objects, or who used the CPUs meanwhile."""
+"""How a run shows a figure: single samples over time, a few milliseconds of them, values with
+intervals, response times over time, or their means phase by phase. For jobs on a cluster: bars with
+intervals, counters of machines or hosts in one step, or the job's phases. For a load balancer: what
+goes through over the size of objects, or which threads used the CPUs meanwhile."""
+OF_ARMS: tuple[View, ...] = ("samples", "close-up", "course", "over-size", "time-spent")
+"""Views that can show the counterparts of some of the source's arms alone."""
 Over = Literal["", "size", "slaves", "hosts"]
-"""What bars are drawn over: the size of the data, the number of slaves, or of their hosts."""
+"""What the bars of a figure vary: the size of the data, the number of slaves, or of hosts."""
 
 
 class Exhibit(Part):
     """One table or figure of the source.
 
-    A table whose values are written out under ``tables`` needs its number or place alone. Anything
-    else says with ``view`` what a run has for it, with ``like`` in which other figure
-    that is drawn, or with ``none`` why there can be nothing.
+    A table whose values are written out under ``tables`` needs only its number or place. Others
+    have ``view``, the counterpart in a run, or ``none``, the reason why there cannot be one.
     """
 
     table: str = Field("", description="Its number, if it is a table.")
     figure: str = Field(
         "", description="Its number, if it is a figure; what the source calls it, if it has none."
     )
-    place: str = Field("", description="Where it stands, if it has no number.")
-    text: str = Field("", description="Where in the text it is, if it is no table or figure.")
+    place: str = Field("", description="Where it is, if it has no number.")
+    text: str = Field("", description="Where in the text it is, if neither a table nor a figure.")
     section: str = ""
     study: str = Field("", description="The study that repeats it; by default the source's first.")
     longer: str = Field("", description="The study that measures it for as long as the source did.")
@@ -55,15 +56,16 @@ class Exhibit(Part):
         default_factory=dict, description="What was asked for; of several values any."
     )
     arms: tuple[str, ...] = Field(
-        (), description="The source's arms that it is of; empty: of all, and of all of a run."
+        (), description="The source's arms that it shows; empty: all arms."
     )
     over: Over = Field("", description="What bars are drawn over.")
     of: Literal["machines", "host"] = Field("machines", description="Whose counters these are.")
     step: str = Field("", description="The step of a job whose counters these are; empty: all.")
-    span: float = Field(0.0, ge=0, description="Of a close-up: how much time it shows, seconds.")
-    confidence: float = Field(0.95, gt=0, lt=1, description="Of values' intervals in the source.")
+    span: float = Field(0.0, ge=0, description="How much time a close-up shows, seconds.")
+    confidence: float = Field(
+        0.95, gt=0, lt=1, description="The source's, for intervals of values."
+    )
     remark: str = ""
-    like: str = Field("", description="The figure whose counterpart here shows this one too.")
     none: str = Field("", description="Why a run can have nothing for it.")
 
     @model_validator(mode="after")
@@ -75,15 +77,15 @@ class Exhibit(Part):
             raise ValueError(f"a view of {self.view} needs `workloads` and `metrics`")
         if self.view == "time-spent" and not self.workloads:
             raise ValueError("a view of time-spent needs `workloads`")
-        if self.arms and self.view not in ("over-size", "time-spent"):
-            raise ValueError("`arms` goes with a view of over-size or time-spent")
+        if self.arms and self.view not in OF_ARMS:
+            raise ValueError(f"`arms` goes with a view of {', '.join(OF_ARMS)}")
         if (self.view == "close-up") != (self.span > 0):
             raise ValueError("`span` goes with `view: close-up`")
         return self
 
     @property
     def name(self) -> str:
-        """How to cite it: ``Figure 9(e)``, ``Table II``, or where it stands or is told."""
+        """How to cite it: ``Figure 9(e)``, ``Table II``, or its place."""
         if self.place:
             return f"Table without number, {self.place}"
         if self.text:

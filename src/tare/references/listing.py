@@ -14,24 +14,24 @@ from tare.references.published import (
     load_reference,
 )
 
-HEAD = """# What the sources measured, and what stands for it here
+HEAD = """# What the sources measured, and its counterpart here
 
-Each table and figure of a source, in its order, with what a run of Tare sets beside it: the
-command that measures it, and the file of the report that holds it. `tare report DIR --reference
+Each table and figure of a source, in its order, with its counterpart in a run of Tare: the
+command that measures it, and the file of the report that has it. `tare report DIR --reference
 NAME` then ends with the same list, filled from the run, with the published values where the text
-states them, and with the reason where nothing stands. A study's name with `-short` behind it
-measures a part in short, and the one behind *as long* for as long as the source did; files of
-figures are there as SVG, and as PNG and PDF with `--figures`, tables as CSV and LaTeX.
-Figures that draw architectures or scenarios hold no values, and are not listed.
+states them, and with the reason where there is no counterpart. A study's name with `-short` after
+it measures a part in short, and the one after *as long* measures for as long as the source did.
+Figures are files in SVG, and in PNG and PDF with `--figures`; tables are in CSV and LaTeX.
+Figures that draw architectures or scenarios have no values, and are not listed.
 
 This page is written by `make docs` from `src/tare/references`.
 """
 VIEWS = {
     "samples": "samples over time or by number, an arm a panel",
     "close-up": "single samples around one period of the clock tick",
-    "values": "means over blocks with the source’s intervals",
+    "values": "bars and a table of means over blocks with the source’s intervals",
     "course": "response time over time, phases shaded (*Response time over time*)",
-    "phases": "mean response time, phase by phase and arm by arm",
+    "phases": "mean response time, phase by phase and arm by arm, as bars and a table",
     "bars": "a figure of means over blocks with intervals, an arm a bar",
     "counters": "a figure of counters' means with intervals, an arm a bar",
     "job-phases": "the time of each phase, an arm a bar (*Jobs of Hadoop, phase by phase*)",
@@ -71,20 +71,16 @@ def _run(reference: Reference, exhibit: Exhibit) -> str:
 
 
 def file_of(reference: Reference, exhibit: Exhibit) -> str:
-    """Return the file of a report that holds what stands for it; empty where nothing does."""
+    """Return the file of a report that has its counterpart; empty where there is none."""
     if any(one.is_shown_by(exhibit) for one in reference.tables):
         return f"tables/reference-{reference.reference}.csv"
-    if exhibit.like:
-        same = (one for one in reference.exhibits if one.name == f"Figure {exhibit.like}")
-        return file_of(reference, next(same))
     if exhibit.view is None:
         return ""
     if exhibit.view in ELSEWHERE:
         return ELSEWHERE[exhibit.view]
     stem = exhibit.stem(reference.reference)
-    return (
-        f"figures/{stem}.svg" if exhibit.view in ("samples", "close-up") else f"tables/{stem}.csv"
-    )
+    drawn = exhibit.view in ("samples", "close-up")
+    return f"figures/{stem}.svg" if drawn else f"tables/{stem}.csv"
 
 
 def _shows(table: PublishedTable) -> str:
@@ -96,8 +92,6 @@ def _here(exhibit: Exhibit, table: PublishedTable | None) -> str:
     if table is not None:
         no_scenario = ": of no known scenario, so published values alone"
         return "published values and the run’s" if table.scenario else f"a table{no_scenario}"
-    if exhibit.like:
-        return f"as figure {exhibit.like}"
     return f"nothing: {exhibit.none}" if exhibit.view is None else VIEWS[exhibit.view]
 
 

@@ -1,7 +1,7 @@
-"""Published values as data: tables of a paper, with where each stands, and how to find them.
+"""Published values as data: tables of a paper, with the place of each, and how to load them.
 
-A reference is a YAML file beside this one. Values stand there as they were printed, with
-their unit, and are SI units here. They are set beside a run's own and enter no estimate.
+A reference is a YAML file in this folder. It has values as they are printed, with their unit; here
+they are in SI units. They are shown next to a run's own values and enter no estimate.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ class PublishedArm(Part):
     """What was measured, as the source calls it."""
 
     label: str = Field(min_length=1, description="The row's name in the source.")
-    stands: tuple[dict[str, str | float | bool | None], ...] = Field(
+    counterparts: tuple[dict[str, str | float | bool | None], ...] = Field(
         (),
         description="Which arms of a run are like it: `platform`, and options of that platform as "
-        "a study has them; a time in seconds.",
+        "in a study; a time in seconds.",
     )
     none: str = Field(
-        "",
-        description="What a run is told that has no such arm, if more than that is to be said.",
+        "", description="Why a run has no such arm, where the default reason does not suffice."
     )
 
 
@@ -73,7 +72,7 @@ class PublishedTable(Part):
     """
 
     table: int | None = Field(None, ge=1, description="Its number in the source.")
-    place: str = Field("", description="Where it stands, if it has no number.")
+    place: str = Field("", description="Where it is, if it has no number.")
     section: str = ""
     scenario: str | None = None
     workload: str
@@ -104,11 +103,11 @@ class PublishedTable(Part):
 
     @property
     def name(self) -> str:
-        """How to cite it: ``Table 3``, or where it stands."""
+        """How to cite it: ``Table 3``, or its place."""
         return f"Table {self.table}" if self.table else f"Table without number, {self.place}"
 
     def is_shown_by(self, exhibit: Exhibit) -> bool:
-        """Whether ``exhibit`` is this table."""
+        """True if ``exhibit`` is this table."""
         if exhibit.place or self.place:
             return exhibit.place == self.place
         return exhibit.table == str(self.table)
@@ -123,7 +122,7 @@ class Reference(Part):
     published: str
     reading: str = Field("", description="What a reader must know of all its values.")
     studies: tuple[str, ...] = Field(
-        (), description="The studies that come with Tare whose runs it is set beside."
+        (), description="The shipped studies whose runs are compared with it."
     )
     no_study: str = Field("", description="Why there is none, for the report.")
     machine: dict[str, str] = Field(default_factory=dict)
@@ -143,7 +142,7 @@ class Reference(Part):
 
 
 def references_folder() -> FilePath:
-    """Return where references are: beside this file."""
+    """Return the folder of the references."""
     return FilePath(str(resources.files("tare") / "references"))
 
 
@@ -211,12 +210,14 @@ def _check_names(reference: Reference, findings: Findings) -> None:
     if bool(reference.studies) == bool(reference.no_study):
         findings.add((), "needs either `studies`, or `no_study` with the reason why there is none")
     if reference.baseline is not None and reference.baseline not in reference.arms:
-        findings.add(("baseline",), f"is no arm{suggestion(reference.baseline, reference.arms)}")
+        findings.add(
+            ("baseline",), f"is not an arm{suggestion(reference.baseline, reference.arms)}"
+        )
     numbers: set[int] = set()
     for index, table in enumerate(reference.tables):
         here = ("tables", index)
         if table.table in numbers:
-            findings.add((*here, "table"), f"table {table.table} stands here twice")
+            findings.add((*here, "table"), f"table {table.table} is here twice")
         numbers |= {table.table} if table.table else set()
         if not table.table and not table.place:
             findings.add(here, "has neither `table`, its number, nor `place`")
@@ -235,20 +236,22 @@ def _check_names(reference: Reference, findings: Findings) -> None:
             for arm in names:
                 if arm not in reference.arms:
                     known = suggestion(arm, reference.arms)
-                    findings.add((*here, key, arm), f"is no arm{known}", key=True)
+                    findings.add((*here, key, arm), f"is not an arm{known}", key=True)
         for arm in set(table.rows) & set(table.lost):
             findings.add((*here, "lost", arm), "has values above", key=True)
     _check_exhibits(reference, findings)
     for name, fact in reference.facts.items():
         if fact.scenario and fact.scenario not in reference.scenarios:
             known = suggestion(fact.scenario, reference.scenarios)
-            findings.add(("facts", name, "scenario"), f"is no scenario{known}")
+            findings.add(("facts", name, "scenario"), f"is not a scenario{known}")
         for key, arm in (("arm", fact.arm), *(("than", each) for each in fact.than)):
             if arm and arm not in reference.arms:
-                findings.add(("facts", name, key), f"is no arm{suggestion(arm, reference.arms)}")
+                findings.add(
+                    ("facts", name, key), f"is not an arm{suggestion(arm, reference.arms)}"
+                )
         if fact.against and fact.against not in reference.scenarios:
             known = suggestion(fact.against, reference.scenarios)
-            findings.add(("facts", name, "against"), f"is no scenario{known}")
+            findings.add(("facts", name, "against"), f"is not a scenario{known}")
         shown = {exhibit.name for exhibit in reference.exhibits}
         for one in fact.of:
             if one not in shown:
@@ -260,29 +263,26 @@ def _check_exhibits(reference: Reference, findings: Findings) -> None:
     for index, exhibit in enumerate(reference.exhibits):
         here = ("exhibits", index)
         if exhibit.name in names:
-            findings.add(here, f"{exhibit.name} stands here twice")
+            findings.add(here, f"{exhibit.name} is here twice")
         names.add(exhibit.name)
         written = any(table.is_shown_by(exhibit) for table in reference.tables)
-        told = [written, exhibit.view is not None, bool(exhibit.like), bool(exhibit.none)]
-        if told.count(True) != 1:
+        if [written, exhibit.view is not None, bool(exhibit.none)].count(True) != 1:
             findings.add(
                 here,
-                f"{exhibit.name} needs one of: its values under `tables`, `view`, `like`, or "
-                "`none` with the reason why nothing can be set beside it",
+                f"{exhibit.name} needs one of: its values under `tables`, `view`, or `none` with "
+                "the reason why a run cannot have a counterpart",
             )
-        if exhibit.like and f"Figure {exhibit.like}" not in names:
-            findings.add((*here, "like"), f"there is no figure {exhibit.like} before it")
         for key, study in (("study", exhibit.study), ("longer", exhibit.longer)):
             if study and study not in reference.studies:
                 known = suggestion(study, reference.studies)
                 findings.add((*here, key), f"is not among `studies`{known}")
         if exhibit.scenario and exhibit.scenario not in reference.scenarios:
             known = suggestion(exhibit.scenario, reference.scenarios)
-            findings.add((*here, "scenario"), f"is no scenario{known}")
+            findings.add((*here, "scenario"), f"is not a scenario{known}")
         for arm in exhibit.arms:
             if arm not in reference.arms:
                 known = suggestion(arm, reference.arms)
-                findings.add((*here, "arms"), f"{arm!r} is no arm{known}")
+                findings.add((*here, "arms"), f"{arm!r} is not an arm{known}")
     if reference.exhibits:
         for index, table in enumerate(reference.tables):
             if not any(table.is_shown_by(exhibit) for exhibit in reference.exhibits):

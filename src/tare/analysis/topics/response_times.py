@@ -108,6 +108,8 @@ class PhaseEffect:
     Args:
         phase: The load's name; ``quiet`` for the time between.
         mean_s: Mean response time, geometric mean over blocks.
+        mean_interval: Of that mean, seconds: Student's t over blocks' logarithms; None with one
+            block.
         p99_s: The highest 99th percentile of any interval, median over blocks.
         failed_share: Share of requests that came to nothing, over all blocks.
         slowdown: Mean over the quiet time's mean in the same cell, geometric mean over blocks.
@@ -132,6 +134,7 @@ class PhaseEffect:
     blocks: int
     p: float | None = None
     decided: bool = False
+    mean_interval: Interval | None = None
 
 
 def timelines(runs: Iterable[RunData], series: str = SERIES) -> tuple[Timeline, ...]:
@@ -187,7 +190,7 @@ def phase_effects(
     """Return what each phase did, per arm, scenario and workload, in the order they come.
 
     Args:
-        found: Courses of all blocks; those without phases are left out.
+        found: Timelines of all blocks; those without phases are left out.
         confidence: Nominal coverage of the intervals.
         level: How often an arm that no phase affects may be reported with an effect.
     """
@@ -256,10 +259,7 @@ def _effect(
         for block, each in blocks.items()
     }
     ratios = list(by_block.values())
-    interval = None
-    if name != QUIET and len(ratios) > 1:
-        ends = mean_interval(ratios, confidence)
-        interval = Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
+    interval = None if name == QUIET else _interval(ratios, confidence)
     first = members[0]
     effect = PhaseEffect(
         arm=first.arm,
@@ -274,8 +274,17 @@ def _effect(
         slowdown=None if name == QUIET else math.exp(float(np.mean(ratios))),
         interval=interval,
         blocks=len(blocks),
+        mean_interval=_interval(means, confidence),
     )
     return effect, by_block
+
+
+def _interval(logs: Sequence[float], confidence: float) -> Interval | None:
+    """Return the interval of a geometric mean from blocks' logarithms; None with one block."""
+    if len(logs) < 2:
+        return None
+    ends = mean_interval(logs, confidence)
+    return Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
 
 
 def _of_phase(timeline: Timeline, name: str) -> tuple[Step, ...]:

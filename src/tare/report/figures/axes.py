@@ -47,6 +47,13 @@ def value_axis(values: Iterable[float], unit: str, *, most: int = 6) -> Axis:
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     if low > 0 and high / low > LOGARITHMIC_FROM:
         return log_axis(low, high, unit, most=most)
+    return linear_axis((low, high), unit, most=most)
+
+
+def linear_axis(values: Iterable[float], unit: str, *, most: int = 6) -> Axis:
+    """Return a linear axis in ``unit``, wide enough for all ``values``, of which there is one."""
+    ends = list(values)
+    low, high = min(ends), max(ends)
     spare = 0.08 * (high - low) or abs(high) * 0.05 or 1.0
     low, high = low - spare, high + spare
     return _labelled(low, high, linear_ticks(low, high, most), unit)

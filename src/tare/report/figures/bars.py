@@ -31,6 +31,7 @@ class Bar:
         value: At least 0.
         ends: Its interval; None where there is none.
         to: What it links to on the page.
+        unit: Of the value, where the figure has no common one.
     """
 
     group: str
@@ -39,6 +40,21 @@ class Bar:
     value: float
     ends: tuple[float, float] | None
     to: str = ""
+    unit: str = ""
+
+
+MOST_APART = 50.0
+"""Groups whose largest values differ by more than this factor cannot share a scale."""
+
+
+def common_unit(bars: Sequence[Bar]) -> str:
+    """Return the unit that all bars can be drawn in on one scale; empty where there is none."""
+    units = {bar.unit for bar in bars}
+    largest: dict[str, float] = {}
+    for bar in bars:
+        largest[bar.group] = max(bar.value, largest.get(bar.group, 0.0))
+    apart = max(largest.values()) > MOST_APART * min(largest.values())
+    return "" if len(units) > 1 or apart else next(iter(units))
 
 
 def bars_figure(
@@ -49,7 +65,8 @@ def bars_figure(
     Args:
         bars: The values, group by group.
         looks: How arms are drawn.
-        unit: Of the values; :data:`SHARE` for shares.
+        unit: Of the values; :data:`SHARE` for shares; empty if each bar has its own, and then
+            each group is drawn to its own scale, without an axis.
         name: Of the figure.
         title: What it shows.
     """
@@ -57,7 +74,8 @@ def bars_figure(
         name=name,
         title=title,
         description="; ".join(
-            f"{bar.group}, {marked(bar.arm, bar.emulated)}: {_format_value(bar.value, unit)}"
+            f"{bar.group}, {marked(bar.arm, bar.emulated)}: "
+            f"{_format_value(bar.value, unit or bar.unit)}"
             for bar in bars
         ),
         spec=_drawn(bars, looks, unit, WIDE),
@@ -73,26 +91,34 @@ def _format_value(value: float, unit: str) -> str:
 def _drawn(bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, width: float) -> Spec:
     canvas = Canvas(width)
     left = LABELS if width > NARROW else 96.0
-    most = max((max(bar.value, *(bar.ends or ())) if bar.ends else bar.value) for bar in bars)
-    most = most if most > NOTHING else 1.0
-    scale = (width - left - 64.0) / most
-    top, before = 0.0, ""
+    room, most = width - left - 64.0, _largest(bars)
+    top, before, scale = 0.0, "", room / most
     for bar in bars:
         if bar.group != before:
+            if not unit:
+                scale = room / _largest([each for each in bars if each.group == bar.group])
             canvas.text(0, top + HEAD / 2, short(bar.group, int(width / 6.2)), size=11, bold=True)
             top, before = top + HEAD, bar.group
         label = short(marked(bar.arm, bar.emulated), int(left / 6.2))
         canvas.text(left - 8, top + BAR / 2, label, ink=SOFT, align="right", size=11)
-        _bar(canvas, bar, looks[bar.arm], left, top, scale, unit)
+        _bar(canvas, bar, looks[bar.arm], left, top, scale, unit or bar.unit)
         canvas.area(0, top, width, top + BAR, bar.to)
         top += ROW
-    canvas.rule(left, top, left + most * scale, top, AXIS)
+    if not unit:
+        return canvas.spec(top)
+    canvas.rule(left, top, left + room, top, AXIS)
     for tick in linear_ticks(0.0, most, 5 if width > NARROW else 3):
         x = left + tick * scale
         canvas.rule(x, top, x, top + 4, RULE)
         words = f"{format_number(100 * tick, 6)} %" if unit == SHARE else tick_label(tick, unit)
         canvas.text(x, top + 12, words, size=10, ink=SOFT, align="center")
     return canvas.spec(top + FOOT)
+
+
+def _largest(bars: Sequence[Bar]) -> float:
+    """Return the largest value or end of an interval; 1 where all are nothing."""
+    most = max(max(bar.value, *(bar.ends or (0.0,))) for bar in bars)
+    return most if most > NOTHING else 1.0
 
 
 def _bar(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tare.analysis.model import SeriesSummary
-from tare.report.figures.axes import Axis, linear_ticks, log_axis
+from tare.report.figures.axes import Axis, linear_axis, linear_ticks, log_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
 from tare.report.figures.palette import SOFT, TEXT, Look
@@ -43,6 +43,7 @@ def scatter_figure(
     name: str,
     part: str,
     links: Mapping[str, str] | None = None,
+    linear: bool = False,
 ) -> Figure:
     """Return duration against time, one panel per arm, from interval extremes of one boot each.
 
@@ -56,25 +57,37 @@ def scatter_figure(
         name: The figure's name.
         part: What it is of.
         links: By arm the block, in an effect, that all that is drawn of the arm links to.
+        linear: Give each arm a linear axis of its own range; by default all share a logarithmic
+            one.
     """
     names = arm_labels(list(series), emulated, 36)
     labels = {arm: f"{names[arm]}, block {s.envelope_block}" for arm, s in series.items()}
     counted = all(summary.envelope_first for summary in series.values())
     columns = {arm: _columns(summary, counted) for arm, summary in series.items()}
     rows = [row for of_arm in columns.values() for row in of_arm]
-    y = log_axis(min(row.low for row in rows), max(row.high for row in rows), "s", most=4)
+    shared = log_axis(min(row.low for row in rows), max(row.high for row in rows), "s", most=4)
+    up = {
+        arm: linear_axis([end for row in of_arm for end in (row.low, row.high)], "s", most=4)
+        if linear
+        else shared
+        for arm, of_arm in columns.items()
+    }
     longest = max(row.at for row in rows) or 1.0
     ticks = linear_ticks(0, longest, 6)
     unit = "" if counted else " s"
     x = Axis(0, longest, tuple(ticks), tuple(f"{tick:,.10g}{unit}" for tick in ticks))
-    left = math.ceil(max(map(width_of, y.labels), default=0)) + 12
+    labelled = (label for axis in up.values() for label in axis.labels)
+    left = math.ceil(max(map(width_of, labelled), default=0)) + 12 + UPRIGHT
     canvas = Canvas(left + WIDTH + 2 + width_of(x.labels[-1]) / 2)
     top = 0.0
     for arm, of_arm in columns.items():
         canvas.text(left, top + 7, fitted(labels[arm], WIDTH))
         plot = Plot(canvas, left, top + HEADER, WIDTH, PANEL)
         plot.across_grid(x)
+        y = up[arm]
         plot.up(y)
+        middle = top + HEADER + PANEL / 2
+        canvas.text(8, middle, "duration", ink=SOFT, align="center", upwards=True)
         for row in of_arm:
             column, high = plot.x(x, row.at), plot.y(y, row.high)
             canvas.rule(column, plot.y(y, row.low), column, high, looks[arm].ink, opacity=0.55)

@@ -120,7 +120,7 @@ class ProofGroup:
 
 
 SHOWN_DIFFERENCES = 3
-"""Of each group; the rest is counted, and listed in the whole table."""
+"""Differences shown of each group; the rest is counted, and listed in the whole table."""
 
 
 def proof_groups_table(comparison: Comparison, emulated: frozenset[str]) -> Table[ProofGroup]:

@@ -14,11 +14,11 @@ from tare.units import format_duration, format_quantity
 
 NOT_SHOWN = "not shown"
 LEAD = (
-    "What each platform’s own account says of its machines, as its makers count it: not the same "
-    "thing from one to another. Only intervals that lie wholly within a cell are used, and nothing "
-    "is interpolated between them; each is a mean, which tells nothing of the longest wait in it. "
-    "Of each cell it is the mean, of the cells the median. An arm whose platform told nothing is "
-    f"“{NOT_SHOWN}”, which is not zero."
+    "What each platform reports about its machines, as its makers count it; platforms do not "
+    "count the same things. Only intervals wholly within a cell are used, without interpolation. "
+    "Each interval’s value is a mean and does not show the longest wait in it. The table has the "
+    f"median over cells of each cell’s mean. “{NOT_SHOWN}” means that the platform reported "
+    "nothing; it does not mean zero."
 )
 
 

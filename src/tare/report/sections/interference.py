@@ -16,10 +16,10 @@ from tare.report.page.words import counted, joined, marked, metric_name, probabi
 from tare.report.sections.contract import Answer, Section, SectionData
 
 NOTE = (
-    "Each arm’s own value beside neighbours, against its own without, in the same block: above "
-    "1× is worse, and what the platform itself costs is not in it. Small: the confidence interval "
-    "over blocks; for tails and maxima that of the median. Only what is told from 1×, over all "
-    "slowdowns of the arm, is coloured."
+    "Each arm’s value with neighbours, divided by its own value without them in the same block: "
+    "above 1× is worse. The platform’s own cost is not included. The small figures are the "
+    "confidence interval over blocks; for tails and maxima, that of the median. Only values that "
+    "differ from 1×, corrected for all slowdowns of the arm, are coloured."
 )
 
 
@@ -55,14 +55,14 @@ def _lead(effects: Sequence[NeighbourEffect]) -> str:
     few = _few(effects)
     sure = [effect for effect in effects if effect.decided or few]
     if not sure:
-        return "No slowdown is told from none, over all of an arm’s slowdowns."
+        return "No slowdown differs from 1×, corrected for all slowdowns of an arm."
     worst = max(sure, key=lambda effect: effect.slowdown)
     whose = marked(worst.arm, worst.emulated)
-    opening = f"Preliminary ({few}): so far worst" if few else "Worst"
+    opening = f"Preliminary ({few}): the largest slowdown so far" if few else "The largest slowdown"
     text = (
-        f"{opening} hurt is {worst.key.workload} ({metric_name(worst.key.metric)}) in {whose} "
-        f"beside {worst.key.scenario}, {worst.neighbours}: {ratio(worst.slowdown)} of its value "
-        "without."
+        f"{opening} is {ratio(worst.slowdown)}: {worst.key.workload} "
+        f"({metric_name(worst.key.metric)}) in {whose} with the neighbours of "
+        f"{worst.key.scenario}, {worst.neighbours}."
     )
     rows = len(heat_rows(effects))
     if rows > MOST_ROWS:
@@ -88,7 +88,7 @@ def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
         before = worst.setdefault(marked(effect.arm, effect.emulated), None)
         if (effect.decided or few) and (before is None or effect.slowdown > before.slowdown):
             worst[marked(effect.arm, effect.emulated)] = effect
-    hurting = sorted(
+    slowed = sorted(
         (
             (effect.slowdown, arm, effect)
             for arm, effect in worst.items()
@@ -99,23 +99,23 @@ def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
     costs = [
         f"{legible(arm)} up to {ratio(slowdown)} ({legible(effect.key.workload)} "
         f"{metric_name(effect.key.metric)}, {legible(effect.key.scenario)})"
-        for slowdown, arm, effect in hurting
+        for slowdown, arm, effect in slowed
     ]
-    spared = [legible(arm) for arm in worst if arm not in {arm for _, arm, _ in hurting}]
+    spared = [legible(arm) for arm in worst if arm not in {arm for _, arm, _ in slowed}]
     if few:
         none = f"nothing so far that slows {joined(spared)}" if spared else ""
         sizes = "; ".join(each for each in (joined(costs), none) if each)
         return f"Neighbours, preliminary ({few}): {sizes}."
     if not costs:
-        return f"Neighbours: nothing that they take from {joined(spared)} is told from none."
-    rest = f"; nothing that is told from none: {joined(spared)}" if spared else ""
+        return f"Neighbours: no slowdown of {joined(spared)} differs from 1×."
+    rest = f"; no slowdown differs from 1× in {joined(spared)}" if spared else ""
     return f"Neighbours cost {joined(costs)}{rest}."
 
 
 def slowdowns_table(
     effects: Sequence[NeighbourEffect],
     name: str = "interference",
-    caption: str = "How many times worse each metric is beside neighbours",
+    caption: str = "How many times worse each metric is with neighbours",
 ) -> Table[NeighbourEffect]:
     """Return every slowdown with its interval."""
     columns: tuple[Column[NeighbourEffect], ...] = (
@@ -124,7 +124,7 @@ def slowdowns_table(
         Column("workload", lambda h: h.key.workload, "Workload"),
         Column("parameters", lambda h: h.key.parameters),
         Column("metric", lambda h: h.key.metric, "Metric", lambda h: metric_name(h.key.metric)),
-        Column("scenario", lambda h: h.key.scenario, "Beside"),
+        Column("scenario", lambda h: h.key.scenario, "Scenario"),
         Column("neighbours", lambda h: h.neighbours, "Neighbours"),
         Column("quiet", lambda h: h.quiet, "Against"),
         Column(

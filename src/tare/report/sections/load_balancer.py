@@ -20,7 +20,7 @@ from tare.report.page.links import Links
 from tare.report.page.tables import Column, Shown, Table, interval_columns
 from tare.report.page.words import NONE, counted, marked, percent, ratio
 from tare.report.sections.contract import Section, SectionData
-from tare.report.sections.load_balancer_over_time import course_figures
+from tare.report.sections.load_balancer_over_time import over_time_figures
 from tare.units import format_number, format_quantity, format_size
 
 RATE_NOTE = (
@@ -63,7 +63,7 @@ class LoadBalancer(Section):
             *(table.shown(hide=same) for table in tables),
             figures=(
                 *_figures(found, report.looks, comparison.baseline, report.links),
-                *course_figures(report.runs, comparison.arms, report.looks, report.links),
+                *over_time_figures(report.runs, comparison.arms, report.looks, report.links),
             ),
             tables=tables,
         )

@@ -20,15 +20,15 @@ FEW = 10
 Points = tuple[tuple[float, float], ...]
 
 
-def course_figures(
+def over_time_figures(
     runs: Sequence[RunData],
     arms: Sequence[str],
     looks: Mapping[str, Look],
     links: Links | None = None,
 ) -> tuple[tuple[Figure, str], ...]:
-    """Return figures of the load that counts and of its probe, second by second, with their notes.
+    """Return figures of the measured load and of its probe, second by second, with their notes.
 
-    Of the last block, for the smallest objects: there each request counts most.
+    They show the last block and the smallest objects, where each request counts most.
 
     Args:
         runs: Runs of one study.
@@ -54,10 +54,10 @@ def course_figures(
         load, probe = (_last(found.get(kind, []), sizes) for found in (loads, probes))
         for name, title, unit, points_of in _SHOWN:
             lines = _lines(load, arms, points_of, links)
-            words = f"{title} while the proxy is full, over time{where}"
+            words = f"{title} at the proxy’s full load, over time{where}"
             figures += _figure(f"{stem}-{name}", words, lines, looks, unit, load)
         lines = _lines(probe, arms, _medians, links)
-        words = f"Median response time of the probe beside that load, over time{where}"
+        words = f"Median response time of the probe during that load, over time{where}"
         figures += _figure(f"{stem}-probe-time", words, lines, looks, "s", probe)
     return tuple(figures)
 

@@ -247,9 +247,9 @@ def _finite(interval: Interval | None) -> tuple[float, float] | None:
 
 
 FAR = (
-    "How long one sample in so many is to be expected, beyond all that were seen: a generalised "
-    "Pareto tail above the lowest threshold from which on its shape stays the same. Intervals are "
-    "over boots; where no such tail can be told of, the reason stands in its place"
+    "The value that one sample in so many exceeds, beyond all that were observed: a generalised "
+    "Pareto tail above the lowest threshold from which its shape is stable. Intervals are over "
+    "boots; where no such tail can be stated, the cell has the reason"
 )
 SHAPES = (
     "The shape of the tail beyond each threshold, with its interval over boots: above 0 it is "

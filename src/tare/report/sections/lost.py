@@ -110,7 +110,7 @@ def lost_groups_table(runs: Iterable[RunData]) -> Table[LostGroup]:
 
 
 def skipped_table(runs: Iterable[RunData]) -> Table[SkippedPart]:
-    """Return what did not run at all, with the reasons, each once."""
+    """Return the parts of a study that did not run, with the reasons, each once."""
     runs = tuple(runs)
     rows = tuple(dict.fromkeys(part for run in runs for part in run.skipped))
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
@@ -124,7 +124,7 @@ def skipped_table(runs: Iterable[RunData]) -> Table[SkippedPart]:
 
 
 def skipped_groups_table(runs: Iterable[RunData]) -> Table[Line]:
-    """Return what did not run at all, one row for each reason."""
+    """Return the parts of a study that did not run, one row for each reason."""
     parts = (
         LeftOut(each.arm, each.scenario, each.workload, each.reason)
         for run in runs

@@ -13,10 +13,10 @@ from tare.report.page.words import marked, probability, ratio
 from tare.report.sections.contract import Section, SectionData
 
 NOTE = (
-    "Rows: what a machine did; columns: what disturbed it. Each machine’s rate beside the others "
-    "against the rate of the same load undisturbed, on the same arm in the same block: above 1× "
-    "it lost. The subject and all of its neighbours count alike; which machines were together is "
-    "in the table."
+    "Rows: what a machine did; columns: what disturbed it. Each machine’s rate alone, divided by "
+    "its rate with the others, on the same arm in the same block: above 1× it lost. The subject "
+    "and all of its neighbours are counted in the same way; the table shows which machines ran "
+    "together."
 )
 
 
@@ -62,7 +62,7 @@ def losses_table(found: Sequence[MachineLoss]) -> Table[MachineLoss]:
         Column("decided", lambda f: f.effect.decided),
         Column("blocks", lambda f: f.effect.blocks, "Blocks", numeric=True),
     )
-    caption = "What each machine lost beside the others, against the same load undisturbed"
+    caption = "What each machine lost with the others, against the same load undisturbed"
     tone = lambda f: "emulated" if f.effect.emulated else ""  # noqa: E731
     return Table("fates", caption, columns, tuple(found), tone=tone)
 

@@ -148,14 +148,14 @@ def finding(uses: Sequence[PhaseUse]) -> str:
                 limits_of.setdefault(limit, []).append(f"{step} {phase}{where}")
     sentences = []
     for (arm, emulated), limits in by_limit.items():
-        told_words = [
+        limited = [
             f"{joined(phases)} by {limit}"
             for limit, phases in limits.items()
             if limit != "nothing of these"
         ]
         others = limits.get("nothing of these", [])
-        if told_words:
-            sentences.append(f"{marked(arm, emulated)} is limited in {'; '.join(told_words)}.")
+        if limited:
+            sentences.append(f"{marked(arm, emulated)} is limited in {'; '.join(limited)}.")
         if others:
             sentences.append(
                 f"Neither CPU nor disk limits {marked(arm, emulated)} in {joined(others)}: it "
@@ -193,7 +193,7 @@ def _where(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str]:
         known = found.setdefault(limit, [])
         if name not in known:
             known.append(name)
-    return {limit: f" ({_some(told)})" for limit, told in found.items()}
+    return {limit: f" ({_some(names)})" for limit, names in found.items()}
 
 
 def _some(names: Sequence[str]) -> str:
@@ -264,7 +264,7 @@ def _caches(cells: Sequence[JobCell]) -> list[str]:
     if warm:
         steps = [f"{step} in some cells" if step in cold else step for step in warm]
         sentences.append(
-            f"Page caches were left as they were before {joined(steps)}: what is read there may "
+            f"Page caches were kept before {joined(steps)}: data that is read there may "
             "come from memory."
         )
     by_arm: dict[str, dict[str, None]] = {}

@@ -17,12 +17,12 @@ from tare.report.sections.interference import slowdowns_table
 from tare.units import format_quantity
 
 CHECK = (
-    "Neighbours that copy memory against such that calculate, at the same places: both keep their "
-    "CPUs busy, only the former need caches and memory bus."
+    "Neighbours that copy memory are compared with neighbours that calculate, on the same CPUs: "
+    "both keep their CPUs busy, but only the former need caches and memory bus."
 )
 SLOWDOWNS = (
-    "How many times worse each metric is beside neighbours that copy memory than beside such that "
-    "calculate"
+    "How many times worse each metric is with neighbours that copy memory than with neighbours "
+    "that calculate"
 )
 
 
@@ -79,11 +79,11 @@ def _not_counted(rows: Sequence[Counted]) -> list[str]:
             for why, arms in inside.items()
         ),
         *(
-            f"What the host’s memory moved beside {joined(arms)} is not counted: {why}."
+            f"The traffic of the host’s memory during {joined(arms)} is not counted: {why}."
             for why, arms in outside.items()
         ),
         *(
-            f"For machines of {joined(arms)} the host’s processor counted nothing: {why}."
+            f"The host’s processor counted nothing for the machines of {joined(arms)}: {why}."
             for why, arms in by_host.items()
         ),
     ]
@@ -101,7 +101,7 @@ def _lacking(reasons: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 def _worst(effects: Sequence[NeighbourEffect]) -> str:
     sure = [effect for effect in effects if effect.decided and effect.slowdown > 1]
     if not sure:
-        return f"Of {plural(len(effects), 'comparison')} none tells that this costs anything."
+        return f"No cost is shown in {plural(len(effects), 'comparison')}."
     worst = max(sure, key=lambda effect: effect.slowdown)
     return (
         f"It costs most in {marked(worst.arm, worst.emulated)}: {worst.key.workload} "
@@ -139,7 +139,7 @@ def counted_table(rows: Sequence[Counted]) -> Table[Counted]:
         Column(
             "miss_share",
             lambda c: c.miss_share,
-            "Of accesses",
+            "Share of accesses",
             lambda c: NONE if c.miss_share is None else percent(c.miss_share),
             numeric=True,
         ),
@@ -153,7 +153,7 @@ def counted_table(rows: Sequence[Counted]) -> Table[Counted]:
         Column(
             "neighbours_by_host",
             lambda c: c.beside,
-            "Those of the machines beside it",
+            "Those of its neighbours",
             lambda c: quantity(c.beside, "1/s"),
             numeric=True,
         ),

@@ -61,14 +61,14 @@ def method_of(comparison: Comparison) -> tuple[str, ...]:
         "difference, where a value is 0, is arm − baseline in the metric’s unit. All tables and "
         "figures use this direction; CSV files have arm ÷ baseline as estimate, low and high too.",
         "The values next to a cost factor are geometric means over the blocks that both arms have, "
-        "so that it is their quotient. Of tails and maxima they are medians, and the factor is the "
-        "median of the blocks’ own ratios, which can differ from the quotient; † marks it then.",
+        "so that it is their quotient. For tails and maxima they are medians, and the factor is "
+        "the median of the blocks’ own ratios. † marks a factor that differs from the quotient.",
         *_of_sessions(comparison),
         _tests(chosen, comparison),
-        f"Worse or better: p below {comparison.level:g}, the interval beside 1, and the estimate "
+        f"Worse or better: p below {comparison.level:g}, 1 outside the interval, and the estimate "
         f"beyond the practical margin of ±{100 * comparison.margin:g} %. Equivalent: the whole "
-        "interval lies within the margin, and nothing speaks against it. Everything else is "
-        "inconclusive, and the greatest cost that the interval does not exclude is said.",
+        "interval is within the margin, and no check contradicts it. Everything else is "
+        "inconclusive; the page then states the greatest cost that the interval does not exclude.",
         *_about_order(comparison.blocks),
         *_about_baseline(comparison),
         "What a unit of work costs the host is the CPU time of the machine’s own processes there "
@@ -104,16 +104,15 @@ def _intervals(chosen: str, level: str) -> str:
             "as all was decided. Those of tails and maxima are of their median ratio."
         )
     first = (
-        "Stein interval: the spread of the least blocks, which said how many there would be, and "
-        "the mean of all"
+        "Stein interval: the spread of the first blocks, which set the number of blocks, and the "
+        "mean of all"
         if chosen == "stein"
         else "Student-t interval over the blocks’ log-ratios"
     )
     return (
         f"Ratios are the geometric mean of each block’s arm ÷ baseline, with a {level} {first}; "
-        "the hierarchical bootstrap’s interval stands beside it in the CSV file. Tails and maxima "
-        "have order-statistic intervals of the median ratio instead, since a maximum has no "
-        "t-interval."
+        "the CSV file also has the hierarchical bootstrap’s interval. Tails and maxima have "
+        "order-statistic intervals of the median ratio instead, since a maximum has no t-interval."
     )
 
 
@@ -156,8 +155,8 @@ def _about_baseline(comparison: Comparison) -> list[str]:
         there = "" if baseline == comparison.baseline else f", {legible(baseline)},"
         lines.append(
             f"{legible(twin)} is the baseline{there} booted a second time: its boots count "
-            "as the baseline’s, and how far the two differ is a diagnostic, no gate. Where they "
-            "were told apart, no arm is equivalent."
+            "as the baseline’s. The difference between the two is a diagnostic, not a gate. Where "
+            "they differ significantly, no arm is called equivalent."
         )
     if any(map(by_turns, comparison.runs)):
         lines.append(
@@ -169,8 +168,8 @@ def _about_baseline(comparison: Comparison) -> list[str]:
         lines.append(
             "Both arms of a block ran at once, on equal CPUs that they exchanged from block to "
             "block (a duet): what disturbed the host for a while is in both, and cancels out. What "
-            "each takes from the other, of memory bandwidth, of shared caches, of clock speed, is "
-            "in both too: these are costs beside a neighbour."
+            "each takes from the other (memory bandwidth, shared caches, clock speed) is in both "
+            "too: these are costs with a neighbour."
         )
         if comparison.position:
             lines.append("Which half of the CPUs an arm had is a covariate.")
@@ -208,15 +207,19 @@ def calibration_table(runs: Iterable[RunData]) -> Table[CalibratedAt]:
         Column("place", lambda c: c.place, "Run"),
         Column("what", lambda c: c.figure.what, "Measured"),
         Column("unit", lambda c: c.figure.unit),
-        Column("own", lambda c: c.figure.own, "Tare told", _figure("own"), numeric=True),
+        Column("own", lambda c: c.figure.own, "By Tare", _figure("own"), numeric=True),
         Column(
-            "reference", lambda c: c.figure.reference, "Another", _figure("reference"), numeric=True
+            "reference",
+            lambda c: c.figure.reference,
+            "By another program",
+            _figure("reference"),
+            numeric=True,
         ),
-        Column("by", lambda c: c.figure.by, "Who"),
+        Column("by", lambda c: c.figure.by, "Program"),
         Column("level", lambda c: c.figure.level, "State"),
         Column("found", lambda c: c.figure.found, "Found"),
     )
-    caption = "The instrument before the first block, beside what others tell"
+    caption = "The instrument before the first block, compared with other programs"
     return Table("calibration", caption, columns, rows, tone=lambda c: c.figure.level)
 
 

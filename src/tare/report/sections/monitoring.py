@@ -26,11 +26,12 @@ from tare.units import format_number, format_quantity
 
 MOST_FIGURES = 12
 NOTE = (
-    "Rates between samples of the kernel’s counters, the machine’s beside its host’s, on one time "
-    "axis that begins with the cell; shaded is what neighbours did, or a job’s phases. A host’s "
-    "counters hold everything that ran there, and what it receives from a machine is what that "
-    "sent. I/O wait is idle time during which a request is under way: a line of its own, never "
-    "added to the use. Steal is shown where a hypervisor is known to tell it, or none is there."
+    "Rates between samples of the kernel’s counters, the machine’s and its host’s, on one time "
+    "axis that begins with the cell; shaded: what neighbours did, or a job’s phases. A host’s "
+    "counters include everything that ran there, and what it receives from a machine is what that "
+    "machine sent. I/O wait is idle time during which a request is under way: a line of its own, "
+    "never added to the use. Steal is shown where a hypervisor is known to report it, or where "
+    "there is no hypervisor."
 )
 
 
@@ -184,7 +185,7 @@ class CoresUse:
 
 
 def groups_table(monitors: Sequence[Monitor]) -> Table[CoresUse]:
-    """Return a row for each group of CPUs of a host of which machines have some for themselves."""
+    """Return the use of the CPUs with and without machines, for hosts whose machines are pinned."""
     rows = []
     for monitor in monitors:
         for host in monitor.hosts:

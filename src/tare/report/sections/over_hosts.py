@@ -14,7 +14,7 @@ from tare.report.sections.contract import Section, SectionData
 
 CAPTION = (
     "Hosts are a level above boots: each host’s cost factor, their mean with an interval for hosts "
-    "like these, and the share of a block’s variance that lies between hosts"
+    "like these, and the share of a block’s variance that is between hosts"
 )
 MOST_COLUMNS = 6
 """More hosts than a page has room for: it names the two at the ends, the CSV file has them all."""

@@ -15,10 +15,10 @@ from tare.report.page.words import Names, Part, marked, metric_name, percent, ra
 from tare.report.sections.contract import Section, SectionData
 from tare.units import format_duration
 
-MEASURED = "The sessions as they were measured; those of one round have the same blocks"
+MEASURED = "The sessions in the order of measurement; those of one round have the same blocks"
 BETWEEN = (
     "Arms of different boots, round by round: their cost factor where either came first, over all "
-    "rounds with its interval, and the share of a block’s variance that lies between rounds"
+    "rounds with its interval, and the share of a block’s variance that is between rounds"
 )
 
 

@@ -51,9 +51,9 @@ def describe_pairs(pairs: AllPairs) -> str:
         return f"{pairs.left_out}."
     return (
         f"All pairs of arms and headline metrics ({pairs.tests}) are one family of tests of their "
-        f"own: whichever pair one looks at, any is wrongly told apart in at most "
-        f"{100 * pairs.level:g} % of studies. That is stricter than the verdicts above, which are "
-        "of a baseline that was chosen beforehand."
+        f"own: at most {100 * pairs.level:g} % of studies find any difference where there is "
+        "none, whichever pair you look at. That is stricter than the verdicts above, which compare "
+        "with a baseline that was chosen beforehand."
     )
 
 
@@ -96,12 +96,12 @@ def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[Places]:
         Column("scenario", lambda row: row.key.scenario),
         Column("metric", lambda row: row.key.metric, "Metric", lambda r: metric_name(r.key.metric)),
         *(of_arm(arm) for arm in pairs.arms),
-        Column("ties", describe_ties, "Not told apart"),
+        Column("ties", describe_ties, "Ties"),
     )
     rows = tuple(Places(key, ranks) for key, ranks in of_key.items())
     caption = (
-        "Ranks by headline metric, 1 is best: 1–2 says that either place is possible, as nothing "
-        "tells these arms apart"
+        "Ranks by headline metric, 1 is best: 1–2 means that either place is possible, as no "
+        "difference between these arms is shown"
     )
     return Table("ranking", caption, columns, rows)
 

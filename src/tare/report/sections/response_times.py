@@ -91,7 +91,7 @@ def _lead(
         few = f"{counted(most, 'block')}; {least_blocks(LEVEL)} are the least for a verdict"
         return f"What phases do is preliminary ({few}). {which}"
     if not sure:
-        return f"No phase’s response times are told from those of the quiet time. {which}"
+        return f"No phase’s response times differ from those of the quiet time. {which}"
     worst = max(sure, key=lambda effect: effect.slowdown or 0.0)
     return (
         f"Response times suffer most in {marked(worst.arm, worst.emulated)} under {worst.phase}: "

@@ -168,11 +168,11 @@ def _notes(cells: Sequence[SpikeCell]) -> tuple[str, ...]:
     left = sum(cell.not_logged for cell in cells)
     if left:
         sentences.append(f"{counted(left, 'gap')} did not fit into the machines’ logs.")
-    untold = sum(cell.matched is not None and cell.steal_s is None for cell in cells)
-    if untold:
+    unknown = sum(cell.matched is not None and cell.steal_s is None for cell in cells)
+    if unknown:
         sentences.append(
-            f"In {counted(untold, 'cell')} nobody told whether a hypervisor below the host took "
-            "time: what it took there is unexplained."
+            f"In {counted(unknown, 'cell')} it is not known whether a hypervisor below the host "
+            "took time; time that it took there counts as unexplained."
         )
     stolen = sum(cell.steal_s or 0.0 for cell in cells)
     if stolen > 0:
@@ -255,7 +255,9 @@ def causes_table(groups: Sequence[Group]) -> Table[CauseLine]:
         Column(
             "total_s", lambda c: c.total_s, "Time taken", lambda c: format_duration(c.total_s), True
         ),
-        Column("share", lambda c: c.share, "Of the time lost", lambda c: _share(c.share), True),
+        Column(
+            "share", lambda c: c.share, "Share of the time lost", lambda c: _share(c.share), True
+        ),
         Column(
             "longest_s",
             lambda c: c.longest_s,
@@ -293,9 +295,8 @@ def _share(value: float | None) -> str:
 
 
 UNKNOWN = (
-    "What recording itself cost the subject cannot be told from this run: no arm was left "
-    "unrecorded beside one like it (`host-trace: false`). `python -m benchmarks trace_cost` "
-    "measures it."
+    "This run does not show what recording itself cost the subject: no arm like a recorded one "
+    "was left unrecorded (`host-trace: false`). `python -m benchmarks trace_cost` measures it."
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.analysis.effects.comparison import Comparison
-from tare.analysis.effects.results import ArmSummary, Key
+from tare.analysis.effects.results import ArmSummary, Interval, Key
 from tare.analysis.series.close_up import close_up
 from tare.analysis.series.series_data import SeriesSummary
 from tare.analysis.statistics.logratio import error_of_mean
@@ -15,11 +15,13 @@ from tare.analysis.topics.kernels import tick_rates
 from tare.analysis.topics.load_balancer import Through
 from tare.analysis.topics.monitoring import Monitor
 from tare.analysis.topics.response_times import QUIET, PhaseEffect
+from tare.references.arms import alike
 from tare.references.exhibits import Exhibit
 from tare.references.measured import longest_views, measured_keys, samples_of
 from tare.references.pairing import PairedTable, SideBySide, shown_value
 from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
+from tare.report.figures.bars import Bar, bars_figure, common_unit
 from tare.report.figures.frame import Captioned, Figure
 from tare.report.figures.palette import Look
 from tare.report.figures.series import scatter_figure
@@ -46,8 +48,11 @@ SAMPLES_NOTE = (
 )
 CLOSE_UP_NOTE = (
     "Each dot is one sample: two periods of the kernel’s clock tick where its rate is known, else "
-    "from the beginning of a boot on."
+    "from the beginning of a boot. Each arm has its own linear axis."
 )
+VALUES_NOTE = "Means over blocks, with intervals by Student’s t at the source’s confidence."
+OWN_SCALES = " Each test has its own scale, as their units or sizes differ."
+PHASES_NOTE = "Geometric means over blocks, with intervals by Student’s t on the logarithms."
 
 
 @dataclass(frozen=True)
@@ -140,14 +145,13 @@ def paper_drafts(
         run: What else the run has.
         stated: What the source's text states; each is shown with its tables and figures.
     """
-    drafts: dict[str, PaperDraft] = {}
+    found = []
     for exhibit in side.reference.exhibits:
-        same = drafts.get(f"Figure {exhibit.like}") if exhibit.like else None
-        drafts[exhibit.name] = replace(
-            _draft(side, run, exhibit, same),
-            stated=tuple(statement(each) for each in stated if exhibit.name in each.fact.of),
-        )
-    return tuple(drafts.values())
+        draft = _draft(side, run, exhibit)
+        of_it = (each for each in stated if exhibit.name in each.fact.of)
+        sentences = tuple(statement(each, is_empty=bool(draft.empty)) for each in of_it)
+        found.append(replace(draft, stated=sentences))
+    return tuple(found)
 
 
 def paper_items(side: SideBySide, drafted: Sequence[PaperDraft]) -> tuple[PaperItem, ...]:
@@ -172,10 +176,8 @@ def _id(side: SideBySide, name: str) -> str:
     return slug(f"{side.reference.reference} {name}")
 
 
-def _draft(
-    side: SideBySide, run: RunFindings, exhibit: Exhibit, same: PaperDraft | None
-) -> PaperDraft:
-    """Return an exhibit's counterpart; ``same`` is the figure that shows it too, if any."""
+def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
+    """Return an exhibit's counterpart."""
     written = next((one for one in side.tables if one.table.is_shown_by(exhibit)), None)
     if written is not None:
         return _written(side, run.comparison, exhibit, written)
@@ -183,11 +185,6 @@ def _draft(
     plain = PaperDraft(exhibit, f"{exhibit.shows}{section}", notes=_remarks(exhibit))
     if exhibit.none:
         return replace(plain, empty=exhibit.none)
-    if same is not None:
-        name = same.exhibit.name
-        if same.empty:
-            return replace(plain, empty=f"{same.empty} ({name})")
-        return replace(plain, above=Elsewhere(_id(side, name), name))
     if exhibit.view in ("course", "phases"):
         return _phases(side, run, plain)
     if exhibit.view in ("bars", "counters", "job-phases"):
@@ -204,10 +201,19 @@ def _draft(
         where = f" in {scenario}: {why}" if why else ""
         return replace(plain, empty=_unmeasured(exhibit) + where)
     if exhibit.view == "values":
-        table = values_table(side, run.comparison, exhibit, keys)
-        notes = (*plain.notes, *arms_without(run.comparison, keys))
-        return replace(plain, table=table.shown(), whole=table, notes=notes)
+        return _values(side, run, plain, keys)
     return _samples(side, run, plain, keys)
+
+
+def _counterparts(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> tuple[list[str], str]:
+    """Return the run's arms that an exhibit is about, in order, or why it has none of them."""
+    arms = list(run.comparison.arms)
+    if not exhibit.arms:
+        return arms, ""
+    likes = [like for like in alike(run.comparison, side.reference) if like.arm in exhibit.arms]
+    wanted = {arm for like in likes for arm in like.own}
+    reasons = [f"{like.label}: {like.why}" for like in likes if like.why]
+    return [arm for arm in arms if arm in wanted], "" if wanted else "; ".join(reasons)
 
 
 def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
@@ -307,15 +313,21 @@ def _samples(
     side: SideBySide, run: RunFindings, plain: PaperDraft, keys: Sequence[Key]
 ) -> PaperDraft:
     exhibit = plain.exhibit
-    # What recurs each second shows in the longest view alone; a close-up needs no more than any.
+    arms, why_none = _counterparts(side, run, exhibit)
+    if not arms:
+        return replace(plain, empty=why_none)
+    # What recurs each second shows only in the longest view; a close-up can use any.
     longest_first = sorted(keys, key=samples_of, reverse=True)
     for key in longest_first if exhibit.view == "samples" else keys:
-        series = _over_time(run, run.series.get(Part.of(key), {}), exhibit)
+        found = run.series.get(Part.of(key), {})
+        series = _over_time(run, {arm: found[arm] for arm in arms if arm in found}, exhibit)
         if series:
             break
     else:
         wanted = "single samples" if exhibit.view == "close-up" else "series over time"
-        return replace(plain, empty=f"{joined(exhibit.workloads)} kept no {wanted} in this run")
+        whose = f" in {joined(arms)}" if exhibit.arms else ""
+        kept = f"{joined(exhibit.workloads)} kept no {wanted}{whose} in this run"
+        return replace(plain, empty=kept)
     figure = scatter_figure(
         series,
         run.looks,
@@ -323,10 +335,11 @@ def _samples(
         name=exhibit.stem(side.reference.reference),
         part=exhibit.name,
         links=blocks_of(series, run.links, Part.of(key)),
+        linear=exhibit.view == "close-up",
     )
     note = CLOSE_UP_NOTE if exhibit.view == "close-up" else SAMPLES_NOTE
     where = f"This run: {key.workload} in scenario {key.scenario}."
-    undrawn = arms_undrawn(run.comparison, key, series)
+    undrawn = arms_undrawn(run.comparison, key, series, arms)
     return replace(plain, figure=figure, note=note, notes=(*plain.notes, *undrawn, where))
 
 
@@ -344,11 +357,58 @@ def _over_time(
 def _phases(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
     effects = [effect for effect in run.phases if effect.phase != QUIET]
     if not effects:
-        return replace(plain, empty="this run has no response times beside neighbours in phases")
+        return replace(plain, empty="this run has no response times with neighbours in phases")
+    arms, why_none = _counterparts(side, run, plain.exhibit)
+    having = [arm for arm in arms if any(effect.arm == arm for effect in run.phases)]
+    if not having:
+        none = why_none or f"{joined(arms)} have no response times with neighbours in phases"
+        return replace(plain, empty=none)
     if plain.exhibit.view == "course":
-        return replace(plain, above=RESPONSE_TIMES)
+        shown = f"This run: {joined(having)}."
+        return replace(plain, above=RESPONSE_TIMES, notes=(*plain.notes, shown))
     table = _phases_table(side, run, plain.exhibit)
-    return replace(plain, table=table.shown(), whole=table)
+    emulated = emulated_arms(run.comparison)
+    bars = [
+        Bar(each.phase, each.arm, each.arm in emulated, each.mean_s, _ends(each.mean_interval))
+        for phase in dict.fromkeys(each.phase for each in run.phases)
+        for each in run.phases
+        if each.phase == phase
+    ]
+    stem = plain.exhibit.stem(side.reference.reference)
+    figure = bars_figure(bars, run.looks, "s", name=stem, title=table.caption)
+    return replace(plain, table=table.shown(), whole=table, figure=figure, note=PHASES_NOTE)
+
+
+def _ends(interval: Interval | None) -> tuple[float, float] | None:
+    return None if interval is None else (interval.low, interval.high)
+
+
+def _values(
+    side: SideBySide, run: RunFindings, plain: PaperDraft, keys: Sequence[Key]
+) -> PaperDraft:
+    """Return bars with the source's intervals, and their table."""
+    table = values_table(side, run.comparison, plain.exhibit, keys)
+    emulated, names = emulated_arms(run.comparison), Names(map(Part.of, keys))
+    bars = [
+        Bar(
+            f"{names.name(Part.of(row.key))}: {metric_name(row.key.metric)}",
+            arm,
+            arm in emulated,
+            _value_of(summary),
+            _around(summary, plain.exhibit.confidence),
+            run.links.effect(row.key, arm) if run.links else "",
+            unit=summary.unit,
+        )
+        for row in table.rows
+        for arm in run.comparison.arms
+        if (summary := row.summaries.get(arm)) is not None
+    ]
+    unit = common_unit(bars)
+    stem = plain.exhibit.stem(side.reference.reference)
+    figure = bars_figure(bars, run.looks, unit, name=stem, title=plain.exhibit.shows)
+    note = VALUES_NOTE if unit else VALUES_NOTE + OWN_SCALES
+    notes = (*plain.notes, *arms_without(run.comparison, keys))
+    return replace(plain, table=table.shown(), whole=table, notes=notes, figure=figure, note=note)
 
 
 def _phases_table(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> Table[str]:
@@ -415,18 +475,32 @@ def values_table(
 def _arm_column(arm: str, title: str, confidence: float) -> Column[ValueRow]:
     def value(row: ValueRow) -> float | None:
         summary = row.summaries.get(arm)
-        if summary is None:
-            return None
-        return shown_value(summary) if summary.kind == "maximum" else summary.mean
+        return None if summary is None else _value_of(summary)
 
     def text(row: ValueRow) -> str:
-        found, summary = value(row), row.summaries.get(arm)
-        if found is None or summary is None:
+        summary = row.summaries.get(arm)
+        if summary is None:
             return NONE
-        shown = format_quantity(found, summary.unit)
-        if summary.kind == "maximum" or len(summary.blocks) < 2:
-            return shown
-        error = error_of_mean([block.value for block in summary.blocks], confidence)
-        return f"{shown} ± {format_quantity(error, summary.unit)}"
+        shown, error = (
+            format_quantity(_value_of(summary), summary.unit),
+            _error(summary, confidence),
+        )
+        return shown if error is None else f"{shown} ± {format_quantity(error, summary.unit)}"
 
     return Column(slug(arm), value, title, text, numeric=True)
+
+
+def _value_of(summary: ArmSummary) -> float:
+    return shown_value(summary) if summary.kind == "maximum" else summary.mean
+
+
+def _error(summary: ArmSummary, confidence: float) -> float | None:
+    """Return the half-width of the mean's interval; None for maxima and for one block."""
+    if summary.kind == "maximum" or len(summary.blocks) < 2:
+        return None
+    return error_of_mean([block.value for block in summary.blocks], confidence)
+
+
+def _around(summary: ArmSummary, confidence: float) -> tuple[float, float] | None:
+    error = _error(summary, confidence)
+    return None if error is None else (summary.mean - error, summary.mean + error)

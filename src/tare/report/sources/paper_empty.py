@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Key
@@ -19,7 +19,7 @@ def why_unfilled(comparison: Comparison, one: PairedTable) -> str:
         return ""
     reason = f"this run has no {one.table.workload} "
     if not one.table.scenario:
-        return f"{reason}to set beside it: it belongs to no scenario of the source"
+        return f"{reason}to compare with it: it belongs to no scenario of the source"
     if one.matched and measured_keys(
         comparison, one.table.workload, one.table.metric, one.matched, {}
     ):
@@ -30,19 +30,22 @@ def why_unfilled(comparison: Comparison, one: PairedTable) -> str:
     return f"{reason}; {one.matched}: {why}" if why else reason
 
 
-def arms_without(comparison: Comparison, keys: Iterable[Key]) -> tuple[str, ...]:
+def arms_without(
+    comparison: Comparison, keys: Iterable[Key], among: Sequence[str] | None = None
+) -> tuple[str, ...]:
     """Return which arms lack values that others have, and why, one sentence for each reason.
 
-    Arms of which nothing was measured are listed with the source's arms.
+    Arms without any measurement are listed with the source's arms.
 
     Args:
         comparison: The runs, compared.
         keys: What some arm has a value of.
+        among: The arms to look at, in order; by default all.
     """
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     wanted = list(dict.fromkeys(keys))
     having = {(summary.key, summary.arm) for summary in comparison.summaries}
-    for arm in comparison.arms:
+    for arm in comparison.arms if among is None else among:
         lacking = [key for key in wanted if (key, arm) not in having]
         for why, labels in _reasons(comparison, arm, lacking):
             whole = len(lacking) == len(wanted) and len(labels) == len({k.workload for k in wanted})
@@ -53,18 +56,21 @@ def arms_without(comparison: Comparison, keys: Iterable[Key]) -> tuple[str, ...]
     )
 
 
-def arms_undrawn(comparison: Comparison, key: Key, drawn: Collection[str]) -> tuple[str, ...]:
+def arms_undrawn(
+    comparison: Comparison, key: Key, drawn: Collection[str], wanted: Sequence[str]
+) -> tuple[str, ...]:
     """Return which arms have no panel in a figure of samples, and why, a sentence for each reason.
 
     Args:
         comparison: The runs, compared.
         key: What is drawn.
         drawn: The arms that are.
+        wanted: The arms that the figure is about, in order.
     """
     having = {summary.arm for summary in comparison.summaries if summary.key == key}
-    kept = [arm for arm in comparison.arms if arm in having and arm not in drawn]
+    kept = [arm for arm in wanted if arm in having and arm not in drawn]
     note = f"{joined(kept)} kept no samples over time of {key.workload}."
-    return (*([note] if kept else []), *arms_without(comparison, [key]))
+    return (*([note] if kept else []), *arms_without(comparison, [key], wanted))
 
 
 def _reasons(

@@ -32,7 +32,7 @@ class SourcesData(SectionData):
 class Sources(Section):
     """Published values next to the run's own, source by source."""
 
-    name, title, template = "published", "Beside published values", "sources.html.j2"
+    name, title, template = "published", "Published values and this run", "sources.html.j2"
 
     def data(self, report: ReportData) -> SourcesData:
         """Return each source's tables and figures with what the runs have for them."""
@@ -247,20 +247,20 @@ def arms_table(reference: str, likes: Iterable[Like]) -> Table[Like]:
         Column("why", lambda like: like.why, "Why none", lambda like: like.why or NONE),
     )
     rows = tuple(like for like in likes if like.own or like.why)
-    caption = f"What stands for the machines of {reference}"
+    caption = f"This run’s counterparts of the machines of {reference}"
     return Table(f"reference-{reference}-arms", caption, columns, rows)
 
 
 RULE = (
-    "Each ratio divides by the bare machine of its own source, and nothing here divides one source "
-    "by the other. Published values enter no estimate, test or verdict. Of this run’s maxima the "
-    "worst over all blocks is shown, as the source does; a ratio over blocks stands beside it "
-    "with its interval."
+    "Each ratio divides by the bare machine of its own source: the source’s values by the "
+    "source’s, this run’s by this run’s. Published values enter no estimate, test or verdict. "
+    "This run’s maxima are the worst over all blocks, as in the source, with a ratio over blocks "
+    "and its interval."
 )
 
 
 @dataclass(frozen=True)
-class ShownBeside:
+class TableWithNotes:
     """One table for the page, with the notes below it."""
 
     table: Shown
@@ -275,7 +275,7 @@ class ReferenceSection:
     name: str
     source: str
     about: tuple[str, ...]
-    tables: tuple[ShownBeside, ...]
+    tables: tuple[TableWithNotes, ...]
     items: tuple[PaperItem, ...]
     facts: Shown | None
     arms: Shown | None = None
@@ -309,7 +309,7 @@ def reference_section(
         source=legible(_source(reference)),
         about=tuple(legible(line) for line in about if line),
         tables=tuple(
-            ShownBeside(published_table(side, one).shown(), tuple(map(legible, one.notes)))
+            TableWithNotes(published_table(side, one).shown(), tuple(map(legible, one.notes)))
             for one in (() if items else side.matched)
         ),
         items=tuple(items),
@@ -331,13 +331,13 @@ def _missing(side: SideBySide, items: Sequence[PaperItem]) -> Iterator[str]:
         yield from _nothing(side)
         return
     yield (
-        f"Below stand the source’s {len(items)} tables and figures in its order; for "
-        f"{len(filled)} of them this run has a counterpart, and at the others stands why not."
+        f"The source’s {len(items)} tables and figures follow in its order. This run has a "
+        f"counterpart of {len(filled)} of them; the others state why there is none."
     )
 
 
 def _nothing(side: SideBySide) -> Iterator[str]:
-    yield "This run measured nothing that can be set beside these values."
+    yield "This run measured nothing that can be compared with these values."
     if studies := [f"studies/{name}.yaml" for name in side.reference.studies]:
         yield f"A run of {' or '.join(studies)} does."
 
@@ -361,4 +361,4 @@ def _left_out(side: SideBySide) -> Iterator[str]:
         yield from _nothing(side)
     if lonely:
         sentences = "; ".join(f"{joined(names)}: {why}" for why, names in lonely.items())
-        yield f"With nothing of this run's beside them, and so only in the CSV file: {sentences}."
+        yield f"Without a counterpart in this run, and so only in the CSV file: {sentences}."

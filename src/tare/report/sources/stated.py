@@ -13,6 +13,9 @@ from tare.report.page.words import joined, marked, ratio
 from tare.report.sources.published import as_printed
 from tare.units import format_percent, format_quantity
 
+HERE = ("this figure", "this table", "each of these figures", "Figure ")
+"""How a reference names the exhibit itself as the place of a run's counterpart."""
+
 
 def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:
     """Return the numbers that the source states in its text, each with the run's or the reason."""
@@ -33,19 +36,26 @@ def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:
     return Table(f"reference-{reference.reference}-facts", caption, columns, tuple(rows))
 
 
-def statement(row: Stated) -> str:
-    """Return one number of the text in a sentence, with what the run has for it."""
+def statement(row: Stated, *, is_empty: bool) -> str:
+    """Return one number of the text in a sentence, with the run's counterpart.
+
+    Args:
+        row: The number.
+        is_empty: The run has no counterpart of the figure or table under which this is shown.
+    """
     conditions = f" ({row.fact.conditions})" if row.fact.conditions else ""
     fact = f"Stated in section {row.fact.section}: {row.fact.says}: {_value(row)}{conditions}."
-    alone = row.fact.setup and not row.fact.here
-    return fact if alone else f"{fact} This run: {own_words(row)}."
+    if row.fact.setup and not row.fact.here:
+        return fact
+    if is_empty and row.fact.here.startswith(HERE):
+        return f"{fact} This run: nothing, for the reason above."
+    return f"{fact} This run: {own_words(row)}."
 
 
 def own_words(row: Stated) -> str:
     """Return what the run has for it, arm by arm, or why it has nothing."""
     if row.fact.here:
-        has = "" if row.fact.setup else "what it has of that "
-        return f"{has}stands under {row.fact.here}"
+        return f"see {row.fact.here}"
     if row.why:
         return f"nothing: {row.why}"
     fact = row.fact
