@@ -178,7 +178,9 @@ def test_a_table_looks_as_its_source_does(side: SideBySide) -> None:
     ]
     assert shown.rows[-1][1].text == "vm (emulated)"
     assert published_table(side, table(side, 6)).shown().rows[5][2].text == "281.71 ms"
-    assert shown.caption.startswith("Table 3 (section 6.3.1): switch latency max, scenario 1")
+    assert shown.caption.startswith(
+        "Table 3 (section 6.3.1): maximum thread switch latency (switch latency max), scenario 1"
+    )
 
 
 def test_all_values_are_in_the_csv_file_and_no_lost_one(side: SideBySide) -> None:

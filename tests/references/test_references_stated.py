@@ -155,7 +155,7 @@ def test_how_it_was_measured_stands_beside_where_the_run_tells_that(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"here": "What ran", "none": "nobody"}, "stands alone or with `setup`"),
+        ({"here": "What ran", "none": "nobody"}, "goes alone or with `setup`"),
         ({"than": "xen-pv", "workload": "tick", "metric": "excess-max"}, "`than` needs `arm`"),
         ({"workload": "tick"}, "go together"),
         ({"workload": "tick", "metric": "excess-max", "setup": True}, "at most"),

@@ -44,7 +44,7 @@ def test_studies_that_are_named_are_there(name: str) -> None:
 def test_all_threads_are_as_many_as_the_machine_has_vcpus() -> None:
     hwang = REFERENCES["hwang2013"]
     on_two = beside(hwang, "components", 2)
-    assert [one.table.place for one in on_two.matched] == ["stated of figure 4(a)"]
+    assert [one.table.place for one in on_two.matched] == ["Values stated for figure 4(a)"]
     # The source's host had four CPUs: on a larger one its scenario is another than every CPU's.
     larger = beside(hwang, "components", 8).matched
     assert [one.matched for one in larger] == ["one-cpu", "four-cpus"]

@@ -42,7 +42,7 @@ class Exhibit(Part):
     figure: str = Field(
         "", description="Its number, if it is a figure; what the source calls it, if it has none."
     )
-    place: str = Field("", description="Where it is, if it has no number.")
+    place: str = Field("", description="What the page calls it, if it has no number.")
     text: str = Field("", description="Where in the text it is, if neither a table nor a figure.")
     section: str = ""
     study: str = Field("", description="The study that repeats it; by default the source's first.")
@@ -85,9 +85,9 @@ class Exhibit(Part):
 
     @property
     def name(self) -> str:
-        """How to cite it: ``Figure 9(e)``, ``Table II``, or its place."""
+        """How to cite it: ``Figure 9(e)``, ``Table II``, or what the page calls it."""
         if self.place:
-            return f"Table without number, {self.place}"
+            return self.place
         if self.text:
             return f"Text, {self.text}"
         return f"Table {self.table}" if self.table else f"Figure {self.figure}"

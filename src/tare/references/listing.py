@@ -85,7 +85,8 @@ def file_of(reference: Reference, exhibit: Exhibit) -> str:
 
 def _shows(table: PublishedTable) -> str:
     where = f" in {table.scenario}" if table.scenario else ""
-    return f"`{table.workload}` {table.metric}{where}"
+    shown = f"{table.shows}: " if table.shows else ""
+    return f"{shown}`{table.workload}` {table.metric}{where}"
 
 
 def _here(exhibit: Exhibit, table: PublishedTable | None) -> str:

@@ -1,4 +1,4 @@
-"""Numbers as they were printed, read as SI units, and what all parts of a reference share."""
+"""Numbers as printed, read as SI units, and the base of all parts of a reference."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from tare.units import DURATION_UNITS, SIZE_UNITS, format_quantity
 Unit = Literal["s", "B", "B/s", "1/s", "1"]
 """SI units that values are in once they are read."""
 Share = Literal["", "above", "below", "difference"]
-"""What a number says of two arms; empty: their quotient."""
+"""How a number relates two arms; empty: their quotient."""
 Asked = int | float | str | tuple[int | float | str, ...]
 """A parameter that was asked for; of several values any."""
 
 
 class Part(BaseModel):
-    """What all parts of a reference share: they hold, refuse unknown keys, and do nothing."""
+    """The base of all parts of a reference: immutable, refusing unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Fact(Part):
-    """A number that the source's text states outside its tables; ``to`` ends a range."""
+    """A number that the source's text states outside its tables; ``to`` is the end of a range."""
 
     section: str
     value: float
     to: float | None = None
+    printed: str = Field(
+        "", description="As the source prints it, if the value alone would not show that."
+    )
     unit: Unit
     says: str
-    arm: str = Field("", description="The arm that it is of, where it is of one.")
+    arm: str = Field("", description="The arm that it is about, if one.")
     scenario: str = Field("", description="The source's scenario that it was found in.")
     machines: int | None = Field(None, ge=1, description="How many machines there were.")
     placement: Literal["one host", "several hosts"] | None = Field(
@@ -42,39 +45,39 @@ class Fact(Part):
     data: float | None = Field(None, gt=0, description="Bytes that were worked on.")
     data_to: float | None = Field(None, gt=0, description="The end of their range.")
     phase: str = Field("", description="What the neighbours did meanwhile.")
-    of: tuple[str, ...] = Field((), description="The tables and figures that it is said of.")
-    workload: str = Field("", description="What a run measures of it: the workload.")
-    metric: str = Field("", description="And the metric.")
+    of: tuple[str, ...] = Field((), description="The tables and figures that it is about.")
+    workload: str = Field("", description="The workload that measures it in a run.")
+    metric: str = Field("", description="The metric that measures it in a run.")
     parameters: dict[str, int | float | str] = Field(default_factory=dict)
     against: str = Field(
         "",
-        description="The scenario that `scenario` is compared with: of a run the quotient of the "
-        "two stands beside it, or where the unit is a time, their difference.",
+        description="The scenario that `scenario` is compared with: a run has the quotient of the "
+        "two, or where the unit is a time, their difference.",
     )
     than: tuple[str, ...] = Field(
         (),
-        description="The arm that `arm` is compared with, or several, each of which it is: of a "
-        "run the quotients of those like them stand beside it. Without `arm` each two of several.",
+        description="The arm, or each of several, that `arm` is compared with: a run has the "
+        "quotients of its counterparts. Without `arm`, each two of several.",
     )
     share: Share = Field(
         "",
-        description="What the number is made of their quotient: how far `arm` is `above` or "
+        description="How the number follows from their quotient: how far `arm` is `above` or "
         "`below`, or their `difference` as a share of the mean of both.",
     )
-    setup: bool = Field(False, description="Whether it tells how the source measured.")
+    setup: bool = Field(False, description="True if it describes how the source measured.")
     here: str = Field(
-        "", description="Where a run tells that, by no metric; with `setup` how it measured."
+        "", description="Where a run shows that, if not by a metric; with `setup`, how it measured."
     )
-    none: str = Field("", description="Why nothing of a run can stand beside it.")
+    none: str = Field("", description="Why a run cannot have a counterpart.")
 
     @property
     def measured(self) -> bool:
-        """Whether a run can have a value for it."""
+        """True if a run can have a value for it."""
         return bool(self.workload)
 
     @property
     def conditions(self) -> str:
-        """What it was found under, in words; empty where the text states nothing."""
+        """Its conditions in words; empty where the text states none."""
         counted = f"{self.machines} machine{'s' * (self.machines != 1)}" if self.machines else ""
         counted = " on ".join(filter(None, (counted, self.placement)))
         ends = [end for end in (self.data, self.data_to) if end is not None]
@@ -91,7 +94,7 @@ class Fact(Part):
         if [self.measured, self.setup, bool(self.none)].count(True) > 1:
             raise ValueError("has one of `workload`, `setup` and `none` at most")
         if self.here and (self.measured or self.none):
-            raise ValueError("`here` stands alone or with `setup`")
+            raise ValueError("`here` goes alone or with `setup`")
         several = bool(self.arm) or len(self.than) > 1
         if self.than and (self.against or not (self.measured and self.scenario and several)):
             raise ValueError("`than` needs `arm`, `workload`, `metric` and `scenario` alone")
@@ -108,7 +111,7 @@ class Fact(Part):
             return data
         units = {"value": data.get("unit"), "to": data.get("unit"), "data": "B", "data_to": "B"}
         ends = {key: in_si(data[key], unit) for key, unit in units.items() if key in data}
-        # What a validator hands on is checked strictly: a list is no tuple then.
+        # What a validator returns is checked strictly: a list does not count as a tuple.
         lists = {key: tuple(data[key]) for key in ("of", "than") if isinstance(data.get(key), list)}
         one = {"than": (data["than"],)} if isinstance(data.get("than"), str) else {}
         return {**data, **ends, **lists, **one}
@@ -139,6 +142,6 @@ def in_si(value: object, unit: object) -> object:
     scale = _UNITS[unit].get(found[2]) if found else None
     if found is None or scale is None:
         units = ", ".join(_UNITS[unit])
-        raise ValueError(f"{value!r} is no value with its unit as printed, one of {units}")
+        raise ValueError(f"{value!r} is not a value with its unit as printed, one of {units}")
     # Decimals keep "11.45 us" the number that reads 1.145e-05, whatever a product rounds to.
     return float(Decimal(found[1]) * Decimal(repr(scale)))

@@ -72,11 +72,12 @@ class PublishedTable(Part):
     """
 
     table: int | None = Field(None, ge=1, description="Its number in the source.")
-    place: str = Field("", description="Where it is, if it has no number.")
+    place: str = Field("", description="What the page calls it, if it has no number.")
     section: str = ""
     scenario: str | None = None
     workload: str
     metric: str
+    shows: str = Field("", description="What the source calls the metric.")
     unit: Unit = "s"
     columns: tuple[dict[str, int | float | str], ...] = Field(
         min_length=1, description="Parameters of the workload, column by column."
@@ -103,8 +104,8 @@ class PublishedTable(Part):
 
     @property
     def name(self) -> str:
-        """How to cite it: ``Table 3``, or its place."""
-        return f"Table {self.table}" if self.table else f"Table without number, {self.place}"
+        """How to cite it: ``Table 3``, or what the page calls it."""
+        return f"Table {self.table}" if self.table else self.place
 
     def is_shown_by(self, exhibit: Exhibit) -> bool:
         """True if ``exhibit`` is this table."""

@@ -43,7 +43,9 @@ def published_table(side: SideBySide, one: PairedTable) -> Table[Row]:
     if scenario is not None:
         where = f", scenario {scenario.number} {table.scenario}: {describe_scenario(scenario)}"
     section = f" (section {table.section})" if table.section else ""
-    caption = f"{table.name}{section}: {table.workload} {metric_name(table.metric)}{where}"
+    measured = f"{table.workload} {metric_name(table.metric)}"
+    shows = f"{table.shows} ({measured})" if table.shows else measured
+    caption = f"{table.name}{section}: {shows}{where}"
     number = f"table-{table.table:02d}" if table.table else slug(table.place)
     name = f"reference-{side.reference.reference}-{number}"
     return Table(name, caption, tuple(columns), one.rows, tone=_tone)

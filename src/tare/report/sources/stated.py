@@ -99,6 +99,8 @@ def _own(row: Stated, value: float) -> str:
 def _value(row: Stated) -> str:
     """Return the number with the digits that it was printed with."""
     fact = row.fact
+    if fact.printed:
+        return fact.printed
     ends = [fact.value] if fact.to is None else [fact.value, fact.to]
     if fact.share:
         return f"{' to '.join(f'{100 * end:.10g}' for end in ends)} %"
