@@ -15,7 +15,7 @@ from run.run_driving import of_type, tare
 from tare.agent.client import Outcome
 from tare.platforms.contract import Machine
 from tare.run.cells.neighbours import Loads, Neighbour
-from tare.run.cells.plausibility import unmoved
+from tare.run.cells.plausibility import unmoved, without_unmoved
 from tare.workloads import WORKLOADS, MachineFacts
 from tare.workloads.contract import NO_CLAIM, DiskClaim
 from tare.workloads.disk.filebench import PERSONALITIES
@@ -72,7 +72,7 @@ async def test_a_disk_load_that_never_reached_its_disk_was_none(
 def test_what_never_reached_the_disk_is_told_with_what_to_write() -> None:
     claim = DiskClaim(written=24_000 * MB, instead="write `direct: true`")
     inside = {"disk": {"seconds": 1.0, "read_bytes_per_s": 0.0, "write_bytes_per_s": 54 * MB}}
-    said = unmoved(claim, inside, {}, 1.0)
+    said = str(unmoved(claim, inside, {}, 1.0))
     assert said.startswith("it reported 22.35 GiB/s written, but its disk moved 51.5 MiB/s")
     assert said.endswith("write `direct: true`")
     # A sandbox whose own kernel counts no disk: what the host counted says it.
@@ -80,14 +80,13 @@ def test_what_never_reached_the_disk_is_told_with_what_to_write() -> None:
     assert unmoved(DiskClaim(read=500 * MB), {}, {"read": 1 * MB}, 2.0)
     # What the guest's kernel gave to a disk, and a cache of the host's took.
     inside["disk"]["write_bytes_per_s"] = 500 * MB
-    assert "its disk moved 512 KiB/s" in unmoved(
-        DiskClaim(written=500 * MB), inside, {"written": float(1 << 20)}, 2.0
-    )
+    found = unmoved(DiskClaim(written=500 * MB), inside, {"written": float(1 << 20)}, 2.0)
+    assert "its disk moved 512 KiB/s" in found.written
 
 
 def test_as_little_as_one_large_transfer_says_nothing() -> None:
     nothing, small = {"written": 0.0}, float(4 << 20)
-    assert unmoved(DiskClaim(written=small), {}, nothing, 1.0) == ""
+    assert not unmoved(DiskClaim(written=small), {}, nothing, 1.0)
     assert unmoved(DiskClaim(written=small + 1), {}, nothing, 1.0)
 
 
@@ -104,10 +103,10 @@ def test_a_disk_that_moved_as_much_or_more_is_believed(
     inside = {"disk": {"seconds": seconds, "read_bytes_per_s": rate, "write_bytes_per_s": rate}}
     counted = {"read": told * more, "written": told * more}
     result = {} if host else inside
-    assert unmoved(DiskClaim(told, told), result, counted if host else {}, seconds) == ""
-    assert unmoved(DiskClaim(None, None), result, {"read": 0.0, "written": 0.0}, seconds) == ""
+    assert not unmoved(DiskClaim(told, told), result, counted if host else {}, seconds)
+    assert not unmoved(DiskClaim(None, None), result, {"read": 0.0, "written": 0.0}, seconds)
     # Where nobody counted, nothing is claimed.
-    assert unmoved(DiskClaim(told, told), {}, {}, seconds) == ""
+    assert not unmoved(DiskClaim(told, told), {}, {}, seconds)
 
 
 @pytest.mark.parametrize(
@@ -160,13 +159,36 @@ def test_what_bonnie_told_of_a_file_in_the_cache_is_withheld() -> None:
     def doubt(moved: float, **given: Any) -> str:
         parameters = bonnie.parameters.model_validate({"size": 1 << 30, **given})
         claim = bonnie.disk_claim(parameters, result)
-        return unmoved(claim, {}, {"read": moved, "written": moved}, 10.0)
+        return str(unmoved(claim, {}, {"read": moved, "written": moved}, 10.0))
 
     assert "write `direct: true` and `chars: false`" in doubt(64 * MB)
     assert doubt(1.2e9) == ""
     assert doubt(1.2e9, direct=True, chars=False)
     assert doubt(2.2e9, direct=True, chars=False) == ""
     assert doubt(0.0, cached=True) == ""
+
+
+def test_reads_from_a_cache_do_not_withhold_writes_that_reached_the_disk() -> None:
+    """Bonnie++ with `direct: true` read 128 of 256 MiB from its disk, and wrote all of them."""
+    bonnie = WORKLOADS["bonnie"]
+    parameters = bonnie.parameters.model_validate({"size": 1 << 28, "direct": True, "chars": False})
+    result = result_of("bonnie", 3.0)
+    claim = bonnie.disk_claim(parameters, result)
+    found = unmoved(claim, {}, {"read": 128.0 * (1 << 20), "written": 2.0 * (1 << 28)}, 10.0)
+    assert found.read and not found.written
+    assert "`direct` does not reach the disk here" in found.read
+    assert "write `direct: true`" not in found.read
+    values = bonnie.observe(parameters, result)
+    headlines = [metric.name for metric in bonnie.metrics if metric.headline]
+    left, why = without_unmoved(claim, found, values, headlines)
+    assert "put-block" in left and "get-block" not in left and "rewrite-latency" not in left
+    assert why.startswith("without ") and "get-block" in why and why.endswith(found.read)
+    # Where neither reads nor writes reached the disk, no headline is left: the cell is withheld.
+    nothing = unmoved(claim, {}, {"read": 0.0, "written": 0.0}, 10.0)
+    assert without_unmoved(claim, nothing, values, headlines) == (values, "")
+    # A workload that does not state what follows from which is withheld as a whole.
+    whole = DiskClaim(claim.read, claim.written)
+    assert without_unmoved(whole, found, values, headlines) == (values, "")
 
 
 def test_microbenchmarks_go_past_the_page_cache_unless_told_otherwise() -> None:

@@ -43,11 +43,15 @@ class DiskClaim:
         read: Bytes; None if reads may come from a cache.
         written: Bytes; None if writes may stay in a cache.
         instead: What to write in the study if the cache was measured.
+        from_reads: The metrics that are wrong if a cache answered the reads; empty: all.
+        from_writes: The same for writes.
     """
 
     read: float | None = None
     written: float | None = None
     instead: str = ""
+    from_reads: frozenset[str] = frozenset()
+    from_writes: frozenset[str] = frozenset()
 
 
 NO_CLAIM = DiskClaim()

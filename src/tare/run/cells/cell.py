@@ -20,7 +20,12 @@ from tare.run.cells.cell_events import log_started, log_without_values, observed
 from tare.run.cells.duet import Undivided
 from tare.run.cells.neighbours import LoadReport, Loads
 from tare.run.cells.outputs import logs_and_files, save_output
-from tare.run.cells.plausibility import CellClocks, all_impossible, unmoved
+from tare.run.cells.plausibility import (
+    CellClocks,
+    all_impossible,
+    unmoved,
+    without_unmoved,
+)
 from tare.run.cells.series import save_series
 from tare.run.probes.cost import MEMORY, CellCost
 from tare.run.probes.disk_use import DiskUse, disk_facts
@@ -211,8 +216,11 @@ class Attempt:
             measured = replace(measured, stated=self.workload.facts(self.parameters, result))
             claim = self.workload.disk_claim(self.parameters, result)
             moved_bytes = {} if self._disk is None else self._disk.moved
-            disk_doubt = unmoved(claim, result, moved_bytes, measured.took_s)
-            events = self._events(values, measured, disk_doubt)
+            doubted = unmoved(claim, result, moved_bytes, measured.took_s)
+            recorded = self.workload.recorded_metrics(self.parameters)
+            headlines = [metric.name for metric in recorded if metric.headline]
+            kept, left_out = without_unmoved(claim, doubted, values, headlines)
+            events = self._events(kept, measured, "" if left_out else str(doubted), left_out)
         except MachineFault as shown:
             fault = shown if self.why is None else await self.why(shown)
             transient = isinstance(fault, MachineFault) and fault.transient
@@ -327,9 +335,15 @@ class Attempt:
         return metrics
 
     def _events(
-        self, values: Mapping[str, float], measured: Measured, disk_doubt: str
+        self, values: Mapping[str, float], measured: Measured, disk_doubt: str, left_out: str
     ) -> list[Event]:
         """Write the series of a measured cell, and return its events.
+
+        Args:
+            values: The subject's values that count.
+            measured: All else that was measured.
+            disk_doubt: Why the disk's values do not count, and with them the cell.
+            left_out: Which values are left out, and why.
 
         Raises:
             MachineFault: A value is impossible.
@@ -352,7 +366,11 @@ class Attempt:
                 cell=cell.id,
                 status="withheld" if why else "ok",
                 reason=why,
-                warnings=(*texts(measured.outcome.value), *warnings(measured.loads)),
+                warnings=(
+                    *([left_out] if left_out else []),
+                    *texts(measured.outcome.value),
+                    *warnings(measured.loads),
+                ),
                 **logs_and_files(context.folder, self.logs),
                 measured_s=measured.took_s,
                 facts={**measured.facts(), **(self.in_step.facts() if self.in_step else {})},

@@ -216,7 +216,7 @@ class Loads:
             values = load.observe(parameters, outcome.value)
             claim = load.disk_claim(parameters, outcome.value)
             lasted_s = max(time.monotonic() - self._began, 1e-3)
-            doubt = unmoved(claim, outcome.value, after, lasted_s)
+            doubt = str(unmoved(claim, outcome.value, after, lasted_s))
             doubt = f"{neighbour.role}: {doubt}" if doubt else ""
         except (KeyError, ValueError, TypeError) as error:
             words = error.args[0] if isinstance(error, ValueError) else repr(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -73,10 +73,24 @@ def all_impossible(
     )
 
 
+@dataclass(frozen=True)
+class Unmoved:
+    """Why a disk did not move the bytes that were reported as read and written; empty if it did."""
+
+    read: str = ""
+    written: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.read or self.written)
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (self.read, self.written)))
+
+
 def unmoved(
     claim: DiskClaim, result: Mapping[str, Any], host: Mapping[str, float], seconds: float
-) -> str:
-    """Return why a disk did not move the reported bytes; empty if it did, or if nobody counted.
+) -> Unmoved:
+    """Compare the reported bytes with those that a disk moved, as far as these were counted.
 
     A disk that moved more than was reported is plausible.
 
@@ -86,7 +100,7 @@ def unmoved(
         host: Bytes that the host counted meanwhile.
         seconds: How long the host counted.
     """
-    inside = result.get("disk") or {}
+    inside, found = result.get("disk") or {}, {}
     for what, reported, key in (
         ("read", claim.read, "read_bytes_per_s"),
         ("written", claim.written, "write_bytes_per_s"),
@@ -100,11 +114,41 @@ def unmoved(
         if reported > (1 + MOST_APART) * least + SMALL_BYTES:
             own_rate, rate = (f"{format_size(each / seconds)}/s" for each in (reported, least))
             hint = f": {claim.instead}" if claim.instead else ""
-            return (
+            found[what] = (
                 f"it reported {own_rate} {what}, but its disk moved {rate}, so a cache was "
                 f"measured and not the disk{hint}"
             )
-    return ""
+    return Unmoved(**found)
+
+
+def without_unmoved(
+    claim: DiskClaim,
+    found: Unmoved,
+    values: Mapping[str, float],
+    headlines: Iterable[str],
+) -> tuple[Mapping[str, float], str]:
+    """Leave out the values that a cache may have answered, if others are left.
+
+    Args:
+        claim: The reported bytes, and the metrics that follow from them.
+        found: Which of them the disk did not move.
+        values: All values, by metric.
+        headlines: The headline metrics; without any of them, a cell has no result.
+
+    Returns:
+        The values that count, and which are left out and why. All values count, without such a
+        sentence, if the cell as a whole must be withheld.
+    """
+    doubted: set[str] = set()
+    for why, metrics in ((found.read, claim.from_reads), (found.written, claim.from_writes)):
+        if why and not metrics:
+            return values, ""
+        doubted |= metrics if why else set()
+    left = {name: value for name, value in values.items() if name not in doubted}
+    if len(left) == len(values) or not any(name in left for name in headlines):
+        return values, ""
+    names = ", ".join(name for name in values if name in doubted)
+    return left, f"without {names}: {found}"
 
 
 @dataclass

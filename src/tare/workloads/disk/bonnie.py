@@ -51,6 +51,18 @@ INSTEAD = (
     "write `direct: true` and `chars: false`, or a `size` of twice the memory; or declare it with "
     "`cached: true`"
 )
+INSTEAD_OF_DIRECT = (
+    "`direct` does not reach the disk here; write a `size` of twice the machine's memory"
+)
+
+
+def _of(*phases: str) -> frozenset[str]:
+    """Return the metrics of phases: rate, share of a CPU and longest operation."""
+    return frozenset(f"{phase}{which}" for phase in phases for which in ("", "-cpu", "-latency"))
+
+
+FROM_READS = _of("get-char", "get-block", "rewrite", "seeks")
+FROM_WRITES = _of("put-char", "put-block", "rewrite")
 _RATE = 50e6
 _CHARS = 1e6
 
@@ -94,8 +106,8 @@ class BonnieParameters(Parameters):
     direct: bool = Field(default=False, description="Bypass the page cache (O_DIRECT).")
     cached: bool = Field(
         default=False,
-        description="Measure the page cache on purpose. Otherwise a result is withheld if the disk "
-        "did less than half of the work.",
+        description="Measure the page cache on purpose. Otherwise values of reads or of writes are "
+        "withheld if the disk did less than half of their work.",
     )
     timeout: Duration = Field(default=1800.0, gt=0, le=86_400, description="Time limit.")
 
@@ -193,7 +205,8 @@ class Bonnie(Workload[BonnieParameters]):
             each * sum(phase in rated for phase in phases)
             for phases in (("rewrite", "get-block"), ("put-block", "rewrite"))
         )
-        return DiskClaim(read, written, INSTEAD)
+        instead = INSTEAD_OF_DIRECT if parameters.direct else INSTEAD
+        return DiskClaim(read, written, instead, FROM_READS, FROM_WRITES)
 
     def observe(self, parameters: BonnieParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return what each phase reached; phases too quick for Bonnie++ to rate are left out.
