@@ -24,7 +24,9 @@ from tare.report import build_report
 from tare.report.figures.over_size import NOTHING, Mark, _ticks, over_size_figure
 from tare.report.figures.over_time import Line, _stretches, over_time_figure
 from tare.report.figures.palette import looks
-from tare.report.figures.time_spent import time_figures
+from tare.report.figures.time_spent import Bar as TimeBar
+from tare.report.figures.time_spent import Part as TimePart
+from tare.report.figures.time_spent import _inks, time_figures
 from tare.report.page.data import ReportData
 from tare.report.sections.load_balancer import LoadBalancer, _bars, families, findings
 from tare.report.sections.load_balancer_over_time import _rates, over_time_figures
@@ -340,3 +342,25 @@ def test_a_figure_tells_those_who_hear_it_what_is_at_least_so_much() -> None:
     marks = [Mark("bare", False, 0, 100.0, True), Mark("bare", False, 1024, 50.0)]
     figure = over_size_figure("f", "t", marks, looks(["bare"], "bare"), "1/s")
     assert figure.description == "bare, 0 B: at least 100/s; bare, 1 KiB: 50.0/s"
+
+
+def test_owners_in_one_bar_have_colours_of_their_own() -> None:
+    """More owners than colours, of which each bar shows five."""
+    names = [f"thread {number}" for number in range(14)]
+
+    def bar(first: int) -> TimeBar:
+        shown = [names[(first + number) % 14] for number in range(5)]
+        return TimeBar(f"arm {first}", False, tuple(TimePart(who, 0.2, 1e-6) for who in shown))
+
+    bars = [bar(first) for first in range(14)]
+    inks = _inks(bars)
+    for each in bars:
+        assert len({inks[part.who] for part in each.parts}) == len(each.parts)
+
+
+def test_a_lower_bound_of_nothing_states_nothing() -> None:
+    marks = [Mark("bare", False, 0, 0.0, least=True), Mark("bare", False, 1024, 5e6, least=True)]
+    figure = over_size_figure("f", "t", marks, looks(["bare"], "bare"), "B/s")
+    assert "at least 0" not in figure.description and "1 KiB: at least 5.00 MB/s" in (
+        figure.description
+    )

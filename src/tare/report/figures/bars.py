@@ -13,7 +13,7 @@ from tare.report.page.words import marked, short
 from tare.units import format_number, format_quantity
 
 WIDE, NARROW = 720.0, 360.0
-HEAD, ROW, BAR, FOOT, LABELS = 18.0, 19.0, 13.0, 26.0, 150.0
+HEAD, ROW, BAR, FOOT, TITLE, LABELS = 18.0, 19.0, 13.0, 26.0, 12.0, 150.0
 SHARE = "%"
 """The unit of shares, which are written in per cent."""
 NOTHING = 1e-9
@@ -58,7 +58,13 @@ def common_unit(bars: Sequence[Bar]) -> str:
 
 
 def bars_figure(
-    bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, *, name: str, title: str
+    bars: Sequence[Bar],
+    looks: Mapping[str, Look],
+    unit: str,
+    *,
+    name: str,
+    title: str,
+    what: str = "",
 ) -> Figure:
     """Return the figure; at least one bar.
 
@@ -69,6 +75,7 @@ def bars_figure(
             each group is drawn to its own scale, without an axis.
         name: Of the figure.
         title: What it shows.
+        what: The quantity, which titles the axis; groups may name it instead.
     """
     return Figure(
         name=name,
@@ -78,9 +85,10 @@ def bars_figure(
             f"{_format_value(bar.value, unit or bar.unit)}"
             for bar in bars
         ),
-        spec=_drawn(bars, looks, unit, WIDE),
-        narrow=_drawn(bars, looks, unit, NARROW),
+        spec=_drawn(bars, looks, unit, WIDE, what),
+        narrow=_drawn(bars, looks, unit, NARROW, what),
         emulated=any(bar.emulated for bar in bars),
+        emulated_as="marked",
     )
 
 
@@ -88,7 +96,9 @@ def _format_value(value: float, unit: str) -> str:
     return f"{100 * value:.0f} %" if unit == SHARE else format_quantity(value, unit)
 
 
-def _drawn(bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, width: float) -> Spec:
+def _drawn(
+    bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, width: float, what: str
+) -> Spec:
     canvas = Canvas(width)
     left = LABELS if width > NARROW else 96.0
     room, most = width - left - 64.0, _largest(bars)
@@ -112,7 +122,10 @@ def _drawn(bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, width: flo
         canvas.rule(x, top, x, top + 4, RULE)
         words = f"{format_number(100 * tick, 6)} %" if unit == SHARE else tick_label(tick, unit)
         canvas.text(x, top + 12, words, size=10, ink=SOFT, align="center")
-    return canvas.spec(top + FOOT)
+    if not what:
+        return canvas.spec(top + FOOT)
+    canvas.text(left + room / 2, top + FOOT + 2, what, size=11, ink=SOFT, align="center")
+    return canvas.spec(top + FOOT + TITLE)
 
 
 def _largest(bars: Sequence[Bar]) -> float:

@@ -38,11 +38,12 @@ class Figure:
     Args:
         name: Unique within the report; becomes file name and element id.
         title: What it is.
-        description: What it shows, in words, for those who hear the page.
+        description: What it shows, in words, for readers who hear the page.
         spec: For paper and wide screens.
         narrow: For phones; None when ``spec`` reads well there too.
-        emulated: Whether any of its data comes from an emulated arm.
+        emulated: True if any of its data comes from an emulated arm.
         panels: How many panels have axes of their own.
+        emulated_as: How marks of emulated arms differ.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Figure:
     narrow: Spec | None = None
     emulated: bool = False
     panels: int = 1
+    emulated_as: str = "hollow or dashed"
 
 
 Captioned = tuple[Figure, str]

@@ -14,7 +14,9 @@ from tare.report.page.words import marked, short
 from tare.units import format_quantity, format_size
 
 WIDE, NARROW = 720.0, 360.0
-HEIGHT, FOOT, LINE, LEFT = 230.0, 34.0, 17.0, 62.0
+HEIGHT, FOOT, LINE, LEFT = 230.0, 48.0, 17.0, 78.0
+QUANTITIES = {"1/s": "requests per second", "B/s": "bandwidth", "%": "loss"}
+"""Titles of the vertical axis, by unit."""
 TICKS = 5
 NOTHING = 1e-9
 """Values that differ by less are as good as none: no request, byte or share is so small."""
@@ -31,6 +33,11 @@ class Mark:
     least: bool = False
     to: str = ""
 
+    @property
+    def is_least(self) -> bool:
+        """True if the value is a lower bound; a bound of nothing states nothing."""
+        return self.least and self.value > NOTHING
+
 
 def over_size_figure(
     name: str, title: str, marks: Sequence[Mark], looks: Mapping[str, Look], unit: str
@@ -45,7 +52,7 @@ def over_size_figure(
         unit: Of the values; ``%`` for shares.
     """
     words = "; ".join(
-        f"{mark.arm}, {format_size(mark.size)}: {'at least ' * mark.least}"
+        f"{mark.arm}, {format_size(mark.size)}: {'at least ' * mark.is_least}"
         f"{_format_value(mark.value, unit)}"
         for mark in marks
     )
@@ -56,6 +63,7 @@ def over_size_figure(
         spec=_drawn(marks, looks, unit, WIDE),
         narrow=_drawn(marks, looks, unit, NARROW),
         emulated=any(mark.emulated for mark in marks),
+        emulated_as="dashed line",
     )
 
 
@@ -81,6 +89,9 @@ def _drawn(marks: Sequence[Mark], looks: Mapping[str, Look], unit: str, width: f
         canvas.text(LEFT - 6, up(tick), _format_value(tick, unit), size=11, ink=SOFT, align="right")
     for size in sizes:
         canvas.text(across(size), HEIGHT + 10, format_size(size), size=10, ink=SOFT, align="center")
+    canvas.text(8, HEIGHT / 2, QUANTITIES.get(unit, unit), ink=SOFT, align="center", upwards=True)
+    middle = LEFT + (width - LEFT) / 2
+    canvas.text(middle, HEIGHT + 25, "size of the objects", size=11, ink=SOFT, align="center")
     arms = list(dict.fromkeys((mark.arm, mark.emulated) for mark in marks))
     for number, (arm, emulated) in enumerate(arms):
         look = looks[arm]
@@ -91,11 +102,13 @@ def _drawn(marks: Sequence[Mark], looks: Mapping[str, Look], unit: str, width: f
         for mark in own:
             tip = f"{arm}, {format_size(mark.size)}: {_format_value(mark.value, unit)}"
             place = (across(mark.size), up(mark.value))
-            canvas.point(*place, look.ink, look.shape, hollow=mark.least, tip=tip, to=mark.to)
+            canvas.point(*place, look.ink, look.shape, hollow=mark.is_least, tip=tip, to=mark.to)
         top = HEIGHT + FOOT + number * LINE
         canvas.point(LEFT, top, look.ink, look.shape)
         name = short(marked(arm, emulated), int((width - LEFT) / 6.5))
-        least = " (hollow: at least)" if any(mark.least for mark in own) and width > NARROW else ""
+        least = (
+            " (hollow: at least)" if any(mark.is_least for mark in own) and width > NARROW else ""
+        )
         canvas.text(LEFT + 12, top, f"{name}{least}", size=11)
     return canvas.spec(HEIGHT + FOOT + len(arms) * LINE)
 

@@ -14,7 +14,9 @@ from tare.report.page.words import marked, short
 from tare.units import format_quantity
 
 WIDE, NARROW = 720.0, 360.0
-HEIGHT, FOOT, LINE, LEFT = 170.0, 34.0, 17.0, 62.0
+HEIGHT, FOOT, LINE, LEFT = 170.0, 48.0, 17.0, 78.0
+QUANTITIES = {"1/s": "requests per second", "s": "response time"}
+"""Titles of the vertical axis, by unit."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def over_time_figure(
         spec=_drawn(lines, looks, unit, WIDE),
         narrow=_drawn(lines, looks, unit, NARROW),
         emulated=any(line.emulated for line in lines),
+        emulated_as="dashed",
     )
 
 
@@ -75,6 +78,8 @@ def _drawn(lines: Sequence[Line], looks: Mapping[str, Look], unit: str, width: f
     for tick in linear_ticks(0.0, end, 4 if width <= NARROW else 9):
         x, _ = place(tick, axis.low)
         canvas.text(x, HEIGHT + 10, tick_label(tick, "s"), size=10, ink=SOFT, align="center")
+    canvas.text(8, HEIGHT / 2, QUANTITIES.get(unit, unit), ink=SOFT, align="center", upwards=True)
+    canvas.text(LEFT + room / 2, HEIGHT + 25, "time", size=11, ink=SOFT, align="center")
     for number, line in enumerate(lines):
         look = looks[line.arm]
         for stretch in _stretches(line.points):

@@ -177,8 +177,10 @@ def tail_figure(
         logarithmic=True,
     )
     left = math.ceil(max(map(width_of, y.labels), default=0)) + 12 + UPRIGHT
-    canvas = Canvas(left + WIDTH + 2)
-    top = _legend(canvas, [(labels[arm], looks[arm], _dash(arm in emulated)) for arm in series])
+    canvas = Canvas(left + WIDTH + 2 + width_of(x.labels[-1]) / 2)
+    top = _legend(
+        canvas, left, [(labels[arm], looks[arm], _dash(arm in emulated)) for arm in series]
+    )
     plot = Plot(canvas, left, top, WIDTH, TAILS)
     plot.frame()
     plot.across_grid(x)
@@ -218,10 +220,9 @@ def _steps(places: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
         level = y
 
 
-def _legend(canvas: Canvas, entries: Sequence[tuple[str, Look, str]]) -> float:
+def _legend(canvas: Canvas, left: float, entries: Sequence[tuple[str, Look, str]]) -> float:
     """Draw the arms' names and lines, two in a row; return where the plot begins."""
     beside = math.ceil(max(width_of(label) for label, _, _ in entries[::2])) + LEGEND_GAP
-    left = canvas.width - WIDTH - 2
     for place, (label, look, dash) in enumerate(entries):
         x, y = left + place % 2 * beside, 7 + place // 2 * LEGEND_ROW
         canvas.path([(x + 1, y), (x + 11, y)], look.ink, size=2.5, dash=dash)

@@ -38,7 +38,7 @@ INKS: dict[CauseKind, Ink] = {
 
 @dataclass(frozen=True)
 class Worst:
-    """One of the worst gaps, and the cell it is of."""
+    """One of the worst gaps, and its cell."""
 
     cell: SpikeCell
     spike: Spike
@@ -103,9 +103,9 @@ def _drawn(worst: Sequence[Worst], width: float, links: Links | None) -> Spec:
 def _legend(canvas: Canvas, worst: Sequence[Worst], width: float) -> int:
     kinds: dict[str, Ink] = {"running": MARGIN, "gap in the guest": BASELINE}
     for each in worst:
-        seen = [cause for cause, _ in each.spike.parts]
-        for cause in [*seen, *(episode.cause for episode in _around(each))]:
-            kinds[cause.kind] = INKS[cause.kind]
+        # Only what is drawn: the title names causes, such as steal, whose times are not known.
+        for episode in _around(each):
+            kinds[episode.cause.kind] = INKS[episode.cause.kind]
     x, y = 0.0, 8.0
     for kind, ink in kinds.items():
         room = 22.0 + 6.8 * len(kind)

@@ -16,7 +16,7 @@ BAR, LINE, GAP, KEY = 20.0, 15.0, 12.0, 10.0
 LEAST = 0.005
 """Shares below this are not drawn; the table has them."""
 MOST_ARMS = 8
-"""So many arms one figure has; those after them are in the next."""
+"""Arms in one figure; those after them are in the next."""
 TITLE = "Where the time goes while the proxy is full"
 
 
@@ -74,11 +74,18 @@ def _describe_bar(bar: Bar) -> str:
 
 
 def _inks(bars: Sequence[Bar]) -> dict[str, Ink]:
+    """Give each owner one colour, different from those of all owners in the same bar."""
     found: dict[str, Ink] = {"idle": NOISE, "unowned": TIE}
-    for bar in bars:
-        for part in bar.parts:
-            if part.who not in found:
-                found[part.who] = ARMS[(len(found) - 2) % len(ARMS)]
+    shown = [dict.fromkeys(p.who for p in bar.parts if p.share >= LEAST) for bar in bars]
+    for who in dict.fromkeys(who for owners in shown for who in owners):
+        if who in found:
+            continue
+        with_it = [owners for owners in shown if who in owners]
+        taken = {found[other] for owners in with_it for other in owners if other in found}
+        free = [ink for ink in ARMS if ink not in taken]
+        unused = [ink for ink in free if ink not in found.values()]
+        # More owners in one bar than there are colours: the last ones share.
+        found[who] = next(iter([*unused, *free]), ARMS[len(found) % len(ARMS)])
     return found
 
 

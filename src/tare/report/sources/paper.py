@@ -375,7 +375,8 @@ def _phases(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft
         if each.phase == phase
     ]
     stem = plain.exhibit.stem(side.reference.reference)
-    figure = bars_figure(bars, run.looks, "s", name=stem, title=table.caption)
+    what = "mean response time"
+    figure = bars_figure(bars, run.looks, "s", name=stem, title=table.caption, what=what)
     return replace(plain, table=table.shown(), whole=table, figure=figure, note=PHASES_NOTE)
 
 

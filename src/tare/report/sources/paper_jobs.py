@@ -212,7 +212,8 @@ def _made(
         for arm in comparison.arms
         if arm in row.arms
     ]
-    figure = bars_figure(bars, looks, unit, name=name, title=exhibit.shows)
+    what = "" if several else drawn[0].what
+    figure = bars_figure(bars, looks, unit, name=name, title=exhibit.shows, what=what)
     left_out = (
         f"The figure has {len(drawn)} of {counted(len(rows), 'row')}, the table has all."
         if len(drawn) < len(rows)

@@ -26,8 +26,8 @@ from tare.units import format_quantity, format_size
 
 REQUESTS, BANDWIDTH, LOSS = "requests", "bandwidth", "loss"
 NOTE = (
-    "Hollow: client or origin may have been the limit, so the proxy can at least as many, and no "
-    "loss is computed from it."
+    "Hollow: client or origin may have been the limit, so the proxy can serve at least as many, "
+    "and no loss is computed."
 )
 LIMITED = (
     "no loss is computed in this run: in every cell of these arms or of the baseline client or "
@@ -159,7 +159,7 @@ def time_spent_of(
         Column("where", lambda r: r[1].where, "Where"),
         Column("who", lambda r: r[1].who, "Who"),
         Column("share", lambda r: r[1].share, "Share", lambda r: percent(r[1].share), numeric=True),
-        Column("cores", _cores, "Of one CPU", _format_cores, numeric=True),
+        Column("cores", _cores, "Share of one CPU", _format_cores, numeric=True),
     )
     name = exhibit.stem(reference.reference)
     caption = f"{exhibit.shows}: who used the CPUs while the proxy was full"
@@ -249,6 +249,7 @@ def _column(metric: str) -> Column[Through]:
         value = quantity.value(row)
         if value is None:
             return NONE
-        return f"{'at least ' * (quantity.least and row.limited)}{quantity.text(value)}"
+        is_least = quantity.least and row.limited and value > 0
+        return f"{'at least ' * is_least}{quantity.text(value)}"
 
     return Column(metric, quantity.value, quantity.title, text, numeric=True)
