@@ -26,6 +26,7 @@ IDE to boot from in generation 2             new-vm; hashicorp/vagrant issue 637
 a name that another VM has: nothing is said  dsccommunity/HyperVDsc pull request 84
 a switch that is not there                   new-vm: VirtualEngine/Lability pull request 40;
                                              add-vmnetworkadapter: the module's id
+a switch in use: ObjectInUse,….RemoveVMSwitch AutomatedLab/AutomatedLab issue 164
 a folder that is there: DirectoryExist       new-item
 a path that is not there: PathNotFound       get-itemproperty, copy-item, remove-item
 a file in use: RemoveFileSystemItemIOError   remove-item
@@ -137,7 +138,8 @@ def get_numa_nodes(host: Host, given: Given, objects: list[Any]) -> Made:
 @cmdlet("Get-VMSwitch", "Name")
 def get_switch(host: Host, given: Given, objects: list[Any]) -> Made:
     for name in host.switches if host.may_hyperv else ():
-        yield {"Name": name, "SwitchType": "External"}
+        yield {"Name": name, "SwitchType": "External", "Notes": ""}
+    yield from host.made if host.may_hyperv else ()
 
 
 @cmdlet("Test-Path", "LiteralPath", "PathType")

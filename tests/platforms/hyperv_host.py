@@ -51,6 +51,20 @@ class Named:
 
 
 @dataclass
+class VmSwitch:
+    """A virtual switch that was made."""
+
+    name: str
+    kind: str
+    notes: str
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
+
+    def told(self, host: Host) -> dict[str, Any]:
+        kind = Named("VMSwitchType", self.kind)
+        return {"Name": self.name, "Id": self.id, "SwitchType": kind, "Notes": self.notes}
+
+
+@dataclass
 class Drive:
     number: int
     location: int
@@ -65,9 +79,16 @@ class Drive:
 class Card:
     legacy: bool
     switch: str | None
+    mac: str = ""
+    """Its address where it was given one; empty: the host chooses it."""
 
     def told(self, host: Host) -> dict[str, Any]:
-        return {"Name": "Network Adapter", "IsLegacy": self.legacy, "SwitchName": self.switch}
+        return {
+            "Name": "Network Adapter",
+            "IsLegacy": self.legacy,
+            "SwitchName": self.switch,
+            "MacAddress": self.mac or "000000000000",
+        }
 
 
 @dataclass
@@ -142,6 +163,8 @@ class Host:
         """What a cmdlet dies with, once, by its name."""
         self.scheduler = 3
         self.switches = ["External"]
+        """Those that were there before."""
+        self.made: list[VmSwitch] = []
         self.vms: dict[uuid.UUID, Vm] = {}
         folders = ("D:", FOLDER, "D:\\images")
         self.files = {path_of(each): DIRECTORY for each in folders}
@@ -207,6 +230,7 @@ class Host:
     def left(self) -> list[str]:
         """What is there that was not there before."""
         vms = [vm.name for vm in self.vms.values()]
+        vms += [switch.name for switch in self.made]
         return vms + [path for path in self.files if path not in self.first]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
 from platforms.hyperv_cmdlets import Given, Made, cmdlet, refused, require_rights
-from platforms.hyperv_host import DIRECTORY, HOST, Card, Drive, Host, Vm, path_of
+from platforms.hyperv_host import DIRECTORY, HOST, Card, Drive, Host, Vm, VmSwitch, path_of
 
 PERCENT, WEIGHT = range(101), range(1, 10_001)
 MOST = {1: 64, 2: 240}
@@ -23,7 +24,7 @@ def require_off(vm: Vm, name: str) -> None:
 
 
 def require_switch(host: Host, switch: str, name: str) -> None:
-    if switch not in host.switches:
+    if switch not in [*host.switches, *(each.name for each in host.made)]:
         words = f'Hyper-V was unable to find a virtual switch with name "{switch}".'
         raise refused("InvalidParameter", name, words)
 
@@ -119,6 +120,30 @@ def set_firmware(host: Host, given: Given, objects: list[Any]) -> Made:
     return ()
 
 
+@cmdlet("New-VMSwitch", "Name", "SwitchType", "Notes")
+def new_switch(host: Host, given: Given, objects: list[Any]) -> Made:
+    require_rights(host, "New-VMSwitch")
+    # External ones take a network card; these two types are the others.
+    assert given["SwitchType"] in ("Private", "Internal")
+    host.made.append(VmSwitch(given["Name"], given["SwitchType"], given.get("Notes", "")))
+    yield host.made[-1]
+
+
+@cmdlet("Remove-VMSwitch", "Force", "Confirm")
+def remove_switch(host: Host, given: Given, objects: list[Any]) -> Made:
+    for switch in objects:
+        running = (vm for vm in host.vms.values() if vm.state != "Off")
+        if any(card.switch == switch.name for vm in running for card in vm.cards):
+            words = (
+                "Failed while removing virtual Ethernet switch. The virtual switch "
+                f"'{switch.name}' cannot be deleted because it is being used by running virtual "
+                "machines or assigned to child pools."
+            )
+            raise refused("ObjectInUse", "Remove-VMSwitch", words)
+        host.made.remove(switch)
+    return ()
+
+
 @cmdlet("Get-VMNetworkAdapter")
 def get_card(host: Host, given: Given, objects: list[Any]) -> Made:
     for vm in objects:
@@ -133,14 +158,18 @@ def remove_card(host: Host, given: Given, objects: list[Any]) -> Made:
     return ()
 
 
-@cmdlet("Add-VMNetworkAdapter", "SwitchName", "IsLegacy")
+@cmdlet("Add-VMNetworkAdapter", "SwitchName", "IsLegacy", "StaticMacAddress")
 def add_card(host: Host, given: Given, objects: list[Any]) -> Made:
     for vm in objects:
         require_switch(host, given["SwitchName"], "Add-VMNetworkAdapter")
         if given.get("IsLegacy") and vm.generation == 2:
             words = "Legacy network adapters are not supported by generation 2 virtual machines."
             raise refused("InvalidParameter", "Add-VMNetworkAdapter", words)
-        vm.cards.append(Card(bool(given.get("IsLegacy")), given["SwitchName"]))
+        mac = given.get("StaticMacAddress", "")
+        if mac and not re.fullmatch(r"[0-9A-Fa-f]{12}", mac):
+            words = f"'{mac}' is an invalid MAC address."
+            raise refused("InvalidParameter", "Add-VMNetworkAdapter", words)
+        vm.cards.append(Card(bool(given.get("IsLegacy")), given["SwitchName"], mac))
     return ()
 
 

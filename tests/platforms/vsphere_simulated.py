@@ -132,10 +132,19 @@ class Simulator:
                     found.append(vm)
         return found
 
+    def hosts(self, client: Any) -> list[Any]:
+        """Return the ESXi hosts."""
+        return all_of(client, types().vim.HostSystem)
+
     def left(self) -> list[str]:
-        """Return what there is of Tare's: virtual machines, and files on its datastores."""
+        """Return what is left of Tare's: virtual machines, switches, and files on datastores."""
         with self.client() as client:
             found = [str(vm) for vm in self.machines(client)]
+            for host in self.hosts(client):
+                network = host.configManager.networkSystem.networkInfo
+                names = [each.name for each in network.vswitch]
+                names += [each.spec.name for each in network.portgroup]
+                found += [name for name in names if name.startswith("tare-")]
             for datastore in all_of(client, types().vim.Datastore):
                 found += map(str, Path(datastore.summary.url).rglob("tare-*"))
         return found

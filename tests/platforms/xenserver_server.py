@@ -17,6 +17,8 @@ a wrong state: VM_BAD_POWER_STATE               ocaml/xapi/xapi_vm_lifecycle.ml
 what is busy: OTHER_OPERATION_IN_PROGRESS       ocaml/xapi/xapi_vm_lifecycle.ml
 a disk in use: VDI_IN_USE                       ocaml/xapi/xapi_vdi.ml; people met it:
                                                 vatesfr/xen-orchestra issue 7956
+a network in use: NETWORK_CONTAINS_VIF          ocaml/xapi/xapi_network.ml, ``destroy``: a VIF
+                                                counts while it is attached
 a repository that is full: SR_FULL              datamodel_errors.ml
 what the licence lacks: LICENCE_RESTRICTION     ocaml/xapi/pool_features.ml, ``assert_enabled``; an
                                                 error of VM.start in "XenEnterprise Management API"
@@ -250,6 +252,8 @@ class XenServer(LoopbackServer):
         if verb == "destroy":
             if kind == "VDI":
                 self._free(given[0])
+            if kind == "network":
+                self._require_unplugged(given[0])
             del known[given[0]]
             return ""
         if (kind, verb) == ("host", "compute_free_memory"):
@@ -262,6 +266,17 @@ class XenServer(LoopbackServer):
             if each["VDI"] == disk and vm is not None and vm["power_state"] != "Halted":
                 raise Said("VDI_IN_USE", disk, "destroy")
         self.content.pop(disk, None)
+
+    def _require_unplugged(self, network: str) -> None:
+        """Refuse to remove a network while a running VM has a VIF on it."""
+        plugged = [
+            vif
+            for vif, record in self.objects["VIF"].items()
+            if record["network"] == network
+            and self.objects["VM"][record["VM"]]["power_state"] != "Halted"
+        ]
+        if plugged:
+            raise Said("NETWORK_CONTAINS_VIF", *plugged)
 
     def _create(self, kind: str, record: dict[str, Any]) -> str:
         for key, of in (("SR", "SR"), ("VM", "VM"), ("VDI", "VDI"), ("network", "network")):

@@ -24,12 +24,13 @@ type order struct {
 // The products' own faults. Each has its page, which says when it is thrown, at
 // https://developer.broadcom.com/xapis/virtual-infrastructure-json-api/8.0.2.0/data-structures/NAME
 var faults = map[string]types.BaseMethodFault{
-	"RestrictedVersion": &types.RestrictedVersion{},
-	"NotAuthenticated":  &types.NotAuthenticated{NoPermission: types.NoPermission{PrivilegeId: "System.View"}},
-	"NoPermission":      &types.NoPermission{PrivilegeId: "VirtualMachine.Inventory.Create"},
-	"TaskInProgress":    &types.TaskInProgress{Task: types.ManagedObjectReference{Type: "Task", Value: "task-1"}},
-	"InvalidArgument":   &types.InvalidArgument{InvalidProperty: "configSpec.cpuAffinity"},
-	"ConcurrentAccess":  &types.ConcurrentAccess{},
+	"RestrictedVersion":   &types.RestrictedVersion{},
+	"NotAuthenticated":    &types.NotAuthenticated{NoPermission: types.NoPermission{PrivilegeId: "System.View"}},
+	"NoPermission":        &types.NoPermission{PrivilegeId: "VirtualMachine.Inventory.Create"},
+	"NoNetworkPermission": &types.NoPermission{PrivilegeId: "Host.Config.Network"},
+	"TaskInProgress":      &types.TaskInProgress{Task: types.ManagedObjectReference{Type: "Task", Value: "task-1"}},
+	"InvalidArgument":     &types.InvalidArgument{InvalidProperty: "configSpec.cpuAffinity"},
+	"ConcurrentAccess":    &types.ConcurrentAccess{},
 }
 
 func main() {

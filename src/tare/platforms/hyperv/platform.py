@@ -16,6 +16,7 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.hyperv.builder import BUSES, HypervVmResource, VmBuilder
+from tare.platforms.hyperv.network import HypervSwitchResource
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
 from tare.platforms.hyperv.server import Server, carrier_of, facts_of, groups_of
 from tare.platforms.hyperv.session import HypervSession
@@ -55,7 +56,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         Variant("", {"address": ANY}),
         Variant("generation 2", {"address": ANY, "generation": 2}),
     )
-    undoers = undoers_at(HypervSession, HypervVmResource)
+    undoers = undoers_at(HypervSession, HypervVmResource, HypervSwitchResource)
     session_type = HypervSession
     example = "{platform: hyperv, address: hyperv1.example}"
 

@@ -20,7 +20,7 @@ RIGHTS = "`tare help hyper-v` lists the rights that it needs"
 NO_SHELL, NOTHING_YET, DENIED = 0x8033805B, 0x80338029, 5
 # How PowerShell's error ids begin, in every language of the host.
 _MISSING = ("ObjectNotFound", "PathNotFound", "ItemNotFound")
-_REFUSED = ("InvalidState", "AccessDenied")
+_REFUSED = ("InvalidState", "AccessDenied", "ObjectInUse")
 
 
 class Failed(MachineFault):

@@ -29,6 +29,7 @@ from tare.platforms.vsphere.builder import (
 )
 from tare.platforms.vsphere.esxi_host import carrier_of, in_drs, presence_of, proof_of
 from tare.platforms.vsphere.inventory import find_location, host_named
+from tare.platforms.vsphere.network import VsphereSwitchResource
 from tare.platforms.vsphere.options import KNOBS, VsphereOptions
 from tare.platforms.vsphere.rights import rights_of
 from tare.platforms.vsphere.session import VsphereSession
@@ -59,7 +60,10 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         for devices in ("paravirtual", "emulated")
     )
     undoers = undoers_at(
-        lambda details: VsphereSession(details["options"]), VsphereVmResource, VsphereFilesResource
+        lambda details: VsphereSession(details["options"]),
+        VsphereVmResource,
+        VsphereFilesResource,
+        VsphereSwitchResource,
     )
     session_type = VsphereSession
     example = "{platform: vsphere, address: esxi.example, …}"

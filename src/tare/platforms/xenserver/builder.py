@@ -9,13 +9,13 @@ from tare.errors import InputError
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import VmRequest
 from tare.platforms.vendors.resource import ServerResource
+from tare.platforms.xenserver.network import vif_record
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.pool import NULL, OWNER, Pool
 from tare.platforms.xenserver.session import XenSession
 from tare.platforms.xenserver.vm import vm_record
 
 ISO = "iso"
-MTU = "1500"
 BUSES = {
     "paravirtual": Bus("Xen's block device", frozenset({"vbd"})),
     "emulated": Bus(
@@ -122,20 +122,11 @@ class VmBuilder:
             empty = await self._disk(repository, spec.name, request.disk.size)
             # The first four places are IDE drives too.
             await self._attach(vm, empty, "2", "Disk", bootable=False)
-        await pool.ask(
-            lambda api: api.VIF.create(
-                {
-                    "device": "0",
-                    "network": network,
-                    "VM": vm,
-                    "MAC": "",
-                    "MTU": MTU,
-                    "other_config": {},
-                    "qos_algorithm_type": "",
-                    "qos_algorithm_params": {},
-                }
-            )
-        )
+        await self._connect(vm, network, "0")
+
+    async def _connect(self, vm: str, network: str, device: str, mac: str = "") -> None:
+        record = vif_record(vm, network, device, mac)
+        await self._pool.ask(lambda api: api.VIF.create(record))
 
     async def _disk(self, repository: str, name: str, size: int) -> str:
         """Create a disk that has the machine's name and mark from the beginning."""

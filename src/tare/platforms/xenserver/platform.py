@@ -29,6 +29,7 @@ from tare.platforms.vendors.platform import (
 )
 from tare.platforms.vendors.resource import undoers_at
 from tare.platforms.xenserver.builder import BUSES, VmBuilder, XenVmResource
+from tare.platforms.xenserver.network import XenNetworkResource
 from tare.platforms.xenserver.options import KNOBS, XenserverOptions
 from tare.platforms.xenserver.pool import Pool
 from tare.platforms.xenserver.session import XenSession
@@ -52,7 +53,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
     known_as = dict.fromkeys(("xcp-ng", "xcpng", "xcp", "citrix", "xapi"), "")
     options = XenserverOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = undoers_at(XenSession, XenVmResource)
+    undoers = undoers_at(XenSession, XenVmResource, XenNetworkResource)
     session_type = XenSession
     example = "{platform: xenserver, address: xen1.example} of a pool's coordinator"
 

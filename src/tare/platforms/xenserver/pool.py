@@ -13,12 +13,11 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import Carrier, Presence
 from tare.platforms.vendors.session import Missing, ask_again, wait_for
-from tare.platforms.xenserver.session import XenSession
+from tare.platforms.xenserver.session import GIVE_ROLE, LEAST, XenSession
 from tare.study.planning.host_cpus import numbered
 
 ROLES = ("read-only", "vm-operator", "vm-admin", "vm-power-admin", "pool-operator", "pool-admin")
 """From the weakest to the strongest (ocaml/idl/datamodel_roles.ml)."""
-LEAST = "vm-power-admin"
 WHY = "VM.start_on, by which a VM is started on the host that was looked at"
 
 
@@ -37,7 +36,7 @@ def require_role(names: Sequence[str], where: str) -> None:
     if all(ROLES.index(name) < ROLES.index(LEAST) for name in names):
         raise InputError(
             f"the account has the role {', '.join(names)} at {where}, which may not make {WHY}",
-            f"give it the role {LEAST}: xe subject-role-add uuid=SUBJECT role-name={LEAST}",
+            GIVE_ROLE,
         )
 
 
@@ -165,6 +164,11 @@ class Pool:
             if (await self.record(vm))["power_state"] != OFF:
                 await self.power_off(vm)
             await self.done(lambda api: api.Async.VM.destroy(vm), "remove its VM")
+
+    async def remove_network(self, network: str) -> None:
+        """Remove a network; does nothing if it is gone."""
+        with contextlib.suppress(Missing):
+            await self.ask(lambda api: api.network.destroy(network))
 
     async def presence(self, host: str) -> Presence:
         """Return whether a host is up and accepts VMs, and since when it runs."""

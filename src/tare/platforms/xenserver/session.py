@@ -19,11 +19,13 @@ from tare.platforms.vendors.session import AccountSession, Expired, Missing, Ref
 REQUEST_S = 60.0
 VERSION, ORIGINATOR = "1.0", "tare"
 MOST_BYTES = 16 << 20
+LEAST = "vm-power-admin"
+GIVE_ROLE = f"give it the role {LEAST}: xe subject-role-add uuid=SUBJECT role-name={LEAST}"
 _MISSING = frozenset({"HANDLE_INVALID", "UUID_INVALID"})
 _REFUSED = frozenset(
     {
         *("VM_BAD_POWER_STATE", "OTHER_OPERATION_IN_PROGRESS", "OPERATION_NOT_ALLOWED"),
-        *("OPERATION_BLOCKED", "RBAC_PERMISSION_DENIED", "VDI_IN_USE"),
+        *("OPERATION_BLOCKED", "VDI_IN_USE", "NETWORK_CONTAINS_VIF"),
     }
 )
 _LICENCE = frozenset({"LICENCE_RESTRICTION", "LICENSE_EXPIRED", "FEATURE_RESTRICTED"})
@@ -106,6 +108,8 @@ class XenSession(AccountSession[Any]):
             )
         if code in _MISSING:
             return Missing(message)
+        if code == "RBAC_PERMISSION_DENIED":
+            return Refused(message, GIVE_ROLE)
         if code in _LICENCE:
             return Refused(message, "look at the pool's licence: xe host-license-view")
         return Refused(message) if code in _REFUSED else MachineFault(message)
