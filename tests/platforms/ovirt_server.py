@@ -21,6 +21,9 @@ pinned CPUs that the host has not       409, at start: the pinning is not compat
 an account without a right              403; what it may not see is not in a list; its roles are at
                                         users/ID/permissions (docs.redhat.com, Red Hat
                                         Virtualization 4.0, rest_api_guide/services-users)
+a QoS or CPU profile of a taken name    409, ACTION_TYPE_FAILED_QOS_NAME_EXIST,
+                                        …_PROFILE_NAME_IN_USE
+a CPU profile that a VM has             409, at removal (words recalled)
 a task that fails half-way              202 first, then the disk is gone: it is never there
 ======================================= ==========================================================
 """
@@ -105,6 +108,7 @@ class OvirtServer(LoopbackServer):
         cluster = types.Cluster(
             id="c1",
             name="Default",
+            data_center=types.DataCenter(id="dc1"),
             ballooning_enabled=True,
             threads_as_cores=False,
             ksm=types.Ksm(enabled=True),
@@ -132,6 +136,7 @@ class OvirtServer(LoopbackServer):
             "cpuprofiles": [types.CpuProfile(id="q1", name="half", cluster=types.Cluster(id="c1"))],
             "storagedomains": [gigabytes, types.StorageDomain(id="s2", name="fast")],
         }
+        self.qualities: list[Any] = []
         self.nodes: list[Any] = []
         self.booted = 1_800_000_000
         self.disks: dict[str, Any] = {}
@@ -151,7 +156,9 @@ class OvirtServer(LoopbackServer):
     @property
     def left(self) -> list[str]:
         """What is there that was not there at first."""
-        return [*self.vms, *(set(self.disks) - self.given)]
+        profiles = [each.name for each in self.there["cpuprofiles"] if each.id != "q1"]
+        qualities = [each.name for each in self.qualities]
+        return [*self.vms, *(set(self.disks) - self.given), *profiles, *qualities]
 
     def powered_off(self, vm: str) -> None:
         """Note that a guest has ended by itself."""
@@ -230,6 +237,18 @@ class OvirtServer(LoopbackServer):
                     "storagedomains": "storage_domains",
                 }
                 return self._told(self.there[kind], roots.get(kind, kind))
+            case "GET", "datacenters", "dc1", "qoss":
+                return self._told(self.qualities, "qoss")
+            case "POST", "datacenters", "dc1", "qoss":
+                return self._told(self._make_quality(given))
+            case "DELETE", "datacenters", "dc1", "qoss", quality:
+                self.qualities = [each for each in self.qualities if each.id != quality]
+                return self._done()
+            case "POST", "cpuprofiles":
+                return self._told(self._make_profile(given))
+            case "DELETE", "cpuprofiles", profile:
+                self._remove_profile(profile)
+                return self._done()
             case "POST", "vms":
                 return self._told(self._make(given))
             case _, "vms", vm, *more:
@@ -259,6 +278,31 @@ class OvirtServer(LoopbackServer):
         if key not in there:
             raise Said(404, "Entity not found:", key)
         return there[key]
+
+    def _make_quality(self, quality: Any) -> Any:
+        if quality.type != self.types.QosType.CPU or not 1 <= quality.cpu_limit <= 100:
+            raise Said(409, "Cannot add QoS. Values are out of range.")
+        if any(each.name == quality.name for each in self.qualities):
+            raise Said(409, "Cannot add QoS. QoS name already exists.")
+        quality.id = str(uuid.uuid4())
+        self.qualities.append(quality)
+        return quality
+
+    def _make_profile(self, profile: Any) -> Any:
+        known = {each.id for each in self.qualities}
+        if profile.cluster.id != "c1" or profile.qos.id not in known:
+            raise Said(404, "Entity not found: the cluster or the QoS")
+        if any(each.name == profile.name for each in self.there["cpuprofiles"]):
+            raise Said(409, "Cannot add CPU Profile. The Profile name is already in use.")
+        profile.id = str(uuid.uuid4())
+        self.there["cpuprofiles"].append(profile)
+        return profile
+
+    def _remove_profile(self, profile: str) -> None:
+        if any(vm.cpu_profile and vm.cpu_profile.id == profile for vm in self.vms.values()):
+            raise Said(409, "Cannot remove CPU Profile. It is in use by VMs.")
+        there = self.there["cpuprofiles"]
+        self.there["cpuprofiles"] = [each for each in there if each.id != profile]
 
     def _make(self, vm: Any) -> Any:
         states = self.types.VmStatus

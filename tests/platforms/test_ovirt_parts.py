@@ -21,6 +21,7 @@ from tare.hosts import clean
 from tare.platforms.contract import Context, MachineSpec, remove_resource
 from tare.platforms.ovirt import engine as engines
 from tare.platforms.ovirt.builder import OvirtVmResource
+from tare.platforms.ovirt.cpu_profile import create_profile
 from tare.platforms.ovirt.engine import Engine
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.ovirt.platform import Ovirt
@@ -124,7 +125,7 @@ def test_weight_is_in_cpu_shares(weight: int) -> None:
     [
         ({"scheduling": {"nice": 1}}, "oVirt knows no nice"),
         ({"scheduling": {"reservation": 1}}, "oVirt knows no reservation"),
-        ({"scheduling": {"cap": 0.5}}, "by `cpu-profile`"),
+        ({"scheduling": {"cap": 0.5}, "cpu_profile": "half"}, "a VM has one CPU profile"),
         ({"chipset": "i440fx", "firmware": "uefi"}, "write `chipset: q35`"),
     ],
 )
@@ -146,6 +147,38 @@ def test_a_vm_that_is_not_as_was_asked_is_told(server: OvirtServer, tmp_path: Pa
     other.memory_policy.ballooning = True
     assert "ballooning was to be False, but the engine reports True" in differing(asked, other)
     assert "CPU shares" in differing(wanted(server, spec, scheduling={"weight": 50}), asked)
+
+
+@pytest.mark.parametrize(("cap", "percent"), [(1, 6), (4, 25), (0.01, 1), (64, 100)])
+async def test_a_cap_is_a_cpu_profile_in_percent_of_the_host(
+    server: OvirtServer, context: Context, tmp_path: Path, cap: float, percent: int
+) -> None:
+    """The host has 16 CPUs."""
+    options = options_of(server, scheduling={"cap": cap})
+    machine = await started(Ovirt(), context, options, spec_of(tmp_path))
+    (quality,) = server.qualities
+    assert (quality.name, quality.cpu_limit) == ("tare-t-1-subject", percent)
+    (vm,) = server.vms.values()
+    profiles = {each.id: each for each in server.there["cpuprofiles"]}
+    assert profiles[vm.cpu_profile.id].qos.id == quality.id
+    assert profiles[vm.cpu_profile.id].name == "tare-t-1-subject"
+    kinds = {entry.kind for entry in context.ledger.open_entries()}
+    assert {"ovirt-cpu-profile", "ovirt-vm"} <= kinds
+    await machine.stop()
+    assert nothing_left(server, context)
+
+
+async def test_clean_removes_a_cpu_profile_that_a_killed_run_left(
+    server: OvirtServer, context: Context
+) -> None:
+    async with engine_of(server) as engine:
+        (cluster,) = server.there["clusters"]
+        way = options_of(server).connection()
+        context.ledger.record("ovirt-cpu-profile", **way, name="tare-x", data_center="dc1")
+        await create_profile(engine, "tare-x", cluster, 50)
+    removed = await clean(context.host, context.ledger, Ovirt.undoers)
+    assert removed == ["Removed the CPU profile tare-x with its quality of service."]
+    assert nothing_left(server, context)
 
 
 # Logins.

@@ -11,7 +11,8 @@ from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_
 from tare.platforms.scheduling import Scheduling
 from tare.platforms.vendors.options import VendorOptions, image_faults
 
-KNOBS = frozenset({"weight"})
+KNOBS = frozenset({"weight", "cap"})
+MOST_PERCENT = 100
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
 DEFAULT_SHARES, MODEL_WEIGHT, MOST_SHARES = 1024, 100, 262_144
 """The shares that the engine calls medium (its administration guide, "CPU Shares"), what
@@ -65,24 +66,29 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
         "time, for the subject and its neighbours alike.",
     )
     scheduling: Scheduling = subject_scheduling(
-        "How the subject is scheduled beside others: weight (1024 CPU shares for 100); see "
-        "`scheduling` below."
+        "How the subject is scheduled next to others: weight (1024 CPU shares for 100) and cap (a "
+        "CPU profile of Tare's own, in whole percent of all CPUs of the host); see `scheduling` "
+        "below."
     )
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
         """Refuse what the engine does not know."""
-        if "cap" in wanted.given:
-            raise ValueError(
-                "oVirt caps CPU time by the quality of service of a CPU profile: make one, and "
-                "name it by `cpu-profile`"
-            )
         return refused(wanted, UNKNOWN, "oVirt knows")
 
     @model_validator(mode="after")
     def _firmware_of_the_chipset(self) -> OvirtOptions:
         if self.firmware == "uefi" and self.chipset != "q35":
             raise ValueError("oVirt boots by UEFI on q35 alone: write `chipset: q35`")
+        return self
+
+    @model_validator(mode="after")
+    def _one_profile(self) -> OvirtOptions:
+        if self.cpu_profile is not None and self.caps:
+            raise ValueError(
+                "a VM has one CPU profile, and `scheduling: {cap}` makes one: give it or "
+                "`cpu-profile`"
+            )
         return self
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
@@ -93,6 +99,22 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
     def wanted_devices(self) -> str:
         """The device models asked for."""
         return self.devices
+
+    @property
+    def caps(self) -> bool:
+        """Whether a machine of the arm is capped."""
+        return "cap" in {**self.scheduling.given, **self.neighbour_scheduling.given}
+
+    def cpu_limit(self, role: str, cpus: int) -> int | None:
+        """Return the cap of a role's machine in percent of a host's CPUs; None: it has none.
+
+        Args:
+            role: The machine's role.
+            cpus: How many CPUs the host has.
+        """
+        cap = self.scheduling_of(role).cap
+        # 100 percent is no limit.
+        return None if cap is None else min(MOST_PERCENT, max(1, round(100 * cap / cpus)))
 
     def cpu_shares(self, role: str) -> int | None:
         """Return the CPU shares of a role's machine; None: the engine's own."""

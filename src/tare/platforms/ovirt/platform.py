@@ -16,7 +16,14 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.ovirt.builder import OvirtVmResource, VmBuilder, bus_of, status_words
+from tare.platforms.ovirt.builder import (
+    OvirtVmResource,
+    VmBuilder,
+    VmLocation,
+    bus_of,
+    status_words,
+)
+from tare.platforms.ovirt.cpu_profile import OvirtProfileResource, create_profile
 from tare.platforms.ovirt.engine import Engine
 from tare.platforms.ovirt.options import KNOBS, OvirtOptions
 from tare.platforms.ovirt.session import OvirtSession
@@ -37,12 +44,17 @@ from tare.platforms.vendors.resource import undoers_at
 MIN_MEMORY = 256 << 20
 MISSING_KNOBS = {
     "reservation": "oVirt has CPU shares, and no reservation",
-    "cap": "a CPU profile's quality of service caps CPU time: name one by `cpu-profile`",
     "policy": "oVirt's guests are ordinary threads: it knows no policy",
     "fifo": "oVirt's guests are ordinary threads: it knows no fifo",
     "nice": "oVirt has CPU shares (weight) instead",
     "slice": "oVirt does not set the kernel's time slice",
 }
+CAP_WRITES = Write(
+    OvirtProfileResource.kind,
+    "POST /datacenters/ID/qoss (a CPU quality of service tare-…), POST /cpuprofiles",
+    "DELETE /cpuprofiles/ID, DELETE /datacenters/ID/qoss/ID",
+    "the cluster and its data center",
+)
 
 
 class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
@@ -53,7 +65,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
     known_as = dict.fromkeys(("rhv", "rhev", "olvm", "vdsm"), "")
     options = OvirtOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = undoers_at(OvirtSession, OvirtVmResource)
+    undoers = undoers_at(OvirtSession, OvirtVmResource, OvirtProfileResource)
     session_type = OvirtSession
     example = "{platform: ovirt, address: engine.example}"
 
@@ -82,6 +94,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                     *NOTES,
                     SWAP_UNKNOWN,
                     "VMs are pinned to one host and have no balloon",
+                    "a cap is whole percent of all CPUs of the host, which sets it some seconds "
+                    "after a VM was started",
                     "the engine's figures are averages without a time: none is shown",
                     "the key of a machine is on a CD that the engine keeps with the VM until that "
                     "is removed",
@@ -151,6 +165,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                 "DELETE /vms/ID, DELETE /disks/ID",
                 "the cluster and the storage domain of the image",
             ),
+            *((CAP_WRITES,) if options.caps else ()),
         )
 
     def boots(self, options: OvirtOptions) -> str:
@@ -167,7 +182,28 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         instead = "plan again: the host has fewer CPUs than when it was planned"
         require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
         await builder.require_free(spec.name)
+        percent = request.options.cpu_limit(spec.role, int(facts.get("cpus", 0)) or 1)
+        if percent is not None:
+            location = await self._capped(engine, request, location, percent)
         await request.create(
             OvirtVmResource(session, request.details, partial(builder.build, request, location))
         )
         return OvirtVm(engine, builder.vm, builder.wanted, facts)
+
+    async def _capped(
+        self,
+        engine: Engine,
+        request: VmRequest[OvirtOptions],
+        location: VmLocation,
+        percent: int,
+    ) -> VmLocation:
+        """Create the CPU profile that caps a VM; return where the VM is created, with it."""
+        profile = ""
+
+        async def create() -> None:
+            nonlocal profile
+            profile = await create_profile(engine, request.spec.name, location.cluster, percent)
+
+        details = {**request.details, "data_center": str(location.cluster.data_center.id)}
+        await request.create(OvirtProfileResource(engine.session, details, create))
+        return replace(location, profile=profile)
