@@ -208,7 +208,11 @@ def get_cim_instance(host: Host, given: Given, objects: list[Any]) -> Made:
     commands = "Microsoft.Management.Infrastructure.CimCmdlets.GetCimInstanceCommand"
     if not host.may_wmi:
         raise PsError(f"HRESULT 0x80041003,{commands}", "Access denied")
-    yield from host.instances(given["ClassName"])
+    wanted = given.get("Filter", "").removeprefix("InstanceID LIKE '").removesuffix("%'").lower()
+    for each in host.instances(given["ClassName"]):
+        # WQL compares text whatever its case.
+        if str(each.get("InstanceID", "")).lower().startswith(wanted):
+            yield each
 
 
 @cmdlet("Get-WinEvent", "FilterHashtable", "MaxEvents")

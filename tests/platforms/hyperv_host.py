@@ -113,6 +113,8 @@ class Vm:
     """Disks that were attached later: by what, and the file."""
     cards: list[Card] = field(default_factory=list)
     snapshots: list[str] = field(default_factory=list)
+    group: str = "00000000-0000-0000-0000-000000000000"
+    """The id of its CPU group."""
     started: float = 0.0
     assigned: int | None = None
     status: str = "Ok"
@@ -187,6 +189,9 @@ class Host:
             f"{HARDWARE}\\centralprocessor\\0": {"ProcessorNameString": "A CPU   "},
         }
         self.dispatches = 1000
+        self.cpu_groups: dict[str, list[int]] = {}
+        self.has_compute = True
+        """Whether its Windows has computecore.dll."""
         self.hardware = dict(HOST)
         self.sockets, self.cores, self.nodes = 1, 8, 1
 
@@ -198,6 +203,11 @@ class Host:
                     "NumberOfCores": self.cores // self.sockets,
                     "NumberOfLogicalProcessors": threads // self.sockets,
                 }
+        if kind == "Msvm_ProcessorSettingData":
+            for vm in self.vms.values():
+                # As in https://learn.microsoft.com/windows/win32/hyperv_v2: upper case here.
+                name = f"Microsoft:{str(vm.id).upper()}\\b637f346"
+                yield {"InstanceID": name, "CpuGroupId": vm.group.upper()}
         if kind == "Win32_OperatingSystem":
             yield {"LastBootUpTime": self.booted}
         if kind != COUNTERS:
@@ -231,6 +241,7 @@ class Host:
         """What is there that was not there before."""
         vms = [vm.name for vm in self.vms.values()]
         vms += [switch.name for switch in self.made]
+        vms += self.cpu_groups
         return vms + [path for path in self.files if path not in self.first]
 
 

@@ -25,12 +25,18 @@ from psrpcore.types import (
     PSType,
 )
 
-from platforms import hyperv_cmdlets, hyperv_vm_cmdlets
+from platforms import hyperv_cmdlets, hyperv_compute, hyperv_vm_cmdlets
 from platforms.hyperv_host import Host, Named, PsError
+from tare.platforms.hyperv.cpu_groups import BIND, COMPUTE
 
 WRITES = "param([string]$Path, [byte[]]$Bytes) [IO.File]::WriteAllBytes($Path, $Bytes)"
 GROUPS = "[Security.Principal.WindowsIdentity]::GetCurrent().Groups | ForEach-Object Value"
-SCRIPTS = {WRITES: "WriteAllBytes", GROUPS: "WindowsIdentity"}
+SCRIPTS = {
+    WRITES: "WriteAllBytes",
+    GROUPS: "WindowsIdentity",
+    COMPUTE: "computecore.dll",
+    BIND: "ModifyResourceSettings",
+}
 """The scripts that Tare may run, and what they are called here: nothing else is one."""
 LARGE = 1 << 31
 assert hyperv_vm_cmdlets.PERCENT, "its cmdlets are known by its import"
@@ -139,6 +145,11 @@ class Shell:
             assert command.command_text in SCRIPTS, command.command_text
             if command.command_text == GROUPS:
                 return list(self._host.groups)
+            if command.command_text == COMPUTE:
+                return hyperv_compute.call(self._host, dict(given))
+            if command.command_text == BIND:
+                hyperv_compute.bind(self._host, dict(given))
+                return []
             hyperv_cmdlets.write_all_bytes(self._host, dict(given))
             return []
         return hyperv_cmdlets.run(self._host, command.command_text, given, objects)

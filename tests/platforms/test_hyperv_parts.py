@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tare.hosts import clean
 from tare.platforms.contract import Context, remove_resource
 from tare.platforms.hyperv.builder import HypervVmResource
 from tare.platforms.hyperv.command import Long, chosen, cmdlet
+from tare.platforms.hyperv.cpu_groups import group_details
 from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.hyperv.server import Server
 from tare.platforms.hyperv.session import HypervSession
@@ -114,6 +116,79 @@ async def test_devices_are_those_of_the_arm(
         assert vm.firmware["EnableSecureBoot"] == ("On" if more.get("secure_boot") else "Off")
     await machine.stop()
     assert nothing_left(server, context)
+
+
+async def test_a_cpu_group_confines_a_machine(
+    server: HypervServer, context: Context, tmp_path: Path
+) -> None:
+    options = options_of(server, cpu_groups=True)
+    assert Hyperv().stated(options).capabilities.pinning
+    spec = spec_of(tmp_path, cpus=(5, 3), vcpus=3)
+    machine = await started(Hyperv(), context, options, spec)
+    ((group, processors),) = server.host.cpu_groups.items()
+    (vm,) = server.host.vms.values()
+    assert processors == [3, 5] and vm.group == group
+    kinds = {entry.kind for entry in context.ledger.open_entries()}
+    assert {"hyperv-cpu-group", "hyperv-vm"} <= kinds
+    applied = await machine._vm.applied()
+    assert applied["scheduling"]["vcpus"] == {"0": "3,5", "1": "3,5", "2": "3,5"}
+    await machine.stop()
+    assert nothing_left(server, context)
+
+
+async def test_a_vm_that_is_in_another_cpu_group_is_not_started(
+    server: HypervServer, context: Context, tmp_path: Path
+) -> None:
+    class Elsewhere(dict[Any, Any]):
+        """VMs that lose their group as soon as they have one."""
+
+        def values(self) -> Any:
+            for vm in super().values():
+                vm.group = "00000000-0000-0000-0000-000000000000"
+            return super().values()
+
+    server.host.vms = Elsewhere()
+    options = options_of(server, cpu_groups=True)
+    with pytest.raises(MachineFault, match=r"its CPU group was to be .* but Hyper-V reports 0000"):
+        await started(Hyperv(), context, options, spec_of(tmp_path, cpus=(1,)))
+    assert nothing_left(server, context)
+
+
+async def test_hosts_without_cpu_groups_are_refused_with_the_reason(
+    server: HypervServer, context: Context
+) -> None:
+    options = options_of(server, cpu_groups=True)
+    assert (await Hyperv().check(context, options)).usable
+    server.host.scheduler = 4
+    verdict = await Hyperv().check(context, options)
+    assert not verdict.usable and "root scheduler" in verdict.reason
+    assert "hypervisorschedulertype" in verdict.hint
+    server.host.scheduler, server.host.has_compute = 3, False
+    verdict = await Hyperv().check(context, options)
+    assert not verdict.usable and "has no CPU groups" in verdict.reason
+    assert "Windows Server 2019" in verdict.hint
+
+
+async def test_cpus_that_the_host_lacks_are_refused_before_a_cpu_group_is_made(
+    server: HypervServer, context: Context, tmp_path: Path
+) -> None:
+    options = options_of(server, cpu_groups=True)
+    with pytest.raises(MachineFault, match="CPU 16 is not there: the host has 16"):
+        await started(Hyperv(), context, options, spec_of(tmp_path, cpus=(16,)))
+    assert nothing_left(server, context)
+
+
+async def test_clean_removes_a_cpu_group_that_a_killed_run_left(
+    server: HypervServer, context: Context
+) -> None:
+    group = uuid.uuid4()
+    details = group_details({**options_of(server).connection(), "name": NAME}, group, (2, 1))
+    context.ledger.record("hyperv-cpu-group", **details)
+    server.host.cpu_groups = {str(group): [1, 2], str(uuid.uuid4()): [3]}
+    removed = await clean(context.host, context.ledger, Hyperv.undoers)
+    assert removed == [f"Removed the CPU group of {NAME}."]
+    assert [*server.host.cpu_groups.values()] == [[3]]
+    assert not context.ledger.open_entries()
 
 
 async def test_nothing_that_a_study_says_is_run(

@@ -11,11 +11,17 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import MachineSpec
 from tare.platforms.hyperv.command import Long, PsObject, chosen, cmdlet, script
+from tare.platforms.hyperv.cpu_groups import (
+    HypervGroupResource,
+    bind,
+    group_details,
+    require_groups,
+)
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.server import Server, same_path, within
 from tare.platforms.hyperv.session import HypervSession
 from tare.platforms.vendors.own_disk import Bus
-from tare.platforms.vendors.platform import VmRequest
+from tare.platforms.vendors.platform import VmRequest, require_cpus
 from tare.platforms.vendors.resource import ServerResource
 from tare.platforms.vendors.session import Missing
 
@@ -108,6 +114,8 @@ class VmBuilder:
         self._options = options
         self.vm = uuid.UUID(int=0)
         """The id of the VM that was created."""
+        self.group: uuid.UUID | None = None
+        """The id of the CPU group that confines it; None: none does."""
 
     async def locate(self) -> VmLocation:
         """Find all that the options name.
@@ -137,6 +145,27 @@ class VmBuilder:
             raise MachineFault(f"{server.session.name} has a VM called {name} already")
         if await server.has(home, "Any"):
             raise MachineFault(f"{server.session.name} has {home} already")
+
+    async def confine(
+        self, request: VmRequest[HypervOptions], location: VmLocation, facts: Mapping[str, Any]
+    ) -> tuple[int, ...]:
+        """Create the CPU group of a machine, if it gets one; return its processors.
+
+        Raises:
+            TareError: The host has no such processor, or no CPU groups.
+        """
+        spec = request.spec
+        processors = tuple(sorted(set(spec.cpus or spec.within)))
+        if not self._options.cpu_groups or not processors:
+            return ()
+        require_groups(facts)
+        there = location.host.number("LogicalProcessorCount") or 0
+        instead = "plan again: the host has fewer CPUs than when it was planned"
+        require_cpus(processors, there, "the host", instead)
+        self.group = uuid.uuid4()
+        details = group_details(request.details, self.group, processors)
+        await request.create(HypervGroupResource(self._server.session, details))
+        return processors
 
     async def build(self, request: VmRequest[HypervOptions], location: VmLocation) -> None:
         """Create the VM, switched off, in a folder of its own; :attr:`vm` is its id."""
@@ -170,6 +199,8 @@ class VmBuilder:
             await self._server.discard(vm)
             raise MachineFault(f"its files are in {made[0].text('Path')}, and not in {home}")
         await self._set(vm, spec)
+        if self.group is not None:
+            await bind(session, vm, self.group)
         await self._connect(vm, location.switch)
         await self._insert(vm, disc)
         if request.disk is not None:

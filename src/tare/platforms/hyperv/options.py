@@ -81,6 +81,12 @@ class HypervOptions(VendorOptions, ScheduledOptions):
         description="Generation 2: boot what Microsoft's UEFI certificate authority has signed, "
         "and nothing else.",
     )
+    cpu_groups: bool = Field(
+        False,
+        description="Confine each VM to its CPUs of the host by a CPU group of Tare's own, which "
+        "the Host Compute Service creates: Windows Server 2019, Windows 10 1809 or newer. Without "
+        "it nothing is bound. Each vCPU may use all CPUs of its VM's group.",
+    )
     scheduling: Scheduling = subject_scheduling(
         "How Hyper-V schedules the subject beside others: weight (100 is its own), cap and "
         "reservation, in whole percent of the VM's processors; see `scheduling` below."

@@ -16,11 +16,16 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.hyperv.builder import BUSES, HypervVmResource, VmBuilder
+from tare.platforms.hyperv.cpu_groups import (
+    HypervGroupResource,
+    groups_of_host,
+    require_groups,
+)
 from tare.platforms.hyperv.network import HypervSwitchResource
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
 from tare.platforms.hyperv.server import Server, carrier_of, facts_of, groups_of
 from tare.platforms.hyperv.session import HypervSession
-from tare.platforms.hyperv.vm import HypervVm, wanted_of
+from tare.platforms.hyperv.vm import Confinement, HypervVm, wanted_of
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
 from tare.platforms.vendors.options import ANY
@@ -43,6 +48,14 @@ MISSING_KNOBS = {
     "nice": "Hyper-V has weight instead",
     "slice": "Hyper-V does not set its time slice",
 }
+GROUP_WRITES = Write(
+    HypervGroupResource.kind,
+    "HcsModifyServiceSettings, CreateGroup, of a CPU group; ModifyResourceSettings of a VM tare-…, "
+    "which puts it into the group",
+    "HcsModifyServiceSettings, DeleteGroup",
+)
+CONFINED = "a CPU group confines a VM: each of its vCPUs may use all CPUs of the group"
+UNPINNED = "nothing is bound to a CPU; `cpu-groups: true` confines VMs, from Windows Server 2019 on"
 
 
 class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
@@ -56,7 +69,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         Variant("", {"address": ANY}),
         Variant("generation 2", {"address": ANY, "generation": 2}),
     )
-    undoers = undoers_at(HypervSession, HypervVmResource, HypervSwitchResource)
+    undoers = undoers_at(HypervSession, HypervVmResource, HypervSwitchResource, HypervGroupResource)
     session_type = HypervSession
     example = "{platform: hyperv, address: hyperv1.example}"
 
@@ -65,6 +78,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         parts = [f"Hyper-V generation {options.generation}", f"{options.devices} devices"]
         if options.secure_boot:
             parts.append("Secure Boot")
+        if options.cpu_groups:
+            parts.append("CPU groups")
         if words := options.scheduling.words():
             parts.append(words)
         return ", ".join(parts)
@@ -74,14 +89,13 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         emulated = {"emulated"} if options.generation == 1 else set()
         stated = Statement(
             capabilities=Capabilities(
-                pinning=False,
+                pinning=options.cpu_groups,
                 max_vcpus=0,
                 min_memory=MIN_MEMORY,
                 devices=frozenset({"paravirtual"} | emulated),
                 notes=(
                     *NOTES,
-                    "no pinning: Hyper-V's cmdlets bind no vCPU to a CPU; CPU groups, which "
-                    "confine whole VMs, take Microsoft's cpugroups.exe",
+                    CONFINED if options.cpu_groups else UNPINNED,
                     "cap and reservation are whole percent of the VM's processors",
                     "memory is static, and checkpoints are refused",
                     "a migration there and back between two looks is not seen",
@@ -126,6 +140,9 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         server = Server(session)
         location = await VmBuilder(server, options).locate()
         facts = await facts_of(server, location.host)
+        if options.cpu_groups:
+            require_groups(facts)
+            await groups_of_host(session)
         product = facts.get("product") or "Hyper-V"
         reason = f"{options.address} is {product} {facts.get('build', '')}".strip()
         most = location.host.number("LogicalProcessorCount") or 1
@@ -155,6 +172,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 "Remove-VM, Remove-Item of the folder",
                 "the folder of `folder`, else the host's own for VMs",
             ),
+            *((GROUP_WRITES,) if options.cpu_groups else ()),
         )
 
     def boots(self, options: HypervOptions) -> str:
@@ -170,9 +188,11 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         location = await builder.locate()
         facts = await facts_of(server, location.host)
         await builder.require_free(spec.name, location)
+        processors = await builder.confine(request, location, facts)
         details = {**request.details, "folder": location.folder}
         await request.create(
             HypervVmResource(session, details, partial(builder.build, request, location))
         )
         wanted = wanted_of(options, spec, location.switch)
-        return HypervVm(server, builder.vm, spec.name, wanted, facts, options.devices)
+        group = None if builder.group is None else Confinement(builder.group, processors)
+        return HypervVm(server, builder.vm, spec.name, wanted, facts, options.devices, group)

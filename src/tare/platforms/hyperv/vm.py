@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import MachineFault
 from tare.events.hypervisor import HypervisorFigures
 from tare.platforms.contract import MachineSpec
 from tare.platforms.hyperv.command import PsObject, chosen, cmdlet
+from tare.platforms.hyperv.cpu_groups import group_of
 from tare.platforms.hyperv.figures import Reading, counters_of, reading, waits
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.server import RUNNING, Server
@@ -62,6 +64,19 @@ def other_devices(devices: str, proof: Mapping[str, Any]) -> str:
     return wrong_card(proof, devices, PARAVIRTUAL, EMULATED)
 
 
+@dataclass(frozen=True)
+class Confinement:
+    """The CPU group that confines a VM.
+
+    Args:
+        group: Its id.
+        processors: The host's processors that it has.
+    """
+
+    group: uuid.UUID
+    processors: tuple[int, ...]
+
+
 class HypervVm(VirtualMachine):
     """A VM that was created.
 
@@ -72,6 +87,7 @@ class HypervVm(VirtualMachine):
         wanted: As :func:`wanted_of` returns it.
         facts: What the host reported of itself.
         devices: ``paravirtual`` or ``emulated``, as requested.
+        confinement: Its CPU group; None: it has none.
     """
 
     def __init__(
@@ -82,6 +98,7 @@ class HypervVm(VirtualMachine):
         wanted: Mapping[str, Any],
         facts: Mapping[str, Any],
         devices: str,
+        confinement: Confinement | None = None,
     ) -> None:
         self._server = server
         self._vm = vm
@@ -89,6 +106,7 @@ class HypervVm(VirtualMachine):
         self._wanted = wanted
         self._facts = facts
         self._devices = devices
+        self._confinement = confinement
         self._born: tuple[float, float] | None = None
         self._readings: list[Reading] = []
 
@@ -96,7 +114,16 @@ class HypervVm(VirtualMachine):
         """Check that it is as requested, and start it."""
         if why := differing(self._wanted, await self._found()):
             raise MachineFault(why)
+        if self._confinement is not None:
+            await self._require_confined(self._confinement.group)
         await self._server.power_on(self._vm)
+
+    async def _require_confined(self, wanted: uuid.UUID) -> None:
+        found = await group_of(self._server.session, self._vm)
+        if found != str(wanted):
+            raise MachineFault(
+                f"its CPU group was to be {wanted}, but Hyper-V reports {found or 'none'}"
+            )
 
     async def _found(self) -> dict[str, str]:
         vm = await self._server.vm(self._vm)
@@ -140,8 +167,12 @@ class HypervVm(VirtualMachine):
             "configuration version": vm.text("Version"),
         }
         shares = {"weight": "RelativeWeight", "maximum %": "Maximum", "reserve %": "Reserve"}
-        scheduling = {name: int(found[key]) for name, key in shares.items()}
-        return {"hypervisor": hypervisor, "scheduling": scheduling}
+        scheduling: dict[str, Any] = {name: int(found[key]) for name, key in shares.items()}
+        if self._confinement is None:
+            return {"hypervisor": hypervisor, "scheduling": scheduling}
+        processors = ",".join(map(str, self._confinement.processors))
+        vcpus = dict.fromkeys(map(str, range(int(found["ProcessorCount"]))), processors)
+        return {"hypervisor": hypervisor, "scheduling": {**scheduling, "vcpus": vcpus}}
 
     def mismatch(self, proof: Mapping[str, Any]) -> str:
         """Return how the guest's drivers differ from the request."""
