@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from platforms.vsphere_simulated import PASSWORD, Firmware, Simulator, booting, simulator, types
 from tare.agent.client import Hello
@@ -315,6 +316,24 @@ async def test_what_was_asked_for_is_seen(there: Simulator, context: Context) ->
         assert "build" in hypervisor["product"] and hypervisor["licence"]
         assert {"power policy", "hyper-threading", "scheduler", "DRS", "HA"} <= set(hypervisor)
     nothing_left(there, context)
+
+
+@pytest.mark.parametrize(
+    ("nic", "shown"),
+    [("e1000", "VirtualE1000"), ("e1000e", "VirtualE1000e")],
+)
+async def test_an_emulated_card_is_the_one_that_the_arm_names(
+    there: Simulator, context: Context, nic: str, shown: str
+) -> None:
+    async with running(there, context, devices="emulated", nic=nic) as (machine, _, _firmware):
+        devices = machine.applied["hypervisor"]["devices"].split(", ")
+        assert [each for each in devices if "E1000" in each] == [shown]
+    nothing_left(there, context)
+
+
+def test_an_old_version_of_virtual_hardware_has_no_e1000e() -> None:
+    with pytest.raises(ValidationError, match="needs hardware version 8"):
+        VsphereOptions(address="a", datastore="d", nic="e1000e", hardware=7)
 
 
 @pytest.mark.parametrize("esx", [False, True], ids=["vCenter", "ESXi"])

@@ -18,6 +18,8 @@ LEAST_SHARES, MOST_SHARES = 1, 1_000_000
 """Of CPU ("SharesInfo", vSphere Web Services API)."""
 STEAL_CLOCK_VERSION = 13
 """The virtual hardware from which a guest can see stolen time (Linux commit ab02bb3f55f5)."""
+E1000E_VERSION = 8
+"""The virtual hardware from which a VM can have an E1000E ("Network Adapter Types", vSphere)."""
 _ON_DATASTORE = re.compile(r"^\[[^\[\]]+\] \S.*\.(iso|vmdk)$")
 
 
@@ -89,7 +91,12 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
     )
     devices: Devices = Field(
         default="paravirtual",
-        description="`paravirtual`: VMXNET3 and PVSCSI; `emulated`: E1000 and LSI Logic.",
+        description="`paravirtual`: VMXNET3 and PVSCSI; `emulated`: the `nic` below and LSI Logic.",
+    )
+    nic: Literal["e1000", "e1000e"] = Field(
+        default="e1000",
+        description="The emulated network card: an 82545EM (E1000), or an 82574L (E1000E, from "
+        "hardware version 8 on).",
     )
     processors: tuple[Annotated[int, Field(ge=0, le=4095)], ...] = Field(
         default=(),
@@ -146,6 +153,11 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         asked = {**self.scheduling.given, **self.neighbour_scheduling.given}
+        if self.nic == "e1000e" and self.hardware is not None and self.hardware < E1000E_VERSION:
+            raise ValueError(
+                f"`nic: e1000e` needs hardware version {E1000E_VERSION}: write `hardware: "
+                f"{E1000E_VERSION}`"
+            )
         both = {
             ("reservation", "reservation"): self.reservation,
             ("limit", "cap"): self.limit,
@@ -199,6 +211,7 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
             f"{self.reservation} MHz reserved": self.reservation is not None,
             f"at most {self.limit} MHz": self.limit is not None,
             f"shares {self.shares}": self.shares is not None,
+            "E1000E": self.devices == "emulated" and self.nic == "e1000e",
             "memory not reserved": not self.reserve_memory,
             f"latency sensitivity {self.latency_sensitivity}": self.latency_sensitivity != "normal",
             f"virtual hardware {self.hardware}": self.hardware is not None,

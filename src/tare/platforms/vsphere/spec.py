@@ -117,10 +117,21 @@ def _controller(vim: Any, options: VsphereOptions) -> Any:
     return kinds[options.devices](key=SCSI, busNumber=0, sharedBus="noSharing")
 
 
-def _nic(vim: Any, options: VsphereOptions, network: Any) -> Any:
+def _nic(vim: Any, options: VsphereOptions, network: Any, key: int = NIC, mac: str = "") -> Any:
+    """Return a network card.
+
+    Args:
+        vim: The API's types.
+        options: The arm's options.
+        network: The port group that it is connected to.
+        key: Its key.
+        mac: Its address; empty: vSphere generates one.
+    """
+    kind = "vmxnet3" if options.devices == "paravirtual" else options.nic
     kinds = {
-        "paravirtual": vim.vm.device.VirtualVmxnet3,
-        "emulated": vim.vm.device.VirtualE1000,
+        "vmxnet3": vim.vm.device.VirtualVmxnet3,
+        "e1000": vim.vm.device.VirtualE1000,
+        "e1000e": vim.vm.device.VirtualE1000e,
     }
     if isinstance(network, vim.dvs.DistributedVirtualPortgroup):
         port = vim.dvs.PortConnection(
@@ -131,9 +142,12 @@ def _nic(vim: Any, options: VsphereOptions, network: Any) -> Any:
         backing = vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(
             deviceName=network.name, network=network
         )
-    return kinds[options.devices](
-        key=NIC,
-        addressType="generated",
+    return kinds[kind](
+        key=key,
+        # An address outside VMware's own range may be any that is unique ("Assign a Static MAC
+        # Address", vSphere Networking).
+        addressType="manual" if mac else "generated",
+        macAddress=mac or None,
         backing=backing,
         connectable=_connected(vim),
     )
