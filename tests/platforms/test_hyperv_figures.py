@@ -30,7 +30,7 @@ counts = st.integers(0, MOST - 1)
 
 
 @given(counts, st.integers(1, MOST - 1), st.integers(0, 1 << 50), st.integers(0, 1 << 40))
-def test_a_mean_is_what_was_waited_for_each_dispatch(
+def test_the_mean_is_the_wait_per_dispatch(
     before: int, dispatches: int, waited: int, more: int
 ) -> None:
     first = Reading(10.0, 10.1, {0: (waited, before)})
@@ -107,7 +107,9 @@ def test_shares_are_whole_percent_of_all_processors(vcpus: int, cap: float, weig
         ({"folder": "tare"}, "must be a path on the host"),
     ],
 )
-def test_what_hyper_v_has_not_is_refused_in_the_study(more: dict[str, Any], words: str) -> None:
+def test_options_that_hyper_v_lacks_are_refused_in_the_study(
+    more: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ValidationError, match=words):
         HypervOptions.model_validate({"address": "a", **more})
 
@@ -124,7 +126,7 @@ def test_a_slow_answer_is_no_other_start(
     )
 
 
-def test_a_vm_that_is_not_as_was_asked_is_told(tmp_path: Path) -> None:
+def test_a_vm_that_differs_from_the_request_is_reported(tmp_path: Path) -> None:
     options = HypervOptions.model_validate({"address": "a"})
     wanted = wanted_of(options, spec_of(tmp_path), "External")
     found = {name: str(value) for name, value in wanted.items()}

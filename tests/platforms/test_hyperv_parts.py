@@ -259,7 +259,7 @@ async def test_the_certificate_and_the_account_are_checked(server: HypervServer)
     assert "Remote Management Users" in refused.value.hint
 
 
-async def test_a_host_that_is_not_there_is_told(server: HypervServer, context: Context) -> None:
+async def test_an_unreachable_host_is_reported(server: HypervServer, context: Context) -> None:
     verdict = await Hyperv().check(context, options_of(server, port=1))
     assert not verdict.usable and "broke: ConnectionError" in verdict.reason
 
@@ -267,7 +267,7 @@ async def test_a_host_that_is_not_there_is_told(server: HypervServer, context: C
 # What is refused.
 
 
-async def test_refusals_are_told_apart(server: HypervServer) -> None:
+async def test_refusals_are_distinguished(server: HypervServer) -> None:
     async with there(server) as host:
         with pytest.raises(Missing, match="unable to find a virtual machine"):
             await host.session.run(cmdlet("Get-VM", Name="none"))
@@ -288,7 +288,9 @@ async def test_refusals_are_told_apart(server: HypervServer) -> None:
         assert not await remove_resource(named)
 
 
-async def test_what_others_called_so_is_left(server: HypervServer, context: Context) -> None:
+async def test_objects_of_others_with_the_name_are_left(
+    server: HypervServer, context: Context
+) -> None:
     async with there(server) as host:
         await make(host, folder="D:\\images")
         named = HypervVmResource(host.session, {"name": NAME, "folder": FOLDER})
@@ -300,7 +302,7 @@ async def test_what_others_called_so_is_left(server: HypervServer, context: Cont
 
 
 @pytest.mark.parametrize("what", ["VM", "folder"])
-async def test_a_name_that_is_taken_is_left_to_who_has_it(
+async def test_a_name_that_is_taken_stays_with_its_owner(
     server: HypervServer, context: Context, tmp_path: Path, what: str
 ) -> None:
     if what == "folder":
@@ -322,14 +324,16 @@ async def test_a_name_that_is_taken_is_left_to_who_has_it(
         ({"image": "D:\\none.iso"}, r"no file D:\none.iso"),
     ],
 )
-async def test_what_is_not_there_is_named(
+async def test_missing_objects_are_named(
     server: HypervServer, context: Context, more: dict[str, Any], words: str
 ) -> None:
     verdict = await Hyperv().check(context, options_of(server, **more))
     assert not verdict.usable and words in verdict.reason and "`" in verdict.hint
 
 
-async def test_an_account_without_rights_is_told(server: HypervServer, context: Context) -> None:
+async def test_an_account_without_rights_is_reported(
+    server: HypervServer, context: Context
+) -> None:
     server.host.may_hyperv = False
     verdict = await Hyperv().check(context, options_of(server))
     assert not verdict.usable and "do not have the required permission" in verdict.reason
@@ -339,7 +343,7 @@ async def test_an_account_without_rights_is_told(server: HypervServer, context: 
     assert "shows this account 0 virtual switches" in verdict.reason
 
 
-async def test_who_may_see_nothing_has_removed_nothing(
+async def test_an_account_that_sees_nothing_has_removed_nothing(
     server: HypervServer, context: Context, tmp_path: Path
 ) -> None:
     machine = await started(Hyperv(), context, options_of(server), spec_of(tmp_path))
@@ -353,7 +357,7 @@ async def test_who_may_see_nothing_has_removed_nothing(
     assert nothing_left(server, context)
 
 
-async def test_without_wmi_and_logs_less_is_told_and_no_more_fails(
+async def test_without_wmi_and_logs_fewer_facts_are_reported_and_nothing_fails(
     server: HypervServer, context: Context
 ) -> None:
     server.host.may_wmi = server.host.may_log = False
@@ -368,7 +372,7 @@ async def test_without_wmi_and_logs_less_is_told_and_no_more_fails(
 
 
 @pytest.mark.parametrize("what", ["right", "full", "made", "start", "vcpus"])
-async def test_of_what_fails_nothing_is_left(
+async def test_nothing_is_left_after_a_failure(
     server: HypervServer, context: Context, tmp_path: Path, what: str
 ) -> None:
     commands = "Microsoft.HyperV.PowerShell.Commands"
@@ -435,7 +439,7 @@ async def test_a_file_in_use_is_waited_for(
 # Secrets.
 
 
-async def test_secrets_are_in_nothing_that_is_written_or_said(
+async def test_secrets_are_in_no_file_and_no_message(
     server: HypervServer,
     context: Context,
     tmp_path: Path,

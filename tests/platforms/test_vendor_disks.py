@@ -75,7 +75,7 @@ def test_a_disk_on_another_bus_than_the_arms_is_refused() -> None:
     assert disk.applied({"scratch": None}) == {}
 
 
-def test_a_machine_is_told_to_format_as_hosts_do(context: Context) -> None:
+def test_a_machine_formats_its_disk_as_hosts_do(context: Context) -> None:
     told = scratch_configuration(SHAPE.disk)["scratch"]
     assert told["bytes"] == SHAPE.disk
     assert told["format"][told["format"].index("-L") + 1] == "tare-scratch"
@@ -97,7 +97,7 @@ EVERY: tuple[tuple[VendorPlatform[Any, Any], dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize(("platform", "more"), EVERY, ids=lambda each: getattr(each, "name", ""))
-def test_emulated_and_paravirtual_disks_are_told_apart_by_their_drivers(
+def test_emulated_and_paravirtual_disks_are_distinguished_by_their_drivers(
     platform: VendorPlatform[Any, Any], more: dict[str, Any]
 ) -> None:
     found = []
@@ -112,7 +112,7 @@ def test_emulated_and_paravirtual_disks_are_told_apart_by_their_drivers(
     assert own and emulated and not own & emulated
 
 
-def test_who_gets_no_disk_says_so() -> None:
+def test_a_machine_without_a_disk_says_so() -> None:
     proxmox = Proxmox()
     options = ProxmoxOptions.model_validate({"address": "server.example"})
     able = proxmox.stated(options).capabilities

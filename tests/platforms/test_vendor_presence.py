@@ -180,7 +180,7 @@ async def test_a_host_that_starts_no_machine_is_not_up(
         assert not verdict.usable and words in verdict.reason and not verdict.lasting
 
 
-async def test_what_is_not_told_is_not_made_up(
+async def test_unreported_facts_are_not_made_up(
     product: Product, server: Any, context: Context
 ) -> None:
     product.forget(server)

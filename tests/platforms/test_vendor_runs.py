@@ -164,7 +164,7 @@ LIBRARIES = {
 
 
 @pytest.mark.parametrize("module", LIBRARIES)
-async def test_without_the_library_the_doctor_says_what_installs_it(
+async def test_without_the_library_the_doctor_names_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)

@@ -117,7 +117,7 @@ async def test_machines_of_one_place_share_a_door_and_the_last_closes_it() -> No
         await knock(one.address, b"\n")
 
 
-async def test_a_place_that_is_not_here_is_told() -> None:
+async def test_an_address_of_another_computer_is_reported() -> None:
     with pytest.raises(InputError, match=r"cannot dial back to 192\.0\.2\.1:1"):
         async with CallbackListeners().open(CallbackAddress("192.0.2.1", 1)):
             pass

@@ -63,7 +63,7 @@ def test_credentials_come_from_a_file_for_its_owner_only(tmp_path: Path) -> None
         f"user=me\npassword={PLANTED}\n\udcff",
     ],
 )
-def test_a_bad_file_is_told_without_its_lines(tmp_path: Path, text: str) -> None:
+def test_a_bad_file_is_reported_without_its_lines(tmp_path: Path, text: str) -> None:
     file = tmp_path / "credentials"
     file.write_bytes(text.encode(errors="surrogateescape"))
     file.chmod(0o600)
@@ -90,7 +90,7 @@ def test_of_two_secrets_the_longer_goes_first() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=200), max_size=8))
-def test_the_image_gives_back_what_it_was_given(configuration: dict[str, Any]) -> None:
+def test_the_image_returns_its_configuration(configuration: dict[str, Any]) -> None:
     image = configuration_image(configuration)
     assert len(image) == 1 << 20
     assert read_configuration(image) == configuration
@@ -214,7 +214,7 @@ def test_own_certificates_are_each_of_their_own() -> None:
     assert one.context.minimum_version is ssl.TLSVersion.TLSv1_3
 
 
-def test_a_library_that_is_missing_is_told_with_the_command() -> None:
+def test_a_missing_library_is_reported_with_the_command() -> None:
     with pytest.raises(InputError) as told:
         load_library("no_such_library_at_all", "vsphere", "vSphere")
     assert told.value.hint == "pip install 'hypertare[vsphere]'"
@@ -262,7 +262,7 @@ async def test_an_expired_session_is_renewed_once() -> None:
     assert session.logouts[-1] == 3
 
 
-async def test_an_error_is_told_without_the_secret_it_repeats() -> None:
+async def test_an_error_is_reported_without_the_secret_that_it_repeats() -> None:
     session = Faked()
 
     def work(_: int) -> None:

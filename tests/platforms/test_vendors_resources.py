@@ -45,7 +45,7 @@ async def remove(vm: Refusing) -> str:
 
 
 @given(st.lists(st.sampled_from(["VM 7 is locked", "VM 7 is running", "no right"]), max_size=6))
-async def test_what_passes_is_waited_for_and_all_else_is_told_at_once(refusals: list[str]) -> None:
+async def test_passing_refusals_are_retried_and_others_raised_at_once(refusals: list[str]) -> None:
     vm = Refusing(refusals)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(resources, "_LOOK_S", 0.0)
@@ -55,7 +55,7 @@ async def test_what_passes_is_waited_for_and_all_else_is_told_at_once(refusals: 
     assert end == ("no right" if "no right" in refusals else "removed")
 
 
-async def test_after_its_patience_the_refusal_is_told() -> None:
+async def test_the_refusal_is_raised_when_the_time_is_over() -> None:
     vm = Refusing(["VM 7 is locked"] * 3)
     vm.removal_s = -1.0  # type: ignore[misc]
     assert (await remove(vm), vm.tried) == ("VM 7 is locked", 1)

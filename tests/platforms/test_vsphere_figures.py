@@ -43,7 +43,7 @@ def answered(ends: list[float], ready: list[int], costop: list[int]) -> Any:
     )
 
 
-def test_values_are_told_in_seconds_a_second_with_their_resolution() -> None:
+def test_values_are_in_seconds_per_second_with_their_resolution() -> None:
     told = whole(answered([T0 + 40, T0 + 20], [500, 250], [0, 3]), WANTED, T0, T0 + 40)
     assert told is not None and (told.resolution_s, told.each) == (20, "interval")
     ready, costop = told.figures
@@ -53,7 +53,7 @@ def test_values_are_told_in_seconds_a_second_with_their_resolution() -> None:
     assert ready.mean == pytest.approx(0.75 / 40)
 
 
-def test_what_is_not_there_is_not_shown() -> None:
+def test_missing_values_are_not_shown() -> None:
     assert whole(answered([T0 + 20], [-1], [-1]), WANTED, T0, T0 + 40) is None
     assert whole(answered([], [], []), WANTED, T0, T0 + 40) is None
     told = whole(answered([T0 + 20, T0 + 40], [-1, 3], [7, -1]), WANTED, T0, T0 + 40)
@@ -122,7 +122,7 @@ class _Filter:
         pass
 
 
-def test_migrations_are_told_and_ordinary_events_are_not() -> None:
+def test_migrations_are_reported_and_ordinary_events_are_not() -> None:
     (one,) = look("VmPoweredOnEvent", "DrsVmMigratedEvent")
     assert one.startswith("DrsVmMigratedEvent at 20")
     assert look("VmPoweredOnEvent") == ()
@@ -150,7 +150,7 @@ async def test_memory_that_is_taken_withholds_every_cell_while_it_is(what: str) 
     assert (told["values"], told["of"]) == ([5.0], [9.0])
 
 
-async def test_without_the_library_the_doctor_says_what_installs_it(
+async def test_without_the_library_the_doctor_names_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyVmomi", None)

@@ -103,7 +103,7 @@ async def as_owner(there: Simulator, do: Callable[[Any, Any], Any]) -> None:
         ("PowerOnVM_Task", "InvalidArgument", "InvalidArgument"),
     ],
 )
-async def test_a_refusal_is_told_and_leaves_nothing(
+async def test_a_refusal_is_reported_and_leaves_nothing(
     there: Simulator, context: Context, method: str, fault: str, words: str
 ) -> None:
     there.refuse(method, fault)
@@ -190,7 +190,7 @@ async def test_a_task_that_fails_half_way(there: Simulator, context: Context) ->
 
 
 @pytest.mark.parametrize("for_ever", [True, False])
-async def test_a_key_that_cannot_be_removed_is_told(
+async def test_a_key_that_cannot_be_removed_is_reported(
     there: Simulator, context: Context, for_ever: bool
 ) -> None:
     async with booting(there, agent_path()):
@@ -247,7 +247,9 @@ async def test_a_machine_that_somebody_removes_has_died(there: Simulator, contex
     assert not context.ledger.open_entries()
 
 
-async def test_a_wrong_login_is_told_without_it(there: Simulator, context: Context) -> None:
+async def test_a_wrong_login_is_reported_without_the_password(
+    there: Simulator, context: Context
+) -> None:
     wrong = there.folder / "wrong"
     wrong.touch(0o600)
     wrong.write_text("user=tare-measures\npassword=planted-and-wrong\n")
@@ -273,7 +275,7 @@ async def test_a_certificate_of_nobody_known_is_refused(there: Simulator, contex
         ({"processors": [0, 9]}, "no processor 9 on the ESXi host, which has 2"),
     ],
 )
-async def test_what_is_not_there_is_told_before_anything_is_made(
+async def test_missing_objects_are_reported_before_anything_is_created(
     there: Simulator, context: Context, options: dict[str, object], words: str
 ) -> None:
     verdict = await Vsphere().check(context, there.options(**options))
@@ -281,7 +283,7 @@ async def test_what_is_not_there_is_told_before_anything_is_made(
     nothing_left(there, context)
 
 
-def test_an_empty_list_is_told_as_a_right_that_may_be_missing() -> None:
+def test_an_empty_list_is_reported_as_a_right_that_may_be_missing() -> None:
     """With System.View missing the API answers with nothing, and not with a fault."""
     seen = SimpleNamespace(view=[], DestroyView=lambda: None)
     content = SimpleNamespace(
@@ -304,7 +306,7 @@ async def test_a_processor_that_is_not_there_is_refused(there: Simulator, contex
     assert "out of 0 to 1" in verdict.hint
 
 
-async def test_what_was_asked_for_is_seen(there: Simulator, context: Context) -> None:
+async def test_the_request_is_seen_in_the_machine(there: Simulator, context: Context) -> None:
     async with running(
         there, context, reservation=200, limit=900, shares=77, devices="emulated"
     ) as (machine, _, _firmware):
@@ -398,7 +400,7 @@ async def test_secrets_are_nowhere(there: Simulator, context: Context) -> None:
     nothing_left(there, context)
 
 
-async def test_what_a_killed_run_left_is_removed_by_the_ledger(
+async def test_the_ledger_removes_what_a_killed_run_left(
     there: Simulator, context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     options = there.options()

@@ -80,7 +80,9 @@ def test_weight_and_cap_are_in_xens_measure(weight: int, cap: float) -> None:
 
 
 @pytest.mark.parametrize("knob", [{"nice": 1}, {"reservation": 1}, {"slice": "1ms"}])
-def test_what_xenapi_has_not_is_refused_in_the_study(server: XenServer, knob: object) -> None:
+def test_options_that_xenapi_lacks_are_refused_in_the_study(
+    server: XenServer, knob: object
+) -> None:
     with pytest.raises(ValidationError, match="XenAPI knows no"):
         options_of(server, scheduling=knob)
 
@@ -136,7 +138,7 @@ async def test_a_certificate_of_nobody_known_is_refused(server: XenServer) -> No
 # What is refused.
 
 
-async def test_refusals_are_told_apart(server: XenServer, tmp_path: Path) -> None:
+async def test_refusals_are_distinguished(server: XenServer, tmp_path: Path) -> None:
     record = vm_record(options_of(server), spec_of(tmp_path), server.host)
     async with pool_of(server) as pool:
         with pytest.raises(Missing, match="HANDLE_INVALID"):
@@ -158,7 +160,9 @@ async def test_refusals_are_told_apart(server: XenServer, tmp_path: Path) -> Non
         assert not await remove_resource(named)
 
 
-async def test_what_others_called_so_is_left(server: XenServer, context: Context) -> None:
+async def test_objects_of_others_with_the_name_are_left(
+    server: XenServer, context: Context
+) -> None:
     server.add("VM", name_label="tare-t-1-subject", other_config={}, power_state="Running")
     async with pool_of(server) as pool:
         named = XenVmResource(pool.session, {"name": "tare-t-1-subject"})
@@ -189,7 +193,7 @@ async def test_cpus_that_are_not_there_are_refused_here(
         ({"image": "none.iso"}, "has no none.iso"),
     ],
 )
-async def test_what_is_not_there_is_named(
+async def test_missing_objects_are_named(
     server: XenServer, context: Context, more: dict[str, Any], words: str
 ) -> None:
     verdict = await Xenserver().check(context, options_of(server, **more))
@@ -229,7 +233,7 @@ async def test_a_role_that_is_too_little_is_named_before_anything_is_made(
     ],
     ids=lambda words: words[0],
 )
-async def test_what_the_licence_forbids_is_a_refusal_that_says_where_it_stands(
+async def test_a_refusal_by_the_licence_says_where_to_look(
     server: XenServer, context: Context, tmp_path: Path, licence: list[str]
 ) -> None:
     server.licence = licence
@@ -244,7 +248,7 @@ async def test_what_the_licence_forbids_is_a_refusal_that_says_where_it_stands(
 
 
 @pytest.mark.parametrize("what", ["VM.start_on", "VDI.copy", "role", "full"])
-async def test_of_what_fails_nothing_is_left(
+async def test_nothing_is_left_after_a_failure(
     server: XenServer, context: Context, tmp_path: Path, what: str
 ) -> None:
     server.role = "read-only" if what == "role" else server.role
@@ -323,7 +327,7 @@ async def test_a_cell_that_was_disturbed_is_withheld(
     assert calm.doubt == "" and words in side.doubt
 
 
-async def test_run_states_are_told_as_they_were_recorded(
+async def test_run_states_are_reported_as_they_were_recorded(
     server: XenServer, context: Context, tmp_path: Path
 ) -> None:
     machine = await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
@@ -342,7 +346,7 @@ async def test_run_states_are_told_as_they_were_recorded(
 # Secrets.
 
 
-async def test_secrets_are_in_nothing_that_is_written_or_said(
+async def test_secrets_are_in_no_file_and_no_message(
     server: XenServer,
     context: Context,
     tmp_path: Path,

@@ -15,16 +15,16 @@ from tare.platforms.vendors.options import VendorOptions, image_faults
 KNOBS = frozenset({"weight", "cap", "reservation"})
 UNKNOWN = ("policy", "nice", "slice", "period")
 DEFAULT_WEIGHT, ALL = 100, 100
-"""A VM's weight beside others, and all of its processors in percent (Set-VMProcessor's page:
-weights are 1 to 10000, ``-Reserve`` and ``-Maximum`` are 0 to 100)."""
+"""The default weight of a VM, and all of its processors in percent. Set-VMProcessor accepts weights
+of 1 to 10000, and 0 to 100 for ``-Reserve`` and ``-Maximum``."""
 _LOCAL = re.compile(r"^[A-Za-z]:\\[^\x00-\x1f<>:\"/|?*]+$")
 
 
 def _is_local(text: str) -> str:
     if text.startswith("\\\\"):
         raise ValueError(
-            "must be on a disk of the host, such as `D:\\tare`: a session by network may not go on "
-            "to another computer's shares (the double hop)"
+            "must be on a disk of the host, such as `D:\\tare`: a remote session may not use "
+            "another computer's shares (the double hop)"
         )
     if not _LOCAL.match(text):
         raise ValueError("must be a path on the host, such as `D:\\tare`")
@@ -42,31 +42,31 @@ class HypervOptions(VendorOptions, ScheduledOptions):
 
     authentication: Literal["negotiate", "kerberos", "ntlm", "basic"] = Field(
         "negotiate",
-        description="How the account proves itself: `negotiate` takes Kerberos where it can and "
-        "NTLM otherwise; `basic` is for local accounts alone, and off by default on Windows.",
+        description="How the account logs in: `negotiate` uses Kerberos if possible, else NTLM; "
+        "`basic` is only for local accounts, and off by default on Windows.",
     )
     folder: Annotated[str, AfterValidator(_is_local)] | None = Field(
         None,
         min_length=1,
-        description="The host's folder in which each VM gets a folder of its own, with all of its "
-        "files; the host's own for VMs when left out. The account must be able to write there.",
+        description="The host's folder in which each VM gets a folder of its own with all of its "
+        "files; by default the host's own folder for VMs. The account must be able to write there.",
     )
     image: Annotated[str, AfterValidator(_is_image)] | None = Field(
         None,
         min_length=1,
-        description="What VMs boot, a file of the host: an `.iso` is put into a DVD drive; a "
-        "`.vhdx` (generation 1: a `.vhd` as well) is copied for each VM.",
+        description="The file of the host that VMs boot: an `.iso` is put into a DVD drive; a "
+        "`.vhdx` (in generation 1 also a `.vhd`) is copied for each VM.",
     )
     switch: str | None = Field(
         None,
         min_length=1,
-        description="The virtual switch that agents dial back over, by name; the only one when "
-        "left out.",
+        description="The virtual switch that agents dial back over, by name; by default the only "
+        "one.",
     )
     generation: Literal[1, 2] = Field(
         1,
-        description="`1`: BIOS, PCI and IDE, beside which there are synthetic devices; `2`: UEFI, "
-        "and synthetic devices alone.",
+        description="`1`: BIOS, PCI and IDE, in addition to synthetic devices; `2`: UEFI, and "
+        "synthetic devices only.",
     )
     devices: Literal["paravirtual", "emulated"] = Field(
         "paravirtual",
@@ -74,12 +74,11 @@ class HypervOptions(VendorOptions, ScheduledOptions):
         "`emulated`: the legacy network card and IDE, of generation 1. Generation 1 boots from IDE "
         "in either case. Linux drives IDE disks by `hv_storvsc` where it can: an emulated disk "
         "needs an `image` of `tare image live --append ata_piix.prefer_ms_hyperv=0 --append "
-        "module_blacklist=hv_storvsc`. The agent's proof must show the drivers asked for.",
+        "module_blacklist=hv_storvsc`. The agent's proof must show the requested drivers.",
     )
     secure_boot: bool = Field(
         False,
-        description="Generation 2: boot what Microsoft's UEFI certificate authority has signed, "
-        "and nothing else.",
+        description="Generation 2: boot only what Microsoft's UEFI certificate authority signed.",
     )
     cpu_groups: bool = Field(
         False,
@@ -88,13 +87,13 @@ class HypervOptions(VendorOptions, ScheduledOptions):
         "it nothing is bound. Each vCPU may use all CPUs of its VM's group.",
     )
     scheduling: Scheduling = subject_scheduling(
-        "How Hyper-V schedules the subject beside others: weight (100 is its own), cap and "
+        "How Hyper-V schedules the subject next to others: weight (100 is the default), cap and "
         "reservation, in whole percent of the VM's processors; see `scheduling` below."
     )
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what Hyper-V does not know."""
+        """Refuse what Hyper-V does not support."""
         return refused(wanted, UNKNOWN, "Hyper-V knows")
 
     @model_validator(mode="after")
@@ -110,7 +109,7 @@ class HypervOptions(VendorOptions, ScheduledOptions):
         return self
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return what no arm can do without, and what of it cannot be used."""
+        """Report missing options, and those that cannot be used."""
         return (
             *super().faults(look),
             *image_faults(self.image, "`image: 'D:\\tare\\tare-live.iso'`"),
@@ -118,19 +117,19 @@ class HypervOptions(VendorOptions, ScheduledOptions):
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for."""
+        """The device models that are requested."""
         return self.devices
 
     def connection(self) -> dict[str, Any]:
-        """Return how the host is reached again, without secrets: for the ledger."""
+        """Return how to reach the host, without secrets: for sessions and the ledger."""
         return {**super().connection(), "authentication": self.authentication}
 
     def processor(self, role: str, vcpus: int) -> dict[str, int]:
-        """Return what ``Set-VMProcessor`` is given for a role's machine.
+        """Return the parameters of ``Set-VMProcessor`` for a role's machine.
 
         Args:
-            role: The machine's.
-            vcpus: How many it has: cap and reservation are percent of all of them.
+            role: The machine's role.
+            vcpus: How many vCPUs it has: cap and reservation are percent of all of them.
         """
         wanted = self.scheduling_of(role)
         return {
@@ -142,5 +141,5 @@ class HypervOptions(VendorOptions, ScheduledOptions):
 
 
 def _percent(cpus: float, vcpus: int) -> int:
-    """Return a number of CPUs as percent of a VM's vCPUs: whole ones, and never none."""
+    """Return a number of CPUs in whole percent of a VM's vCPUs, at least 1."""
     return min(ALL, max(1, round(100 * cpus / vcpus)))

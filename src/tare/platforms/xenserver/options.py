@@ -47,14 +47,14 @@ class XenserverOptions(VendorOptions, ScheduledOptions):
         "paravirtual",
         description="`paravirtual`: netfront and blkfront; `emulated`: the `nic` below and IDE. "
         "Every VM has both: the guest's kernel chooses, so emulated ones need an `image` whose "
-        "kernel has `xen_emul_unplug=never nopv`. The agent's proof must show the ones asked for.",
+        "kernel has `xen_emul_unplug=never nopv`. The agent's proof must show the requested ones.",
     )
     nic: Literal["rtl8139", "e1000"] = Field(
         "rtl8139", description="The emulated network card (`platform:nic_type`)."
     )
     firmware: Literal["bios", "uefi"] = Field("bios", description="What the VM boots by.")
     scheduling: Scheduling = subject_scheduling(
-        "How Xen schedules the subject beside others: weight (256 is Xen's own for 100) and cap; "
+        "How Xen schedules the subject next to others: weight (256 is Xen's own for 100) and cap; "
         "see `scheduling` below."
     )
 

@@ -44,7 +44,7 @@ class Transport(xmlrpc.client.SafeTransport):
         self._one = threading.Lock()
 
     def single_request(self, *asked: Any, **more: Any) -> Any:
-        """Carry one request out; a thread that nobody waits for any more ends its own first."""
+        """Send one request, after that of a thread that nobody waits for any more has ended."""
         with self._one:
             return super().single_request(*asked, **more)
 
