@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,21 @@ pytest.importorskip("psrpcore")
 pytest.importorskip("XenAPI")
 
 from platforms.hyperv_host import Card, Vm, VmSwitch
+from platforms.hyperv_served import nothing_left, served
 from platforms.hyperv_served import options_of as hyperv_options
-from platforms.hyperv_served import served
 from platforms.hyperv_server import HypervServer
 from platforms.test_xenserver_parts import options_of as xen_options
-from platforms.vsphere_simulated import Simulator, simulator
+from platforms.vendor_served import spec_of
+from platforms.vsphere_simulated import Simulator, simulator, types
 from platforms.xenserver_server import XenServer
 from tare.errors import MachineFault
 from tare.hosts import clean
-from tare.platforms.contract import Context, created, remove_resource
+from tare.platforms.contract import Context, MachineSpec, created, remove_resource
 from tare.platforms.hyperv.network import HypervSwitchResource
 from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.hyperv.session import HypervSession
+from tare.platforms.vendors.machine import VirtualMachine
+from tare.platforms.vendors.platform import IsolatedCard, VendorPlatform, VmRequest
 from tare.platforms.vendors.session import Refused, opened
 from tare.platforms.vsphere.network import VsphereSwitchResource
 from tare.platforms.vsphere.platform import Vsphere
@@ -35,6 +39,7 @@ from tare.platforms.xenserver.pool import Pool
 from tare.platforms.xenserver.session import XenSession
 
 NAME = "tare-t-net"
+CARD = IsolatedCard(NAME, "52:54:00:0a:01:02")
 hyperv = served
 
 
@@ -50,6 +55,21 @@ def xen(tmp_path: Path) -> Iterator[XenServer]:
 def vsphere(request: pytest.FixtureRequest) -> Iterator[Simulator]:
     with simulator(esx=request.param) as running:
         yield running
+
+
+async def with_card(
+    platform: VendorPlatform[Any, Any],
+    session: Any,
+    context: Context,
+    options: Any,
+    spec: MachineSpec,
+    held: AsyncExitStack,
+) -> VirtualMachine:
+    """Create a machine with a second card on the network :data:`NAME`."""
+    request = VmRequest(
+        options, spec, {"name": spec.name}, context.ledger, held, context.agent, card=CARD
+    )
+    return await platform.make(session, request)
 
 
 # Hyper-V.
@@ -129,6 +149,37 @@ async def test_clean_removes_a_switch_that_a_killed_run_left(
     assert switches(server) == [] and not context.ledger.open_entries()
 
 
+@pytest.mark.parametrize("devices", ["paravirtual", "emulated"])
+async def test_a_second_card_of_hyper_v_is_on_the_isolated_switch(
+    server: HypervServer, context: Context, tmp_path: Path, devices: str
+) -> None:
+    options = hyperv_options(server, devices=devices)
+    way = options.connection()
+    async with opened(HypervSession(way)) as session, AsyncExitStack() as held:
+        switch = HypervSwitchResource(session, {**way, "name": NAME})
+        await held.enter_async_context(created(context.ledger, switch))
+        spec = spec_of(tmp_path)
+        vm = await with_card(Hyperv(), session, context, options, spec, held)
+        (there,) = server.host.vms.values()
+        legacy = devices == "emulated"
+        assert [(card.legacy, card.switch, card.mac) for card in there.cards] == [
+            (legacy, "External", ""),
+            (legacy, NAME, "5254000A0102"),
+        ]
+        await vm.power_on()
+        # Hyper-V reports cards in any order.
+        there.cards.reverse()
+        await vm.applied()
+        there.cards[0].switch = "External"
+        with pytest.raises(MachineFault, match="the card on the isolated network was to be 5254"):
+            await vm.power_on()
+        there.cards.pop()
+        with pytest.raises(MachineFault, match="to have 2 network card"):
+            await vm.power_on()
+        there.state = "Off"
+    assert switches(server) == [] and nothing_left(server, context)
+
+
 # XenServer and XCP-ng.
 
 
@@ -194,6 +245,23 @@ async def test_clean_removes_a_network_that_a_killed_run_left_and_no_other(
     removed = await clean(context.host, context.ledger, Xenserver.undoers)
     assert removed == [f"Removed the network {NAME}."] and networks(xen) == [NAME]
     assert not context.ledger.open_entries()
+
+
+async def test_a_second_card_of_xenapi_is_on_the_isolated_network(
+    xen: XenServer, context: Context, tmp_path: Path
+) -> None:
+    options = xen_options(xen)
+    way = options.connection()
+    async with opened(XenSession(way)) as session, AsyncExitStack() as held:
+        network = XenNetworkResource(session, {**way, "name": NAME})
+        await held.enter_async_context(created(context.ledger, network))
+        await with_card(Xenserver(), session, context, options, spec_of(tmp_path), held)
+        cards = {vif["device"]: vif for vif in xen.objects["VIF"].values()}
+        assert sorted(cards) == ["0", "1"]
+        assert cards["0"]["network"] == xen.network and cards["0"]["MAC"] == ""
+        own = xen.objects["network"][cards["1"]["network"]]
+        assert own["name_label"] == NAME and cards["1"]["MAC"] == CARD.mac
+    assert networks(xen) == [] and not context.ledger.open_entries()
 
 
 # VSphere.
@@ -271,3 +339,32 @@ async def test_clean_removes_what_is_left_of_a_switch_of_vsphere(
     removed = await clean(context.host, context.ledger, Vsphere.undoers)
     assert len(removed) == 1 and removed[0].startswith(f"Removed the standard switch {NAME} ")
     assert port_groups(vsphere) == [] and not context.ledger.open_entries()
+
+
+@pytest.mark.parametrize(
+    ("arm", "kind"),
+    [
+        ({}, "VirtualVmxnet3"),
+        ({"devices": "emulated"}, "VirtualE1000"),
+        ({"devices": "emulated", "nic": "e1000e"}, "VirtualE1000e"),
+    ],
+)
+async def test_a_second_card_of_vsphere_is_on_the_isolated_port_group(
+    vsphere: Simulator, context: Context, tmp_path: Path, arm: dict[str, Any], kind: str
+) -> None:
+    options, details = vsphere.options(**arm), details_of(vsphere)
+    async with opened(VsphereSession(details["options"])) as session, AsyncExitStack() as held:
+        switch = VsphereSwitchResource(session, details)
+        await held.enter_async_context(created(context.ledger, switch))
+        await with_card(Vsphere(), session, context, options, spec_of(tmp_path), held)
+        with vsphere.client() as client:
+            (vm,) = vsphere.machines(client)
+            cards = [
+                (type(each).__name__.rpartition(".")[2], each.backing.deviceName, each.macAddress)
+                for each in vm.config.hardware.device
+                if isinstance(each, types().vim.vm.device.VirtualEthernetCard)
+            ]
+        assert [card[:2] for card in cards] == [(kind, "VM Network"), (kind, NAME)]
+        assert cards[1][2] == CARD.mac and cards[0][2] != CARD.mac
+    assert port_groups(vsphere) == [] and vsphere.left() == []
+    assert not context.ledger.open_entries()

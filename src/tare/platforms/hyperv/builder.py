@@ -17,6 +17,7 @@ from tare.platforms.hyperv.cpu_groups import (
     group_details,
     require_groups,
 )
+from tare.platforms.hyperv.network import adapter_address
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.server import Server, same_path, within
 from tare.platforms.hyperv.session import HypervSession
@@ -202,6 +203,8 @@ class VmBuilder:
         if self.group is not None:
             await bind(session, vm, self.group)
         await self._connect(vm, location.switch)
+        if request.card is not None:
+            await self._add_card(vm, request.card.network, request.card.mac)
         await self._insert(vm, disc)
         if request.disk is not None:
             await self._give(vm, within(home, OWN), request.disk.size)
@@ -248,8 +251,16 @@ class VmBuilder:
         await server.of(
             vm, cmdlet("Get-VMNetworkAdapter"), cmdlet("Remove-VMNetworkAdapter", Confirm=False)
         )
-        legacy = {"IsLegacy": True} if self._options.devices == "emulated" else {}
-        await server.of(vm, cmdlet("Add-VMNetworkAdapter", SwitchName=switch, **legacy))
+        await self._add_card(vm, switch)
+
+    async def _add_card(self, vm: uuid.UUID, switch: str, mac: str = "") -> None:
+        """Add a card of the arm's kind; an empty address: the host chooses it."""
+        parameters: dict[str, Any] = {"SwitchName": switch}
+        if self._options.devices == "emulated":
+            parameters["IsLegacy"] = True
+        if mac:
+            parameters["StaticMacAddress"] = adapter_address(mac)
+        await self._server.of(vm, cmdlet("Add-VMNetworkAdapter", **parameters))
 
     async def _insert(self, vm: uuid.UUID, disc: str) -> None:
         """Put the image, if it is a CD, and the configuration into DVD drives."""

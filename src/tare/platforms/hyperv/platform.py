@@ -193,6 +193,6 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         await request.create(
             HypervVmResource(session, details, partial(builder.build, request, location))
         )
-        wanted = wanted_of(options, spec, location.switch)
+        wanted = wanted_of(options, spec, location.switch, request.card)
         group = None if builder.group is None else Confinement(builder.group, processors)
         return HypervVm(server, builder.vm, spec.name, wanted, facts, options.devices, group)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.errors import InputError
+from tare.hosts.ledger.undoing import PREFIX
 from tare.platforms.contract import Carrier
 from tare.platforms.hyperv.command import Cmdlet, PsObject, chosen, cmdlet, named, script
 from tare.platforms.hyperv.session import RIGHTS, Failed, HypervSession
@@ -61,6 +62,9 @@ class Server:
         """
         found = await self.session.run(cmdlet("Get-VMSwitch"), chosen("Name"))
         names = [each.text("Name") for each in found]
+        if name is None:
+            # Isolated switches of Tare's lead to no agent's callback.
+            names = [each for each in names if not each.startswith(PREFIX)]
         if name is None and len(names) == 1:
             return names[0]
         if name is None:

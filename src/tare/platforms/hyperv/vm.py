@@ -14,9 +14,11 @@ from tare.platforms.contract import MachineSpec
 from tare.platforms.hyperv.command import PsObject, chosen, cmdlet
 from tare.platforms.hyperv.cpu_groups import group_of
 from tare.platforms.hyperv.figures import Reading, counters_of, reading, waits
+from tare.platforms.hyperv.network import adapter_address
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.server import RUNNING, Server
 from tare.platforms.vendors.machine import VirtualMachine, wrong_card
+from tare.platforms.vendors.platform import IsolatedCard
 from tare.platforms.vendors.session import Missing
 
 PARAVIRTUAL = frozenset({"hv_netvsc"})
@@ -25,14 +27,25 @@ EMULATED = frozenset({"tulip", "de2104x", "de4x5"})
 COMING_UP = ("Starting", "Resuming", "Resetting", "Reset")
 ORDINARY = frozenset({"", "Ok"})
 """The status of a VM that nothing is being done with."""
+ISOLATED = "the card on the isolated network"
+"""The property of a VM with such a card: its address and its switch."""
 KEPT = 4
 """The number of readings that are kept: those around the cell, and some more."""
 JITTER_S = 5.0
 """How far Hyper-V's uptimes of one start may disagree."""
 
 
-def wanted_of(options: HypervOptions, spec: MachineSpec, switch: str) -> dict[str, Any]:
-    """Return the properties that a VM must have, by Hyper-V's names."""
+def wanted_of(
+    options: HypervOptions, spec: MachineSpec, switch: str, card: IsolatedCard | None = None
+) -> dict[str, Any]:
+    """Return the properties that a VM must have, by Hyper-V's names.
+
+    Args:
+        options: The arm's options.
+        spec: The machine.
+        switch: The switch that its agent dials back over.
+        card: Its card on an isolated network; None: none.
+    """
     processor = options.processor(spec.role, spec.shape.vcpus)
     return {
         "Generation": options.generation,
@@ -43,7 +56,13 @@ def wanted_of(options: HypervOptions, spec: MachineSpec, switch: str) -> dict[st
         **processor,
         "IsLegacy": options.devices == "emulated",
         "SwitchName": switch,
+        **({} if card is None else {ISOLATED: card_words(card.network, card.mac)}),
     }
+
+
+def card_words(switch: str, mac: str) -> str:
+    """Return a card's switch and its address."""
+    return f"{adapter_address(mac)} on {switch}"
 
 
 def differing(wanted: Mapping[str, Any], found: Mapping[str, str]) -> str:
@@ -130,14 +149,22 @@ class HypervVm(VirtualMachine):
         names = ("Maximum", "Reserve", "RelativeWeight")
         (processor,) = await self._server.of(self._vm, cmdlet("Get-VMProcessor"), chosen(*names))
         cards = await self._server.of(
-            self._vm, cmdlet("Get-VMNetworkAdapter"), chosen("IsLegacy", "SwitchName")
+            self._vm, cmdlet("Get-VMNetworkAdapter"), chosen("IsLegacy", "SwitchName", "MacAddress")
         )
-        if len(cards) != 1:
-            raise MachineFault(f"it was to have one network card, but Hyper-V reports {len(cards)}")
+        many = 2 if ISOLATED in self._wanted else 1
+        if len(cards) != many or len({card.text("IsLegacy") for card in cards}) != 1:
+            kinds = ", ".join(_kind_of(card) for card in cards) or "none"
+            raise MachineFault(
+                f"it was to have {many} network card(s), and Hyper-V reports {kinds}"
+            )
+        # Hyper-V reports them in any order.
+        cards.sort(key=lambda card: card.text("SwitchName") != self._wanted["SwitchName"])
         sources = dict.fromkeys(names, processor) | dict.fromkeys(
             ("IsLegacy", "SwitchName"), cards[0]
         )
-        return {name: sources.get(name, vm).text(name) for name in self._wanted}
+        isolated = card_words(cards[-1].text("SwitchName"), cards[-1].text("MacAddress"))
+        found = {name: sources.get(name, vm).text(name) for name in self._wanted}
+        return {**found, **({ISOLATED: isolated} if ISOLATED in found else {})}
 
     async def why_off(self) -> str:
         """Return why it does not run."""
@@ -216,6 +243,10 @@ class HypervVm(VirtualMachine):
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
         """Return how long its processors waited per dispatch, on average."""
         return waits(self._readings, begun, ended)
+
+
+def _kind_of(card: PsObject) -> str:
+    return "legacy" if card.text("IsLegacy") == "True" else "synthetic"
 
 
 def _birth(vm: PsObject, asked: float) -> tuple[float, float] | None:

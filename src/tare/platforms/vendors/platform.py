@@ -65,6 +65,19 @@ class ServerFindings:
 
 
 @dataclass(frozen=True)
+class IsolatedCard:
+    """The second network card of a machine, which is on an isolated network.
+
+    Args:
+        network: The network's name at the server.
+        mac: The card's address, by which the agent recognises it.
+    """
+
+    network: str
+    mac: str
+
+
+@dataclass(frozen=True)
 class VmRequest(Generic[V]):
     """One virtual machine to create.
 
@@ -77,6 +90,7 @@ class VmRequest(Generic[V]):
             if it cannot be completed.
         agent: The agent's program, on this computer.
         disk: The empty disk that it gets; None: none.
+        card: Its card on an isolated network; None: it has only the card that it dials over.
     """
 
     options: V
@@ -86,6 +100,7 @@ class VmRequest(Generic[V]):
     created: AsyncExitStack
     agent: Path
     disk: OwnDisk | None = None
+    card: IsolatedCard | None = None
 
     @property
     def image(self) -> bytes:

@@ -21,6 +21,7 @@ from tare.platforms.vsphere.spec import (
     config_spec,
     media,
     require_processors,
+    second_card,
 )
 
 OFF = "poweredOff"
@@ -212,6 +213,8 @@ class VmBuilder:
             config = config_spec(
                 self._vim, self._options, spec.name, spec.shape, where, self.pins, self.cpu
             )
+            if (card := self._request.card) is not None:
+                config.deviceChange.append(second_card(self._vim, self._options, where.host, card))
             return where.folder.CreateVM_Task(config=config, pool=where.pool, host=where.host)
 
         self.vm = (await self._session.task(begin))._moId

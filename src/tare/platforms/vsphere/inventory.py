@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import InputError
+from tare.hosts.ledger.undoing import PREFIX
 from tare.platforms.vsphere.options import VsphereOptions
 
 
@@ -53,7 +54,7 @@ def find_location(client: Any, vim: Any, options: VsphereOptions) -> VmLocation:
     root = client.content.rootFolder
     datacenter = _datacenter_of(host, vim, root)
     datastore = _one(list(host.datastore), options.datastore, "datastore of it", "datastore")
-    network = _one(list(host.network), options.network, "port group of it", "network")
+    network = port_group(host, options.network)
     pool = host.parent.resourcePool
     if options.pool is not None:
         pool = _one(_pools(pool), options.pool, "pool", "pool")
@@ -62,6 +63,15 @@ def find_location(client: Any, vim: Any, options: VsphereOptions) -> VmLocation:
         folder = _one(_folders(folder, vim), options.folder, "folder", "folder")
     path = _path_of(datacenter, root)
     return VmLocation(host, pool, folder, datastore, network, datacenter, path)
+
+
+def port_group(host: Any, name: str | None) -> Any:
+    """Return the named port group of an ESXi host, or its only one; raises if there is none."""
+    found = list(host.network)
+    if name is None:
+        # Isolated port groups of Tare's lead to no agent's callback.
+        found = [each for each in found if not each.name.startswith(PREFIX)]
+    return _one(found, name, "port group of it", "network")
 
 
 def host_named(client: Any, vim: Any, options: VsphereOptions) -> Any:

@@ -8,12 +8,13 @@ from typing import Any
 from tare.errors import InputError
 from tare.platforms.contract import Shape
 from tare.platforms.vendors.own_disk import Bus, OwnDisk
+from tare.platforms.vendors.platform import IsolatedCard
 from tare.platforms.vsphere.inventory import VmLocation
 from tare.platforms.vsphere.options import CpuAllocation, VsphereOptions
 
 GUEST = "otherLinux64Guest"
 CONFIGURATION = "tare-cfg.iso"
-SCSI, IDE, NIC, DISK, CD, BOOT_CD, OWN = -101, -102, -103, -104, -105, -106, -107
+SCSI, IDE, NIC, DISK, CD, BOOT_CD, OWN, SECOND_NIC = range(-101, -109, -1)
 """Keys of new devices are negative; the server replaces them."""
 
 
@@ -81,7 +82,7 @@ def config_spec(
         deviceChange=[
             _added(vim, _controller(vim, options)),
             _added(vim, vim.vm.device.VirtualIDEController(key=IDE, busNumber=0)),
-            _added(vim, _nic(vim, options, where.network)),
+            _added(vim, _nic(vim, options, _backing(vim, where.network))),
         ],
     )
     if options.hardware is not None:
@@ -117,13 +118,25 @@ def _controller(vim: Any, options: VsphereOptions) -> Any:
     return kinds[options.devices](key=SCSI, busNumber=0, sharedBus="noSharing")
 
 
-def _nic(vim: Any, options: VsphereOptions, network: Any, key: int = NIC, mac: str = "") -> Any:
+def _backing(vim: Any, network: Any) -> Any:
+    """Return how a card is connected to a port group."""
+    if not isinstance(network, vim.dvs.DistributedVirtualPortgroup):
+        return vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(
+            deviceName=network.name, network=network
+        )
+    port = vim.dvs.PortConnection(
+        portgroupKey=network.key, switchUuid=network.config.distributedVirtualSwitch.uuid
+    )
+    return vim.vm.device.VirtualEthernetCard.DistributedVirtualPortBackingInfo(port=port)
+
+
+def _nic(vim: Any, options: VsphereOptions, backing: Any, key: int = NIC, mac: str = "") -> Any:
     """Return a network card.
 
     Args:
         vim: The API's types.
         options: The arm's options.
-        network: The port group that it is connected to.
+        backing: The port group that it is connected to.
         key: Its key.
         mac: Its address; empty: vSphere generates one.
     """
@@ -133,15 +146,6 @@ def _nic(vim: Any, options: VsphereOptions, network: Any, key: int = NIC, mac: s
         "e1000": vim.vm.device.VirtualE1000,
         "e1000e": vim.vm.device.VirtualE1000e,
     }
-    if isinstance(network, vim.dvs.DistributedVirtualPortgroup):
-        port = vim.dvs.PortConnection(
-            portgroupKey=network.key, switchUuid=network.config.distributedVirtualSwitch.uuid
-        )
-        backing = vim.vm.device.VirtualEthernetCard.DistributedVirtualPortBackingInfo(port=port)
-    else:
-        backing = vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(
-            deviceName=network.name, network=network
-        )
     return kinds[kind](
         key=key,
         # An address outside VMware's own range may be any that is unique ("Assign a Static MAC
@@ -151,6 +155,29 @@ def _nic(vim: Any, options: VsphereOptions, network: Any, key: int = NIC, mac: s
         backing=backing,
         connectable=_connected(vim),
     )
+
+
+def second_card(vim: Any, options: VsphereOptions, host: Any, card: IsolatedCard) -> Any:
+    """Return the change that adds a card on an isolated network, of the same kind as the first.
+
+    Args:
+        vim: The API's types.
+        options: The arm's options.
+        host: The ESXi host.
+        card: The card, on a port group of a standard or of a distributed switch.
+    """
+    distributed = [
+        each
+        for each in host.network
+        if isinstance(each, vim.dvs.DistributedVirtualPortgroup) and each.name == card.network
+    ]
+    backing = (
+        _backing(vim, distributed[0])
+        if distributed
+        # A port group of a standard switch is found by its name.
+        else vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(deviceName=card.network)
+    )
+    return _added(vim, _nic(vim, options, backing, SECOND_NIC, card.mac))
 
 
 def media(
