@@ -16,6 +16,8 @@ from tare.workloads import WORKLOADS, Parameters
 from tare.workloads.applications.programs import PROGRAMS
 from tare.workloads.applications.self_measured import Scimark
 from tare.workloads.cpu.bytemark import INDICES, REFERENCE_RATES
+from tare.workloads.cpu.exits import OPERATIONS as LEAVING
+from tare.workloads.cpu.exits import Exits
 from tare.workloads.disk.bonnie import PHASES
 from tare.workloads.disk.filebench import OPERATIONS
 from tare.workloads.disk.metrics import DISK_METRICS
@@ -331,6 +333,14 @@ SAMPLES: Mapping[str, Sample] = {
         left_out=frozenset(INDICES),
     ),
     **{kernel: Sample(lambda number: {"iterations_per_s": number}) for kernel in REFERENCE_RATES},
+    "exits": Sample(
+        lambda number: {
+            "done": dict.fromkeys(LEAVING, 1000),
+            "seconds": dict.fromkeys(LEAVING, number),
+        },
+        lambda number: {metric.name: number / 1000 for metric in Exits.metrics},
+        dict.fromkeys(LEAVING, 1000),
+    ),
     "filebench": Sample(_filebench),
     "fio": Sample(_fio, _fio_values),
     "bonnie": Sample(_bonnie, _bonnie_values, least=1.0, close=1e-6),

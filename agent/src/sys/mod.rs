@@ -9,6 +9,7 @@ mod interfaces;
 mod library;
 mod machine;
 mod processes;
+mod registers;
 pub mod sockets;
 mod threads;
 mod vsock;
@@ -30,8 +31,10 @@ pub use processes::{
     own_mounts, parent_id, signal, wait_child, wait_ended, wait_with_usage, with_setup, Ended,
     ProcessSetup, Side, Usage,
 };
+pub use registers::Registers;
 pub use threads::{
-    affinity, block_signals, current_cpu, involuntary_switches, scheduling_of, set_affinity,
-    set_fifo, set_scheduling, thread_id, yield_now, Attributes, MOST_CPUS,
+    affinity, allow_barriers, barrier_everywhere, block_signals, current_cpu, involuntary_switches,
+    scheduling_of, set_affinity, set_fifo, set_scheduling, thread_id, yield_now, Attributes,
+    MOST_CPUS,
 };
 pub use vsock::{accept, listen_vsock};

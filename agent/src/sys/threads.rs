@@ -7,7 +7,7 @@
 )]
 
 use super::library::check;
-use rustix::thread;
+use rustix::thread::{self, MembarrierCommand};
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
 
@@ -123,6 +123,18 @@ pub fn set_fifo(priority: i32) -> io::Result<()> {
 #[inline(always)]
 pub fn yield_now() {
     thread::sched_yield();
+}
+
+/// Allow this process [`barrier_everywhere`].
+pub fn allow_barriers() -> io::Result<()> {
+    Ok(thread::membarrier(
+        MembarrierCommand::RegisterPrivateExpedited,
+    )?)
+}
+
+/// Interrupt every other CPU that runs a thread of this process, and wait until each has answered.
+pub fn barrier_everywhere() -> io::Result<()> {
+    Ok(thread::membarrier(MembarrierCommand::PrivateExpedited)?)
 }
 
 /// Let no signal interrupt the calling thread.

@@ -5,6 +5,7 @@ pub mod bytemark;
 pub mod cpu_load;
 pub mod disk_load;
 pub mod disk_tool;
+pub mod exits;
 pub mod filebench;
 pub mod hog;
 pub mod http;
@@ -35,6 +36,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("connect-request-response", net::run_connecting),
     ("cpu-load", cpu_load::run),
     ("disk-load", disk_load::run),
+    ("exits", exits::run),
     ("filebench", filebench::run),
     ("fio", disk_tool::fio),
     ("fourier", bytemark::FOURIER),

@@ -14,6 +14,7 @@ from tare.workloads.applications.programs import PROGRAMS
 from tare.workloads.applications.self_measured import OpensslAes, Scimark
 from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.cpu.bytemark import KERNELS, Bytemark
+from tare.workloads.cpu.exits import Exits
 from tare.workloads.disk.bonnie import Bonnie
 from tare.workloads.disk.filebench import Filebench
 from tare.workloads.disk.fio import Fio
@@ -44,6 +45,7 @@ OWN: tuple[Workload[Any], ...] = (
     MemoryLatency(),
     Bytemark(),
     *KERNELS,
+    Exits(),
     Filebench(),
     Fio(),
     Bonnie(),
