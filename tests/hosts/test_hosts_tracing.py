@@ -21,7 +21,7 @@ from tare.hosts.contract import Host
 from tare.hosts.trace.pages import page_events, parse_data_offset, parse_format
 from tare.hosts.trace.recorder import HostRecorder, as_columns, cpu_mask, host_recorder, how_left
 from tare.hosts.trace.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
-from tare.hosts.trace.tracefs import NoTracing, mounted_tracefs, traced
+from tare.hosts.trace.tracefs import NoTracing, mounted_at, traced
 from tare.run.probes.host_clock import (
     by_the_host,
     counter_offset,
@@ -125,9 +125,9 @@ def test_rows_become_columns_in_order_of_time() -> None:
 
 def test_a_mount_of_tares_own_is_nobodys_place_to_trace() -> None:
     mounts = "tracefs /tmp/tare-1a2b tracefs rw,nosuid 0 0\nproc /proc proc rw 0 0\n"
-    assert mounted_tracefs(mounts) is None
+    assert mounted_at(mounts, "tracefs") is None
     elsewhere = mounts + "tracefs /sys/kernel/tracing tracefs rw 0 0\n"
-    assert mounted_tracefs(elsewhere) == Path("/sys/kernel/tracing")
+    assert mounted_at(elsewhere, "tracefs") == Path("/sys/kernel/tracing")
 
 
 # The real kernel

@@ -11,6 +11,7 @@ setting   path, before, value            ``before`` written back if it still hol
 mount     path, type                     unmounted, if a part of the path is named ``tare-…``
 loop      path                           detached from that file, if a part is named ``tare-…``
 trace     path                           the tracer's instance stopped and removed, if ``tare-…``
+trace-ev. path, name                     the tracer's event removed, if named ``tare_…``
 link      name                           deleted, if named ``tare-…``: a bridge, tap, veth or vxlan
 netns     name                           deleted, if named ``tare-…``: a network namespace
 ========= ============================== =====================================================

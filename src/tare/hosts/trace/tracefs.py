@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
@@ -19,6 +20,9 @@ from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 
 INSTANCES = "instances"
+EVENTS = "synthetic_events"
+_EVENT_PREFIX = "tare_"
+"""Names of events have no hyphens."""
 ALL_THREADS = b"pid:[4026531836]"
 """The kernel's initial PID namespace (include/linux/proc_ns.h, ``PROC_PID_INIT_INO``)."""
 _DONE_S = 30.0
@@ -42,6 +46,17 @@ async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
     Raises:
         NoTracing: Tracing is not possible here.
     """
+    async with tracing_root(host, ledger) as root, instance_in(host, ledger, root) as instance:
+        yield instance
+
+
+@asynccontextmanager
+async def tracing_root(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
+    """Yield the folder of the tracing files; mount them privately if they are not mounted.
+
+    Raises:
+        NoTracing: Tracing is not possible here.
+    """
     if not await _as_root(host):
         raise NoTracing("tracing the host's scheduler needs root")
     if not await _knows_all_threads(host):
@@ -49,41 +64,101 @@ async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
             "Tare runs in a container whose thread ids differ from those in the kernel's trace: "
             "run it in the host's PID namespace (docker run --pid=host)"
         )
-    async with _tracefs(host, ledger) as root:
-        instance = root / INSTANCES / f"{PREFIX}{secrets.token_hex(4)}"
-        entry = ledger.record("trace", path=str(instance))
-        made = await host.run(["mkdir", str(instance)], timeout_s=_DONE_S)
-        if not made.ok:
-            ledger.done(entry)
-            raise NoTracing(f"no instance can be made in {root}: {made.words()}")
-        try:
-            yield instance
-        finally:
-            await remove_instance(host, instance)
-            ledger.done(entry)
+    async with kernel_files(host, ledger, "tracefs") as root:
+        yield root
 
 
 @asynccontextmanager
-async def _tracefs(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
-    """Yield the folder of the tracing files; mount them privately if they are not mounted."""
-    mounted = mounted_tracefs((await host.read("/proc/self/mounts")).decode())
+async def instance_in(host: Host, ledger: Ledger, root: Path) -> AsyncIterator[Path]:
+    """Make a private instance in the folder of the tracing files, and remove it at the end.
+
+    Raises:
+        NoTracing: The kernel refuses.
+    """
+    instance = root / INSTANCES / f"{PREFIX}{secrets.token_hex(4)}"
+    entry = ledger.record("trace", path=str(instance))
+    made = await host.run(["mkdir", str(instance)], timeout_s=_DONE_S)
+    if not made.ok:
+        ledger.done(entry)
+        raise NoTracing(f"no instance can be made in {root}: {made.words()}")
+    try:
+        yield instance
+    finally:
+        await remove_instance(host, instance)
+        ledger.done(entry)
+
+
+@asynccontextmanager
+async def synthetic_event(
+    host: Host, ledger: Ledger, root: Path, fields: str
+) -> AsyncIterator[str]:
+    """Define an event that other events' triggers can raise, and remove it at the end.
+
+    All instances share such events, so it has a name of its own. It can be removed only when no
+    trigger refers to it: define it before, and remove it after, the instance that uses it.
+    Source: the kernel's Documentation/trace/histogram.rst, section 2.2.
+
+    Args:
+        host: Where to trace.
+        ledger: Records the event before it is defined.
+        root: The folder of the tracing files.
+        fields: Types and names, separated by semicolons.
+
+    Yields:
+        Its name.
+
+    Raises:
+        NoTracing: The kernel has no such events, or refuses this one.
+    """
+    if not await host.exists(root / EVENTS):
+        raise NoTracing("this kernel was built without synthetic events (CONFIG_SYNTH_EVENTS)")
+    name = f"{_EVENT_PREFIX}{secrets.token_hex(4)}"
+    entry = ledger.record("trace-event", path=str(root / EVENTS), name=name)
+    made = await _append(host, root / EVENTS, f"{name} {fields}")
+    if made:
+        ledger.done(entry)
+        raise NoTracing(f"the kernel refuses a synthetic event: {made}")
+    try:
+        yield name
+    finally:
+        if not await _append(host, root / EVENTS, f"!{name}"):
+            ledger.done(entry)
+
+
+async def _append(host: Host, path: Path, line: str) -> str:
+    """Append a line, because opening the file otherwise removes all events; return the refusal."""
+    script = ["sh", "-c", 'printf "%s\\n" "$2" >>"$1"', "sh", str(path), line]
+    done = await host.run(script, timeout_s=_DONE_S)
+    return "" if done.ok else done.words() or f"status {done.returncode}"
+
+
+@asynccontextmanager
+async def kernel_files(
+    host: Host, ledger: Ledger, kind: Literal["tracefs", "debugfs"]
+) -> AsyncIterator[Path]:
+    """Yield the folder of a kernel's file system; mount it privately if it is not mounted.
+
+    Raises:
+        NoTracing: The kernel lacks it, or it cannot be mounted.
+    """
+    mounted = mounted_at((await host.read("/proc/self/mounts")).decode(), kind)
     if mounted is not None:
         yield mounted
         return
-    if b"tracefs" not in (await host.read("/proc/filesystems")):
-        raise NoTracing("this kernel was built without tracefs")
+    if kind.encode() not in (await host.read("/proc/filesystems")):
+        raise NoTracing(f"this kernel was built without {kind}")
     folder = (
         Path(tempfile.gettempdir() if host.local else "/tmp") / f"{PREFIX}{secrets.token_hex(4)}"
     )
     made = ledger.record("directory", path=str(folder))
     try:
         await host.run(["mkdir", "-m", "700", str(folder)], timeout_s=_DONE_S)
-        entry = ledger.record("mount", path=str(folder), type="tracefs")
+        entry = ledger.record("mount", path=str(folder), type=kind)
         options = ["-o", "nosuid,nodev,noexec"]
-        done = await host.run(["mount", "-t", "tracefs", *options, "tracefs", str(folder)])
+        done = await host.run(["mount", "-t", kind, *options, kind, str(folder)])
         if not done.ok:
             ledger.done(entry)
-            raise NoTracing(f"tracefs cannot be mounted: {done.words()}")
+            raise NoTracing(f"{kind} cannot be mounted: {done.words()}")
         try:
             yield folder
         finally:
@@ -111,11 +186,11 @@ async def _is_mount(host: Host, folder: Path) -> bool:
     return (await host.run(["mountpoint", "-q", str(folder)], timeout_s=_DONE_S)).ok
 
 
-def mounted_tracefs(mounts: str) -> Path | None:
-    """Return where tracefs is mounted for writing, according to ``/proc/self/mounts``."""
+def mounted_at(mounts: str, wanted: str) -> Path | None:
+    """Return where a file system is mounted for writing, according to ``/proc/self/mounts``."""
     for line in mounts.splitlines():
         _, where, kind, options, *_ = line.split(" ")
-        if kind == "tracefs" and "rw" in options.split(",") and PREFIX not in where:
+        if kind == wanted and "rw" in options.split(",") and PREFIX not in where:
             return Path(where)
     return None
 
@@ -156,4 +231,17 @@ async def _undo_trace(host: Host, entry: Entry) -> str:
     return f"Removed trace instance {path.name}." if await remove_instance(host, Path(path)) else ""
 
 
-UNDOERS: Mapping[str, Undo] = {"trace": _undo_trace}
+async def _undo_event(host: Host, entry: Entry) -> str:
+    path, name = Path(str(entry.details["path"])), str(entry.details["name"])
+    if path.name != EVENTS or not name.startswith(_EVENT_PREFIX):
+        raise Refused(f"it is not an event named {_EVENT_PREFIX}…")
+    if entry.boot != host.boot_id() or not await host.exists(path):
+        return ""
+    if name not in (await host.read(path)).decode():
+        return ""
+    if refused := await _append(host, path, f"!{name}"):
+        raise MachineFault(refused)
+    return f"Removed trace event {name}."
+
+
+UNDOERS: Mapping[str, Undo] = {"trace": _undo_trace, "trace-event": _undo_event}
