@@ -95,10 +95,12 @@ class ProbedCell:
 
 
 class ProbeKind(ABC):
-    """A kind of probe that is installed: makes a probe for each cell."""
+    """A kind of probe: makes a probe for each cell."""
 
     name: str
     """The key of its facts, within ``probes`` in the cell's record."""
+    on_request: bool = False
+    """Whether it observes only the arms for which a study names it under ``probes``."""
 
     @abstractmethod
     def probe(self, cell: ProbedCell) -> Probe | None:

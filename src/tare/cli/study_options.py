@@ -159,7 +159,7 @@ def read_study(path: Path, changes: Changes, hosts: Path | None) -> tuple[Study,
     Raises:
         InputError: The study, the changes or the hosts file cannot be used.
     """
-    from tare.run.catalog import build_catalog, require_known_floors
+    from tare.run.catalog import build_catalog, require_known_floors, require_known_probes
     from tare.run.lifecycle.session import study_source
     from tare.study.reading.hosts_file import load_hosts
     from tare.study.reading.load import load_study
@@ -167,6 +167,7 @@ def read_study(path: Path, changes: Changes, hosts: Path | None) -> tuple[Study,
     study = load_study(path, build_catalog(), changes, load_hosts(hosts))
     if study.floors:
         require_known_floors(study, path)
+    require_known_probes(study, path)
     return study, study_source(path, changes.words)
 
 

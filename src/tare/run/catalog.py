@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+from tare.probes import Probe, ProbedCell, ProbeKind
 from tare.registry import installed
 from tare.study.model.study import Catalog, Study
 from tare.study.reading.checking import suggestion
@@ -42,6 +43,68 @@ def build_catalog() -> Catalog:
 def _first_paragraph(model: type) -> str:
     text = inspect.cleandoc(model.__doc__ or "")
     return " ".join(text.partition("\n\n")[0].split())
+
+
+def _own_probes() -> dict[str, ProbeKind]:
+    """Return Tare's own probes that a study can name."""
+    from tare.run.probes.exits import ExitsKind
+
+    return {kind.name: kind for kind in (ExitsKind(),)}
+
+
+def probe_kinds(study: Study) -> tuple[ProbeKind, ...]:
+    """Return the kinds of probes that observe a study's cells.
+
+    These are the installed ones that observe every cell, and those that the study names.
+    """
+    kinds = {**installed().probes, **_own_probes()}
+    asked = {name: [arm for arm in study.arms if name in study.probes_of(arm)] for name in kinds}
+    return tuple(
+        ProbeOfArms(kind, frozenset(asked[name])) if kind.on_request else kind
+        for name, kind in kinds.items()
+        if asked[name] or not kind.on_request
+    )
+
+
+class ProbeOfArms(ProbeKind):
+    """A kind of probe that observes only some arms.
+
+    Args:
+        kind: The kind.
+        arms: The arms.
+    """
+
+    def __init__(self, kind: ProbeKind, arms: frozenset[str]) -> None:
+        self.name = kind.name
+        self._kind = kind
+        self._arms = arms
+
+    def probe(self, cell: ProbedCell) -> Probe | None:
+        """Return the probe of a cell of these arms."""
+        return self._kind.probe(cell) if cell.cell.arm in self._arms else None
+
+
+def require_known_probes(study: Study, path: Path) -> None:
+    """Check that the probes which a study names exist.
+
+    Args:
+        study: The study.
+        path: Its file.
+
+    Raises:
+        InputError: One does not exist; the message suggests the nearest.
+    """
+    known = {**installed().probes, **_own_probes()}
+    named: list[tuple[tuple[str, ...], tuple[str, ...]]] = [(("probes",), study.probes)]
+    named += [(("arms", name, "probes"), arm.probes or ()) for name, arm in study.arms.items()]
+    found = [
+        (place, f"there is no probe {name!r}{suggestion(name, known)}")
+        for place, names in named
+        for name in names
+        if name not in known
+    ]
+    if found:
+        raise wrong_in_study(path, found)
 
 
 def require_known_floors(study: Study, path: Path) -> None:

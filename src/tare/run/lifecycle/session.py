@@ -24,6 +24,7 @@ from tare.platforms.contract import Context
 from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.preflight import preflight, watch_load
 from tare.registry import installed
+from tare.run.catalog import probe_kinds
 from tare.run.hosts.contract import LocalRunHost, RunHost
 from tare.run.hosts.host_facts import host_facts, remote_host_facts
 from tare.run.lifecycle.setup import Decide, Decision, RunSetup, StudySource
@@ -166,7 +167,7 @@ async def run_session(
             say=say,
             subscribers=subscribers,
             on_progress=on_progress,
-            probe_kinds=tuple(installed().probes.values()),
+            probe_kinds=probe_kinds(study),
         )
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     Field,
     InstanceOf,
     PrivateAttr,
@@ -101,6 +102,13 @@ Kernel = Annotated[str, Field(min_length=1), AfterValidator(_kernel_exists)]
 _LAB = LabSpec.model_validate({})
 
 
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+ProbeNames = Annotated[tuple[Slug, ...], BeforeValidator(_as_tuple)]
+
+
 class ArmFrame(Part):
     """The keys of every arm, whatever its platform."""
 
@@ -138,6 +146,10 @@ class ArmFrame(Part):
         None,
         description="Record the host's scheduling and interrupts while `tick` measures, to name "
         "the cause of each gap. Default: as in the scenario.",
+    )
+    probes: ProbeNames | None = Field(
+        None,
+        description="The probes of this arm's cells, if they differ from the study's `probes`.",
     )
 
 
@@ -244,6 +256,11 @@ class StudyFrame(Spreadable, CpuKeys):
         description="For arms that need one computer booted differently, for example from another "
         "disk: which arms belong to which boot. Boots are measured in turn, and `tare plan` says "
         "when to swap.",
+    )
+    probes: ProbeNames = Field(
+        (),
+        description="Probes that observe each cell and cost a little time: `exits` counts the "
+        "exits of KVM's machines by reason.",
     )
     kernel: Kernel | None = Field(
         None,
@@ -444,6 +461,11 @@ class Study(StudyFrame):
             if values is not None:
                 return values
         return bool(placed.neighbours)
+
+    def probes_of(self, arm: str) -> tuple[str, ...]:
+        """Return the probes that an arm's cells are observed by: its own, or else the study's."""
+        own = self.arms[arm].probes
+        return self.probes if own is None else own
 
     def kernel_of(self, arm: str) -> str | None:
         """Return the kernel an arm boots: its own, or else the study's."""

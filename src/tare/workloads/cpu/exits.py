@@ -12,7 +12,7 @@ from tare.workloads.values import number
 
 MOST = 10**9
 OPERATION_S = 2e-6
-SLEEP_S = 600e-6
+SLEEP_S = 2.1e-3
 PREPARATION_S = 0.05
 OPERATIONS = {
     "cpuid": "CPUID instruction",
@@ -20,7 +20,7 @@ OPERATIONS = {
     "mmio_writes": "write to a register of a device in memory",
     "msr_reads": "read of the register IA32_APIC_BASE",
     "ipis": "interrupt of another vCPU, by membarrier(2)",
-    "sleeps": "sleep of 0.5 ms, at which an idle vCPU halts",
+    "sleeps": "sleep of 2 ms, at which an idle vCPU halts",
 }
 """The agent's name of each operation, with what it is."""
 
@@ -65,7 +65,7 @@ class ExitsParameters(Parameters):
         default=0,
         ge=0,
         le=MOST,
-        description="Number of sleeps of 0.5 ms, at each of which an idle vCPU halts once or more.",
+        description="Number of sleeps of 2 ms, at each of which an idle vCPU halts once or more.",
     )
 
     @model_validator(mode="after")

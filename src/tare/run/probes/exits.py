@@ -1,0 +1,244 @@
+"""Exits of the subject's vCPUs during a cell, by reason, and what recording them costs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import TareError
+from tare.events.parts import SUBJECT
+from tare.hosts.trace.exits import (
+    ExitCounters,
+    ExitRecorder,
+    Exits,
+    exit_counters,
+    exit_recorder,
+    runs_on_kvm,
+)
+from tare.hosts.trace.tracefs import NoTracing
+from tare.probes import Probe, ProbedCell, ProbeKind
+
+if TYPE_CHECKING:
+    from tare.agent.client import AgentClient, Outcome
+
+TRACEPOINTS, COUNTERS = "tracepoints", "counters"
+MOST_COST = 0.02
+"""The share of a vCPU's time that recording may take; above it, only a part is recorded."""
+LOOK_S = 1.0
+"""How long is recorded before it is known what recording costs, and then at a stretch."""
+LEAST_SHARE = 0.01
+_PAIRS, _CPUIDS = 5, 2_000
+_CALIBRATED_S = 10.0
+
+
+async def cost_per_exit_s(
+    agent: AgentClient, recorder: ExitRecorder, threads: Sequence[int]
+) -> float:
+    """Return what recording one exit costs the guest: `cpuid` with and without it, in pairs.
+
+    Args:
+        agent: The guest's agent.
+        recorder: The recorder, which does not record.
+        threads: The threads of the guest's vCPUs.
+
+    Raises:
+        NoTracing: Recording is not possible.
+        TareError: The guest has no CPUID, or does not answer.
+    """
+
+    async def once() -> float:
+        done = await agent.run("exits", {"cpuid": _CPUIDS}, deadline_s=_CALIBRATED_S)
+        return float(done.value["seconds"]["cpuid"]) / _CPUIDS
+
+    differences = []
+    for _ in range(_PAIRS):
+        without = await once()
+        await recorder.begin(threads)
+        recorded = await once()
+        await recorder.end()
+        differences.append(recorded - without)
+    return max(0.0, statistics.median(differences))
+
+
+class ExitsProbe(Probe):
+    """Counts the exits of a cell's subject; see :class:`ExitsKind`.
+
+    Args:
+        cell: The cell.
+        costs: What recording an exit costs each machine, by its name; filled as it is measured.
+    """
+
+    def __init__(self, cell: ProbedCell, costs: dict[str, float | str]) -> None:
+        self._host, self._ledger = cell.context.host, cell.context.ledger
+        self._machine, self._costs = cell.machines[SUBJECT], costs
+        self._may_ask = cell.may_ask
+        self._held = AsyncExitStack()
+        self._recorder: ExitRecorder | None = None
+        self._counters: ExitCounters | None = None
+        self._threads: tuple[int, ...] = ()
+        self._before: dict[str, int] = {}
+        self._taken = Exits()
+        self._began = 0.0
+        self._sampling: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
+        self._recording = False
+        self._reason = ""
+
+    async def open(self) -> None:
+        """Set the recorder up, and measure once for each machine what it costs."""
+        self._threads = await self._machine.vcpu_threads()
+        if not self._threads:
+            raise NoTracing("no thread of this host is a vCPU of the machine")
+        if not await runs_on_kvm(self._host, self._threads[0]):
+            raise NoTracing("KVM does not run the machine")
+        with contextlib.suppress(NoTracing):
+            counting = exit_counters(self._host, self._ledger, self._threads[0])
+            self._counters = await self._held.enter_async_context(counting)
+        try:
+            recording = exit_recorder(self._host, self._ledger)
+            self._recorder = await self._held.enter_async_context(recording)
+        except NoTracing as refused:
+            if self._counters is None:
+                raise
+            self._reason = str(refused)
+            return
+        name = self._machine.name
+        if name not in self._costs:
+            try:
+                self._costs[name] = await cost_per_exit_s(
+                    self._machine.agent, self._recorder, self._threads
+                )
+            except TareError as error:
+                self._costs[name] = error.message
+
+    async def begin(self) -> None:
+        """Begin to record."""
+        if self._counters is not None:
+            self._before = await self._counters.read()
+        self._began = time.monotonic()
+        if self._recorder is not None:
+            await self._record()
+            if self._may_ask and isinstance(self._costs.get(self._machine.name), float):
+                self._sampling = asyncio.create_task(self._sample())
+
+    async def end(self, outcome: Outcome) -> None:
+        """Stop recording, and keep what was recorded.
+
+        Args:
+            outcome: The result of the work.
+        """
+        await self._stop_sampling()
+        await self._pause()
+        seconds = time.monotonic() - self._began
+        after = await self._counters.read() if self._counters is not None else {}
+        counted = {name: after[name] - self._before.get(name, 0) for name in after}
+        self.facts = self._facts(seconds, counted)
+
+    async def close(self) -> None:
+        """Remove the recorder."""
+        await self._held.aclose()
+
+    async def abandon(self, limit_s: float) -> None:
+        """Stop recording, and remove the recorder."""
+        await self._stop_sampling()
+        await self._held.aclose()
+
+    async def _record(self) -> None:
+        if self._recorder is not None:
+            await self._recorder.begin(self._threads)
+            self._recording = True
+
+    async def _pause(self) -> None:
+        if self._recorder is not None and self._recording:
+            self._recording = False
+            self._taken += await self._recorder.end()
+
+    async def _sample(self) -> None:
+        """Record only a part of the time, if all of it would cost too much."""
+        rest = LOOK_S
+        while not await self._is_over_after(rest):
+            await self._pause()
+            share = share_to_record(self._cost_share() or 0.0)
+            if share < 1 and await self._is_over_after(LOOK_S * (1 / share - 1)):
+                return
+            await self._record()
+            # A rate that is low needs no further look soon.
+            rest = LOOK_S if share < 1 else 10 * LOOK_S
+
+    async def _is_over_after(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        return self._over.is_set()
+
+    async def _stop_sampling(self) -> None:
+        task, self._sampling = self._sampling, None
+        self._over.set()
+        if task is not None:
+            # It ends by itself: what it is recording would otherwise be lost.
+            await task
+
+    def _cost_share(self) -> float | None:
+        """Return which share of a vCPU's time recording takes while it records; None: unknown."""
+        cost = self._costs.get(self._machine.name)
+        if not isinstance(cost, float) or not self._taken.seconds:
+            return None
+        busiest = max(
+            sum(each.count for each in self._taken.counts if each.thread == thread)
+            for thread in self._threads
+        )
+        return cost * busiest / self._taken.seconds
+
+    def _facts(self, seconds: float, counted: dict[str, int]) -> dict[str, Any]:
+        facts: dict[str, Any] = {"vcpus": len(self._threads), "seconds": seconds}
+        if counted:
+            facts["counters"] = counted
+        if self._recorder is None:
+            return {**facts, "by": COUNTERS, "reason": self._reason}
+        places = {thread: place for place, thread in enumerate(self._threads)}
+        cost, share = self._costs.get(self._machine.name), self._cost_share()
+        facts |= {
+            "by": TRACEPOINTS,
+            "recorded_s": self._taken.seconds,
+            "dropped": self._taken.dropped,
+            "exits": [
+                {
+                    "vcpu": places.get(each.thread, -1),
+                    "isa": each.isa,
+                    "reason": each.reason,
+                    "count": each.count,
+                    "seconds": each.seconds,
+                }
+                for each in self._taken.counts
+            ],
+        }
+        if isinstance(cost, float):
+            facts["cost_per_exit_s"] = cost
+            facts["trace_cost"] = (share or 0.0) * min(1.0, self._taken.seconds / seconds)
+        else:
+            facts["cost_unknown"] = cost or "it was not measured"
+        return facts
+
+
+def share_to_record(cost: float) -> float:
+    """Return the share of the time to record, if recording takes this share of the vCPU's time."""
+    return 1.0 if cost <= MOST_COST else max(LEAST_SHARE, MOST_COST / cost)
+
+
+class ExitsKind(ProbeKind):
+    """Counts exits of KVM's machines by reason, with their time, on the subject's host."""
+
+    name = "exits"
+    on_request = True
+
+    def __init__(self) -> None:
+        self._costs: dict[str, float | str] = {}
+
+    def probe(self, cell: ProbedCell) -> Probe | None:
+        """Return the probe of a cell."""
+        return ExitsProbe(cell, self._costs)

@@ -1,0 +1,170 @@
+"""The probe of exits samples where recording costs much, and observes the arms that ask for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tare.agent.client import Outcome
+from tare.errors import InputError
+from tare.hosts.trace.exits import ExitCount, Exits
+from tare.probes import Probe, ProbedCell, ProbeKind
+from tare.run.catalog import ProbeOfArms, build_catalog, probe_kinds, require_known_probes
+from tare.run.probes import exits
+from tare.run.probes.exits import ExitsProbe, share_to_record
+from tare.study.reading.load import load_study
+
+THREAD = 4711
+STUDY = """
+study: exits
+baseline: bare
+{more}
+arms:
+  bare: {{platform: bare}}
+  kvm: {{platform: qemu, accelerator: kvm{arm}}}
+workloads:
+  exits: {{}}
+"""
+
+
+class Recorder:
+    """Counts so many exits a second of its own time, which it is told."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.began = 0.0
+        self.recorded = 0
+
+    async def begin(self, threads: Any) -> None:
+        self.began = asyncio.get_running_loop().time()
+
+    async def end(self) -> Exits:
+        seconds = asyncio.get_running_loop().time() - self.began
+        self.recorded += 1
+        count = round(self.rate * seconds)
+        return Exits((ExitCount(THREAD, "svm", 0x72, count, 0.5 * seconds),), seconds)
+
+
+class Counters:
+    def __init__(self) -> None:
+        self.exits = 100
+
+    async def read(self) -> dict[str, int]:
+        self.exits += 1000
+        return {"exits": self.exits}
+
+
+def probe_of(cost: float | str, *, may_ask: bool = True) -> ExitsProbe:
+    machine = SimpleNamespace(name="tare-kvm")
+    context = SimpleNamespace(host=None, ledger=None)
+    cell = SimpleNamespace(context=context, machines={"subject": machine}, may_ask=may_ask)
+    probe = ExitsProbe(cast(ProbedCell, cell), {"tare-kvm": cost})
+    probe._threads = (THREAD,)
+    return probe
+
+
+async def over(probe: ExitsProbe, rate: float | None, seconds: float) -> Any:
+    probe._recorder = None if rate is None else cast(Any, Recorder(rate))
+    probe._counters = cast(Any, Counters())
+    await probe.begin()
+    await asyncio.sleep(seconds)
+    await probe.end(Outcome({}))
+    await probe.close()
+    return probe.facts
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exits, "LOOK_S", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("cost", "share"), [(0.0, 1.0), (0.02, 1.0), (0.04, 0.5), (0.2, 0.1), (50.0, 0.01)]
+)
+def test_recording_takes_at_most_two_percent(cost: float, share: float) -> None:
+    assert share_to_record(cost) == pytest.approx(share)
+
+
+async def test_all_is_recorded_where_it_costs_little() -> None:
+    facts = await over(probe_of(1e-7), 10_000, 0.4)
+    assert facts["recorded_s"] == pytest.approx(facts["seconds"], rel=0.2)
+    assert facts["trace_cost"] == pytest.approx(0.001, rel=0.2)
+    assert facts["counters"] == {"exits": 1000}
+    (one,) = facts["exits"]
+    assert (one["vcpu"], one["isa"], one["reason"]) == (0, "svm", 0x72)
+    assert one["count"] / facts["recorded_s"] == pytest.approx(10_000, rel=0.01)
+
+
+async def test_only_a_part_is_recorded_where_it_costs_much() -> None:
+    facts = await over(probe_of(1e-5), 10_000, 1.6)
+    # All of it would take a tenth of the time.
+    assert facts["recorded_s"] < 0.4 * facts["seconds"]
+    assert facts["exits"][0]["count"] / facts["recorded_s"] == pytest.approx(10_000, rel=0.01)
+    assert facts["trace_cost"] < 0.04
+
+
+@pytest.mark.parametrize(("cost", "may_ask"), [("there is no CPUID", True), (1e-5, False)])
+async def test_all_is_recorded_where_the_host_is_left_alone_or_the_cost_is_unknown(
+    cost: float | str, may_ask: bool
+) -> None:
+    facts = await over(probe_of(cost, may_ask=may_ask), 10_000, 0.4)
+    assert facts["recorded_s"] == pytest.approx(facts["seconds"], rel=0.2)
+    if isinstance(cost, str):
+        assert facts["cost_unknown"] == cost
+        assert "trace_cost" not in facts
+    else:
+        assert facts["trace_cost"] == pytest.approx(0.1, rel=0.2)
+
+
+async def test_where_tracing_is_not_possible_counters_are_read_and_the_reason_is_kept() -> None:
+    probe = probe_of(1e-7)
+    probe._reason = "no histograms"
+    facts = await over(probe, None, 0.01)
+    assert (facts["by"], facts["reason"]) == ("counters", "no histograms")
+    assert facts["counters"] == {"exits": 1000}
+    assert "exits" not in facts
+
+
+class Kind(ProbeKind):
+    name = "kind"
+
+    def probe(self, cell: ProbedCell) -> Probe | None:
+        return Probe()
+
+
+def test_a_probe_observes_only_the_arms_that_ask_for_it() -> None:
+    kind = ProbeOfArms(Kind(), frozenset({"kvm"}))
+
+    def cell(arm: str) -> ProbedCell:
+        return cast(ProbedCell, SimpleNamespace(cell=SimpleNamespace(arm=arm)))
+
+    assert kind.probe(cell("bare")) is None
+    assert kind.probe(cell("kvm")) is not None
+
+
+def study_of(folder: Path, more: str = "", arm: str = "") -> tuple[Any, Path]:
+    path = folder / "exits.yaml"
+    path.write_text(STUDY.format(more=more, arm=arm))
+    return load_study(path, build_catalog()), path
+
+
+def test_a_study_names_its_probes_for_all_arms_or_for_one(tmp_path: Path) -> None:
+    study, path = study_of(tmp_path)
+    assert probe_kinds(study) == ()
+    study, path = study_of(tmp_path, "probes: [exits]", ", probes: []")
+    require_known_probes(study, path)
+    assert (study.probes_of("bare"), study.probes_of("kvm")) == (("exits",), ())
+    assert [kind.name for kind in probe_kinds(study)] == ["exits"]
+    study, _ = study_of(tmp_path, "probes: [exits]", ", probes: []")
+    study, _ = study_of(tmp_path, "", ", probes: [exits]")
+    assert study.probes_of("kvm") == ("exits",)
+
+
+def test_a_probe_that_does_not_exist_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    study, path = study_of(tmp_path, "probes: [exit]")
+    with pytest.raises(InputError, match=r"exits\.yaml:4.*no probe 'exit'.*exits"):
+        require_known_probes(study, path)
