@@ -22,12 +22,17 @@ TITLE = "Where the time goes while the proxy is full"
 
 @dataclass(frozen=True)
 class Part:
-    """CPU time of one owner: its share of the bar, and seconds and cycles per request."""
+    """Time of one owner: its share of the bar, and seconds and cycles per request.
+
+    Args:
+        label: What the figure says of it instead of its share and its time per request.
+    """
 
     who: str
     share: float
-    per_request_s: float
+    per_request_s: float = 0.0
     cycles: float | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,16 @@ class Bar:
     more: tuple[str, ...] = ()
 
 
-def time_figures(name: str, arms: Sequence[Sequence[Bar]], where: str = "") -> tuple[Figure, ...]:
+def time_figures(
+    name: str, arms: Sequence[Sequence[Bar]], where: str = "", title: str = TITLE
+) -> tuple[Figure, ...]:
     """Return figures that hold the bars of all arms, so many arms each; an owner has one colour.
 
     Args:
         name: Of the first figure; those after it have a number behind it.
         arms: The bars of each arm, at least one.
         where: What the title adds.
+        title: The title.
     """
     inks = _inks([bar for bars in arms for bar in bars])
     parts = [arms[first : first + MOST_ARMS] for first in range(0, len(arms), MOST_ARMS)]
@@ -57,7 +65,7 @@ def time_figures(name: str, arms: Sequence[Sequence[Bar]], where: str = "") -> t
         figures.append(
             Figure(
                 name=name if number == 1 else f"{name}-{number}",
-                title=f"{TITLE}{where}{f' ({number} of {len(parts)})' * (len(parts) > 1)}",
+                title=f"{title}{where}{f' ({number} of {len(parts)})' * (len(parts) > 1)}",
                 description="; ".join(map(_describe_bar, bars)),
                 spec=_drawn(bars, WIDE, inks),
                 narrow=_drawn(bars, NARROW, inks),
@@ -71,6 +79,15 @@ def time_figures(name: str, arms: Sequence[Sequence[Bar]], where: str = "") -> t
 def _describe_bar(bar: Bar) -> str:
     shares = (f"{part.who} {100 * part.share:.0f} %" for part in bar.parts)
     return f"{bar.name}: {', '.join((*shares, *bar.more))}"
+
+
+def _label(part: Part) -> str:
+    if part.label:
+        return part.label
+    each = format_quantity(part.per_request_s, "s")
+    if part.cycles is not None:
+        each += f" or {part.cycles:,.0f} cycles"
+    return f"{100 * part.share:.1f} %, {each} a request: {part.who}"
 
 
 def _inks(bars: Sequence[Bar]) -> dict[str, Ink]:
@@ -103,11 +120,7 @@ def _drawn(bars: Sequence[Bar], width: float, inks: Mapping[str, Ink]) -> Spec:
         top += BAR + LINE / 2 + 2
         for part in shown:
             canvas.rect(2, top - KEY / 2, 2 + KEY, top + KEY / 2, inks[part.who])
-            each = format_quantity(part.per_request_s, "s")
-            if part.cycles is not None:
-                each += f" or {part.cycles:,.0f} cycles"
-            label = f"{100 * part.share:.1f} %, {each} a request: {part.who}"
-            canvas.text(KEY + 8, top, short(label, int(width / 6.0)), size=11)
+            canvas.text(KEY + 8, top, short(_label(part), int(width / 6.0)), size=11)
             top += LINE
         for line in bar.more:
             canvas.text(KEY + 8, top, short(line, int(width / 6.0)), size=11)

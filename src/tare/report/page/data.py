@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tare.report.sections.long_series import Pooled
 
 HOST_TRACE, HARDWARE, PROXY, JOB = "host_trace", "hardware", "proxy", "job"
-HYPERVISOR = "hypervisor"
+HYPERVISOR, PROBES = "hypervisor", "probes"
 """Facts of cells that a section is made of."""
 RESPONSES, COUNTERS = "responses", "counters"
 """Series that a section is made of."""

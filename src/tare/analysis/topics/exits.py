@@ -1,0 +1,387 @@
+"""Exits of virtual machines by reason, and which part of an arm's added time each explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Required
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from tare.analysis.data.rundata import SUBJECT, RunData
+from tare.analysis.effects.results import DECLARED, Effect
+from tare.analysis.topics.exit_reasons import Reason, is_idle, is_interrupt, reason_of
+from tare.events.cell_facts import Amount, Whole
+
+PROBE = "exits"
+RATES = frozenset({"1/s", "B/s"})
+"""Units of metrics whose inverse is the time of one unit of work."""
+_Count = Annotated[int, Field(ge=0, le=1 << 62)]
+
+
+class _Exit(TypedDict):
+    vcpu: Whole
+    isa: str
+    reason: Whole
+    count: _Count
+    seconds: Amount
+
+
+class _Recorded(TypedDict, total=False):
+    """The facts of the probe, as `tare.run.probes.exits` records them."""
+
+    missing: str
+    by: str
+    reason: str
+    vcpus: Required[_Count]
+    seconds: Required[Amount]
+    recorded_s: Amount
+    dropped: _Count
+    exits: list[_Exit]
+    counters: dict[str, Whole]
+    trace_cost: Amount
+    cost_per_exit_s: Amount
+    cost_unknown: str
+
+
+@cache
+def _reader() -> TypeAdapter[_Recorded]:
+    return TypeAdapter(_Recorded)
+
+
+@dataclass(frozen=True)
+class ReasonCost:
+    """Exits with one reason.
+
+    Args:
+        reason: The reason.
+        per_s: Exits per second of one vCPU.
+        share: The share of the vCPU's time until the guest ran again.
+        each_s: Mean time of one exit; None if there was none.
+        total_s: The time over all vCPUs and cells; estimated where only a part was recorded.
+        per_unit: Exits per unit of work; None if the workload has no rate.
+    """
+
+    reason: Reason
+    per_s: float
+    share: float
+    each_s: float | None
+    total_s: float
+    per_unit: float | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the guest had nothing to do meanwhile."""
+        return is_idle(self.reason.name)
+
+
+@dataclass(frozen=True)
+class ArmExits:
+    """Exits of one arm in one scenario and workload, over all cells.
+
+    Args:
+        cells: Number of cells in which exits were recorded.
+        vcpus: Number of vCPUs of the machine.
+        reasons: The reasons, the one that takes most time first; those of idle time last.
+        recorded: The share of the time that was recorded; below 1 where recording costs much.
+        dropped: Exits that the kernel's histogram had no room for.
+        agreement: Recorded exits over those of the kernel's own counter; None if it is unknown, or
+            if only a part was recorded.
+        trace_cost: The share of a vCPU's time that recording took; None if unknown.
+        counters: Counters of the kernel per second of the machine, by name.
+        missing: Why no reasons were recorded; empty if they were.
+        work: The metric whose unit of work ``per_unit`` is about; empty if there is none.
+    """
+
+    arm: str
+    emulated: bool
+    scenario: str
+    workload: str
+    parameters: str
+    cells: int
+    vcpus: int
+    reasons: tuple[ReasonCost, ...]
+    recorded: float
+    dropped: int
+    agreement: float | None
+    trace_cost: float | None
+    counters: Mapping[str, float]
+    missing: str
+    work: str = ""
+
+    @property
+    def host_share(self) -> float:
+        """The share of a vCPU's time in the host, without the guest's idle time."""
+        return sum(each.share for each in self.reasons if not each.idle)
+
+    @property
+    def idle_share(self) -> float:
+        """The share of a vCPU's time in which the guest had nothing to do."""
+        return sum(each.share for each in self.reasons if each.idle)
+
+
+def arm_exits(runs: Sequence[RunData]) -> tuple[ArmExits, ...]:
+    """Return the exits of each arm and workload, in the order in which cells came."""
+    found: dict[tuple[str, str, str, str], list[tuple[Any, float | None, str]]] = {}
+    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
+    for run in runs:
+        for done in run.counted:
+            cell = done.result
+            facts = (cell.facts.get("probes") or {}).get(PROBE)
+            if facts is None:
+                continue
+            rates = [
+                (each.value, each.metric.name)
+                for each in done.observed
+                if each.role == SUBJECT and each.metric.headline and each.metric.unit in RATES
+            ]
+            rate, work = rates[0] if len(rates) == 1 else (None, "")
+            key = (cell.arm, cell.scenario, cell.workload, cell.parameters)
+            found.setdefault(key, []).append((facts, rate, work))
+    return tuple(_arm_exits(key, cells, key[0] in emulated) for key, cells in found.items())
+
+
+def _arm_exits(
+    key: tuple[str, str, str, str],
+    cells: Sequence[tuple[Any, float | None, str]],
+    emulated: bool,
+) -> ArmExits:
+    read = [(_read(facts), rate) for facts, rate, _ in cells]
+    usable = [(facts, rate) for facts, rate in read if facts.get("seconds")]
+    traced = [(facts, rate) for facts, rate in usable if facts.get("recorded_s")]
+    reasons = [facts.get("missing") or facts.get("reason") or "" for facts, _ in read]
+    missing = "" if traced else next(filter(None, reasons), "nothing was recorded")
+    seconds = sum(facts["seconds"] for facts, _ in usable)
+    rates = [rate for _, rate in traced if rate]
+    whole = [facts for facts, _ in traced if facts["recorded_s"] >= 0.99 * facts["seconds"]]
+    kernel = sum(facts.get("counters", {}).get("exits", 0) for facts in whole)
+    costs = [facts["trace_cost"] for facts, _ in traced if "trace_cost" in facts]
+    names = dict.fromkeys(name for facts, _ in usable for name in facts.get("counters", {}))
+    return ArmExits(
+        *(key[0], emulated, *key[1:]),
+        cells=len(traced),
+        vcpus=max((facts["vcpus"] for facts, _ in usable), default=0),
+        reasons=_reasons(
+            [facts for facts, _ in traced],
+            sum(rates) / len(rates) if traced and len(rates) == len(traced) else None,
+        ),
+        recorded=sum(facts["recorded_s"] for facts, _ in traced) / seconds if traced else 0.0,
+        dropped=sum(facts.get("dropped", 0) for facts, _ in traced),
+        agreement=sum(map(_total, whole)) / kernel if kernel else None,
+        trace_cost=max(costs) if costs and len(costs) == len(traced) else None,
+        counters={
+            name: sum(facts.get("counters", {}).get(name, 0) for facts, _ in usable) / seconds
+            for name in names
+        },
+        missing=missing,
+        work=cells[0][2],
+    )
+
+
+def _read(facts: Any) -> _Recorded:
+    """Return the facts of a cell; a run's folder may come from anyone."""
+    nothing: _Recorded = {"vcpus": 0, "seconds": 0.0}
+    if isinstance(facts, Mapping) and isinstance(facts.get("missing"), str):
+        return {**nothing, "missing": facts["missing"]}
+    try:
+        return _reader().validate_python(facts)
+    except ValidationError:
+        return {**nothing, "missing": "the cell's facts are not those of exits"}
+
+
+def _total(facts: _Recorded) -> int:
+    return sum(each["count"] for each in facts.get("exits", ()))
+
+
+def _reasons(recorded: Sequence[_Recorded], rate: float | None) -> tuple[ReasonCost, ...]:
+    vcpu_s = sum(each["recorded_s"] * max(1, each["vcpus"]) for each in recorded)
+    wall_s = sum(each["recorded_s"] for each in recorded)
+    counts: dict[Reason, tuple[int, float, float]] = {}
+    for facts in recorded:
+        for each in facts.get("exits", ()):
+            reason = reason_of(each["isa"], each["reason"])
+            count, seconds, total = counts.get(reason, (0, 0.0, 0.0))
+            whole = each["seconds"] * max(1.0, facts["seconds"] / facts["recorded_s"])
+            counts[reason] = count + each["count"], seconds + each["seconds"], total + whole
+    found = [
+        ReasonCost(
+            reason,
+            count / vcpu_s,
+            seconds / vcpu_s,
+            seconds / count if count else None,
+            total,
+            count / wall_s / rate if rate else None,
+        )
+        for reason, (count, seconds, total) in counts.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (each.idle, -each.share, each.reason.name)))
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A part of the added time of one unit of work, in seconds; may be negative."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Where the time went that an arm adds to one unit of work.
+
+    Args:
+        effect: What is decomposed: a rate against the baseline's.
+        added_s: The added time of one unit of work.
+        buckets: What was measured of it, the largest first.
+        unexplained_s: The rest.
+        host_threads_s: CPU time per unit of work of the machine's other threads on the host. They
+            work at the same time as the vCPU, so that it is no part of the sum. None if unknown.
+        decided: Whether the comparison shows a difference.
+    """
+
+    effect: Effect
+    added_s: float
+    buckets: tuple[Bucket, ...]
+    unexplained_s: float
+    host_threads_s: float | None
+    decided: bool
+
+    def share(self, seconds: float) -> float:
+        """Return seconds as a share of the added time."""
+        return seconds / self.added_s
+
+
+DELAY = "run delay: the vCPU was ready, and the host ran something else"
+WAITING = "idle: the vCPU waited for longer than the bare machine"
+OFF = "run delay and idle: the vCPU had no CPU for longer than the bare machine"
+
+
+def decompositions(
+    runs: Sequence[RunData], effects: Iterable[Effect], found: Sequence[ArmExits]
+) -> tuple[tuple[Decomposition, ...], tuple[str, ...]]:
+    """Decompose the added time of each effect on a rate.
+
+    Args:
+        runs: The runs, with what machines cost their hosts.
+        effects: Effects against the baseline.
+        found: The exits of each arm.
+
+    Returns:
+        The decompositions, and one sentence for each arm and workload that cannot be decomposed.
+    """
+    exits = {(each.arm, each.scenario, each.workload, each.parameters): each for each in found}
+    made, refused = [], []
+    for effect in effects:
+        key = effect.key
+        mine = exits.get((effect.arm, key.scenario, key.workload, key.parameters))
+        wanted = effect.headline and key.role == SUBJECT and effect.unit in RATES
+        if mine is None or mine.missing or not wanted or effect.compared is None:
+            continue
+        if mine.vcpus != 1:
+            refused.append(
+                f"{key.workload} in {effect.arm} is not decomposed: with {mine.vcpus} vCPUs, their "
+                "times overlap."
+            )
+            continue
+        value, base = effect.compared
+        if value <= 0 or base <= 0:
+            continue
+        whole = _decomposed(runs, effect, mine, 1 / value, 1 / base)
+        if whole is None:
+            refused.append(
+                f"{key.workload} in {effect.arm} is not decomposed: its host does not show what "
+                "the machine cost."
+            )
+        else:
+            made.append(whole)
+    return tuple(made), tuple(dict.fromkeys(refused))
+
+
+def _decomposed(
+    runs: Sequence[RunData], effect: Effect, mine: ArmExits, own_s: float, base_s: float
+) -> Decomposition | None:
+    own = _shares(runs, effect, effect.arm)
+    base = _shares(runs, effect, effect.baseline)
+    if own is None:
+        return None
+    buckets: list[Bucket] = []
+    left = own.run_delay or 0.0
+    for each in mine.reasons:
+        if each.idle:
+            continue
+        share = each.total_s / own.wall_s
+        if is_interrupt(each.reason.name):
+            # The host switches threads while it handles an interrupt, so the wait is part of it.
+            inside = min(left, share)
+            share, left = share - inside, left - inside
+        buckets.append(Bucket(f"exits {each.reason.name}", share * own_s))
+    if base is not None and own.off is not None and base.off is not None:
+        off = own.off * own_s - base.off * base_s
+        if own.run_delay is None or base.run_delay is None:
+            buckets.append(Bucket(OFF, off))
+        else:
+            delay = own.run_delay * own_s - base.run_delay * base_s
+            buckets += [Bucket(DELAY, delay), Bucket(WAITING, off - delay)]
+    added = own_s - base_s
+    return Decomposition(
+        effect,
+        added,
+        tuple(sorted(buckets, key=lambda each: -each.seconds)),
+        added - sum(each.seconds for each in buckets),
+        None if own.threads is None else own.threads * own_s,
+        effect.verdict in DECLARED,
+    )
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """Shares of the wall time of an arm's cells; None where they were not measured.
+
+    Args:
+        wall_s: That time, over all cells.
+        busy: The time that what measures had a CPU: a vCPU, or the processes of a bare machine.
+        run_delay: The time that it was ready, but another ran.
+        threads: The CPU time of the host's threads that are no vCPU.
+    """
+
+    wall_s: float
+    busy: float | None
+    run_delay: float | None
+    threads: float | None
+
+    @property
+    def off(self) -> float | None:
+        """The time that it had no CPU: it waited for one, or was idle."""
+        return None if self.busy is None else max(0.0, 1 - self.busy)
+
+
+def _shares(runs: Sequence[RunData], effect: Effect, arm: str) -> _Shares | None:
+    key = effect.key
+    cells = [
+        done.result.facts.get("host_cost", {})
+        for run in runs
+        for done in run.counted
+        if done.result.arm == arm
+        and done.result.scenario == key.scenario
+        and (done.result.workload, done.result.parameters) == (key.workload, key.parameters)
+    ]
+    costs = [cost for cost in cells if cost.get("wall_s", 0.0) > 0]
+    wall = sum(cost["wall_s"] for cost in costs)
+
+    def share(*names: str) -> float | None:
+        for name in names:
+            if all(name in cost for cost in costs):
+                return sum(cost[name] for cost in costs) / wall
+        return None
+
+    if not costs or len(costs) != len(cells):
+        return None
+    cpu, vcpus = share("cpu_s"), share("vcpu_cpu_s")
+    return _Shares(
+        wall,
+        cpu if vcpus is None else vcpus,
+        share("vcpu_run_delay_s", "thread_run_delay_s"),
+        None if cpu is None or vcpus is None else max(0.0, cpu - vcpus),
+    )
