@@ -222,6 +222,9 @@ def show_plan(outlook: Outlook, console: Console) -> None:
         console.print(Text(f"  ! {sentence}", "yellow"))
     for note in plan.notes:
         console.print(Text(f"  {note}"))
+    for name, design in study.designs.items():
+        for sentence in design.lines(name):
+            console.print(Text(f"  {sentence}"))
     for name in plan.arms:
         expected = outlook.verdicts[name]
         host = f" on {study.host_of(name)}" if study.hosts else ""
@@ -260,6 +263,7 @@ def plan_json(outlook: Outlook) -> dict[str, Any]:
         "warnings": list(study.warnings),
         "assumed": list(outlook.assumed),
         "notes": list(plan.notes),
+        "designs": {name: design.model_dump(mode="json") for name, design in study.designs.items()},
         "arms": [
             {
                 "arm": name,

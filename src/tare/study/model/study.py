@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from tare.study.model.forms import Slug
+from tare.study.model.matrix import Design, Matrix
 from tare.study.model.platform_options import PlatformOptions
 from tare.study.model.releases import Release
 from tare.study.model.scenario import Scenario
@@ -262,6 +263,12 @@ class StudyFrame(Spreadable, CpuKeys):
         description="Probes that observe each cell and cost a little time: `exits` counts the "
         "exits of KVM's machines by reason.",
     )
+    matrix: dict[Slug, Matrix] = Field(
+        default_factory=dict,
+        max_length=16,
+        description="Matrices by name. Each makes arms from values of some settings of an arm, one "
+        "at a time or in combinations, and the report says which settings to change.",
+    )
     kernel: Kernel | None = Field(
         None,
         description="The kernel that machines boot: `host` (the kernel that the arm's host runs), "
@@ -298,6 +305,9 @@ class Study(StudyFrame):
     )
     folder: str = Field(
         "", description="The folder of the study file; paths in the study are relative to it."
+    )
+    designs: dict[str, Design] = Field(
+        default_factory=dict, description="The designs that were planned for the matrices, by name."
     )
     left_out: dict[str, str] = Field(
         default_factory=dict,

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tare.study.model.matrix import Design
 from tare.study.model.scenario import Scenario
 from tare.study.model.sessions import session_faults
 from tare.study.model.shape import Shape
@@ -26,6 +27,7 @@ from tare.study.reading.checking import (
     takes_list,
 )
 from tare.study.reading.former_options import renamed, vcpus_of
+from tare.study.reading.matrices import arms_of
 from tare.study.reading.yamltext import Path
 
 MOST_POINTS = 500
@@ -70,14 +72,17 @@ class _Builder:
             (),
             self._style,
             self._findings,
-            without=["folder", "left_out"] if self._style.kebab else [],
+            without=["folder", "left_out", "designs"] if self._style.kebab else [],
         )
         folder = str(self._style.folder or known.pop("folder", ""))
         left_out = known.pop("left_out", {})
+        designs = known.pop("designs", {})
         frame = checked(StudyFrame, known, (), self._style, self._findings)
         sections = {part: self._section(data, part) for part in _PARTS}
         shape = frame.shape if frame else Shape.model_validate({})
         arms = self._arms(sections["arms"], shape)
+        if frame is not None and self._style.kebab:
+            designs = self._add_matrix_arms(frame, sections["arms"], arms)
         scenarios = {
             name: self._scenario(raw, ("scenarios", name))
             for name, raw in sections["scenarios"].items()
@@ -100,7 +105,7 @@ class _Builder:
         if self._findings.found or frame is None:
             return None
         parts: dict[str, Any] = {"arms": arms, "workloads": workloads, "folder": folder}
-        parts["left_out"] = left_out
+        parts |= {"left_out": left_out, "designs": designs}
         if scenarios:
             parts["scenarios"] = scenarios
         return self._assemble(frame, parts)
@@ -162,6 +167,24 @@ class _Builder:
             if twin_key in raw:
                 arms[name] = self._twin(name, raw, written, arms, shape)
         return arms
+
+    def _add_matrix_arms(
+        self, frame: StudyFrame, section: Mapping[str, Any], arms: dict[str, Arm | None]
+    ) -> Mapping[str, Design]:
+        """Add the arms of the matrices to the arms, and return the designs."""
+        if frame.matrix and frame.sessions is not None:
+            self._findings.add(
+                ("matrix",), "cannot be used with `sessions`; write the arms one by one", key=True
+            )
+            return {}
+
+        def build(name: str, raw: Mapping[str, Any], findings: Findings) -> Arm | None:
+            return self._arm(name, raw, frame.shape, findings)
+
+        written = {name: raw for name, raw in section.items() if isinstance(raw, Mapping)}
+        made = arms_of(frame.matrix, written, arms, build, self._findings)
+        arms |= made.arms
+        return made.designs
 
     def _flat_arm(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._style.kebab:

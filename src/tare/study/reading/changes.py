@@ -270,7 +270,13 @@ def _keep(changed: Changed, section: str, wanted: Iterable[str]) -> None:
 
 def _keep_arms(changed: Changed, wanted: tuple[str, ...]) -> None:
     known = _named(changed, "arms")
-    kept = dict.fromkeys(wanted)
+    matrices = _named(changed, "matrix")
+    named = {name: matrices[name] for name in wanted if name in matrices and name not in known}
+    if matrices:
+        changed.data["matrix"] = named
+    kept = {name: None for name in wanted if name not in named}
+    bases = (each.get("arm") for each in named.values() if isinstance(each, Mapping))
+    kept |= {base: None for base in bases if base in known}
     kept |= {name: None for name in (changed.data.get("baseline"),) if name in known}
     # A twin needs the arm that it repeats.
     for name in list(kept):

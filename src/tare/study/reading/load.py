@@ -15,6 +15,7 @@ from tare.study.reading.build import build_study
 from tare.study.reading.changes import NONE, Changed, Changes, change
 from tare.study.reading.checking import Findings, KeyStyle
 from tare.study.reading.hosts_file import KnownHosts, hosts_path
+from tare.study.reading.matrices import without_matrices
 from tare.study.reading.named_hosts import name_hosts
 from tare.study.reading.named_hypervisors import name_hypervisors
 from tare.study.reading.shipped import shipped_studies
@@ -92,7 +93,7 @@ def parse_study(
     def build(data: Mapping[str, Any]) -> tuple[Study | None, Findings]:
         findings = Findings()
         own, left_out = name_hypervisors(with_spread_hosts(data), known, catalog, findings)
-        own = without_arms(own, left_out)
+        own = without_arms(without_matrices(own, left_out), left_out)
         style = KeyStyle(kebab=True, folder=folder)
         study = build_study(name_hosts(own, known, findings), catalog, style, findings)
         return study and study.model_copy(update={"left_out": left_out}), findings

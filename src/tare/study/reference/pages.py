@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tare.events.metric import Metric
+from tare.study.model.matrix import Matrix
 from tare.study.model.scenario import Companion, Neighbours, Scenario, Subject
 from tare.study.model.shape import Shape
 from tare.study.model.study import ArmFrame, Catalog, StudyFrame, WorkloadSpec
@@ -70,6 +71,9 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[Metric]]) -
     for name, model in _nested(catalog.platforms.values()).items():
         parts += [f"### `{name}`\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", _table(model)]
     parts += [
+        "## `matrix`\n",
+        _MATRIX,
+        _table(Matrix),
         "## Scenarios\n",
         _SCENARIOS,
         _table(Scenario),
@@ -305,6 +309,33 @@ _ARMS = """\
 options of its platform. An arm's `shape` replaces only the keys that it contains. If a platform
 lacks something on the host (pinning, enough vCPUs, a device model), the affected cells are skipped,
 and the plan and the report give the reason.
+"""
+
+_MATRIX = """\
+`matrix` makes arms from lists of values, as a list in a workload makes cells. Each matrix has a
+name, and changes settings of one arm. The first value of each setting is the arm's own.
+
+```yaml
+arms:
+  kvm: {platform: qemu, accelerator: kvm, network: tap}
+matrix:
+  alone:                                  # one arm for each value: kvm.disk-aio-native, ...
+    arm: kvm
+    settings:
+      disk-aio: [default, native, io_uring]
+      memory: {default: {}, huge: {hugepages: true}}
+  network:                                # 8 combinations: network-04, ...
+    arm: kvm
+    design: fractional
+    interactions: [[vhost, nic-queues]]
+    settings:
+      vhost: [auto, off]
+      nic-queues: [1, 2]
+      nic-offloads: [true, false]
+```
+
+`tare plan` shows the combinations, the effects that they cannot separate, and the reason. Matrices
+share arms that are equal. `--arm` keeps a matrix if it is named.
 """
 
 _SCENARIOS = """\
