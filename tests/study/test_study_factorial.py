@@ -11,7 +11,8 @@ from tare.study.planning.factorial import effects_of, full_runs, single_runs, sm
 
 
 def signs_of(runs: tuple[tuple[int, ...], ...], effect: tuple[int, ...]) -> np.ndarray:
-    return np.prod(np.array(runs)[:, list(effect)] * 2 - 1, axis=1)
+    signs: np.ndarray = np.prod(np.array(runs)[:, list(effect)] * 2 - 1, axis=1)
+    return signs
 
 
 @pytest.mark.parametrize(("factors", "runs"), [(4, 8), (5, 16), (6, 16), (8, 16), (11, 32)])
