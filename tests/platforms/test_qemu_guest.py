@@ -107,6 +107,34 @@ async def test_the_tick_stops_where_that_was_asked_for_and_the_work_is_done_ther
     assert outcome.value["cpu"] in machine.inner_cpus
 
 
+async def test_the_guests_kernel_has_the_settings_that_were_asked_for(start: Start) -> None:
+    machine = await start(
+        QemuOptions(
+            guest_clocksource="acpi_pm",
+            guest_mitigations="off",
+            guest_idle="halt",
+            guest_x2apic=False,
+        )
+    )
+    proof = (await machine.ready(PATIENCE_S)).proof
+    assert proof["clocksource"]["current"] == "acpi_pm"
+    assert {"mitigations=off", "idle=halt", "nox2apic"} <= set(proof["kernel"]["cmdline"].split())
+    assert not any("Mitigation" in str(text) for text in proof["mitigations"].values())
+
+
+async def test_a_guest_can_read_the_tsc(start: Start) -> None:
+    machine = await start(QemuOptions(guest_clocksource="tsc", guest_idle="poll"))
+    proof = (await machine.ready(PATIENCE_S)).proof
+    assert proof["clocksource"]["current"] in ("tsc", "tsc-early")
+
+
+async def test_nothing_is_measured_if_the_kernel_lacks_a_setting(start: Start) -> None:
+    # A real-time kernel has no transparent huge pages.
+    machine = await start(QemuOptions(guest_huge_pages="never"))
+    with pytest.raises(MachineFault, match="transparent huge pages: unknown instead of never"):
+        await machine.ready(PATIENCE_S)
+
+
 async def test_a_killed_qemu_ends_the_wait_for_a_guest(start: Start) -> None:
     machine = await start()
     asyncio.get_running_loop().call_later(0.3, os.kill, machine.pid, signal.SIGKILL)

@@ -31,6 +31,7 @@ from tare.platforms.qemu.confined import Confinement, prove_confined
 from tare.platforms.qemu.counted import let_go
 from tare.platforms.qemu.disk import moved, require_bus
 from tare.platforms.qemu.enlightenments import contradiction
+from tare.platforms.qemu.guest_kernel import kernel_differs
 from tare.platforms.qemu.halt_polling import hold_polling
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.proofs import Asked
@@ -116,6 +117,12 @@ class QemuMachine(Machine):
         if differs:
             raise MachineFault(
                 f"{self.name}: enlightenments are not as asked for: {differs}",
+                console_tail=self.console_tail(),
+            )
+        if other := kernel_differs(self._options, hello.proof):
+            raise MachineFault(
+                f"{self.name}: the guest's kernel is not as asked for: {other}",
+                "remove the option, or use a kernel that supports it",
                 console_tail=self.console_tail(),
             )
         return hello

@@ -14,6 +14,7 @@ from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.qemu.disk_options import MICROVM, DiskOptions
 from tare.platforms.qemu.enlightenments import Enlightenments
 from tare.platforms.qemu.features import CpuFeatures, flags
+from tare.platforms.qemu.guest_kernel import GuestKernelOptions
 from tare.units import Duration, Size, format_duration, format_size
 
 
@@ -31,7 +32,7 @@ def _switch(value: object) -> object:
 HugePageSize = Annotated[Size, AfterValidator(_power_of_two)]
 
 
-class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
+class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions):
     """Options of the platform ``qemu``."""
 
     accelerator: Literal["tcg", "kvm"] = Field(
@@ -205,6 +206,8 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
                 ("enlightenments", self.enlightenments.asks),
                 ("cpu-pm", self.cpu_pm),
                 ("halt-poll", self.halt_poll is not None),
+                ("guest-clocksource: kvm-clock", self.guest_clocksource == "kvm-clock"),
+                ("guest-pv-spinlocks: false", not self.guest_pv_spinlocks),
             ):
                 if asked:
                     raise ValueError(

@@ -87,7 +87,7 @@ class Qemu(Platform[QemuOptions]):
         parts = [f"QEMU {options.accelerator.upper()}", f"{options.devices} devices"]
         if options.machine != "q35":
             parts.append(f"machine {options.machine}")
-        parts += options.processor_words
+        parts += (*options.processor_words, *options.guest_kernel_words)
         if options.emulator_cpus != "any":
             parts.append(f"emulator on {options.emulator_words}")
         parts += options.disk_words
@@ -430,6 +430,7 @@ async def launch(
         words = kernel_arguments(options, counted=context.counted) if append is None else append
         words += await frequency_words(context.host, options)
         words += tickless_arguments(options.nohz_full, spec.shape.vcpus)
+        words += options.guest_arguments
         argv = command(
             options, there, spec.name, spec.shape, places, append=words, link=link, vhost=vhost
         )
