@@ -41,7 +41,7 @@ async def test_it_is_removed_on_each_host(tmp_path: Path, left_on: list[str]) ->
     cells = SimpleNamespace(log=SimpleNamespace(append=told.append), folder=RunFolder(tmp_path))
     shared: Any = SimpleNamespace(cells=cells)
     runner = BatchRunner(
-        "test", shared.cells, {}, run_host(), shared, shared, count(1), libraries=shared
+        "test", shared.cells, {}, run_host(), shared, shared, count(1), before_cells=shared
     )
     contexts: dict[str, Context] = {}
     with Ledger(tmp_path / "l-here") as here, Ledger(tmp_path / "l-there") as there:
@@ -66,7 +66,9 @@ async def test_it_is_removed_on_each_host(tmp_path: Path, left_on: list[str]) ->
 
 async def test_a_host_that_was_booted_anew_has_nothing_left(tmp_path: Path) -> None:
     shared: Any = SimpleNamespace()
-    runner = BatchRunner("test", shared, {}, run_host(), shared, shared, count(1), libraries=shared)
+    runner = BatchRunner(
+        "test", shared, {}, run_host(), shared, shared, count(1), before_cells=shared
+    )
     with Ledger(tmp_path / "ledger") as ledger:
         before = Context(LocalHost(), ledger, tmp_path, Path("/agent"))
         after = Context(LocalHost(), ledger, tmp_path, Path("/agent"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -103,22 +104,19 @@ async def offered_by_threads(context: Context) -> tuple[frozenset[str], dict[str
         "nice": ["--nice", "-1"],
         "slice": ["--slice-ns", "3000000"],
     }
-    offered: set[str] = set()
-    lacking: dict[str, str] = {}
     agent = str(context.host_agent)
-    for knob, trial in trials.items():
+
+    async def lacks(trial: Sequence[str]) -> str | None:
+        argv = [agent, "exec", *trial, "--", agent, "version"]
         try:
-            tried = await context.host.run(
-                [agent, "exec", *trial, "--", agent, "version"], timeout_s=TRY_S
-            )
+            tried = await context.host.run(argv, timeout_s=TRY_S)
         except TareError as error:
-            lacking[knob] = error.message
-            continue
-        if tried.ok:
-            offered.add(knob)
-        else:
-            lacking[knob] = tried.words().removeprefix("tare-agent: ")
-    return frozenset(offered), lacking
+            return error.message
+        return None if tried.ok else tried.words().removeprefix("tare-agent: ")
+
+    found = dict(zip(trials, await asyncio.gather(*map(lacks, trials.values())), strict=True))
+    lacking = {knob: reason for knob, reason in found.items() if reason is not None}
+    return frozenset(trials).difference(lacking), lacking
 
 
 async def apply(
@@ -230,8 +228,9 @@ async def linux_knobs(context: Context) -> tuple[frozenset[str], dict[str, str]]
     Returns:
         The names of those it has, and for each other one the reason why not.
     """
-    threads, no_threads = await offered_by_threads(context)
-    groups, no_groups = await offered_by_groups(context.host)
+    (threads, no_threads), (groups, no_groups) = await asyncio.gather(
+        offered_by_threads(context), offered_by_groups(context.host)
+    )
     lacking = {**no_threads, **no_groups}
     lacking["reservation"] = "Linux reserves no CPU time for ordinary threads"
     return threads | groups, lacking

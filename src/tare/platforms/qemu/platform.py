@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -180,11 +181,15 @@ class Qemu(Platform[QemuOptions]):
                 return verdict(False, f"the host is {machine}; guests are x86_64 so far")
             offer = await offer_of(context.host, context.cache, options.accelerator)
             versions["qemu"] = offer.version
-            if problem := await lacking_here(context.host, options, offer, context.memories):
-                return verdict(False, *problem)
-            knobs, missing = await linux_knobs(context)
             devices = [KVM] if options.accelerator == "kvm" else []
-            runs_as = await confined_as(context.host, options, devices, offer.program)
+            problem, scheduling, rights = await asyncio.gather(
+                lacking_here(context.host, options, offer, context.memories),
+                linux_knobs(context),
+                confined_as(context.host, options, devices, offer.program),
+            )
+            if problem:
+                return verdict(False, *problem)
+            (knobs, missing), runs_as = scheduling, rights
         except (InputError, MachineFault) as error:
             return refused(error, error.message)
         kernel = _kernel(context, True)

@@ -44,7 +44,7 @@ from tare.run.cells.plausibility import wait_for_settled_clock
 from tare.run.cells.roles import Roles
 from tare.run.cells.tries import Tries
 from tare.run.hosts.cpu_watch import CpuWatch, cpus_of
-from tare.run.lifecycle.library_loading import LibraryLoader
+from tare.run.lifecycle.before_cells import BeforeCells
 from tare.run.lifecycle.undoers import undoers_of_run
 from tare.run.probes.host_counters import HostSampler, host_sampler
 from tare.run.probes.host_trace import host_tracing
@@ -87,7 +87,7 @@ class BatchRunner:
     stop: StopRequest
     numbers: count[int]
     """Numbers of the run's machines, on all hosts."""
-    libraries: LibraryLoader
+    before_cells: BeforeCells
     newest: str = ""
     """The name of the machine that was started last."""
     _left: dict[str, tuple[Context, int]] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class BatchRunner:
                     lost=placing.lost,
                 )
             )
-            await self.libraries.loaded()
+            await self.before_cells.done()
             facts = replace(arm.facts, vcpus=batch.vcpus)
             cells_here = await traced_cells(self.cells, batch, context, machines)
             for index, cell in enumerate(cells):

@@ -34,10 +34,10 @@ from tare.run.lifecycle.account import (
     run_finished,
     unfinished,
 )
+from tare.run.lifecycle.before_cells import BeforeCells
 from tare.run.lifecycle.block_schedule import AssignedBlock, Pace, RunPart
 from tare.run.lifecycle.folder import resume_command
 from tare.run.lifecycle.interrupt import StopRequest, listening
-from tare.run.lifecycle.library_loading import LibraryLoader
 from tare.run.lifecycle.setup import Decision, RunSetup, platform_of
 from tare.run.preflight.checking import arm_shape, is_realtime
 from tare.run.preflight.toolbox import study_needs
@@ -64,7 +64,6 @@ class Execution:
         log: EventLog,
         run: str,
         fold: Fold,
-        libraries: LibraryLoader,
         part: RunPart | None = None,
     ) -> None:
         self._part = part
@@ -76,7 +75,6 @@ class Execution:
         self._log = log
         self._run = run
         self._fold = fold
-        self._libraries = libraries
         self._began = time.monotonic() - fold.wall_s
 
     async def run(self) -> RunFinished | None:
@@ -113,8 +111,21 @@ class Execution:
 
     async def _blocks(self, stop: StopRequest) -> None:
         self._log.append(Preflight(checks=await self._setup.preflight()))
+        before_cells = BeforeCells(self._calibrate)
+        before_cells.begin()
+        # Another computer may be booted anew for the first arm, and cannot be calibrated meanwhile.
+        if not all(run_host.here for run_host in self._setup.run_hosts.values()):
+            await before_cells.done()
+        try:
+            await self._blocks_after(before_cells, stop)
+        finally:
+            await before_cells.abandon()
+
+    async def _calibrate(self) -> None:
         for each in await self._setup.calibrate():
             self._log.append(each)
+
+    async def _blocks_after(self, before_cells: BeforeCells, stop: StopRequest) -> None:
         arms = await self._ready_arms()
         # Names of machines are unique within a run, because cells refer to logs by them.
         numbers, others = count(len(self._fold.machines) + 1), OtherHosts(self._setup.run_hosts)
@@ -128,7 +139,7 @@ class Execution:
                     others=others,
                     stop=stop,
                     numbers=numbers,
-                    libraries=self._libraries,
+                    before_cells=before_cells,
                 )
                 for name, run_host in self._setup.run_hosts.items()
             }

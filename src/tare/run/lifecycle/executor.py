@@ -9,7 +9,6 @@ from tare.events import EventLog, Fold, Planned, RunFinished, RunResumed, RunSta
 from tare.run.lifecycle.block_schedule import RunPart
 from tare.run.lifecycle.execution import Execution
 from tare.run.lifecycle.folder import open_event_log
-from tare.run.lifecycle.library_loading import LibraryLoader
 from tare.run.lifecycle.resume_checks import (
     changed,
     hosts_now,
@@ -68,8 +67,6 @@ async def execute(
     Returns:
         The last event, or None when the run was interrupted and can be resumed, or is shared.
     """
-    libraries = LibraryLoader()
-    libraries.begin()
     verdicts = await check_arms(setup, study)
     study = with_possible_baseline(setup, study, verdicts)
     before = None if part is None else part.before
@@ -112,7 +109,7 @@ async def execute(
         )
         checked = checked_events(setup, study, verdicts, facts)
         record_plan(log, fold, checked, plan, prepared)
-        execution = Execution(setup, study, plan, prepared, folder, log, run, fold, libraries, part)
+        execution = Execution(setup, study, plan, prepared, folder, log, run, fold, part)
         return await execution.run()
 
 
@@ -139,8 +136,6 @@ async def resume(
         InputError: An arm cannot run any more, its image has changed since the run began, or
             another change is not accepted.
     """
-    libraries = LibraryLoader()
-    libraries.begin()
     verdicts = await check_arms(setup, study)
     require_still_usable(fold.platforms, verdicts)
     found = changed(fold, study, setup, verdicts, run_versions())
@@ -163,9 +158,7 @@ async def resume(
         )
         checked = checked_events(setup, study, verdicts, facts)
         record_plan(log, fold, checked, plan, prepared, repeat=bool(differing))
-        execution = Execution(
-            setup, study, plan, prepared, folder, log, started.run, fold, libraries
-        )
+        execution = Execution(setup, study, plan, prepared, folder, log, started.run, fold)
         return await execution.run()
 
 

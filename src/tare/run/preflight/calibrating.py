@@ -1,4 +1,4 @@
-"""Calibration before the first block: the agent's figures compared with independent ones.
+"""Calibration before the first cell: the agent's figures compared with independent ones.
 
 The code that measures cells measures counter, memory and disk. The references are the kernel's rate
 of the counter and its disk statistics, CPython's reading of the clock, and NumPy's loop over

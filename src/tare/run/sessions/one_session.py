@@ -29,7 +29,6 @@ from tare.run.lifecycle.account import (
 from tare.run.lifecycle.block_schedule import AssignedBlock, Pace, RunPart
 from tare.run.lifecycle.execution import Execution
 from tare.run.lifecycle.executor import record_skips
-from tare.run.lifecycle.library_loading import LibraryLoader
 from tare.run.lifecycle.resume_checks import (
     changed_arms,
     changed_hosts,
@@ -131,8 +130,6 @@ async def measure(
     Raises:
         InputError: Something has changed since this boot was last up, or cannot be measured.
     """
-    libraries = LibraryLoader()
-    libraries.begin()
     ready = await _ready(given, setup, session)
     log = given.open(ready.changed)
     log.append(
@@ -153,7 +150,7 @@ async def measure(
     part = RunPart(None, blocks.given(), lambda: account_of_sessions(given.fold, given.study))
     execution = Execution(
         setup, ready.part, ready.plan, ready.prepared, given.folder, log, given.run, given.fold,
-        libraries, part,
+        part,
     )  # fmt: skip
     failed = await execution.run()
     if failed is not None:
