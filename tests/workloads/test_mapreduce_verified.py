@@ -49,8 +49,8 @@ def test_records_that_are_in_order_and_all_there_are_right() -> None:
     [
         (sorted_told("error\tmisorder in part-00001 between 'b' and 'a'\n"), "out of order"),
         (sorted_told("misorder\n"), "out of order"),
-        (sorted_told(""), "told no checksum"),
-        (sorted_told(f"checksums {CHECKSUM:x}\n"), "told no checksum"),
+        (sorted_told(""), "reported no checksum"),
+        (sorted_told(f"checksums {CHECKSUM:x}\n"), "reported no checksum"),
         (sorted_told(f"checksum\t{CHECKSUM + 1:x}\n"), f"but {CHECKSUM:x} was made"),
         (sorted_told(made=None), "but 0 was made"),
         (sorted_told(size=RECORDS - 1), f"{(RECORDS - 1) * RECORD} bytes, not {RECORDS} records"),
@@ -94,9 +94,9 @@ def moved(
     [
         (moved(), ""),
         (moved(write="15.0"), ""),
-        (moved(write="10"), "TestDFSIO -write tells of 10 MiB, not of 15 MiB"),
-        (moved(read="20"), "TestDFSIO -read tells of 20 MiB, not of 15 MiB"),
-        (moved(read=None), "TestDFSIO -read tells of nothing"),
+        (moved(write="10"), "TestDFSIO -write reports 10 MiB, not 15 MiB"),
+        (moved(read="20"), "TestDFSIO -read reports 20 MiB, not 15 MiB"),
+        (moved(read=None), "TestDFSIO -read reports nothing"),
         (moved(length=FILES * EACH * MIB - 1), f"of the {FILES * EACH * MIB} bytes"),
         (moved(length=None), "HDFS holds nothing"),
     ],

@@ -176,7 +176,7 @@ def test_what_nobody_ran_is_told_as_unowned() -> None:
     assert shares(found, HOST)[UNOWNED] == pytest.approx(0.15)
     assert found.owned == pytest.approx(0.85)
     (warning,) = summed(told)["warnings"]
-    assert warning.startswith("15 % of the host's CPU time have no owner")
+    assert warning.startswith("15 % of the host's CPU time has no owner")
     assert summed(result())["warnings"] == []
 
 

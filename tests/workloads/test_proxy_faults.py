@@ -105,7 +105,7 @@ def test_no_text_of_kernel_or_haproxy_breaks_the_readers(one: str, other: str, p
 def test_threads_that_were_read_slowly_are_told_of(look_s: float, warned: bool) -> None:
     result = told()
     result["accounts"]["host"]["look_s"] = look_s
-    warnings = [each for each in summed(result)["warnings"] if "to read who runs" in each]
+    warnings = [each for each in summed(result)["warnings"] if "reading the host's threads" in each]
     assert bool(warned) == bool(warnings)
     if warned:
-        assert "4.0 s of the 10.0 s" in warnings[0]
+        assert "took 4.0 s of the 10.0 s" in warnings[0]

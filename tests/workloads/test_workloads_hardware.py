@@ -41,7 +41,7 @@ def test_counters_are_asked_for_only_where_a_study_wants_them(name: str) -> None
      {"missing": 3}, {"others": 1}],
 )  # fmt: skip
 def test_what_no_counter_tells_is_refused(told: object) -> None:
-    with pytest.raises(ValueError, match="not what counters tell"):
+    with pytest.raises(ValueError, match="not what counters report"):
         counted({HARDWARE: told})
 
 

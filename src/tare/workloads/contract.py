@@ -73,8 +73,8 @@ class Work:
 class Workload(ABC, Generic[P]):
     """Something measured.
 
-    The attributes may be set on the class, or on each instance where several workloads are made of
-    one class.
+    The attributes may be set on the class, or on each instance where several workloads share a
+    class.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Workload(ABC, Generic[P]):
     parameters: type[P]
     """The model of its parameters."""
     metrics: tuple[Metric, ...]
-    """What a cell of it tells whatever the parameters are, in the order of reports."""
+    """The metrics of a cell, whatever its parameters are, in the order of reports."""
     resource: Resource = "application"
     """What it measures: the first screen of a report sums up the headline metrics of each resource.
     A metric can name another one."""

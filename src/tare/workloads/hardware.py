@@ -23,14 +23,14 @@ def counted(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a cell's record keeps of the counters; empty where they were not asked for.
 
     Raises:
-        ValueError: What the agent told is not of that kind.
+        ValueError: The agent's answer has another form.
     """
-    told = result.get(HARDWARE)
-    if told is None:
+    counters = result.get(HARDWARE)
+    if counters is None:
         return {}
-    if not isinstance(told, Mapping) or not all(_known(*each) for each in told.items()):
-        raise ValueError(f"{HARDWARE} is {shortened(told)}, not what counters tell")
-    return {HARDWARE: dict(told)}
+    if not isinstance(counters, Mapping) or not all(_known(*each) for each in counters.items()):
+        raise ValueError(f"{HARDWARE} is {shortened(counters)}, not what counters report")
+    return {HARDWARE: dict(counters)}
 
 
 def _known(name: object, value: object) -> bool:

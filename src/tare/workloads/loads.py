@@ -14,7 +14,7 @@ from tare.workloads.values import mapping, number, numbers, shortened
 MEASURED_S = 5.0
 """How long a load works when it is measured itself and no duration is given."""
 _WORK = ("operations", "bytes", "operations_per_s", "bytes_per_s")
-"""What a load tells of its work."""
+"""A load's own metrics of its work."""
 
 
 class CpuLoadParameters(Parameters):
@@ -151,7 +151,7 @@ class DiskLoad(_Load[DiskLoadParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A value is no finite number.
+            ValueError: A value is not a finite number.
         """
         half = number(result, "bytes") / 2
         return DiskClaim(half, half)
@@ -215,7 +215,7 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A value is no finite number.
+            ValueError: A value is not a finite number.
         """
         if DiskLoad.name not in parameters.phases:
             return NO_CLAIM
@@ -230,7 +230,7 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A phase did no work, or tells of it in no number.
+            ValueError: A phase did no work, or its amount is not a number.
         """
         phases = _phases(result)
         for phase in phases:

@@ -13,12 +13,12 @@ def number(result: Mapping[str, Any], path: str | Sequence[str]) -> float:
     """Return the finite number at a path such as ``duration.p99_s``.
 
     Args:
-        result: What the agent, or a program it ran, told.
+        result: The answer of the agent, or of a program that it ran.
         path: Keys with dots between them; or one by one, where a key holds a dot itself.
 
     Raises:
         KeyError: There is no such key; it names the whole path.
-        ValueError: What is there is no finite number.
+        ValueError: What is there is not a finite number.
     """
     keys = path.split(".") if isinstance(path, str) else path
     whole = ".".join(keys)
@@ -40,7 +40,7 @@ def finite(value: float | str, name: str) -> float:
         name: What it is, for the message.
 
     Raises:
-        ValueError: It is no finite number.
+        ValueError: It is not a finite number.
     """
     try:
         found = float(value)
@@ -52,7 +52,7 @@ def finite(value: float | str, name: str) -> float:
 
 
 def words(result: Mapping[str, Any], key: str) -> str:
-    """Return the text under ``key``: what a program said.
+    """Return the text under ``key``: a program's output.
 
     Raises:
         KeyError: There is none.
@@ -95,12 +95,12 @@ def per_second(amount: float, result: Mapping[str, Any], path: str) -> float:
 
     Args:
         amount: How much was done, in any unit.
-        result: What the agent told.
+        result: The agent's answer.
         path: Where in it the seconds are.
 
     Raises:
         KeyError: There are none.
-        ValueError: They are no finite number above 0, or too few for a finite rate.
+        ValueError: They are not a finite number above 0, or too few for a finite rate.
     """
     seconds = number(result, path)
     if seconds <= 0:
@@ -113,7 +113,7 @@ def at_least_one(result: Mapping[str, Any], path: str) -> float:
 
     Raises:
         KeyError: There is no such key.
-        ValueError: What is there is no finite number, or one below 1, which cannot be.
+        ValueError: What is there is not a finite number, or one below 1, which cannot be.
     """
     found = number(result, path)
     if found < 1:
@@ -140,6 +140,6 @@ def numbers(result: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, fl
 
     Raises:
         KeyError: A path is missing.
-        ValueError: A value is no finite number.
+        ValueError: A value is not a finite number.
     """
     return {metric: number(result, path) for metric, path in paths.items()}

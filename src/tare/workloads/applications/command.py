@@ -249,7 +249,7 @@ class CommandParameters(Parameters):
 
 
 class Command(Workload[CommandParameters]):
-    """A program of the user's own, of which only the study's description is known."""
+    """A program of the user's own, known only by the study's description."""
 
     name = "command"
     summary = (

@@ -110,7 +110,7 @@ class KernelCompile(Workload[KernelCompileParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A value is no finite number, or no time passed.
+            ValueError: A value is not a finite number, or no time passed.
         """
         return {"rate": per_second(1.0, result, "wall_s"), **times_of(result)}
 

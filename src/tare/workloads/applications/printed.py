@@ -16,7 +16,7 @@ from typing import Any
 from tare.workloads.values import finite, shortened
 
 MOST_CHARACTERS = 1 << 20
-LINES_TOLD = 5
+LINES_QUOTED = 5
 _BARE = re.compile(r"[^.\[\]]+")
 _INDEX = re.compile(r"\[([0-9]{1,9})\]")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'')
@@ -215,7 +215,7 @@ def json_of(text: str) -> Any:
 def last_lines(text: str) -> str:
     """Return the last lines a program printed, in one line, to go behind a sentence."""
     lines = [line.strip() for line in _lines(text[-4096:]) if line.strip()]
-    return f"; the last lines of the output: {' / '.join(lines[-LINES_TOLD:])}" if lines else ""
+    return f"; the last lines of the output: {' / '.join(lines[-LINES_QUOTED:])}" if lines else ""
 
 
 def _lines(text: str) -> list[str]:

@@ -36,7 +36,7 @@ def times_of(result: Mapping[str, Any]) -> dict[str, float]:
 
     Raises:
         KeyError: One is missing.
-        ValueError: One is no finite number.
+        ValueError: One is not a finite number.
     """
     return numbers(
         result,
@@ -147,6 +147,6 @@ class Program(Workload[ProgramParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A value is no finite number, or no time passed.
+            ValueError: A value is not a finite number, or no time passed.
         """
         return {"rate": per_second(1.0, result, "wall_s"), **times_of(result)}

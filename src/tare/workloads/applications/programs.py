@@ -54,10 +54,10 @@ class Step:
 
     def request(self) -> dict[str, Any]:
         """Return the parameters for the agent."""
-        told: dict[str, Any] = {"argv": list(self.argv), "env": SAME_EVERYWHERE}
+        asked: dict[str, Any] = {"argv": list(self.argv), "env": SAME_EVERYWHERE}
         optional = {"stdin": self.stdin, "stdout": self.stdout}
-        told |= {name: value for name, value in optional.items() if value is not None}
-        return told | ({"codes": list(self.codes)} if self.codes != (0,) else {})
+        asked |= {name: value for name, value in optional.items() if value is not None}
+        return asked | ({"codes": list(self.codes)} if self.codes != (0,) else {})
 
 
 def request_of(
@@ -106,7 +106,7 @@ def require_verified(result: Mapping[str, Any]) -> None:
         if not isinstance(check, Mapping) or check.get("verified") is not True:
             raise ValueError(
                 f"checks: {shortened(check)} was not verified: the toolbox does not know what is "
-                "right; `tare image verify` tells whether it is damaged"
+                "right; `tare image verify` checks whether it is damaged"
             )
 
 
@@ -168,7 +168,8 @@ class Application(Workload[ApplicationParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: The output was not verified, a value is no finite number, or no time passed.
+            ValueError: The output was not verified, a value is not a finite number, or no time
+                passed.
         """
         require_verified(result)
         return {"rate": per_second(self.amount, result, "wall_s"), **times_of(result)}
@@ -219,7 +220,7 @@ PROGRAMS: tuple[Application, ...] = (
     ),
     Application(
         "bzip2-decompress",
-        "bzip2 decompresses what it made of 8 MiB of generated text.",
+        "bzip2 decompresses 8 MiB of generated text, compressed before.",
         Step(("bzip2", "-d", "-c", _COMPRESSED), stdout="/tmp/tare-text.txt"),
         "/tmp/tare-text.txt",
         amount=_TEXT_BYTES,
@@ -257,7 +258,7 @@ PROGRAMS: tuple[Application, ...] = (
     Application(
         "povray",
         "POV-Ray renders 120 mirrors and glass balls with soft shadows in 320×240 pixels.",
-        # It writes the date into the file, as a comment, which is no part of the picture.
+        # It writes the date into the file, in a comment outside the picture.
         Step(
             (
                 *("sh", "-c", 'povray "$@" | grep -av "^# "', "povray"),

@@ -87,11 +87,11 @@ class OpensslAes(Workload[TimedParameters]):
         return parameters.runs * max(1.0, parameters.duration)
 
     def observe(self, parameters: TimedParameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return the metrics; OpenSSL tells thousands of bytes per second.
+        """Return the metrics; OpenSSL prints thousands of bytes per second.
 
         Raises:
             KeyError: Its table is missing.
-            ValueError: The cipher's output was not verified, or a value is no finite number.
+            ValueError: The cipher's output was not verified, or a value is not a finite number.
         """
         require_verified(result)
         found = re.search(rf"^AES-128-CBC[ \t]+({NUMBER})k", words(result, "output"), re.MULTILINE)
@@ -158,17 +158,17 @@ class Scimark(Workload[TimedParameters]):
         return parameters.runs * (12 * parameters.duration + 1)
 
     def observe(self, parameters: TimedParameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return the metrics; SciMark tells millions of operations per second.
+        """Return the metrics; SciMark prints millions of operations per second.
 
         Raises:
             KeyError: A kernel is missing.
-            ValueError: The program was not verified, or a value is no finite number.
+            ValueError: The program was not verified, or a value is not a finite number.
         """
         require_verified(result)
-        said = words(result, "output")
+        printed = words(result, "output")
         values: dict[str, float] = {}
         for kernel, pattern in self.kernels.items():
-            found = re.search(rf"^{pattern}[ \t]*:[ \t]*({NUMBER})[ \t]*$", said, re.MULTILINE)
+            found = re.search(rf"^{pattern}[ \t]*:[ \t]*({NUMBER})[ \t]*$", printed, re.MULTILINE)
             if found is None:
                 raise KeyError(f"output: {kernel}")
             values[kernel] = finite(found[1], f"output: {kernel}") * 1e6

@@ -38,7 +38,7 @@ INDICES: Mapping[str, tuple[str, ...]] = {
     "int-index": ("numeric-sort", "fp-emulation", "idea", "huffman"),
     "fp-index": ("fourier", "neural-net", "lu"),
 }
-"""Which kernels each index is made of, as Bytemark groups them."""
+"""The kernels of each index, as Bytemark groups them."""
 
 
 class KernelParameters(Parameters):
@@ -75,7 +75,7 @@ class BytemarkParameters(Parameters):
 
 
 class Kernel(Workload[KernelParameters]):
-    """One kernel, written anew from its description, by its name in the agent."""
+    """One kernel, reimplemented from its description, by its name in the agent."""
 
     resource = "cpu"
     parameters = KernelParameters
@@ -221,7 +221,7 @@ class Bytemark(Workload[BytemarkParameters]):
 
         Raises:
             KeyError: A kernel is missing.
-            ValueError: A rate is no finite number above 0.
+            ValueError: A rate is not a finite number above 0.
         """
         rates = numbers(
             result, {kernel.name: f"kernels.{kernel.name}.iterations_per_s" for kernel in KERNELS}

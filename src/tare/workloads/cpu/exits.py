@@ -65,7 +65,7 @@ class ExitsParameters(Parameters):
         default=0,
         ge=0,
         le=MOST,
-        description="Number of sleeps of 2 ms, at each of which an idle vCPU halts once or more.",
+        description="Number of sleeps of 2 ms. An idle vCPU halts at least once in each.",
     )
 
     @model_validator(mode="after")

@@ -161,7 +161,7 @@ class Bonnie(Workload[BonnieParameters]):
     def request(self, parameters: BonnieParameters) -> dict[str, Any]:
         """Return the agent's parameters: Bonnie++'s command line (bonnie++(8))."""
         argv = ["bonnie++", "-q", "-d", FOLDER, "-u", "0:0", "-m", "tare"]
-        # It refuses files of less than twice the memory, unless told of a smaller one.
+        # It refuses files of less than twice the memory, unless `-r` states a smaller memory.
         mebibytes = parameters.size // _MIB
         argv += ["-s", f"{mebibytes}", "-r", f"{max(1, mebibytes // 2)}"]
         argv += ["-n", f"{parameters.files}:1024:0:1" if parameters.files else "0"]
@@ -213,7 +213,7 @@ class Bonnie(Workload[BonnieParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: What Bonnie++ wrote is not its CSV, or a value is no finite number.
+            ValueError: What Bonnie++ wrote is not its CSV, or a value is not a finite number.
         """
         return bonnie_values(words(result, "output")) | disk_values(result)
 

@@ -45,7 +45,7 @@ _WRITES_PER_S = 100e6
 
 
 class FilebenchParameters(Parameters):
-    """What to do with files, how many, for how long; nothing said is as published."""
+    """The work, the number of files and the duration; defaults are as published."""
 
     work: Work = Field(
         default="fileserver",
@@ -145,7 +145,7 @@ class FilebenchParameters(Parameters):
 
 
 class Filebench(Workload[FilebenchParameters]):
-    """The personalities' loops as operations on files, carried out by the agent."""
+    """The personalities' loops as operations on files that the agent performs."""
 
     name = "filebench"
     resource = "disk"
@@ -248,7 +248,7 @@ class Filebench(Workload[FilebenchParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A value is no finite number.
+            ValueError: A value is not a finite number.
         """
         seconds = number(result, "seconds")
         written = number(result, "written_bytes_per_s") * seconds
@@ -266,7 +266,7 @@ class Filebench(Workload[FilebenchParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A value is no finite number.
+            ValueError: A value is not a finite number.
         """
         values = numbers(
             result,

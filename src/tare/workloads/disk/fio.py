@@ -165,7 +165,7 @@ class Fio(Workload[FioParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A value is no finite number.
+            ValueError: A value is not a finite number.
         """
         if parameters.cached:
             return NO_CLAIM
@@ -178,7 +178,7 @@ class Fio(Workload[FioParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: fio says that there was an error; or a value is no finite number.
+            ValueError: fio says that there was an error; or a value is not a finite number.
         """
         return fio_values(mapping(result, "fio")) | disk_values(result)
 

@@ -29,18 +29,18 @@ DISK_METRICS: tuple[Metric, ...] = tuple(
     Metric(name, unit, "neither", f"{summary[:-1]} (the kernel's counters).")
     for name, (_, unit, summary) in _FIELDS.items()
 )
-"""Facts of the disk beside a workload's own results: more of them is neither better nor worse."""
+"""Facts of the disk in addition to a workload's own results: more is neither better nor worse."""
 
 
 def disk_values(result: Mapping[str, Any]) -> dict[str, float]:
     """Return the disk's metrics from an agent's result.
 
     Args:
-        result: What the agent told; its ``disk`` is null where there is no device to watch.
+        result: The agent's answer; its ``disk`` is null where there is no device to watch.
 
     Raises:
         KeyError: There is a disk, but something of it is missing.
-        ValueError: A value is no finite number.
+        ValueError: A value is not a finite number.
     """
     if not result.get("disk"):
         return {}

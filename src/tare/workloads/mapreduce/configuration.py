@@ -1,4 +1,4 @@
-"""The configuration files of one cluster of Hadoop, made from nothing but what is said here.
+"""The configuration files of one Hadoop cluster, made only from the values in this module.
 
 Nothing is left at a default that a result depends on. Sources: Hadoop's core-default.xml,
 hdfs-default.xml, yarn-default.xml and mapred-default.xml, version 3.4.2.
@@ -43,19 +43,19 @@ SET_UP = (
 
 @dataclass(frozen=True)
 class Layout:
-    """Which machines a cluster is made of, and how it works.
+    """The machines of a cluster, and how it works.
 
     Args:
         addresses: Each machine's address by its name, the master's first.
         slaves: The names of the machines that hold data and run tasks.
         sizes: The heaps of the JVMs.
-        processors: How many CPUs each JVM is told that there are.
+        processors: The number of CPUs given to each JVM.
         replication: How many copies of a block are wanted.
         block: Bytes of a block.
         sync: Whether a DataNode brings each block to its disk when it is complete.
         slow_start: Which share of the maps must have ended before reduces begin.
-        slower: How many times longer than on hardware all waits are: until a daemon or a client
-            asks or tells again, and until what was not heard of is lost.
+        slower: Factor by which all waits are longer than on hardware: until a daemon or a client
+            asks or reports again, and until a silent one counts as lost.
     """
 
     addresses: Mapping[str, str]
@@ -133,7 +133,7 @@ def as_xml(properties: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    # A parser makes one line end of the other two (XML 1.0, section 2.11), unless it is told.
+    # A parser turns the other two line ends into one (XML 1.0, section 2.11) unless escaped.
     return escape(text, {"\r": "&#13;"})
 
 
@@ -162,7 +162,7 @@ def hdfs(layout: Layout, name: str) -> dict[str, str]:
         "dfs.namenode.heartbeat.recheck-interval": layout.every(LOST_MS // 2),
         "dfs.heartbeat.interval": "1",
         "dfs.datanode.data.dir": f"file://{DATA}/data",
-        # Otherwise a disk takes no block unless 1 GiB stays free beside it.
+        # Otherwise a disk takes a block only if 1 GiB stays free.
         "dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": "0",
         "dfs.datanode.hostname": name,
         "dfs.datanode.address": f"{name}:9866",
@@ -226,7 +226,7 @@ def mapred(layout: Layout, archives: str = "") -> dict[str, str]:
         "mapreduce.reduce.maxattempts": "1",
         "mapreduce.am.max-attempts": "1",
         "mapreduce.task.timeout": layout.every(LOST_MS),
-        # Of a task that has not spoken yet.
+        # For a task that has not reported yet.
         "mapreduce.task.stuck.timeout-ms": layout.every(LOST_MS),
         "mapreduce.map.speculative": "false",
         "mapreduce.reduce.speculative": "false",
@@ -269,7 +269,7 @@ log4j.logger.org.apache.hadoop.util.NativeCodeLoader=ERROR
 
 
 def metrics(layout: Layout) -> str:
-    """Return how often a DataNode counts what its JMX tells.
+    """Return how often a DataNode updates the counters of its JMX.
 
     By default it is every 10 s, in which jobs begin.
     """

@@ -13,7 +13,7 @@ HOME = "/opt/hadoop"
 """Where the toolbox has it (tare.images.toolbox.hadoop)."""
 CONF = "/tmp/hadoop/conf"
 OWN_CONF = "/tmp/hadoop/own"
-"""Where the configuration of one step lies, for a client that brings archives of its own."""
+"""The configuration of one step, for a client with archives of its own."""
 HOSTS = "/tmp/hadoop/hosts"
 LOGS = "/scratch/hadoop/logs"
 # The benchmarks' archives hold configuration for tests, so they come after a cluster's own.
@@ -21,7 +21,7 @@ LOGS = "/scratch/hadoop/logs"
 LIBRARIES = f"{HOME}/lib.jar"
 CLASSPATH = f"{LIBRARIES}:{CONF}:{HOME}/tests.jar"
 CLASSES = f"{HOME}/daemons.jsa"
-"""The archive of the daemons' classes, which is made of :data:`LIBRARIES` when the toolbox is built
+"""The archive of the daemons' classes, built from :data:`LIBRARIES` with the toolbox
 (tare.images.toolbox.class_archive). Java starts without it where it does not fit."""
 ENVIRONMENT = {"JAVA_HOME": f"{HOME}/java", "HADOOP_CONF_DIR": CONF, "MALLOC_ARENA_MAX": "2"}
 _OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "java.io")
@@ -35,7 +35,7 @@ _OPENED_WIDE = (
     "java.util.zip",
 )
 _CLASSES, _CLASSES_WIDE = 128, 192
-"""MiB of classes at most, and where libraries are beside Hadoop's own."""
+"""MiB of classes at most, without and with libraries in addition to Hadoop's own."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def jvm(heap: int, processors: int, *, brief: bool, wide: bool = False) -> list[
 
     Args:
         heap: MiB.
-        processors: How many CPUs it is told that there are.
+        processors: The number of CPUs given to it.
         brief: Compile its code quickly and not well, for what decides and waits more than it
             works: that takes half of the CPU time of a daemon's start.
         wide: Have room for the classes of libraries, and let them reach into Java's own.
@@ -121,7 +121,7 @@ def java(
 
     Args:
         heap: MiB.
-        processors: How many CPUs it is told that there are.
+        processors: The number of CPUs given to it.
         main: The class.
         arguments: What it is given.
         brief: Whether its code is compiled quickly and not well.

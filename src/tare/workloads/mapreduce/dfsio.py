@@ -87,7 +87,7 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
     )
 
     def job(self, parameters: DfsioParameters) -> Job:
-        """Return the two runs, the first of which writes what the second reads."""
+        """Return the two runs: the first writes what the second reads."""
         each = max(1, parameters.size // parameters.files // MIB)
         common = [
             *options({"test.build.data": _FOLDER, **parameters.properties}),
@@ -103,12 +103,12 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
             for way in ("write", "read"):
                 found = _BYTES.search(words(steps[way], "output"))
                 if found is None or float(found[1]) * MIB != wanted:
-                    told = "nothing" if found is None else f"{found[1]} MiB"
-                    return f"TestDFSIO -{way} tells of {told}, not of {wanted // MIB} MiB"
+                    reported = "nothing" if found is None else f"{found[1]} MiB"
+                    return f"TestDFSIO -{way} reports {reported}, not {wanted // MIB} MiB"
             length = re.search(r'"length":(\d+)', words(steps["files"], "output"))
             if length is None or int(length[1]) != wanted:
-                told = "nothing" if length is None else f"{length[1]} bytes"
-                return f"HDFS holds {told} of the {wanted} bytes that were written"
+                reported = "nothing" if length is None else f"{length[1]} bytes"
+                return f"HDFS holds {reported} of the {wanted} bytes that were written"
             return ""
 
         return Job((write, summary, read), check, (_FOLDER,), parameters.replication)
@@ -126,7 +126,7 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
             for name, (pattern, scale) in _LINES.items():
                 seen = re.findall(pattern, output)
                 if not seen:
-                    raise KeyError(f"the output of TestDFSIO -{way} tells no {name}")
+                    raise KeyError(f"the output of TestDFSIO -{way} has no {name}")
                 found[f"{way}-{name}"] = scale * finite(seen[-1], f"{way}-{name}")
             found |= step_values(result, way, _PHASES)
         return found

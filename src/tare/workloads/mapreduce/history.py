@@ -1,4 +1,4 @@
-"""What Hadoop's history server tells of a job that has ended: phases, counters and delays.
+"""A finished job by Hadoop's history server: phases, counters and delays.
 
 Source of the names: MapReduce History Server REST APIs, Hadoop 3.4.2.
 """
@@ -42,15 +42,15 @@ class Span:
 
 
 def jobs_of(output: str) -> tuple[str, ...]:
-    """Return the ids of the jobs that a client told of, each once, in their order."""
+    """Return the ids of the jobs in a client's output, each once, in their order."""
     return tuple(dict.fromkeys(_JOB.findall(output)))
 
 
 def whole_of(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what is told of the jobs that a client ran one after the other, as of one.
+    """Return the record of the jobs that a client ran one after the other, as of one job.
 
     Args:
-        jobs: What is told of each; at least one.
+        jobs: The record of each; at least one.
 
     Returns:
         The same keys, and ``jobs``: their ids. Counters, phases, delays and numbers of tasks are
@@ -79,16 +79,16 @@ def whole_of(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def counters_of(told: Mapping[str, Any]) -> dict[str, int]:
-    """Return a job's totals, out of what ``/jobs/ID/counters`` says.
+def counters_of(answer: Mapping[str, Any]) -> dict[str, int]:
+    """Return a job's totals from the answer of ``/jobs/ID/counters``.
 
     Raises:
         KeyError: It says no such thing.
         TypeError: It is built otherwise.
-        ValueError: A counter is no number.
+        ValueError: A counter is not a number.
     """
     found: dict[str, int] = {}
-    for group in told["jobCounters"].get("counterGroup", ()):
+    for group in answer["jobCounters"].get("counterGroup", ()):
         for counter in group.get("counter", ()):
             if (name := COUNTERS.get(counter["name"])) is not None:
                 found[name] = found.get(name, 0) + int(counter["totalCounterValue"])
@@ -110,7 +110,7 @@ def spans_of(attempts: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
     Raises:
         KeyError: One lacks a time.
         TypeError: One is built otherwise.
-        ValueError: A time is no number.
+        ValueError: A time is not a number.
     """
     good = [each for each in attempts if each["state"] == "SUCCEEDED"]
     maps = [each for each in good if each["type"] == "MAP"]
@@ -134,7 +134,7 @@ def delay_of(job: Mapping[str, Any], spans: Sequence[Span]) -> float:
     """Return the seconds from a job's submission to the start of its first task.
 
     It is what YARN takes: giving the application master a machine, starting it, and giving the task
-    one. Of single tasks the history server does not tell when they were asked for.
+    one. For single tasks, the history server does not report when they were requested.
 
     Args:
         job: As ``/jobs/ID`` says.
@@ -155,7 +155,7 @@ def task_of(attempt: str) -> str:
 
 
 def lost_attempts(attempts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what is said of attempts that failed or were killed, a sentence each."""
+    """Return a sentence about each attempt that failed or was killed."""
     return tuple(
         f"{each['id']} on {each.get('nodeHttpAddress', '?')}: {each['state']}"
         + (f": {first}" if (first := _first_line(each.get("diagnostics"))) else "")

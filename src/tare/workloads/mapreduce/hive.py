@@ -1,8 +1,8 @@
 """Queries by Hive on MapReduce: tables over files of HDFS, and one question to them.
 
 Hive runs in the client of the job, with the store of its tables (Derby) inside it, on the master's
-own disk. Nothing is left to Hive's defaults that a result depends on, or it is said in
-`tare help mapreduce`. Source: Hive's page "Configuration Properties", version 4.
+own disk. Every setting that a result depends on is set here, or `tare help mapreduce` names it.
+Source: Hive's page "Configuration Properties", version 4.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _MAIN = "org.apache.hadoop.hive.cli.CliDriver"
 
 
 def settings(folder: str, reduces: int) -> dict[str, object]:
-    """Return what Hive is told.
+    """Return Hive's settings.
 
     Args:
-        folder: The job's of HDFS, where what lies between two jobs of a query goes.
-        reduces: Of each job of a query.
+        folder: The job's folder in HDFS, for data between two jobs of a query.
+        reduces: The number of reduces of each job of a query.
     """
     return {
         "hive.execution.engine": "mr",
         "mapreduce.job.reduces": reduces,
         # A map for each file, as with MapReduce: by default small ones share one.
         "hive.input.format": "org.apache.hadoop.hive.ql.io.HiveInputFormat",
-        # Both tables are shuffled, and not the smaller one read beside a map of the larger.
+        # Both tables are shuffled; the smaller one is not read next to a map of the larger.
         "hive.auto.convert.join": False,
         "hive.merge.mapfiles": False,
         "hive.merge.mapredfiles": False,
@@ -55,7 +55,7 @@ def settings(folder: str, reduces: int) -> dict[str, object]:
 
 
 def tables(folder: str, reduces: int, names: tuple[str, ...]) -> Step:
-    """Return the step that tells Hive of tables, each in the folder of its name."""
+    """Return the step that declares tables to Hive, each in the folder of its name."""
     made = [
         f"CREATE EXTERNAL TABLE {name} ({columns(name)}) "
         f"ROW FORMAT DELIMITED FIELDS TERMINATED BY ',' LOCATION '{folder}/{name}'"
@@ -82,6 +82,6 @@ def query(folder: str, reduces: int, question: str, properties: Mapping[str, obj
 
 
 def _script(folder: str, reduces: int, statements: list[str]) -> list[str]:
-    said = worded(settings(folder, reduces))
-    words = [word for name, value in said.items() for word in ("--hiveconf", f"{name}={value}")]
+    options = worded(settings(folder, reduces))
+    words = [word for name, value in options.items() for word in ("--hiveconf", f"{name}={value}")]
     return [*words, "-e", "; ".join(statements)]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tare.workloads.contract import Work
 
 Engine = Literal["mapreduce", "spark", "hive"]
-"""What carries a job out; Hive does so by MapReduce."""
+"""The engine that runs a job; Hive runs it by MapReduce."""
 FOLDER = "/tare"
 """The folder of HDFS that all jobs are written to keep to; see :func:`moved`."""
 HDFS = """hdfs() {
@@ -41,12 +41,12 @@ class Step:
         main: A Java class that is run, as a client of the cluster.
         arguments: What it is given.
         engine: What runs it: Hadoop's MapReduce, or Spark.
-        properties: What Spark is told for it, beside what all its jobs are told; of MapReduce, with
-            ``archives``: what its client reads in place of the cluster's own configuration.
+        properties: Spark's properties for it, in addition to those of all its jobs; for MapReduce,
+            with ``archives``: what its client reads instead of the cluster's own configuration.
         archives: An archive of the toolbox that names more of them, which the client and its tasks
             find behind Hadoop's own.
         heap: MiB of such a client, where it needs more than others.
-        alone: Whether the class works by itself and starts no job, so that no history tells of it.
+        alone: The class works by itself and starts no job, so no history has it.
         script: In place of a class: a shell's script, which has :data:`HDFS`.
         measured: Whether it is part of what is measured, and not of preparing or verifying that.
         cold: Whether all page caches are dropped before it.

@@ -1,4 +1,4 @@
-"""K-Means: where the centres of points lie, by Mahout's jobs of MapReduce as HiBench runs them.
+"""K-Means: the centres of points, by Mahout's jobs of MapReduce as HiBench runs them.
 
 Source: HiBench's workload *K-means* (Huang et al., 2010), whose options of Mahout's driver these
 are, and whose defaults of 20 dimensions, 5 clusters and 5 iterations.
@@ -122,8 +122,8 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
             Step(MADE, script=made_sum(f"{_FOLDER}/told")),
         )
 
-        def check(told: Mapping[str, Any]) -> str:
-            return wrong_centres(told, parameters)
+        def check(results: Mapping[str, Any]) -> str:
+            return wrong_centres(results, parameters)
 
         return Job(steps, check, (_FOLDER,), parameters.replication)
 
@@ -144,17 +144,17 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
         }
 
 
-def wrong_centres(told: Mapping[str, Any], parameters: KmeansParameters) -> str:
+def wrong_centres(results: Mapping[str, Any], parameters: KmeansParameters) -> str:
     """Return how centres and their points differ from what they must be; or nothing.
 
     Args:
-        told: What became of the steps.
-        parameters: Where they leave nothing to Mahout, all iterations must be there too.
+        results: The results of the steps.
+        parameters: Unless they let Mahout stop early, all iterations must be there too.
     """
-    jobs, wanted = len(told["cluster"]["job"]["jobs"]), parameters.iterations + 1
+    jobs, wanted = len(results["cluster"]["job"]["jobs"]), parameters.iterations + 1
     if jobs > wanted or (jobs < wanted and parameters.convergence is None):
         return f"the centres took {jobs} jobs, and not {wanted}"
-    return differing(told, "the centres are found wrongly")
+    return differing(results, "the centres are found wrongly")
 
 
 def _searched(parameters: KmeansParameters) -> Step:
@@ -242,7 +242,7 @@ class Points:
         each: Points in each file.
         files: Files.
         dimensions: Numbers that a point has.
-        clusters: In how many clusters they lie.
+        clusters: The number of their clusters.
     """
 
     each: int

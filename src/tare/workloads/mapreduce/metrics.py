@@ -28,7 +28,7 @@ _OF_STEP: Mapping[str, tuple[str, tuple[str, ...], float, str]] = {
         1.0,
         "Records that were written to disk between map and reduce.",
     ),
-    "intermediate": ("B", ("local_written_bytes",), 1.0, "Bytes that tasks wrote beside HDFS."),
+    "intermediate": ("B", ("local_written_bytes",), 1.0, "Bytes that tasks wrote outside HDFS."),
     "shuffled": ("B", ("shuffled_bytes",), 1.0, "Bytes that reduces fetched from maps."),
     "bytes-read": (
         "B",
@@ -40,13 +40,13 @@ _OF_STEP: Mapping[str, tuple[str, tuple[str, ...], float, str]] = {
         "B",
         ("hdfs_written_bytes", "local_written_bytes"),
         1.0,
-        "Bytes that tasks wrote, to HDFS, of which it makes copies, and beside it.",
+        "Bytes that tasks wrote, to HDFS (before its copies) and outside it.",
     ),
 }
 
 
 def whole_metrics() -> tuple[Metric, ...]:
-    """Return what is told of a cell as a whole."""
+    """Return the metrics of a cell as a whole."""
     return tuple(Metric(name, unit, "neither", summary) for name, (unit, summary) in _WHOLE.items())
 
 

@@ -53,8 +53,8 @@ class Outside:
     def at(self, addresses: Mapping[str, str]) -> Outside:
         """Return the same where names are replaced by addresses: some clients know no names."""
 
-        def place(told: str) -> str:
-            return f"{addresses[_host(told)]}:{told.partition(':')[2]}"
+        def place(reported: str) -> str:
+            return f"{addresses[_host(reported)]}:{reported.partition(':')[2]}"
 
         return replace(self, namenode=place(self.namenode), history=place(self.history))
 
@@ -77,32 +77,34 @@ def read_outside(folder: Path) -> Outside:
                 f"{folder} has no {name}, and so is no configuration of a cluster",
                 "name the folder that the cluster's own clients have as HADOOP_CONF_DIR",
             )
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for name in SITES:
-        told |= properties_of(files[name], folder / name)
-    if (asked := told.get("hadoop.security.authentication", "simple")) != "simple":
+        reported |= properties_of(files[name], folder / name)
+    if (asked := reported.get("hadoop.security.authentication", "simple")) != "simple":
         raise InputError(f"{folder}: the cluster asks for {asked}, which Tare cannot give")
-    if services := told.get("dfs.nameservices"):
+    if services := reported.get("dfs.nameservices"):
         raise InputError(
             f"{folder / 'hdfs-site.xml'}: HDFS is {services}, of several NameNodes, which Tare "
             "cannot choose among",
             "copy the folder, and name one NameNode in it",
         )
-    system = told.get("fs.defaultFS", "")
+    system = reported.get("fs.defaultFS", "")
     if not system.startswith("hdfs://"):
         raise InputError(
             f"{folder / 'core-site.xml'}: fs.defaultFS is {system or 'missing'}, and not HDFS",
             "write `hdfs://HOST:PORT`",
         )
     first = _host(system.removeprefix("hdfs://").rstrip("/"))
-    namenode = told.get("dfs.namenode.http-address", f"{first}:{NAMENODE_WEB}")
-    default = f"{_host(told.get('mapreduce.jobhistory.address', first))}:{HISTORY_WEB}"
-    history = told.get("mapreduce.jobhistory.webapp.address", default)
+    namenode = reported.get("dfs.namenode.http-address", f"{first}:{NAMENODE_WEB}")
+    default = f"{_host(reported.get('mapreduce.jobhistory.address', first))}:{HISTORY_WEB}"
+    history = reported.get("mapreduce.jobhistory.webapp.address", default)
     try:
-        copies = int(told.get("dfs.replication", DEFAULT_COPIES))
+        copies = int(reported.get("dfs.replication", DEFAULT_COPIES))
     except ValueError:
         raise InputError(f"{folder / 'hdfs-site.xml'}: dfs.replication is no number") from None
-    mentioned = {_host(value) for name, value in told.items() if name.endswith(_PLACES)} | {first}
+    mentioned = {_host(value) for name, value in reported.items() if name.endswith(_PLACES)} | {
+        first
+    }
     return Outside(
         files,
         _reached(namenode, first),

@@ -75,7 +75,7 @@ class QueryParameters(EngineParameters):
 
     @property
     def spark_properties(self) -> dict[str, object]:
-        """What Spark is told for a query."""
+        """Spark's properties for a query."""
         return {
             **self.hadoop_properties,
             "spark.sql.shuffle.partitions": self.reduces,
@@ -163,7 +163,7 @@ class Join(_Query[JoinParameters]):
     metrics = metrics_of_spark("query", _metrics())
 
     def metrics_for(self, parameters: JoinParameters) -> tuple[Metric, ...]:
-        """Return what a cell tells: with Spark what its event log has."""
+        """Return the metrics of a cell; with Spark, those that its event log has."""
         return self.metrics if parameters.engine == "spark" else _metrics()
 
     def job(self, parameters: JoinParameters) -> Job:
@@ -206,6 +206,6 @@ def _asked(parameters: QueryParameters, folder: str, query: str, *tables: str) -
     return (step,)
 
 
-def wrong_answer(told: Mapping[str, Any]) -> str:
-    """Return how a query's answer differs from what it must be, by both sums; or nothing."""
-    return differing(told, "the query is answered wrongly")
+def wrong_answer(results: Mapping[str, Any]) -> str:
+    """Return how a query's answer differs from the expected one; empty if it does not."""
+    return differing(results, "the query is answered wrongly")

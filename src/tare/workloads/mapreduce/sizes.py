@@ -13,7 +13,7 @@ from tare.units import format_size
 
 MIB = 1 << 20
 BEYOND_HEAP = 96
-"""MiB that a JVM takes beside its heap: classes, compiled code, stacks and buffers."""
+"""MiB of a JVM outside its heap: classes, compiled code, stacks and buffers."""
 DAEMON_HEAP = 96
 """MiB: enough for clusters of some machines and files of some GB."""
 MANAGER_HEAP = 128
@@ -24,7 +24,7 @@ LEAST_TASK_HEAP = 64
 SPARE = 96
 """MiB that stay free for the kernel, the agent and some page cache."""
 SORT_SHARE = 0.4
-"""Of a task's heap, for what a map sorts before it spills (`mapreduce.task.io.sort.mb`)."""
+"""Share of a task's heap for what a map sorts before it spills (`mapreduce.task.io.sort.mb`)."""
 _SLAVE_DAEMONS = 2
 _MASTER_DAEMONS = 3
 
@@ -34,12 +34,12 @@ class Sizes:
     """The heaps of a cluster's JVMs, in MiB.
 
     Args:
-        daemon: Of a DataNode, a NodeManager and the history server.
-        master: Of the NameNode and of the ResourceManager.
-        manager: Of an application master.
-        task: Of a map or reduce task.
-        client: Of what submits jobs.
-        sort: What a map sorts at once.
+        daemon: Each of a DataNode, a NodeManager and the history server.
+        master: Each of the NameNode and the ResourceManager.
+        manager: An application master.
+        task: A map or reduce task.
+        client: The program that submits jobs.
+        sort: The buffer in which a map sorts.
         tasks: How many tasks run on a machine at a time.
     """
 
@@ -63,7 +63,7 @@ class Sizes:
 
     @property
     def node(self) -> int:
-        """MiB that a NodeManager has to give: for its tasks, with a master beside them."""
+        """MiB that a NodeManager offers: for its tasks and one application master."""
         return self.tasks * self.task_container + self.manager_container
 
 
@@ -86,8 +86,8 @@ def sizes_for(memory: int, tasks: int, *, master: bool = False) -> Sizes:
 
     Args:
         memory: The machine's, in bytes.
-        tasks: How many tasks it runs at a time, beside an application master.
-        master: Whether the cluster's master is on the same machine.
+        tasks: The number of tasks that it runs at a time, in addition to an application master.
+        master: True if the cluster's master is on the same machine.
 
     Raises:
         InputError: It is too little.

@@ -30,12 +30,12 @@ LEAST_HEAP = 450
 """MiB without which neither driver nor executor starts (Spark's UnifiedMemoryManager)."""
 DRIVER_HEAP = 512
 BEYOND_EXECUTOR = 256
-"""MiB that an executor or a driver takes beside its heap: classes, code, and network buffers."""
+"""MiB of an executor or a driver outside its heap: classes, code, and network buffers."""
 CODE_MIB, CLASSES_MIB, BUFFERS_MIB = 96, 160, 64
 LEAST_MEMORY = 1536 * MIB
 """Bytes of a machine that is a slave with Spark's executor, or the master with its driver."""
-# Those of org.apache.spark.launcher.JavaModuleOptions, which a driver that is no child of
-# Spark's scripts has to be given by hand.
+# Those of org.apache.spark.launcher.JavaModuleOptions: a driver that Spark's scripts do not start
+# needs them as arguments.
 _OPENED = (
     "java.lang",
     "java.lang.invoke",
@@ -61,7 +61,7 @@ class Executors:
         count: How many.
         cores: Tasks that each runs at a time.
         heap: MiB of each.
-        beyond: MiB that YARN counts for each beside its heap.
+        beyond: MiB that YARN counts for each in addition to its heap.
     """
 
     count: int
@@ -75,7 +75,7 @@ def executors_for(slaves: int, sizes: Sizes) -> Executors:
 
     Args:
         slaves: How many slaves there are.
-        sizes: Of a slave's machines of Java, as they are for MapReduce.
+        sizes: The sizes of a slave's JVMs, as for MapReduce.
 
     Raises:
         InputError: A slave has too little memory.
@@ -124,7 +124,7 @@ def virtual_machine(heap: int, processors: int) -> list[str]:
 
 
 def settings(layout: Layout) -> dict[str, str]:
-    """Return what every job of Spark on a cluster is told, whatever it does."""
+    """Return the properties of every Spark job on a cluster."""
     executors = executors_for(len(layout.slaves), layout.sizes)
     wait = f"{layout.every(LOST_MS)}ms"
     # Spark sets the greatest heap itself, and takes no job that does.
@@ -195,13 +195,18 @@ def submission(
         layout: The cluster.
         main: The class.
         arguments: What it is given.
-        properties: What the job is told beside :func:`settings`, and instead of them.
+        properties: The job's own, in addition to :func:`settings`, which they override.
 
     Raises:
         InputError: The cluster's machines are too small for Spark.
     """
-    told = {**settings(layout), **{name: _word(value) for name, value in properties.items()}}
-    given = [word for name, value in told.items() for word in ("--conf", f"{name}={value}")]
+    properties_of_job = {
+        **settings(layout),
+        **{name: _word(value) for name, value in properties.items()},
+    }
+    given = [
+        word for name, value in properties_of_job.items() for word in ("--conf", f"{name}={value}")
+    ]
     return [
         f"{HADOOP}/java/bin/java",
         *virtual_machine(DRIVER_HEAP, layout.processors),

@@ -1,4 +1,4 @@
-"""What Spark's event log tells of a job that has ended: phases, counters and delays.
+"""A finished job by Spark's event log: phases, counters and delays.
 
 Source of the names: org.apache.spark.util.JsonProtocol, Spark 3.5.6; every line is one event.
 """
@@ -94,22 +94,22 @@ def spans_of(tasks: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
 def counters_of(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the sums over tasks of what Spark counts, under the names that MapReduce's have.
 
-    Intermediate bytes are those written for shuffles and spilled to disks. Of spilled records Spark
-    tells nothing.
+    Intermediate bytes are those written for shuffles and spilled to disks. Spark does not count
+    spilled records.
     """
     sums = dict.fromkeys(("gc_ms", "cpu_ms", "shuffled_bytes", "local_written_bytes"), 0)
     sums |= dict.fromkeys(("disk_spilled_bytes", "input_bytes", "output_bytes"), 0)
     for task in tasks:
-        told = task["Task Metrics"]
-        read, wrote = told["Shuffle Read Metrics"], told["Shuffle Write Metrics"]
-        spilled = int(told["Disk Bytes Spilled"])
-        sums["gc_ms"] += int(told["JVM GC Time"])
-        sums["cpu_ms"] += round(int(told["Executor CPU Time"]) * MS_OF_NS)
+        metrics = task["Task Metrics"]
+        read, wrote = metrics["Shuffle Read Metrics"], metrics["Shuffle Write Metrics"]
+        spilled = int(metrics["Disk Bytes Spilled"])
+        sums["gc_ms"] += int(metrics["JVM GC Time"])
+        sums["cpu_ms"] += round(int(metrics["Executor CPU Time"]) * MS_OF_NS)
         sums["shuffled_bytes"] += int(read["Remote Bytes Read"]) + int(read["Local Bytes Read"])
         sums["local_written_bytes"] += int(wrote["Shuffle Bytes Written"]) + spilled
         sums["disk_spilled_bytes"] += spilled
-        sums["input_bytes"] += int(told["Input Metrics"]["Bytes Read"])
-        sums["output_bytes"] += int(told["Output Metrics"]["Bytes Written"])
+        sums["input_bytes"] += int(metrics["Input Metrics"]["Bytes Read"])
+        sums["output_bytes"] += int(metrics["Output Metrics"]["Bytes Written"])
     return sums
 
 
@@ -119,19 +119,19 @@ def scheduler_delay_s(task: Mapping[str, Any]) -> float:
     It is what Spark's own pages call the scheduler delay (AppStatusUtils.schedulerDelay).
     """
     launch, finish = _times(task)
-    told, info = task["Task Metrics"], task["Task Info"]
+    metrics, info = task["Task Metrics"], task["Task Info"]
     fetching = int(info["Getting Result Time"])
     spent = (
-        int(told["Executor Run Time"])
-        + int(told["Executor Deserialize Time"])
-        + int(told["Result Serialization Time"])
+        int(metrics["Executor Run Time"])
+        + int(metrics["Executor Deserialize Time"])
+        + int(metrics["Result Serialization Time"])
         + (finish - fetching if fetching else 0)
     )
     return max(0, finish - launch - spent) / 1e3
 
 
 def lost_tasks(tasks: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what is said of tasks that failed or were killed, a sentence each."""
+    """Return a sentence about each task that failed or was killed."""
     found = []
     for task in tasks:
         if (reason := _reason(task)) != _SUCCESS:

@@ -83,7 +83,7 @@ class Tables:
 
     @property
     def joined(self) -> str:
-        """The same with each source's sum of its pages' ranks beside that of cents."""
+        """The same with each source's sum of its pages' ranks in addition to that of cents."""
         return self._made + _JOINED
 
     @property

@@ -87,7 +87,7 @@ class Terasort(EngineWorkload[TerasortParameters]):
     )
 
     def job(self, parameters: TerasortParameters) -> Job:
-        """Return TeraGen, TeraSort and TeraValidate; the last tells order and checksum."""
+        """Return TeraGen, TeraSort and TeraValidate; the last checks order and checksum."""
         records, out = parameters.records, f"{_FOLDER}/out"
         gen = options({"mapreduce.job.maps": parameters.maps, **parameters.properties})
         steps = (
@@ -110,8 +110,8 @@ class Terasort(EngineWorkload[TerasortParameters]):
             Step("parts", script=f'hdfs GET "{out}?op=LISTSTATUS"'),
         )
 
-        def check(told: Mapping[str, Any]) -> str:
-            return wrong_order(told, records)
+        def check(results: Mapping[str, Any]) -> str:
+            return wrong_order(results, records)
 
         return Job(steps, check, (_FOLDER,), parameters.output_replication)
 
@@ -134,7 +134,7 @@ class Terasort(EngineWorkload[TerasortParameters]):
 def _sort(parameters: TerasortParameters, folders: list[str]) -> Step:
     copies, sync = parameters.output_replication, parameters.final_sync
     if parameters.engine == "spark":
-        told = {
+        results = {
             **parameters.hadoop_properties,
             "spark.hadoop.dfs.replication": copies,
             "spark.hadoop.mapreduce.terasort.final.sync": sync,
@@ -144,7 +144,7 @@ def _sort(parameters: TerasortParameters, folders: list[str]) -> Step:
             "tare.spark.TeraSort",
             [*folders, str(parameters.reduces)],
             engine="spark",
-            properties=told,
+            properties=results,
             measured=True,
             cold=True,
         )
@@ -159,35 +159,35 @@ def _sort(parameters: TerasortParameters, folders: list[str]) -> Step:
     return Step("sort", f"{_MAIN}.TeraSort", [*given, *folders], measured=True, cold=True)
 
 
-def wrong_order(told: Mapping[str, Any], records: int) -> str:
-    """Return what is wrong with a sorted output, by what TeraValidate and HDFS tell; or nothing.
+def wrong_order(results: Mapping[str, Any], records: int) -> str:
+    """Return what is wrong with a sorted output by TeraValidate and HDFS; empty if nothing is.
 
     Args:
-        told: What became of the steps.
+        results: The results of the steps.
         records: How many there must be.
     """
-    report = words(told["report"], "output")
+    report = words(results["report"], "output")
     if "error" in report or "misorder" in report:
         return f"TeraValidate found the output out of order: {report.strip()[:300]}"
     found = _CHECKSUM.search(report)
     if found is None:
-        return f"TeraValidate told no checksum: {report.strip()[:300]}"
-    made = mapping(mapping(told["generate"], "job"), "counters").get("checksum")
+        return f"TeraValidate reported no checksum: {report.strip()[:300]}"
+    made = mapping(mapping(results["generate"], "job"), "counters").get("checksum")
     if made is None or int(found[1], 16) != int(made):
         return f"the sorted records' checksum is {found[1]}, but {int(made or 0):x} was made"
-    held = bytes_of_parts(words(told["parts"], "output"))
+    held = bytes_of_parts(words(results["parts"], "output"))
     if held != records * RECORD:
         return f"the sorted output has {held} bytes, not {records} records of {RECORD} bytes"
     return ""
 
 
-def bytes_of_parts(said: str) -> int:
-    """Return the bytes of a job's output, out of what HDFS says of its folder (LISTSTATUS).
+def bytes_of_parts(listing: str) -> int:
+    """Return the bytes of a job's output from HDFS's listing of its folder (LISTSTATUS).
 
-    Beside the reduces' files that has an empty one for success, and TeraSort's own of partitions.
+    The folder also has an empty file for success, and TeraSort's file of partitions.
     """
     try:
-        listed = json.loads(said)["FileStatuses"]["FileStatus"]
+        listed = json.loads(listing)["FileStatuses"]["FileStatus"]
         return sum(int(each["length"]) for each in listed if each["pathSuffix"].startswith("part-"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return 0

@@ -18,15 +18,15 @@ def made_sum(folder: str) -> str:
     return f"parts {folder} >{kept} && sort {kept} | sha256sum; code=$?; rm -f {kept}; exit $code\n"
 
 
-def differing(told: Mapping[str, Any], wrong: str) -> str:
-    """Return how an output differs from what it must be, by the sums of both; or nothing.
+def differing(results: Mapping[str, Any], wrong: str) -> str:
+    """Return how an output differs from the expected one by the sums of both; empty if not.
 
     Args:
-        told: What became of the steps :data:`EXPECTED` and :data:`MADE`.
-        wrong: What to say where they do.
+        results: The results of the steps :data:`EXPECTED` and :data:`MADE`.
+        wrong: The message if they do.
     """
     sums = [
-        re.findall(r"\b[0-9a-f]{64}\b", words(told[step], "output")) for step in (EXPECTED, MADE)
+        re.findall(r"\b[0-9a-f]{64}\b", words(results[step], "output")) for step in (EXPECTED, MADE)
     ]
     if any(len(found) != 1 for found in sums):
         return "the output could not be compared: one of the checksums is missing"

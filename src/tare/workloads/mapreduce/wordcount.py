@@ -21,7 +21,7 @@ from tare.workloads.mapreduce.workload import EngineWorkload, ProgramParameters
 
 TEXT = "/usr/share/tare/inputs/text.txt"
 TEXT_BYTES = 8 << 20
-"""Of the toolbox's text (tare.images.toolbox.inputs)."""
+"""Size of the toolbox's text (tare.images.toolbox.inputs)."""
 _MAIN = "org.apache.hadoop.examples.WordCount"
 _SPARK = "tare.spark.WordCount"
 _FOLDER = "/tare/wordcount"
@@ -74,11 +74,11 @@ class Wordcount(EngineWorkload[WordcountParameters]):
     def job(self, parameters: WordcountParameters) -> Job:
         """Return the job, with the text put to HDFS before and the counts compared after."""
         folders = [f"{_FOLDER}/in", f"{_FOLDER}/out"]
-        said = f"TARE_COPIES={parameters.copies} TARE_TEXT={TEXT}\n"
+        text = f"TARE_COPIES={parameters.copies} TARE_TEXT={TEXT}\n"
         steps = (
-            Step("put", script=said + _PUT),
+            Step("put", script=text + _PUT),
             _count(parameters, folders),
-            Step(EXPECTED, script=said + _EXPECT),
+            Step(EXPECTED, script=text + _EXPECT),
             Step(MADE, script=made_sum(folders[1])),
         )
         return Job(steps, wrong_counts, (_FOLDER,), parameters.replication)
@@ -98,9 +98,9 @@ class Wordcount(EngineWorkload[WordcountParameters]):
         }
 
 
-def wrong_counts(told: Mapping[str, Any]) -> str:
-    """Return how the counted words differ from what they must be, by both sums; or nothing."""
-    return differing(told, "the words are counted wrongly")
+def wrong_counts(results: Mapping[str, Any]) -> str:
+    """Return how the counted words differ from the expected ones; empty if they do not."""
+    return differing(results, "the words are counted wrongly")
 
 
 def _count(parameters: WordcountParameters, folders: list[str]) -> Step:

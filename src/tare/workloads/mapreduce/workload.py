@@ -13,11 +13,11 @@ from tare.workloads.mapreduce.job import Engine, Job
 from tare.workloads.mapreduce.spark import LEAST_MEMORY
 
 SLAVES = frozenset(f"slave-{number}" for number in range(1, 17))
-"""The roles of a cluster's machines beside its master."""
+"""The roles of a cluster's machines other than its master."""
 
 
 class ClusterParameters(Parameters):
-    """What all jobs can be told."""
+    """Parameters of all jobs."""
 
     replication: int | None = Field(
         default=None,
@@ -40,7 +40,7 @@ class ClusterParameters(Parameters):
 
 
 class EngineParameters(ClusterParameters):
-    """What jobs can be told that there are for several engines."""
+    """Parameters of jobs that several engines can run."""
 
     engine: Engine = Field(
         default="mapreduce",
@@ -56,7 +56,7 @@ class EngineParameters(ClusterParameters):
 
 
 class ProgramParameters(EngineParameters):
-    """What jobs can be told that are programs, and no queries of tables."""
+    """Parameters of jobs that are programs and not queries of tables."""
 
     engine: Literal["mapreduce", "spark"] = Field(
         default="mapreduce",
@@ -68,8 +68,8 @@ class ProgramParameters(EngineParameters):
 C = TypeVar("C", bound=ClusterParameters)
 E = TypeVar("E", bound=EngineParameters)
 MAPREDUCE_ALONE = ("shuffle", "sort", "spilled", "bytes-read", "bytes-written")
-"""What there is no word of in Spark's event log, whose tasks fetch, sort and write at once, and of
-whose local disks it tells other bytes."""
+"""Metrics that Spark's event log does not have: its tasks fetch, sort and write at once, and it
+counts other bytes of local disks."""
 
 
 class ClusterWorkload(Workload[C]):
@@ -109,10 +109,10 @@ class ClusterWorkload(Workload[C]):
 
 
 class EngineWorkload(ClusterWorkload[E]):
-    """A job that MapReduce or Spark carries out; ``engine`` says which."""
+    """A job that MapReduce or Spark runs; ``engine`` selects which."""
 
     step: str
-    """The step that the engine carries out; all others are the same with any."""
+    """The step that the engine runs; all others are the same with each engine."""
 
     def needs_for(self, parameters: E) -> frozenset[Need]:
         """Return what its machines must have: Spark and Hive are in a toolbox of their own."""
@@ -123,7 +123,7 @@ class EngineWorkload(ClusterWorkload[E]):
         return self.memory if parameters.engine == "mapreduce" else LEAST_MEMORY
 
     def metrics_for(self, parameters: E) -> tuple[Metric, ...]:
-        """Return what a cell tells: with Spark what its event log has."""
+        """Return the metrics of a cell; with Spark, those that its event log has."""
         return (
             metrics_of_spark(self.step, self.metrics)
             if parameters.engine == "spark"
@@ -132,6 +132,6 @@ class EngineWorkload(ClusterWorkload[E]):
 
 
 def metrics_of_spark(step: str, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-    """Return those metrics that there are where Spark carries a step out."""
+    """Return the metrics that exist if Spark runs a step."""
     without = {f"{step}-{name}" for name in MAPREDUCE_ALONE}
     return tuple(each for each in metrics if each.name not in without)

@@ -122,7 +122,7 @@ class MemoryLatency(Workload[MemoryLatencyParameters]):
 
         Raises:
             KeyError: No size was measured.
-            ValueError: A value is no finite number.
+            ValueError: A value is not a finite number.
         """
         measured = mapping(result, "latency")
         if not measured:

@@ -16,7 +16,7 @@ from tare.workloads.values import numbers
 PREPARATION_S = 1.5
 INTERVAL_S = 0.1
 USUAL_INTERVALS, MOST_INTERVALS = 3000, 20_000
-"""Of a course; the agent holds a histogram for each, and takes no more than the latter."""
+"""Intervals of a timeline; the agent holds a histogram for each, and takes at most the latter."""
 
 
 class HttpLoadParameters(Parameters):
@@ -68,7 +68,7 @@ class HttpLoadParameters(Parameters):
 
 
 def interval_of(asked: HttpLoadParameters) -> float:
-    """Return the seconds of an interval of the course, as asked or as fits the duration."""
+    """Return the seconds of an interval of the timeline, as requested or as fits the duration."""
     wanted = asked.interval or max(INTERVAL_S, asked.duration / USUAL_INTERVALS)
     return max(wanted, asked.duration / MOST_INTERVALS)
 
@@ -103,7 +103,7 @@ class HttpLoad(PairWorkload[HttpLoadParameters]):
     )
 
     def metrics_for(self, parameters: HttpLoadParameters) -> tuple[Metric, ...]:
-        """Return what a cell tells: empty files have no bandwidth."""
+        """Return the metrics of a cell: empty files have no bandwidth."""
         return tuple(each for each in self.metrics if each.name != "bandwidth" or parameters.size)
 
     def request(self, parameters: HttpLoadParameters) -> dict[str, Any]:

@@ -33,7 +33,7 @@ http {{
     }}
 }}
 """
-"""What nginx is told; a worker for each CPU, no access log, files from memory by sendfile.
+"""Nginx's configuration: a worker for each CPU, no access log, files from memory by sendfile.
 
 It stays the user it is: a container lacks what changing to another would take.
 """

@@ -40,7 +40,7 @@ class NetStreamParameters(Parameters):
 
 
 class NetStream(PairWorkload[NetStreamParameters]):
-    """Iperf3 of the toolbox at both ends; its own figures are what is told."""
+    """Iperf3 of the toolbox at both ends; its own figures are the metrics."""
 
     name = "net-stream"
     resource = "network"
@@ -104,7 +104,7 @@ class NetStream(PairWorkload[NetStreamParameters]):
 
         Raises:
             KeyError: Its answer lacks one.
-            ValueError: Its answer is no JSON, or says what failed.
+            ValueError: Its answer is not JSON, or states a failure.
         """
         answer = iperf_answer(words(result, "output"))
         received = number(answer, "end.sum_received.bits_per_second") / _BITS
@@ -117,10 +117,10 @@ class NetStream(PairWorkload[NetStreamParameters]):
 
 
 def iperf_answer(text: str) -> dict[str, Any]:
-    """Return what iperf3 said in JSON.
+    """Return iperf3's answer in JSON.
 
     Raises:
-        ValueError: It is no JSON object, or iperf3 says that it failed, and why.
+        ValueError: It is not a JSON object, or iperf3 reports a failure.
     """
     try:
         answer = json.loads(text)

@@ -210,7 +210,7 @@ class Tick(Workload[TickParameters]):
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A value is no finite number, or no time passed.
+            ValueError: A value is not a finite number, or no time passed.
         """
         values = numbers(
             result,

@@ -28,13 +28,13 @@ from tare.workloads.values import finite, number, shortened
 
 HOST, INSIDE = "host", "inside"
 NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, NEIGHBOURS, TARE, KSOFTIRQD, VSWITCHD})
-"""Owners whose time is no cost of the machine's; that of its network threads is."""
+"""Owners whose time is not a cost of the machine; that of its network threads is."""
 OWNED = 0.95
-"""A figure of where the time goes lacks too much where less of it than this has an owner."""
+"""The least share of the time with an owner; below it, the figure is too incomplete."""
 MOST_OF_GIVEN = 1.1
-"""Beyond this the two clocks that tell of a host's threads differ by more than their steps."""
+"""Above this, the two clocks of a host's threads differ by more than their steps."""
 SLOW_LOOK = 0.1
-"""Who takes a greater part of the time to read all threads tells less of those read last."""
+"""If reading all threads takes more of the time than this, those read last are underestimated."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Spent:
     Args:
         where: :data:`HOST`, by owner, or :data:`INSIDE` the machine, by what its CPUs did.
         who: The owner or kind.
-        share: Of all CPU time there.
+        share: The share of all CPU time there.
         per_request_s: CPU seconds for each request.
-        cycles: Cycles for each request, by how many the host's CPUs made in a second in which they
-            did not rest; None: not known, or the CPUs rested.
+        cycles: Cycles for each request, by the rate of the host's CPUs while they were busy; None:
+            not known, or the CPUs were idle.
     """
 
     where: str
@@ -62,20 +62,19 @@ class Account:
     """Who used the CPUs, and how many requests were answered meanwhile.
 
     Args:
-        spent: All of it, per place in the order of size.
-        machine_s: CPU seconds of the host for the machine, per request; None: the host cannot
-            tell.
+        spent: All CPU time, at each place in the order of size.
+        machine_s: CPU seconds of the host for the machine, per request; None: the host does not
+            know.
         owned: The share of the host's CPU time that has an owner: idle CPUs counted, and what the
             hypervisor below a host that is itself a virtual machine took from it.
-        softirq: Seconds of the host's software interrupts, which are part of whose work they
-            interrupted, per request.
+        softirq: Seconds of the host's software interrupts per request; they count as part of the
+            work that they interrupt.
         hardirq: The same for hardware interrupts.
-        cycles_per_s: Cycles of a CPU of the host in a second in which it did not rest; None: its
-            counters do not tell.
-        no_cycles: Why they do not.
-        cpus: How many CPUs the host has, of which shares are; under Xen the computer's.
-        threads_of_given: What the threads of the host's kernel ran for by its own clock, as a share
-            of what the hypervisor below gave it; None: there is none below.
+        cycles_per_s: Cycles of a busy CPU of the host in a second; None: not counted.
+        no_cycles: Why they were not counted.
+        cpus: The number of CPUs of the host, to which shares refer; under Xen the computer's.
+        threads_of_given: The time of the host kernel's threads by its own clock, as a share of
+            the time that the hypervisor below gave it; None: there is no hypervisor below.
     """
 
     spent: tuple[Spent, ...]
@@ -91,14 +90,14 @@ class Account:
 
 @dataclass(frozen=True)
 class Below:
-    """Who had the CPUs by the hypervisor below the host's kernel, in CPUs' worth of time.
+    """The use of the CPUs by the account of the hypervisor below the host's kernel, in CPUs.
 
     Args:
-        domain: The machine's number to it.
+        domain: The machine's number there.
         cpus: How many CPUs there are.
-        machine, host: What the machine and the host's kernel had.
-        others: What each other machine had, by its name.
-        host_on: Which CPUs the host's kernel is kept on; empty: it is not known.
+        machine, host: CPUs that the machine and the host's kernel had.
+        others: CPUs that each other machine had, by its name.
+        host_on: The CPUs that the host's kernel is restricted to; empty: not known.
     """
 
     domain: int
@@ -110,32 +109,32 @@ class Below:
 
     @property
     def idle(self) -> float:
-        """What nobody had, in CPUs."""
+        """Idle CPUs."""
         return max(0.0, self.cpus - self.machine - self.host - sum(self.others.values()))
 
 
 def below_in(result: Mapping[str, Any]) -> Below | None:
-    """Return who had the CPUs below the host's kernel; None: it gives them out itself."""
-    told = result.get("below")
-    if not isinstance(told, Mapping):
+    """Return the use of the CPUs below the host's kernel; None: there is no hypervisor below."""
+    reported = result.get("below")
+    if not isinstance(reported, Mapping):
         return None
-    domain, cpus = (int(number(told, [name])) for name in ("domain", "cpus"))
-    machine, host = (number(told, [name]) for name in ("machine", "host"))
-    others = told["others"]
+    domain, cpus = (int(number(reported, [name])) for name in ("domain", "cpus"))
+    machine, host = (number(reported, [name]) for name in ("machine", "host"))
+    others = reported["others"]
     if not isinstance(others, Mapping):
         raise ValueError(f"what other machines had is {shortened(others)}, not a number for each")
     named = {str(name): finite(spent, f"others {name}") for name, spent in others.items()}
-    host_on = tuple(int(cpu) for cpu in told.get("host_on", ()))
+    host_on = tuple(int(cpu) for cpu in reported.get("host_on", ()))
     return Below(domain, cpus, machine, host, named, host_on)
 
 
-def owners_in(told: Mapping[str, Any]) -> Owners:
-    """Return the owners as a result tells of them."""
+def owners_in(reported: Mapping[str, Any]) -> Owners:
+    """Return the owners in a result."""
     sets = {
-        name: frozenset(int(each) for each in told.get(name, ()))
+        name: frozenset(int(each) for each in reported.get(name, ()))
         for name in ("machine", "vcpus", "client", "origin", "neighbours", "tare")
     }
-    return Owners(**sets, server=str(told.get("server", "")), domain=None)
+    return Owners(**sets, server=str(reported.get("server", "")), domain=None)
 
 
 def account_of(result: Mapping[str, Any]) -> Account:
@@ -147,7 +146,7 @@ def account_of(result: Mapping[str, Any]) -> Account:
             the host's kernel has only some of the computer, ``below`` has who had all of it.
 
     Raises:
-        KeyError, ValueError: Something of that is missing, or is not what the agent tells.
+        KeyError, ValueError: Something is missing, or has another form than the agent's answers.
     """
     accounts, owners = result["accounts"], owners_in(result["owners"])
     host, machine = accounts["host"], accounts["machine"]
@@ -165,7 +164,7 @@ def account_of(result: Mapping[str, Any]) -> Account:
     if below is not None:
         owners = replace(owners, domain=below.domain)
     if owners.server and all(task.process != owners.server for task in tasks):
-        # The host does not see it: its machine has a kernel of its own.
+        # The host does not see the server: its machine has a kernel of its own.
         owners = replace(owners, server="")
     owned, strangers = used(tasks, owners, parents_in(host))
     others: dict[str, float] = {}
@@ -174,14 +173,14 @@ def account_of(result: Mapping[str, Any]) -> Account:
         if below.host > 0:
             of_given = (sum(owned.values()) + sum(strangers.values())) / (below.host * seconds)
             owned, strangers = (_shortened(each, of_given) for each in (owned, strangers))
-        # What the host's kernel did not get, others had or nobody: it is told as that.
+        # Time that the host's kernel did not get was idle, or others had it: it is shown as that.
         total_s, idle_s = below.cpus * seconds, below.idle * seconds
         owned[VCPUS] = owned.get(VCPUS, 0.0) + below.machine * seconds
         others = {f"machine {name}": spent * seconds for name, spent in below.others.items()}
         steal_s = 0.0
     by_owner = {**with_strangers(owned, strangers, total_s), **others, IDLE: idle_s}
     nobodys = max(0.0, total_s - sum(by_owner.values()))
-    # Of what no thread had, as not every kernel keeps what was stolen out of its threads' time.
+    # Taken from the time of no thread: not every kernel excludes stolen time from its threads'.
     stolen = min(nobodys, steal_s)
     left = nobodys - stolen
     cycles, no_cycles = _cycles_per_s(host, busy_s - stolen)
@@ -220,9 +219,9 @@ def together(parts: Sequence[Account], rates: Sequence[float]) -> Account:
     equal = [1 / len(parts)] * len(parts)
 
     def mean(weights: Sequence[float], values: Iterable[float | None]) -> float | None:
-        told = list(values)
-        known = [value for value in told if value is not None]
-        if len(known) < len(told):
+        reported = list(values)
+        known = [value for value in reported if value is not None]
+        if len(known) < len(reported):
             return None
         return sum(weight * value for weight, value in zip(weights, known, strict=True))
 
@@ -253,10 +252,10 @@ def together(parts: Sequence[Account], rates: Sequence[float]) -> Account:
 
 
 def _shortened(spent: Mapping[str, float], of_given: float) -> dict[str, float]:
-    """Return what threads ran for, in proportion where that is more than their kernel was given.
+    """Return the times of threads, scaled down if they exceed what their kernel was given.
 
-    The hypervisor below counts what it gave out. The kernel's clock may run on while it took a CPU
-    away, and to read all threads takes a while, so that each is told of another stretch.
+    The hypervisor below counts what it gave. The kernel's clock may continue while a CPU was taken
+    away, and reading all threads takes a while, so each is counted over another stretch.
     """
     return {who: seconds / max(1.0, of_given) for who, seconds in spent.items()}
 
@@ -266,8 +265,8 @@ def unowned(found: Account) -> list[str]:
     if found.owned >= OWNED:
         return []
     return [
-        f"{100 * (1 - found.owned):.0f} % of the host's CPU time have no owner: what each request "
-        "cost, and whose work it was, may be more than is told"
+        f"{100 * (1 - found.owned):.0f} % of the host's CPU time has no owner: the cost of a "
+        "request, and each owner's share of it, may be larger than shown"
     ]
 
 
@@ -277,33 +276,33 @@ def two_clocks(found: Account) -> list[str]:
         return []
     return [
         f"the host's threads ran for {100 * found.threads_of_given:.0f} % of what the hypervisor "
-        "below gave their kernel, by the kernel's own clock: each is told in proportion"
+        "below gave their kernel, by the kernel's own clock: each is scaled down in proportion"
     ]
 
 
 def slow_look(host: Mapping[str, Any]) -> list[str]:
-    """Return a warning where to read the host's threads took much of the time that is told of.
+    """Return a warning if reading the host's threads took much of the time.
 
     Args:
-        host: The host's account. Those of older runs do not say how long that took.
+        host: The host's account. Those of older runs do not have the time that it took.
     """
     look_s, seconds = float(host.get("look_s", 0.0)), number(host, "seconds")
     if look_s <= SLOW_LOOK * seconds:
         return []
     return [
-        f"to read who runs on the host took {look_s:.1f} s of the {seconds:.1f} s that are told "
-        "of: some threads were watched only for what was left; ask for a longer `duration`"
+        f"reading the host's threads took {look_s:.1f} s of the {seconds:.1f} s: some threads were "
+        "watched only for the rest of the time; use a longer `duration`"
     ]
 
 
 def _cycles_per_s(host: Mapping[str, Any], busy_s: float) -> tuple[float | None, str]:
-    """Return cycles in a second in which a CPU did not rest; without them, why."""
-    told = host.get("cycles")
-    if not isinstance(told, Mapping):
+    """Return the cycles of a busy CPU in a second; or why they are not known."""
+    reported = host.get("cycles")
+    if not isinstance(reported, Mapping):
         return None, "they were not counted"
-    counted = told.get("cpus")
+    counted = reported.get("cpus")
     if not isinstance(counted, Mapping) or not counted:
-        return None, str(told.get("absent", "no CPU has a counter"))
+        return None, str(reported.get("absent", "no CPU has a counter"))
     total = sum(finite(count, "cycles") for count in counted.values())
     if busy_s <= 0 or total <= 0:
         return None, "the counters stood still"
@@ -319,7 +318,7 @@ def _in_cycles(spent: Spent, cycles_per_s: float | None) -> Spent:
 def _seconds_by_cpu(account: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     found = kernel.cpu_seconds(account["before"], account["after"], number(account, "hertz"))
     if not found:
-        raise ValueError(f"{kernel.STAT} tells of no CPU")
+        raise ValueError(f"{kernel.STAT} lists no CPU")
     return found
 
 
@@ -356,9 +355,9 @@ def _machines(
 
     Args:
         owned: Seconds by owner.
-        known: Whether the machine is among these; if not, its platform says what it cost.
+        known: True if the machine is among these; if not, its platform reports its cost.
         result: Has the ``cost``.
-        requests: How many were answered meanwhile.
+        requests: The number of requests answered meanwhile.
     """
     if known:
         return sum(spent for who, spent in owned.items() if who not in NOT_OF_MACHINE) / requests

@@ -57,8 +57,8 @@ def faults_of(
     found += [
         _fault(MACHINE, "full", name, last.get(name, 0) - first.get(name, 0)) for name in _TRACKED
     ]
-    said = machine.get("said", {})
-    rows = _rows(str(said.get("show stat", ""))) if isinstance(said, Mapping) else []
+    answers = machine.get("said", {})
+    rows = _rows(str(answers.get("show stat", ""))) if isinstance(answers, Mapping) else []
     origins = [row for row in rows if row.get("svname", "").startswith(ORIGIN)]
     unconnected = _sum(origins, "econ")
     ports = kernel.waiting_ports(after)
@@ -82,7 +82,7 @@ def _lost(network: Mapping[str, Any]) -> dict[str, int]:
 def fault_warnings(faults: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in words what the machine's kernel and HAProxy counted.
 
-    Clients and switches tell of their own in words of theirs.
+    Clients and switches report their own in their own words.
     """
     return [
         f"{each['where']}: {each['count']} {_WORDS.get(each['what'], each['what'])}"
@@ -112,5 +112,5 @@ def _rows(text: str) -> list[dict[str, str]]:
 
 
 def _sum(rows: Sequence[dict[str, str]], column: str) -> int:
-    told = (row.get(column, "") for row in rows)
-    return sum(int(text) for text in told if text.isdecimal() and text.isascii())
+    counts = (row.get(column, "") for row in rows)
+    return sum(int(text) for text in counts if text.isdecimal() and text.isascii())

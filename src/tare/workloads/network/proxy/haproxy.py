@@ -10,7 +10,7 @@ PROGRAM = "haproxy"
 FOLDER = "/tmp/tare-haproxy"
 SOCKET, SITE, TOLD = f"{FOLDER}/stats", f"{FOLDER}/site.pem", f"{FOLDER}/haproxy.cfg"
 VERSION = (PROGRAM, "-vv")
-"""Tells its version, the libraries it has, and how it was built."""
+"""The command that prints its version, its libraries, and how it was built."""
 QUESTIONS = ("show info", "show stat")
 BACKLOG = 4096
 
@@ -33,7 +33,7 @@ frontend clients
 backend origins
     {origins}
 """
-"""What HAProxy is told: no log, no checks of the origin's health, no request tried twice.
+"""HAProxy's configuration: no log, no checks of the origin's health, no request tried twice.
 
 With one request a connection it closes the origin's connection after the answer, too.
 """
@@ -91,7 +91,7 @@ def most_at_once(parameters: ProxyParameters) -> int:
 
 
 def _sealed(parameters: ProxyParameters) -> str:
-    """Return what its clients' side is told of HTTP/2 and TLS."""
+    """Return the options of its clients' side for HTTP/2 and TLS."""
     two = parameters.http == "2"
     if parameters.tls == "none":
         return " proto h2" if two else ""

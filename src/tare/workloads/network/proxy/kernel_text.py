@@ -11,7 +11,7 @@ TRACKED = "/proc/net/stat/nf_conntrack"
 PORTS = "/proc/sys/net/ipv4/ip_local_port_range"
 GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
 OWN = "{interface}"
-"""Stands in paths for the interface that the machine itself has."""
+"""The placeholder in paths for the machine's own interface."""
 SETTINGS = (
     PORTS,
     "/proc/sys/net/core/somaxconn",

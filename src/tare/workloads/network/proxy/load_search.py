@@ -5,9 +5,9 @@ that leads nowhere else, and direct, over the same switching as the machine is o
 
 The number of requests under way is doubled until the rate stops rising. Then single requests are
 timed at 50, 70 and 90 % of the rate that was reached, and at one rate that all arms are offered.
-Last comes the load that counts, which keeps the proxy full while it is taken down who used the
-CPUs, with a probe of one request in a hundred beside it. The last two come in as many rounds as are
-asked for, and each of their figures is the mean over the rounds.
+The last stage is the measured load, which keeps the proxy full while the use of the CPUs is
+recorded, together with a probe of one request in a hundred. The last two stages are repeated in as
+many rounds as requested, and each of their figures is the mean over the rounds.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ STEP_WARMUP_S = 0.0
 """None: requests begin with the step, so that even a computer that stands still answers some."""
 MARGIN_S, MARGIN_SHARE = 0.05, 0.1
 """How much later than its load an account begins, and earlier it ends: the longer of these seconds
-and this share of it. Several agents are told to begin, which takes each its own time, and to read
+and this share of it. Several agents have to begin, each of which takes its own time, and reading
 all threads of a busy host takes a while as well."""
 OVERHEAD_S = 0.1
-"""What a stage takes beside its load, for the plan."""
+"""Seconds of a stage in addition to its load, for the plan."""
 USUAL_STEPS = 5
 
 Path = Literal["straight", "direct", "proxied"]
@@ -171,7 +171,7 @@ def _following(parameters: ProxyParameters, results: Results, straight: bool) ->
 
 
 def expected_s(parameters: ProxyParameters) -> float:
-    """Estimate the seconds of a whole course."""
+    """Estimate the seconds of all stages."""
     search = len(PATHS) * USUAL_STEPS * (parameters.step + STEP_WARMUP_S + OVERHEAD_S)
     counted = len(shares_of(parameters)) + parameters.rounds * (
         1 + (parameters.offered is not None)
@@ -224,12 +224,12 @@ def _full(parameters: ProxyParameters, nth: int, connections: int, rate: float) 
 def _room_for(probes: float, connections: int, rate: float) -> int:
     """Return how many connections a probe may have at once.
 
-    Beside so many requests under way an answer takes as long as that many take at this rate
-    (Little's law), which says how many of the probe's are under way on average.
+    With so many requests under way, an answer takes as long as that many take at this rate
+    (Little's law); so the mean number of the probe's requests under way follows.
 
     Args:
         probes: Its requests per second.
-        connections: How many the load beside it has.
+        connections: The load's connections.
         rate: Requests per second of that load; 0: none was answered.
     """
     needed = PROBE_ROOM * probes * connections / rate if rate > 0 else connections

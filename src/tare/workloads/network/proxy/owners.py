@@ -48,17 +48,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Owners:
-    """Whom the threads of a host belong to.
+    """The owners of the threads of a host.
 
     Args:
         machine: All threads of the machine that is measured.
         vcpus: Those of them that are virtual CPUs.
         client, origin: The threads of those agents, whose children belong to them as well.
-        neighbours: The threads of machines that load the host beside it all.
-        tare: The process that conducts it all.
+        neighbours: The threads of machines that load the host.
+        tare: The process that runs the study.
         server: The name of the server in the machine, where it is a process of this host.
-        domain: The machine's number to the hypervisor below this host; None: there is none, or it
-            is not known.
+        domain: The machine's number for the hypervisor below this host; None: there is no
+            hypervisor below, or it is not known.
     """
 
     machine: frozenset[int] = frozenset()
@@ -71,7 +71,7 @@ class Owners:
     domain: int | None = None
 
     def root_of(self, number: int) -> str:
-        """Return whose a thread or process is by its own number; empty: nobody's."""
+        """Return the owner of a thread or process by its own number; empty: none."""
         for who, owned in (
             (MACHINE, self.machine),
             (CLIENT, self.client),
@@ -85,28 +85,28 @@ class Owners:
 
 
 def tasks_in(account: Mapping[str, Any]) -> list[Task]:
-    """Return the threads that an account tells of.
+    """Return the threads in an account.
 
     Raises:
-        KeyError, ValueError: It tells of none, or not as the agent does.
+        KeyError, ValueError: It has none, or another form than the agent's.
     """
     found = []
     for row in account["tasks"]:
         if not isinstance(row, Sequence) or len(row) != 8:
             raise ValueError("a thread in an account has other than eight fields")
         pid, tid, process, name, user, system, guest, run_ns = row
-        told = (str(process), str(name), int(user), int(system), int(guest))
-        found.append(Task(int(pid), int(tid), *told, int(run_ns) * 1e-9))
+        fields = (str(process), str(name), int(user), int(system), int(guest))
+        found.append(Task(int(pid), int(tid), *fields, int(run_ns) * 1e-9))
     return found
 
 
 def parents_in(account: Mapping[str, Any]) -> dict[int, int]:
-    """Return the parent of each process that an account tells of."""
+    """Return the parent of each process in an account."""
     return {int(pid): int(parent) for pid, parent in account["parents"]}
 
 
 def owner_of(task: Task, owners: Owners, parents: Mapping[int, int]) -> str:
-    """Return whose a thread is: its own number, then its process and what began that, tell."""
+    """Return the owner of a thread: by its own number, then by its process and the ancestors."""
     number, seen = task.pid, {0}
     for direct in (task.tid, task.pid):
         if who := owners.root_of(direct):
@@ -126,7 +126,7 @@ def used(
 
     Args:
         tasks: All threads of a host.
-        owners: Whom they belong to.
+        owners: Their owners.
         parents: The parent of each process.
     """
     owned: dict[str, float] = {}
@@ -137,7 +137,7 @@ def used(
             for part, seconds in _machines(task, owners):
                 owned[part] = owned.get(part, 0.0) + seconds
         elif task.process == VSWITCHD:
-            # Tare has started the batch's, whose work is none of Tare's own.
+            # Tare starts the batch's, but its work is not Tare's own.
             owned[VSWITCHD] = owned.get(VSWITCHD, 0.0) + task.run_s
         elif who or (who := _kernels(task, owners)):
             owned[who] = owned.get(who, 0.0) + task.run_s
@@ -165,7 +165,7 @@ def _machines(task: Task, owners: Owners) -> list[tuple[str, float]]:
 
 
 def _kernels(task: Task, owners: Owners) -> str:
-    """Return which of the kernel's or the switch's threads one is; empty: none of them."""
+    """Return the kind of a thread of the kernel or the switch; empty: none of these."""
     found = ((name.fullmatch(task.name), who) for name, who in _KERNELS)
     match, who = next(((match, who) for match, who in found if match), (None, ""))
     # Its name holds the thread or the domain that it works for, which may be another machine's.

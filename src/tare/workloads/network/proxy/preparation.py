@@ -152,7 +152,7 @@ def ports(text: str) -> dict[str, float]:
 
 
 def waiting(text: str) -> int | None:
-    """Return how many connections are in TIME_WAIT, from ``/proc/net/sockstat``; None: untold."""
+    """Return the connections in TIME_WAIT from ``/proc/net/sockstat``; None: not known."""
     for line in text.splitlines():
         words = line.split()
         if words[:1] == ["TCP:"] and "tw" in words[:-1]:

@@ -36,28 +36,28 @@ CARRIED = 0.9
 are those of a queue."""
 
 
-def summed(told: Mapping[str, Any], asked: ProxyParameters | None = None) -> dict[str, Any]:
-    """Return what the course found, from what the agents told.
+def summed(reported: Mapping[str, Any], asked: ProxyParameters | None = None) -> dict[str, Any]:
+    """Return the cell's result from the agents' answers.
 
     Args:
-        told: The ``stages`` by name, the ``accounts`` of ``host`` and ``machine``, whose the host's
-            threads are (``owners``), the ``interface`` and CPUs of the machine, and how it was set
-            up. Where the load that counts came in several ``rounds``, accounts and owners of each.
-        asked: What was asked for; without it nothing is said of where the search ended, nor of
-            the rate that was offered.
+        reported: The ``stages`` by name, the ``accounts`` of ``host`` and ``machine``, the owners
+            of the host's threads (``owners``), the ``interface`` and CPUs of the machine, and its
+            set-up. If the measured load has several ``rounds``, accounts and owners of each.
+        asked: The parameters; without them, the end of the search and the offered rate are not
+            part of the result.
 
     Raises:
         KeyError, ValueError, TypeError: Something is missing, or is not what the agent tells.
     """
     try:
-        return _summed(told, asked)
+        return _summed(reported, asked)
     except (AttributeError, IndexError, ArithmeticError) as error:
         raise ValueError(f"an account is not what the agent tells: {error}") from error
 
 
-def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str, Any]:
-    stages = mapping(told, "stages")
-    rounds = _rounds(told)
+def _summed(reported: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str, Any]:
+    stages = mapping(reported, "stages")
+    rounds = _rounds(reported)
     each_rate = [number(each, "stages.full.requests_per_s") for each in rounds]
     rate = fmean(each_rate)
     found = together([account_of(each) for each in rounds], each_rate)
@@ -74,11 +74,11 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
     machine = {**machines[-1], "before": machines[0]["before"]}
     grew = [kernel.counted(machine["before"], machine["after"], path) for path in kernel.TABLES]
     kernel_counts = {name: value for table in grew for name, value in table.items()}
-    network = dict(told.get("network", {}))
+    network = dict(reported.get("network", {}))
     faults = faults_of(stages, machine, kernel_counts, network)
-    origins = list(told.get("origins", ()))
-    own = str(told["interface"])
-    preparation = prepared(told["accounts"], told.get("offloads", {}))
+    origins = list(reported.get("origins", ()))
+    own = str(reported["interface"])
+    preparation = prepared(reported["accounts"], reported.get("offloads", {}))
     lasting = budget(preparation, len(origins), rate)
     return {
         "stages": dict(stages),
@@ -92,11 +92,11 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         "errors": {name: dict(stage.get("errors", {})) for name, stage in stages.items()},
         "faults": faults,
         "tls": _tls(mapping(stages, load_search.FULL)),
-        "configuration": str(told.get("configuration", "")),
-        "version": str(told.get("version", "")),
+        "configuration": str(reported.get("configuration", "")),
+        "version": str(reported.get("version", "")),
         "said": dict(machine.get("said", {})),
         "origins": origins,
-        "outside": {role: list(cpus) for role, cpus in told["outside"].items()},
+        "outside": {role: list(cpus) for role, cpus in reported["outside"].items()},
         "settings": {
             path: machine["after"][path]
             for name in (*kernel.SETTINGS, kernel.SOCKETS)
@@ -107,9 +107,9 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         "network": network,
         "preparation": {**preparation, "budget": lasting},
         "offered": offered,
-        "below": dict(told.get("below") or {}),
+        "below": dict(reported.get("below") or {}),
         "warnings": [
-            *told.get("warnings", ()),
+            *reported.get("warnings", ()),
             *slow_look(max((each["accounts"]["host"] for each in rounds), key=_look_s)),
             *unowned(found),
             *two_clocks(found),
@@ -122,13 +122,13 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
     }
 
 
-def _rounds(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rounds(reported: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what was told, once for each round: with its accounts, and its load as the one."""
-    stages = mapping(told, "stages")
-    parts = told.get("rounds") or [{}]
+    stages = mapping(reported, "stages")
+    parts = reported.get("rounds") or [{}]
     names = load_search.rounds_of(load_search.FULL, stages)
     return [
-        {**told, **part, "stages": {load_search.FULL: stages[name]}}
+        {**reported, **part, "stages": {load_search.FULL: stages[name]}}
         for part, name in zip(parts, names, strict=True)
     ]
 
@@ -175,10 +175,10 @@ def _tls(full: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_account(found: Account) -> dict[str, Any]:
-    told = {name: value for name, value in asdict(found).items() if value is not None}
+    reported = {name: value for name, value in asdict(found).items() if value is not None}
     spent = (asdict(each) for each in found.spent)
-    told["spent"] = [{k: v for k, v in each.items() if v is not None} for each in spent]
-    return told
+    reported["spent"] = [{k: v for k, v in each.items() if v is not None} for each in spent]
+    return reported
 
 
 def _cost(rounds: Sequence[Mapping[str, Any]], found: Account, rate: float) -> dict[str, float]:

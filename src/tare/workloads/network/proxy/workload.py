@@ -48,7 +48,7 @@ _WORDS = {
         for percent in load_search.SHARES
     },
     load_search.OFFERED: "at the rate that all arms are offered",
-    load_search.PROBE: "of the probe beside the load that keeps the proxy full",
+    load_search.PROBE: "of the probe during the load that keeps the proxy full",
 }
 
 
@@ -156,7 +156,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
     )
 
     def metrics_for(self, parameters: ProxyParameters) -> tuple[Metric, ...]:
-        """Return what a cell tells: of offered rate, TLS and bandwidth only where there is one."""
+        """Return the metrics of a cell: of offered rate, TLS and bandwidth only if there is one."""
         there = {
             "response-offered": parameters.offered is not None,
             "tls-": parameters.tls != "none",
@@ -177,7 +177,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
         return dict(first.client.params)
 
     def ends(self, parameters: ProxyParameters) -> ProxiedEnds:
-        """Return the three ends, and the course of what goes on between them."""
+        """Return the three ends and the stages between them."""
         first = load_search.following(parameters, {})
         assert first is not None
         shown = None if parameters.tls == "none" else identity(parameters.tls)
@@ -186,8 +186,8 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
         def following(done: Results, straight: bool) -> Stage | None:
             return load_search.following(parameters, done, straight, certificate)
 
-        def result(told: Mapping[str, Any]) -> Mapping[str, Any]:
-            return summed(told, parameters)
+        def result(results: Mapping[str, Any]) -> Mapping[str, Any]:
+            return summed(results, parameters)
 
         return ProxiedEnds(
             port=HTTP_PORT,
