@@ -26,6 +26,8 @@ def call(host: Host, given: Given) -> list[Any]:
         return [DENIED]
     asked = json.loads(given["Document"])
     if given["Call"] == "get":
+        if asked == {"PropertyTypes": ["ProcessorTopology"]}:
+            return [DONE, json.dumps({"Properties": [_topology(host)]})]
         assert asked == {"PropertyTypes": ["CpuGroup"]}
         groups = [
             {
@@ -37,6 +39,23 @@ def call(host: Host, given: Given) -> list[Any]:
         return [DONE, json.dumps({"Properties": [{"CpuGroups": groups}]})]
     assert asked["PropertyType"] == "CpuGroup"
     return [_modify(host, asked["Settings"]["Operation"], asked["Settings"]["OperationDetails"])]
+
+
+def _topology(host: Host) -> dict[str, Any]:
+    """Return the processors as CpuGroups.exe GetCpuTopology prints them."""
+    threads = host.hardware["LogicalProcessorCount"]
+    each = threads // host.cores
+    processors = [
+        {
+            "LpIndex": number,
+            "NodeNumber": number * host.nodes // threads,
+            "PackageId": number * host.sockets // threads,
+            "CoreId": number // each,
+            "RootVpIndex": number,
+        }
+        for number in range(threads)
+    ]
+    return {"LogicalProcessorCount": threads, "LogicalProcessors": processors}
 
 
 def _modify(host: Host, operation: str, details: dict[str, Any]) -> str:

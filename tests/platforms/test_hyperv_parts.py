@@ -169,6 +169,20 @@ async def test_hosts_without_cpu_groups_are_refused_with_the_reason(
     assert "Windows Server 2019" in verdict.hint
 
 
+async def test_with_cpu_groups_the_cores_of_the_host_are_known(
+    server: HypervServer, context: Context
+) -> None:
+    """16 processors, of eight cores in two packages."""
+    server.host.sockets, server.host.nodes = 2, 2
+    plain = (await Hyperv().check(context, options_of(server))).carrier
+    assert plain is not None and plain.cpus.core(2) == {2} and plain.cores == 8
+    carrier = (await Hyperv().check(context, options_of(server, cpu_groups=True))).carrier
+    assert carrier is not None and carrier.cores == 8
+    assert carrier.cpus.core(2) == {2, 3} and carrier.cpus.core(3) == {2, 3}
+    assert carrier.cpus.nodes[7] == 0 and carrier.cpus.nodes[8] == 1
+    assert (carrier.cpus.packages[7], carrier.cpus.packages[15]) == (0, 8)
+
+
 async def test_cpus_that_the_host_lacks_are_refused_before_a_cpu_group_is_made(
     server: HypervServer, context: Context, tmp_path: Path
 ) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tare.errors import InputError, MachineFault
+from tare.platforms.contract import Carrier
 from tare.platforms.hyperv.command import chosen, cmdlet, script
 from tare.platforms.hyperv.session import RIGHTS, Failed, HypervSession
 from tare.platforms.vendors.resource import ServerResource
@@ -127,6 +129,46 @@ async def groups_of_host(session: HypervSession) -> Mapping[uuid.UUID, tuple[int
         raise InputError(
             f"{session.name} does not report its CPU groups: {answer[:200]}", NEWER
         ) from None
+
+
+async def placed_by_core(session: HypervSession, carrier: Carrier) -> Carrier:
+    """Return a host's CPUs with the core, the package and the NUMA node of each.
+
+    No cmdlet reports which processors share a core. What the Host Compute Service does not report
+    stays as it was.
+
+    Args:
+        session: An open session.
+        carrier: The host as its cmdlets report it.
+    """
+    answer = await _call(session, "get", {"PropertyTypes": ["ProcessorTopology"]})
+    try:
+        found = json.loads(answer)["Properties"][0]["LogicalProcessors"]
+        places = {
+            int(each["LpIndex"]): (
+                int(each["PackageId"]),
+                int(each["CoreId"]),
+                int(each["NodeNumber"]),
+            )
+            for each in found
+        }
+    except (ValueError, LookupError, TypeError):
+        return carrier
+    if sorted(places) != list(carrier.cpus.online):
+        return carrier
+    cores: dict[tuple[int, int], list[int]] = {}
+    packages: dict[int, int] = {}
+    for processor, (package, core, _) in sorted(places.items()):
+        cores.setdefault((package, core), []).append(processor)
+        packages.setdefault(package, processor)
+    cpus = replace(
+        carrier.cpus,
+        siblings={each: tuple(core) for core in cores.values() for each in core},
+        nodes={processor: node for processor, (_, _, node) in places.items()},
+        packages={processor: packages[package] for processor, (package, _, _) in places.items()},
+        cores=0,
+    )
+    return replace(carrier, cpus=cpus)
 
 
 async def bind(session: HypervSession, vm: uuid.UUID, group: uuid.UUID) -> None:

@@ -19,6 +19,7 @@ from tare.platforms.hyperv.builder import BUSES, HypervVmResource, VmBuilder
 from tare.platforms.hyperv.cpu_groups import (
     HypervGroupResource,
     groups_of_host,
+    placed_by_core,
     require_groups,
 )
 from tare.platforms.hyperv.network import HypervSwitchResource
@@ -151,6 +152,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         versions = {"hyperv": str(facts.get("build", ""))}
         able, rights = replace(able, max_vcpus=most), await groups_of(server)
         carrier = await carrier_of(server, location.host)
+        if options.cpu_groups:
+            carrier = await placed_by_core(session, carrier)
         return ServerFindings(reason, versions, able, as_words(facts), rights, carrier)
 
     async def host_presence(self, session: HypervSession, options: HypervOptions) -> Presence:
