@@ -6,11 +6,13 @@ import argparse
 import importlib
 import pkgutil
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import _published
+from benchmarks._results import kept_goals
 
 PACKAGE = Path(__file__).parent
 SHORT: dict[str, tuple[str, ...]] = {
@@ -20,6 +22,8 @@ SHORT: dict[str, tuple[str, ...]] = {
     "analysis_speed": ("--times", "3"),
     "http_generator": ("--rounds", "6", "--seconds", "1", "--endurance", "0"),
     "command_start": (),
+    "placement_scale": (),
+    "scaling": ("--most", "1000", "--times", "1", "--skip-run"),
 }
 """The benchmarks of ``make bench-short`` with their options: at most 15 minutes on two CPUs."""
 
@@ -84,11 +88,14 @@ def main(argv: list[str] | None = None) -> int:
         page.write_text(_published.fill(page.read_text(encoding="utf-8")), encoding="utf-8")
         print(page)
         return 0
+    began = time.time()
     options = SHORT if wanted.short else {}
     statuses = {name: run(name, options.get(name, ())) for name in wanted.names or options or known}
     print()
     for name, status in statuses.items():
         print(f"{'ok    ' if status == 0 else 'MISSED'} {name}")
+        for line in kept_goals(name, began):
+            print(f"    {line}")
     return int(any(statuses.values()))
 
 

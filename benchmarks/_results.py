@@ -84,6 +84,26 @@ def in_words(goal: Goal) -> tuple[str, str, str]:
     return wanted, found, "met" if goal.met else "MISSED"
 
 
+def kept_goals(benchmark: str, since: float, folder: Path = RESULTS) -> tuple[str, ...]:
+    """Return a line for each goal of a benchmark's kept result; nothing for an older result.
+
+    Args:
+        benchmark: Its name.
+        since: Results that were kept earlier do not count, in seconds since the epoch.
+        folder: Where results are kept.
+    """
+    path = folder / f"{benchmark}.json"
+    kept = json.loads(path.read_text()) if path.exists() else {"time": 0.0}
+    if kept["time"] < since:
+        return ()
+    lines = []
+    for row in kept["goals"]:
+        goal = Goal(**{key: value for key, value in row.items() if key != "met"})
+        wanted, found, outcome = in_words(goal)
+        lines.append(f"{outcome:6}  {goal.name}: goal {wanted}, found {found}")
+    return tuple(lines)
+
+
 def machine_facts() -> dict[str, Any]:
     """Return what a reader must know of the computer to place the figures."""
     return {

@@ -24,6 +24,8 @@ SAMPLES = 1_000_000_000
 VALUES = 1500
 """Observations of a run: a cell of ten metrics in each boot of five arms and thirty blocks."""
 MOST_GB = 0.5
+MOST_S = 20.0
+"""The seconds that a report of a thousand million samples may take."""
 """What any of the commands may take, however many there are."""
 CHAIN = re.compile(r',"chain":"[0-9a-f]{64}"\}')
 
@@ -77,6 +79,7 @@ def main(argv: list[str] | None = None) -> int:
             name = f"report of {asked.samples:,} raw samples in {2 * BLOCKS['samples']} series"
             name += ", spread up to 1 ms" if spread else ""
             goals.append(_peak(name, took.peak))
+            goals.append(Goal(f"{name}: wall time", "the limit set", MOST_S, took.seconds, "s"))
             facts.append(Fact(f"{name}: CPU time", took.cpu_s, "s"))
     return finish(Result("analysis_memory", tuple(goals), tuple(facts)), machine)
 

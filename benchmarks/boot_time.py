@@ -9,7 +9,7 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from benchmarks._source import RUN
 
 SOURCES = RUN
 
-SLOWER_THAN_QEMU_S = 0.7
+SLOWER_THAN_QEMU_S = 0.3
+BOOT_SLOWER_THAN_QEMU_S = 0.1
+STARTED_S = 0.4
 RATIO_TO_VIRTME = 1.0
 STAGES = ("run_started", "machine_starting", "machine_ready", "cell_started", "observation")
 
@@ -83,14 +85,49 @@ class Watched:
         )
 
 
-def against(kernel: str, peer: Side, pairs: int) -> tuple[Pairs, tuple[Fact, ...]]:
-    """Alternate Tare and ``peer`` on the same kernel; tell also where Tare's time went."""
+def against(
+    kernel: str, peer: Side, pairs: int
+) -> tuple[Pairs, tuple[Fact, ...], tuple[Mapping[str, float], ...]]:
+    """Alternate Tare and ``peer`` on the same kernel; return also where Tare's time went."""
     tare = Watched(kernel)
     print(f"{kernel}: tare against {peer.name}, {pairs} pairs", flush=True)
     found = alternate(
         Side("tare", tare.measure), peer, pairs, report=lambda line: print(f"  {line}", flush=True)
     )
-    return found, tare.facts(f"{kernel} next to {peer.name}")
+    return found, tare.facts(f"{kernel} next to {peer.name}"), tuple(tare.stages[-pairs:])
+
+
+def stage_goals(kernel: str, pairs: Pairs, rows: Sequence[Mapping[str, float]]) -> tuple[Goal, ...]:
+    """Judge the time to ``run_started``, and a boot inside the run against plain QEMU's.
+
+    The boot includes the wait for the clock on which the guest's kernel settles.
+
+    Args:
+        kernel: What both boot.
+        pairs: Tare, and plain QEMU in the same minute.
+        rows: The stages of Tare's run of each pair.
+    """
+    started = median_interval([row["run_started"] for row in rows])
+    boots = [row["machine_ready"] - peer for row, peer in zip(rows, pairs.b, strict=True)]
+    boot = median_interval(boots)
+    return (
+        Goal(
+            f"from tare run to run_started, kernel {kernel}",
+            "the limit set",
+            STARTED_S,
+            statistics.median(row["run_started"] for row in rows),
+            "s",
+            detail=f"{started.low:.2f} to {started.high:.2f} s ({started.coverage:.0%})",
+        ),
+        Goal(
+            f"one boot inside a run, kernel {kernel}, above the peer's userland",
+            pairs.b_name,
+            BOOT_SLOWER_THAN_QEMU_S,
+            statistics.median(boots),
+            "s",
+            detail=f"{boot.low:.2f} to {boot.high:.2f} s ({boot.coverage:.0%})",
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -171,11 +208,13 @@ def main(argv: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
             try:
                 side = comparison.side(comparison.kernel, Path(folder))
-                pairs, found = against(comparison.kernel, side, wanted.pairs)
+                pairs, found, rows = against(comparison.kernel, side, wanted.pairs)
             except Unmeasured as why:
                 goals.append(comparison.unmeasured(why))
                 continue
         goals.append(comparison.judge(pairs))
+        if comparison.unit:
+            goals += stage_goals(comparison.kernel, pairs, rows)
         facts.extend(found)
         samples[f"{name}: tare, s"] = pairs.a
         samples[f"{name}: {pairs.b_name}, s"] = pairs.b

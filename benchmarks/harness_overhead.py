@@ -23,7 +23,7 @@ from tare.events import Record
 SOURCES = RUN
 
 STUDY = Path(__file__).parent.parent / "studies" / "quick.yaml"
-SHARE = 0.015
+SHARE = 0.01
 LEAST_SHOWN_S = 0.05
 
 

@@ -37,7 +37,7 @@ SOURCES = AGENT
 THROTTLING = Path("/proc/sys/kernel/sched_rt_runtime_us")
 OSLAT_WARM_UP_S = 1.8
 AGENT_WARM_UP_S = 0.8
-MOST_RECORDING_NS = 3.0
+MOST_RECORDING_NS = 1.0
 MOST_DISAGREEMENT = 0.02
 GAP_FLOOR_US = 450
 """Injected gaps are longer than this and ordinary interrupts shorter."""

@@ -9,8 +9,10 @@ Westfall & Young 1993, §2.2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from math import nan
 
 from tare.analysis.data.grouping import Measured
@@ -81,11 +83,12 @@ class _AllPairs:
     def found(self, most: int | None) -> AllPairs:
         """Return all pairs, unless there are too many."""
         making = self.making
-        pairs = self._pairs()
+        # Pairs grow with the square of the arms, so no more are made than it takes to decide this.
+        pairs = list(islice(self._pairs(), None if most is None else most + 1))
         if most is not None and len(pairs) > most:
             why = (
-                f"{len(pairs)} pairs of arms and metrics are more than a page shows: "
-                "`tare compare DIR --pairs` tells them"
+                f"{self._possible()} pairs of arms and metrics are more than a page shows: "
+                "`tare compare DIR --pairs` shows them"
             )
             return AllPairs(self.arms, (), (), 0, making.settings.level, why)
         effects = self._effects(pairs)
@@ -94,8 +97,8 @@ class _AllPairs:
             self.arms, effects, ranked(effects, self.arms), tests, making.settings.level
         )
 
-    def _pairs(self) -> list[Pair]:
-        """Return each pair once, the later arm against the earlier one, on one host each."""
+    def _pairs(self) -> Iterator[Pair]:
+        """Yield each pair once, the later arm against the earlier one, on one host each."""
         at = self.making.settings.baseline_of
         found = (
             self._pair(key, arm, other)
@@ -104,7 +107,15 @@ class _AllPairs:
             for arm in self.arms[place + 1 :]
             if at(arm) == at(other)
         )
-        return [pair for pair in found if pair is not None]
+        return (pair for pair in found if pair is not None)
+
+    def _possible(self) -> int:
+        """Return how many pairs of arms with values on one host there are."""
+        known, at = self.making.summaries, self.making.settings.baseline_of
+        on = Counter(
+            (key, at(arm)) for key in self.measured for arm in self.arms if (key, arm) in known
+        )
+        return sum(arms * (arms - 1) // 2 for arms in on.values())
 
     def _pair(self, key: Key, arm: str, other: str) -> Pair | None:
         known = self.making.summaries

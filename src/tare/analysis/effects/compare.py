@@ -441,10 +441,13 @@ def corrections(effects: Sequence[Effect], level: float) -> tuple[Correction, ..
     """
     order: tuple[Family, ...] = ("headline", "detail", "control")
     found = []
+    tested: dict[tuple[str, str], list[Effect]] = {}
+    for effect in effects:
+        if effect.p is not None:
+            tested.setdefault((effect.family, effect.arm), []).append(effect)
     for family in order:
         for arm in dict.fromkeys(effect.arm for effect in effects):
-            members = [e for e in effects if (e.family, e.arm) == (family, arm) and e.p is not None]
-            if members:
+            if members := tested.get((family, arm), []):
                 declared = sum(e.verdict in DECLARED for e in members)
                 least = min(e.p_least for e in members)
                 found.append(Correction(family, arm, len(members), declared, level, least))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.cached import ShownAs, What
@@ -239,7 +240,7 @@ class Comparison:
         ]
         return f"{self.baseline} {' and '.join(of)}"
 
-    @property
+    @cached_property
     def headlines(self) -> tuple[Effect, ...]:
         """The effects for the first screen."""
         return tuple(effect for effect in self.effects if effect.headline)

@@ -15,7 +15,6 @@ from tare.analysis.effects.families import simultaneous
 from tare.analysis.effects.results import cost_ends
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import (
-    ArmVerdict,
     Comparison,
     Effect,
     FailureRate,
@@ -197,19 +196,24 @@ def absent_lines(comparison: Comparison) -> tuple[ArmLine, ...]:
 def arm_sentences(comparison: Comparison) -> dict[str, str]:
     """Return what each arm costs, by arm; shorter where all of it would be too much to read."""
     verdicts = [v for v in comparison.arm_verdicts if v.arm != comparison.baseline]
+    costs: dict[str, list[ResourceCost]] = {}
+    for cost in comparison.resources:
+        costs.setdefault(cost.arm, []).append(cost)
     for brief in (False, True):
-        found = {verdict.arm: _sentence(comparison, verdict, brief) for verdict in verdicts}
+        found = {
+            verdict.arm: _sentence(comparison, verdict.arm, costs.get(verdict.arm, []), brief)
+            for verdict in verdicts
+        }
         if sum(len(text.split()) for text in found.values()) <= MOST_WORDS:
             break
     return found
 
 
-def _sentence(comparison: Comparison, verdict: ArmVerdict, brief: bool) -> str:
-    costs = [cost for cost in comparison.resources if cost.arm == verdict.arm]
+def _sentence(comparison: Comparison, arm: str, costs: Sequence[ResourceCost], brief: bool) -> str:
     if not costs:
         return "No headline metric was measured in blocks that it shares with the baseline."
     sentences = resource_sentences(costs, brief=brief)
-    lost = next((r for r in comparison.failures if r.arm == verdict.arm and r.failed.count), None)
+    lost = next((r for r in comparison.failures if r.arm == arm and r.failed.count), None)
     if lost is not None:
         sentences.append(f"{lost.failed.count} of its {lost.failed.total} cells failed.")
     return " ".join(sentences)
@@ -431,7 +435,10 @@ def _lost(run: RunData, arm: str) -> tuple[int, str]:
 def finding_notes(comparison: Comparison) -> tuple[str, ...]:
     """Return a sentence for each arm on what its means hide: slow boots, and order in time."""
     emulated = {effect.arm: effect.emulated for effect in comparison.headlines}
-    hidden = {arm: _hidden(comparison, arm) for arm in emulated}
+    of_arms: dict[str, list[Effect]] = {}
+    for effect in comparison.headlines:
+        of_arms.setdefault(effect.arm, []).append(effect)
+    hidden = {arm: _hidden(comparison, effects) for arm, effects in of_arms.items()}
     return tuple(
         f"{legible(marked(arm, emulated[arm]))}: {'; '.join(found)}."
         for arm, found in hidden.items()
@@ -439,14 +446,18 @@ def finding_notes(comparison: Comparison) -> tuple[str, ...]:
     )
 
 
-def _hidden(comparison: Comparison, arm: str) -> list[str]:
-    """Return what the means of an arm's headline metrics hide, the first few findings."""
+def _hidden(comparison: Comparison, effects: Sequence[Effect]) -> list[str]:
+    """Return what the means of an arm's headline metrics hide, the first few findings.
+
+    Args:
+        comparison: The comparison.
+        effects: The arm's effects on headline metrics.
+    """
     found = dict.fromkeys(
         legible(flag.text)
         if flag.kind in OF_ARM
         else f"{legible(flag.text)} ({_where(comparison, effect)})"
-        for effect in comparison.headlines
-        if effect.arm == arm
+        for effect in effects
         for flag in effect.flags
         if flag.kind in HIDDEN
     )
