@@ -77,7 +77,7 @@ def _few(effects: Sequence[NeighbourEffect]) -> str:
 
 
 def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
-    """Return what neighbours cost each arm at most, in one sentence.
+    """Return the largest slowdown of each arm by its neighbours, in one sentence.
 
     Args:
         effects: All slowdowns, at least one; with too few blocks, only sizes are named.
@@ -97,7 +97,7 @@ def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
         key=lambda one: -one[0],
     )
     costs = [
-        f"{legible(arm)} up to {ratio(slowdown)} ({legible(effect.key.workload)} "
+        f"{ratio(slowdown)} in {legible(arm)} ({legible(effect.key.workload)} "
         f"{metric_name(effect.key.metric)}, {legible(effect.key.scenario)})"
         for slowdown, arm, effect in slowed
     ]
@@ -109,7 +109,8 @@ def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
     if not costs:
         return f"Neighbours: no slowdown of {joined(spared)} differs from 1×."
     rest = f"; no slowdown differs from 1× in {joined(spared)}" if spared else ""
-    return f"Neighbours cost {joined(costs)}{rest}."
+    # The largest of several estimates is not a bound, and is not stated as one.
+    return f"Neighbours: the largest slowdown measured is {joined(costs)}{rest}."
 
 
 def slowdowns_table(
