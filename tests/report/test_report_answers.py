@@ -18,7 +18,13 @@ from tare.analysis.effects.results import Interval
 from tare.analysis.model import Effect, ResourceCost, ResourceName
 from tare.analysis.statistics.logratio import t_quantile
 from tare.events.metric import Metric
-from tare.report.page.verdicts import LABELS, arm_sentences, bound, resource_sentences
+from tare.report.page.verdicts import (
+    LABELS,
+    answer_lines,
+    arm_sentences,
+    bound,
+    resource_sentences,
+)
 
 COSTS = {
     "slower": (1.09, 1.06, 1.12),
@@ -219,3 +225,34 @@ def test_a_resource_is_the_geometric_mean_of_its_metrics_in_the_direction_of_cos
 def worst_of(cost: ResourceCost) -> Effect:
     assert cost.worst is not None
     return cost.worst
+
+
+@pytest.mark.parametrize("width", [None, 40, 80, 200])
+@pytest.mark.parametrize("arms", [1, 4, 12, 30])
+def test_a_run_ends_with_at_most_twelve_lines(tmp_path: Path, arms: int, width: int | None) -> None:
+    names = [f"arm-{number}" for number in range(arms)]
+    metrics = [
+        SimulatedMetric(
+            resource,
+            {"bare": 1.0, **dict.fromkeys(names, cost)},
+            workload=resource,
+            resource=resource,  # type: ignore[arg-type]
+            spreads=(0.06, 0.02),
+        )
+        for resource, cost in TRUTH.items()
+    ]
+    platforms = {"bare": "bare", **dict.fromkeys(names, "qemu")}
+    run = SimulatedRun(metrics, arms=platforms, emulated=frozenset(), seed=3)
+    found = compare_runs(load_run(write_run(tmp_path / "run", events_of(run))))
+    lines = answer_lines(found, 12, width)
+    assert 2 <= len(lines) <= 12
+    assert lines[0].startswith("Cost compared with bare")
+    if width is not None:
+        assert all(len(line) <= width for line in lines)
+    shown = [name for name in names if any(re.match(rf"{name}\b", line) for line in lines)]
+    if len(shown) == arms:
+        assert "see the report" not in lines[-1]
+    else:
+        left = arms - len(shown)
+        assert re.match(rf"{left} (more )?arms?: see the report\.", lines[-1])
+    assert answer_lines(found) == answer_lines(found, 10**6)

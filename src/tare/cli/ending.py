@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -97,7 +98,9 @@ def write_report(
         data = loaded(folder.path)
         comparison = compare_every_pair([data], settings_of(data, baseline))
         page = build_report([data], comparison, folder.path, published, formats)
-        answer = answer_lines(comparison, most=MOST_LINES)
+        # A file or another program gets one line for each arm.
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        answer = answer_lines(comparison, MOST_LINES, max(width, 20) if width else None)
     for line in answer:
         print_line(line)
     print_line(f"report: {page}", "bold")

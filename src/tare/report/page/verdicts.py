@@ -7,6 +7,7 @@ a page are true together with the study's confidence. Maxima come last, in a sen
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -129,25 +130,38 @@ def lead(comparison: Comparison) -> str:
     return f"Cost compared with {short(comparison.against, NAME)}, measured in {so_many}"
 
 
-def answer_lines(comparison: Comparison, most: int | None = None) -> list[str]:
-    """Return what each arm costs, one line an arm after a heading.
+def answer_lines(
+    comparison: Comparison, most: int | None = None, width: int | None = None
+) -> list[str]:
+    """Return the cost of each arm after a heading.
 
     Args:
         comparison: The comparison.
-        most: How many lines at most; None: as many as there are arms.
+        most: The most lines, at least 4; None: as many as needed.
+        width: The width of a line in characters, at least 20; None: each arm is one line.
     """
     heading = lead(comparison)
     if not heading:
         return ["No comparison: only the baseline has values."]
     emulated = {verdict.arm: verdict.emulated for verdict in comparison.arm_verdicts}
-    lines = [
+    sentences = [
         f"{marked(arm, emulated[arm])}: {sentence}"
         for arm, sentence in arm_sentences(comparison).items()
     ]
-    if most is not None and len(lines) > most - 1:
-        rest = len(lines) - (most - 2)
-        lines = [*lines[: most - 2], f"{counted(rest, 'more arm')}: see the report."]
-    return [f"{heading}:", *lines]
+    lines = _wrapped(f"{heading}:", width)
+    for number, sentence in enumerate(sentences):
+        own, rest = _wrapped(sentence, width), len(sentences) - number
+        # The last line is kept for the arms that find no room.
+        if most is not None and len(lines) + len(own) > most - (rest > 1):
+            return [*lines, f"{counted(rest, 'more arm' if number else 'arm')}: see the report."]
+        lines += own
+    return lines
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    if width is None:
+        return [text]
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLine, ...]:
