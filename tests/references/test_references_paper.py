@@ -187,7 +187,7 @@ def test_response_times_of_one_hypervisor_need_that_hypervisor() -> None:
         ("components", 8, ""),
         ("components", 2, "in four-cpus: wants 4 vCPUs; this platform allows at most 2 here"),
         (
-            "components-short",
+            "components-smoke",
             2,
             "no scenario of this run is like four-vcpus, of 4 vCPUs; this run's have 1 or 2",
         ),

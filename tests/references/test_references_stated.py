@@ -101,7 +101,7 @@ def test_slaves_are_compared_where_the_copies_and_the_data_are_the_sources() -> 
     assert own_words(two).startswith("dfsio write-time, two-vms ÷ one-vm: bare 1.000×, ")
     assert "no metric of a study is named" not in "".join(map(own_words, found.values()))
     # Other sizes, other copies, and machines that are bound to no CPUs.
-    short = {each.name: each for each in stated(planned_run("mapreduce-short", 2), reference)}
+    short = {each.name: each for each in stated(planned_run("mapreduce-smoke", 2), reference)}
     assert short["two-vms-read"].why == (
         "this run measured no dfsio read-time with size: 10000000000, replication: 3 in two-vms "
         "(subject pinned, a cluster of 2 slaves) and one-vm (subject pinned, a cluster of 1 slave)"
@@ -285,7 +285,7 @@ def test_each_study_has_an_arm_like_each_of_its_source_where_the_makers_are_at_h
         arms = loaded.model_dump(mode="json")["arms"]
         if {spec["platform"] for spec in arms.values()} <= NO_HYPERVISORS:
             # A first look at containers, beside which a source of hypervisors is empty.
-            assert study.endswith("-short")
+            assert study.endswith("-smoke")
             continue
         # What nobody knows the hypervisor of has no counterpart, and says so.
         known = {

@@ -17,7 +17,7 @@ from tare.study.reading.load import load_study
 from tare.workloads import WORKLOADS
 
 STUDIES = Path(__file__).parents[2] / "studies"
-NAMES = ("interference", "interference-short")
+NAMES = ("interference", "interference-smoke")
 LOADS = {"cpu": "cpu-load", "memory": "memory-load", "disk": "disk-load", "network": "net-load"}
 MINUTE, HOUR = 60.0, 3600.0
 
@@ -48,7 +48,7 @@ def plan(chosen: Study, **lacking: str) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("name", "limit_s"), [("interference", 6 * HOUR), ("interference-short", 15 * MINUTE)]
+    ("name", "limit_s"), [("interference", 6 * HOUR), ("interference-smoke", 15 * MINUTE)]
 )
 def test_a_study_takes_no_longer_than_promised(name: str, limit_s: float) -> None:
     assert plan(study(name)).most_s < limit_s

@@ -21,14 +21,14 @@ ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 REAL = build_catalog()
 SHORT = {
-    "components-short",
+    "components-smoke",
     "hypervisors-short",
-    "interference-short",
+    "interference-smoke",
     "load-balancer-short",
-    "mapreduce-short",
+    "mapreduce-smoke",
     "realtime-long",
 }
-"""Few blocks, to be tried in minutes, or of hours each; each warns of that."""
+"""Studies that warn: of too few blocks, or of no A/A pair, which would exceed twenty minutes."""
 
 
 SCHEMA = study_schema(CATALOG)

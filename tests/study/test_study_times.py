@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from study.shipped_studies import FOLDER, NAMES, shipped_plan
+from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.statistics.maxt import least_blocks
+from tare.study.reading.shipped import RENAMED, find_study
 
 ROOT = FOLDER.parent
 SECONDS = {"min": 60.0, "h": 3600.0}
@@ -57,9 +61,29 @@ def test_a_plans_estimate_agrees_with_the_listed_time(name: str) -> None:
         assert each.seconds / FACTOR < planned_s < each.seconds * FACTOR
 
 
-def test_the_load_balancers_short_form_takes_less_than_ten_minutes_on_two_cpus() -> None:
-    plan = shipped_plan("load-balancer-short", 2)
-    assert plan.block_s * plan.study.blocks.most < 10 * SECONDS["min"]
+SHORT = sorted(path.stem for path in FOLDER.glob("*-short.yaml"))
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_short_study_reaches_verdicts_in_twenty_minutes_on_two_cpus(name: str) -> None:
+    plan = shipped_plan(name, 2)
+    assert plan.study.blocks.least >= least_blocks(LEVEL)
+    assert plan.block_s * plan.study.blocks.most <= 20 * SECONDS["min"]
+
+
+def test_studies_with_too_few_blocks_for_verdicts_are_named_smoke() -> None:
+    few = {
+        path.stem
+        for path in FOLDER.glob("*.yaml")
+        if shipped_plan(path.stem, 2).study.blocks.most < least_blocks(LEVEL)
+    }
+    assert few == {path.stem for path in FOLDER.glob("*-smoke.yaml")} | {"realtime-long"}
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_renamed_study_is_found_by_its_old_name(old: str, new: str) -> None:
+    assert find_study(Path(old)) == find_study(Path(new))
+    assert find_study(Path(old)).name == f"{new}.yaml"
 
 
 @pytest.mark.parametrize("name", NAMES)
