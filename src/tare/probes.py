@@ -85,6 +85,7 @@ class ProbedCell:
         machines: All machines of the cell by role; ``subject`` is the one that is measured.
         may_ask: Whether the host may be asked while the work is under way. If False, the host's
             time counts instructions, and each answer takes time from the work.
+        traced: Whether Tare's own trace records the scheduling of the cell's host.
     """
 
     cell: Cell
@@ -92,6 +93,7 @@ class ProbedCell:
     context: Context
     machines: Mapping[str, Machine]
     may_ask: bool
+    traced: bool = False
 
 
 class ProbeKind(ABC):

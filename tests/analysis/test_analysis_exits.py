@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tare.analysis import load_run
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.compare import compare
-from tare.analysis.topics.exit_reasons import ARM64, SVM, VMX, reason_of
+from tare.analysis.topics.exit_reasons import ARM64, SVM, VMX, XEN_PV, reason_of
 from tare.analysis.topics.exits import (
     DELAY,
     OFF,
@@ -271,7 +271,9 @@ def test_no_facts_of_others_end_the_reading(facts: object) -> None:
     assert _read(facts)["seconds"] >= 0
 
 
-@pytest.mark.parametrize(("isa", "table"), [("vmx", VMX), ("svm", SVM), ("arm64", ARM64)])
+@pytest.mark.parametrize(
+    ("isa", "table"), [("vmx", VMX), ("svm", SVM), ("arm64", ARM64), ("xen-pv", XEN_PV)]
+)
 def test_each_reason_has_a_name_and_one_sentence(isa: str, table: Mapping[int, Any]) -> None:
     for code, reason in table.items():
         assert reason_of(isa, code) == reason

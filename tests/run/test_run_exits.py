@@ -61,7 +61,9 @@ class Counters:
 def probe_of(cost: float | str, *, may_ask: bool = True) -> ExitsProbe:
     machine = SimpleNamespace(name="tare-kvm")
     context = SimpleNamespace(host=None, ledger=None)
-    cell = SimpleNamespace(context=context, machines={"subject": machine}, may_ask=may_ask)
+    cell = SimpleNamespace(
+        context=context, machines={"subject": machine}, may_ask=may_ask, traced=False
+    )
     probe = ExitsProbe(cast(ProbedCell, cell), {"tare-kvm": cost})
     probe._threads = (THREAD,)
     return probe

@@ -221,8 +221,79 @@ ARM64: Mapping[int, Reason] = MappingProxyType(
     }
 )
 
-_TABLES_OF = MappingProxyType({"vmx": VMX, "svm": SVM, "arm64": ARM64})
-_IDLE = frozenset({"HLT", "WFx", "MWAIT", "MWAIT_CONDITIONAL", "MWAIT_INSTRUCTION"})
+_HYPERCALLS = {
+    0: ("set_trap_table", "to set the handlers of its exceptions"),
+    1: ("mmu_update", "to change page tables"),
+    2: ("set_gdt", "to set its descriptor table"),
+    3: ("stack_switch", "to switch the stack of its kernel"),
+    4: ("set_callbacks", "to set the handlers of events"),
+    5: ("fpu_taskswitch", "to lend it the floating-point unit"),
+    6: ("sched_op_compat", "to halt or to yield its CPU"),
+    7: ("platform_op", "for something of the computer itself"),
+    8: ("set_debugreg", "to write a debug register"),
+    9: ("get_debugreg", "to read a debug register"),
+    10: ("update_descriptor", "to change a descriptor"),
+    12: ("memory_op", "to change which memory it has"),
+    13: ("multicall", "for several things at once"),
+    14: ("update_va_mapping", "to change the mapping of one page"),
+    15: ("set_timer_op", "to set its timer"),
+    16: ("event_channel_op_compat", "for something of an event channel"),
+    17: ("xen_version", "for its version, or only to deliver events"),
+    18: ("console_io", "to read from or write to the console"),
+    19: ("physdev_op_compat", "for something of a device's interrupts"),
+    20: ("grant_table_op", "to share memory with another domain"),
+    21: ("vm_assist", "for help with its memory"),
+    22: ("update_va_mapping_otherdomain", "to map a page of another domain"),
+    23: ("iret", "to return from an interrupt or exception"),
+    24: ("vcpu_op", "for something of a virtual CPU, as its timer"),
+    25: ("set_segment_base", "to switch the memory of a thread"),
+    26: ("mmuext_op", "to switch page tables or to flush translations"),
+    27: ("xsm_op", "for something of the security policy"),
+    28: ("nmi_op", "to set the handler of NMIs"),
+    29: ("sched_op", "to halt or to yield its CPU"),
+    30: ("callback_op", "to set the handlers of events"),
+    31: ("xenoprof_op", "for a profile"),
+    32: ("event_channel_op", "to notify another domain or CPU"),
+    33: ("physdev_op", "for something of a device's interrupts"),
+    34: ("hvm_op", "for something of a guest with hardware virtualization"),
+    35: ("sysctl", "for something of the computer itself"),
+    36: ("domctl", "to control a domain"),
+    37: ("kexec_op", "for something of a crash kernel"),
+    39: ("argo_op", "to send a message to another domain"),
+    40: ("xenpmu_op", "for performance counters"),
+    41: ("dm_op", "to emulate a device"),
+    42: ("hypfs_op", "for a setting of Xen"),
+}
+
+XEN_PV: Mapping[int, Reason] = MappingProxyType(
+    {
+        **{
+            number: Reason(f"hypercall_{name}", f"The guest asked Xen {what}.")
+            for number, (name, what) in _HYPERCALLS.items()
+        },
+        # Other events come after the hypercalls, see tare.platforms.xen.trace.records.
+        0x1003: Reason("trap", _EXCEPTION),
+        0x1004: Reason("page_fault", "The guest accessed a page that it has not mapped."),
+        0x1005: Reason("forced_invalid_op", "The guest asked Xen what its processor can do."),
+        0x1006: Reason("emulate_privop", "The guest executed a privileged instruction."),
+        0x1007: Reason("emulate_4gb", "The guest used a segment beyond its memory."),
+        0x1008: Reason("math_state_restore", _FLOAT),
+        0x1009: Reason("paging_fixup", "The guest used a page table that Xen had to complete."),
+        0x100A: Reason("gdt_ldt_mapping_fault", _DESCRIPTORS),
+        0x100B: Reason("ptwr_emulation", "The guest wrote to a page table."),
+        0x100C: Reason(
+            "ptwr_emulation_pae", "The guest wrote to a page table of 8 bytes an entry."
+        ),
+    }
+)
+"""Hypercalls by their number (xen/include/public/xen.h) and other events (public/trace.h)."""
+XEN_PV_ISA = "xen-pv"
+"""Takes the place of the architecture for PV guests of Xen, whose crossings have no time."""
+
+_TABLES_OF = MappingProxyType({"vmx": VMX, "svm": SVM, "arm64": ARM64, XEN_PV_ISA: XEN_PV})
+_IDLE = frozenset(
+    {"HLT", "hypercall_sched_op", "WFx", "MWAIT", "MWAIT_CONDITIONAL", "MWAIT_INSTRUCTION"}
+)
 _INTERRUPTS = frozenset({"EXTERNAL_INTERRUPT", "INTR", "IRQ"})
 _VMX_BASIC = 0xFFFF
 """The basic reason of VMX; the bits above it say that entering the guest failed."""

@@ -59,7 +59,7 @@ class ReasonCost:
         reason: The reason.
         per_s: Exits per second of one vCPU.
         share: The share of the vCPU's time until the guest ran again.
-        each_s: Mean time of one exit; None if there was none.
+        each_s: Mean time of one exit; None if it is unknown, as of PV guests of Xen.
         total_s: The time over all vCPUs and cells; estimated where only a part was recorded.
         per_unit: Exits per unit of work; None if the workload has no rate.
     """
@@ -210,7 +210,7 @@ def _reasons(recorded: Sequence[_Recorded], rate: float | None) -> tuple[ReasonC
             reason,
             count / vcpu_s,
             seconds / vcpu_s,
-            seconds / count if count else None,
+            seconds / count if seconds else None,
             total,
             count / wall_s / rate if rate else None,
         )
@@ -283,6 +283,12 @@ def decompositions(
             refused.append(
                 f"{key.workload} in {effect.arm} is not decomposed: with {mine.vcpus} vCPUs, their "
                 "times overlap."
+            )
+            continue
+        if any(each.each_s is None for each in mine.reasons):
+            refused.append(
+                f"{key.workload} in {effect.arm} is not decomposed: Xen does not record how long "
+                "hypercalls and traps of PV guests take."
             )
             continue
         value, base = effect.compared

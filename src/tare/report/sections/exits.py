@@ -180,7 +180,7 @@ def reasons_table(rows: Sequence[_Row]) -> Table[_Row]:
             "share",
             lambda r: r.cost.share,
             "Share of the vCPU's time",
-            lambda r: percent(r.cost.share),
+            lambda r: NONE if r.cost.each_s is None else percent(r.cost.share),
             numeric=True,
         ),
         Column("meaning", lambda r: r.cost.reason.sentence, "Meaning"),
@@ -258,7 +258,8 @@ def parts_table(found: Sequence[Decomposition]) -> Table[_PartRow]:
 
 
 def _exit_figures(found: Sequence[ArmExits]) -> tuple[Captioned, ...]:
-    bars = [[_exit_bar(each)] for each in found if each.reasons]
+    timed = [each for each in found if any(cost.each_s is not None for cost in each.reasons)]
+    bars = [[_exit_bar(each)] for each in timed]
     if not bars:
         return ()
     title = "Where the time of the vCPUs goes"

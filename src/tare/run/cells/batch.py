@@ -179,7 +179,14 @@ class BatchRunner:
                     ),
                     added=added_probes(
                         self.cells.probe_kinds,
-                        ProbedCell(cell, kind, context, roles.machines, not self.cells.hands_off),
+                        ProbedCell(
+                            cell,
+                            kind,
+                            context,
+                            roles.machines,
+                            may_ask=not self.cells.hands_off,
+                            traced=batch.host_trace and kind.logs_gaps,
+                        ),
                     ),
                 )
                 fault = await attempt.execute()

@@ -8,36 +8,46 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tare.errors import TareError
 from tare.events.parts import SUBJECT
 from tare.hosts.trace.exits import (
     ExitCounters,
-    ExitRecorder,
     Exits,
     exit_counters,
     exit_recorder,
     runs_on_kvm,
 )
 from tare.hosts.trace.tracefs import NoTracing
+from tare.platforms.xen.trace.exits import XenExitRecorder
 from tare.probes import Probe, ProbedCell, ProbeKind
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Outcome
 
-TRACEPOINTS, COUNTERS = "tracepoints", "counters"
+TRACEPOINTS, XENTRACE, COUNTERS = "tracepoints", "xentrace", "counters"
 MOST_COST = 0.02
 """The share of a vCPU's time that recording may take; above it, only a part is recorded."""
 LOOK_S = 1.0
 """How long is recorded before it is known what recording costs, and then at a stretch."""
 LEAST_SHARE = 0.01
-_PAIRS, _CPUIDS = 5, 2_000
+_PAIRS, _XEN_PAIRS, _CPUIDS = 5, 3, 2_000
 _CALIBRATED_S = 10.0
 
 
+class Recorder(Protocol):
+    """Records exits: by the kernel's histograms on KVM, by xentrace on Xen."""
+
+    async def begin(self, threads: Sequence[int]) -> None:
+        """Start recording."""
+
+    async def end(self) -> Exits:
+        """Stop recording, and return what was recorded."""
+
+
 async def cost_per_exit_s(
-    agent: AgentClient, recorder: ExitRecorder, threads: Sequence[int]
+    agent: AgentClient, recorder: Recorder, threads: Sequence[int], pairs: int = _PAIRS
 ) -> float:
     """Return what recording one exit costs the guest: `cpuid` with and without it, in pairs.
 
@@ -45,6 +55,7 @@ async def cost_per_exit_s(
         agent: The guest's agent.
         recorder: The recorder, which does not record.
         threads: The threads of the guest's vCPUs.
+        pairs: The number of pairs.
 
     Raises:
         NoTracing: Recording is not possible.
@@ -56,7 +67,7 @@ async def cost_per_exit_s(
         return float(done.value["seconds"]["cpuid"]) / _CPUIDS
 
     differences = []
-    for _ in range(_PAIRS):
+    for _ in range(pairs):
         without = await once()
         await recorder.begin(threads)
         recorded = await once()
@@ -76,9 +87,9 @@ class ExitsProbe(Probe):
     def __init__(self, cell: ProbedCell, costs: dict[str, float | str]) -> None:
         self._host, self._ledger = cell.context.host, cell.context.ledger
         self._machine, self._costs = cell.machines[SUBJECT], costs
-        self._may_ask = cell.may_ask
+        self._may_ask, self._traced = cell.may_ask, cell.traced
         self._held = AsyncExitStack()
-        self._recorder: ExitRecorder | None = None
+        self._recorder: Recorder | None = None
         self._counters: ExitCounters | None = None
         self._threads: tuple[int, ...] = ()
         self._before: dict[str, int] = {}
@@ -91,6 +102,32 @@ class ExitsProbe(Probe):
 
     async def open(self) -> None:
         """Set the recorder up, and measure once for each machine what it costs."""
+        below = self._machine.traced_below()
+        if below is None:
+            await self._open_kvm()
+        else:
+            if self._traced:
+                raise NoTracing("Xen's trace already records the scheduler for this cell")
+            self._threads = below.ids
+            xen = XenExitRecorder(below)
+            self._held.push_async_callback(xen.abandon)
+            self._recorder = xen
+        name = self._machine.name
+        if self._recorder is None or name in self._costs:
+            return
+        if below is not None and below.raw_counter:
+            self._costs[name] = "CPUID, by which it is measured, is no exit of PV guests"
+            return
+        try:
+            # xentrace takes some time to start.
+            pairs = _PAIRS if below is None else _XEN_PAIRS
+            self._costs[name] = await cost_per_exit_s(
+                self._machine.agent, self._recorder, self._threads, pairs
+            )
+        except TareError as error:
+            self._costs[name] = error.message
+
+    async def _open_kvm(self) -> None:
         self._threads = await self._machine.vcpu_threads()
         if not self._threads:
             raise NoTracing("no thread of this host is a vCPU of the machine")
@@ -106,15 +143,6 @@ class ExitsProbe(Probe):
             if self._counters is None:
                 raise
             self._reason = str(refused)
-            return
-        name = self._machine.name
-        if name not in self._costs:
-            try:
-                self._costs[name] = await cost_per_exit_s(
-                    self._machine.agent, self._recorder, self._threads
-                )
-            except TareError as error:
-                self._costs[name] = error.message
 
     async def begin(self) -> None:
         """Begin to record."""
@@ -203,7 +231,7 @@ class ExitsProbe(Probe):
         places = {thread: place for place, thread in enumerate(self._threads)}
         cost, share = self._costs.get(self._machine.name), self._cost_share()
         facts |= {
-            "by": TRACEPOINTS,
+            "by": XENTRACE if isinstance(self._recorder, XenExitRecorder) else TRACEPOINTS,
             "recorded_s": self._taken.seconds,
             "dropped": self._taken.dropped,
             "exits": [
@@ -231,7 +259,7 @@ def share_to_record(cost: float) -> float:
 
 
 class ExitsKind(ProbeKind):
-    """Counts exits of KVM's machines by reason, with their time, on the subject's host."""
+    """Counts exits of KVM's and Xen's machines by reason, on the subject's host."""
 
     name = "exits"
     on_request = True

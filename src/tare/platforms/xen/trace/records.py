@@ -26,6 +26,17 @@ _CONTINUE = 0x00021002
 _RUNSTATE_BITS = 0x330
 _EVENT_BITS = 0x0FFFFFFF
 _STAMPED = 1 << 31
+HVM_ENTRY_EXIT, PV_ENTRY = 0x00081000, 0x00201000
+"""The classes of crossings of HVM and PVH guests, and of PV guests (TRC_*)."""
+_VMENTRY, _VMEXIT = HVM_ENTRY_EXIT + 1, HVM_ENTRY_EXIT + 2
+_PV_HYPERCALL = PV_ENTRY + 13
+_64_BIT = 0x100
+"""Set in an event whose addresses have 64 bits."""
+_HYPERCALL_BITS = 0xFFFFF
+PV_EVENTS = range(3, 13)
+"""What a PV guest does besides hypercalls: traps, page faults, emulated instructions."""
+PV_OTHER = 0x1000
+"""Added to the number of such an event, to distinguish it from a hypercall's."""
 _WORD = struct.Struct("<I")
 _STAMP = struct.Struct("<Q")
 IDLE_DOMAIN = 0x7FFF
@@ -39,6 +50,14 @@ class Runstate(IntEnum):
     RUNNABLE = 1
     BLOCKED = 2
     OFFLINE = 3
+
+
+class Way(IntEnum):
+    """How a guest crosses into Xen, or back; Xen notes no way back of PV guests."""
+
+    EXIT = 0
+    ENTRY = 1
+    PV = 2
 
 
 @dataclass(frozen=True)
@@ -75,6 +94,33 @@ class Lost:
     records: int
 
 
+@dataclass(frozen=True)
+class Crossing:
+    """A guest called Xen or was interrupted for it, or began to run again.
+
+    Args:
+        ticks: The CPU's cycle counter then.
+        cpu: The CPU; its last :class:`Change` says whose vCPU it is.
+        kind: How it crossed.
+        code: The processor's reason of an exit, or what a PV guest did; 0 for an entry.
+    """
+
+    ticks: int
+    cpu: int
+    kind: Way
+    code: int = 0
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """A record of any event: its time where it has one, and the words of its data."""
+
+    cpu: int
+    ticks: int | None
+    event: int
+    data: tuple[int, ...]
+
+
 def records(data: bytes) -> Iterator[Change | Lost]:
     """Yield what a file of xentrace's tells of vCPUs, in the file's order.
 
@@ -84,6 +130,24 @@ def records(data: bytes) -> Iterator[Change | Lost]:
     Raises:
         ValueError: It is no such file, or a record reaches beyond its CPU's part.
     """
+    for raw in _all_records(data):
+        if (one := _change_or_loss(raw)) is not None:
+            yield one
+
+
+def crossings(data: bytes) -> Iterator[Change | Lost | Crossing]:
+    """Yield what :func:`records` yields, and how guests crossed into Xen, in the file's order.
+
+    Raises:
+        ValueError: As for :func:`records`.
+    """
+    for raw in _all_records(data):
+        one = _change_or_loss(raw) or _crossing(raw)
+        if one is not None:
+            yield one
+
+
+def _all_records(data: bytes) -> Iterator[_Raw]:
     at, end = 0, 0
     cpu: int | None = None
     while at + 4 <= len(data):
@@ -108,23 +172,43 @@ def records(data: bytes) -> Iterator[Change | Lost]:
             raise ValueError(f"the record at byte {at} reaches beyond its CPU's part, up to {end}")
         if after > len(data):
             return
-        if event == _LOST and words:
-            yield Lost(cpu, _WORD.unpack_from(data, begin)[0])
-        elif stamped and words and (change := _change(data, at, begin, event, cpu)) is not None:
-            yield change
+        ticks = _STAMP.unpack_from(data, at + 4)[0] if stamped else None
+        yield _Raw(cpu, ticks, event, struct.unpack_from(f"<{words}I", data, begin))
         at = after
 
 
-def _change(data: bytes, at: int, begin: int, event: int, cpu: int) -> Change | None:
+def _change_or_loss(raw: _Raw) -> Change | Lost | None:
+    event = raw.event
+    if not raw.data:
+        return None
+    if event == _LOST:
+        return Lost(raw.cpu, raw.data[0])
+    if raw.ticks is None:
+        return None
     if event == _CONTINUE:
         was = now = Runstate.RUNNING
     elif event & ~_RUNSTATE_BITS == _RUNSTATE:
         was, now = Runstate(event >> 8 & 3), Runstate(event >> 4 & 3)
     else:
         return None
-    (ticks,) = _STAMP.unpack_from(data, at + 4)
-    (who,) = _WORD.unpack_from(data, begin)
-    return Change(ticks, cpu, who >> 16, who & 0xFFFF, was, now)
+    who = raw.data[0]
+    return Change(raw.ticks, raw.cpu, who >> 16, who & 0xFFFF, was, now)
+
+
+def _crossing(raw: _Raw) -> Crossing | None:
+    if raw.ticks is None:
+        return None
+    event = raw.event & ~_64_BIT
+    if event == _VMENTRY:
+        return Crossing(raw.ticks, raw.cpu, Way.ENTRY)
+    if event == _VMEXIT and raw.data:
+        return Crossing(raw.ticks, raw.cpu, Way.EXIT, raw.data[0])
+    if event == _PV_HYPERCALL and raw.data:
+        return Crossing(raw.ticks, raw.cpu, Way.PV, raw.data[0] & _HYPERCALL_BITS)
+    number = event - PV_ENTRY
+    if number in PV_EVENTS:
+        return Crossing(raw.ticks, raw.cpu, Way.PV, PV_OTHER + number)
+    return None
 
 
 def _pair(data: bytes, at: int) -> tuple[int, int]:

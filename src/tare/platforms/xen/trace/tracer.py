@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
@@ -14,6 +16,7 @@ from tare.hosts.processes import OwnedProcess, start_owned
 from tare.hosts.trace.tracefs import NoTracing
 from tare.platforms.xen.trace.records import SCHED_MIN, Change, Lost, records
 
+T = TypeVar("T")
 PROGRAM = "xentrace"
 PAGES = 256
 """Of each CPU's buffer: 1 MiB, which slices of 1 ms fill in 16 s. Xen keeps the size of its boot's
@@ -30,9 +33,11 @@ class XenTracer:
         host: The host, of which this is dom0.
         ledger: Is told before anything is started there.
         folder: Where the recording is kept until it is read.
+        events: The classes of events to record.
     """
 
-    def __init__(self, host: Host, ledger: Ledger, folder: Path) -> None:
+    def __init__(self, host: Host, ledger: Ledger, folder: Path, events: int = SCHED_MIN) -> None:
+        self._events = events
         self._host = host
         self._ledger = ledger
         self._file = folder / "xentrace"
@@ -46,7 +51,7 @@ class XenTracer:
             NoTracing: It cannot be done here; what was begun has been ended.
         """
         # Only what a vCPU does, lest the trace itself loads the CPUs.
-        what = ["-D", "-e", hex(SCHED_MIN), "-S", str(PAGES)]
+        what = ["-D", "-e", hex(self._events), "-S", str(PAGES)]
         try:
             await self._host.remove(self._file)
             self._process = await start_owned(
@@ -82,7 +87,18 @@ class XenTracer:
         return ""
 
     async def end(self) -> tuple[Change | Lost, ...]:
-        """Stop recording, and return what was recorded.
+        """Stop recording, and return what was recorded of the scheduler.
+
+        Raises:
+            NoTracing: It cannot be read; the text says why.
+        """
+        return await self.end_with(records)
+
+    async def end_with(self, read: Callable[[bytes], Iterable[T]]) -> tuple[T, ...]:
+        """Stop recording, and return what a reader makes of the recording.
+
+        Args:
+            read: The reader; raises ValueError where it is none.
 
         Raises:
             NoTracing: It cannot be read; the text says why.
@@ -99,7 +115,7 @@ class XenTracer:
         try:
             data = await self._host.read(self._file)
             await self._host.remove(self._file)
-            return await asyncio.to_thread(read_all, data)
+            return await asyncio.to_thread(lambda: tuple(read(data)))
         except (OSError, ValueError) as error:
             raise NoTracing(f"what {PROGRAM} recorded cannot be read: {error}") from error
 
@@ -110,8 +126,3 @@ class XenTracer:
             with contextlib.suppress(MachineFault, OSError):
                 await process.terminate()
                 await process.end(_END_S)
-
-
-def read_all(data: bytes) -> tuple[Change | Lost, ...]:
-    """Return all that a file of xentrace's tells of vCPUs; raises ValueError."""
-    return tuple(records(data))
