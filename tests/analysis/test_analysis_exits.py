@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,30 @@ def test_machines_with_several_vcpus_are_not_decomposed(tmp_path: Path) -> None:
     assert made == ()
     (sentence,) = refused
     assert "2 vCPUs" in sentence
+
+
+def test_a_run_whose_time_counts_instructions_is_not_decomposed(tmp_path: Path) -> None:
+    kvm = cell_of({CPUID: (1, 0.1)}, cpu_s=WALL, vcpu_cpu_s=WALL, vcpu_run_delay_s=0.0)
+    run = run_of(tmp_path / "run", 2 * UNIT, kvm, BARE)
+    study = {**run.study, "host": {"kind": "lab"}, "lab": {"deterministic": True}}
+    counted = replace(run, study=study)
+    made, refused = decompositions([counted], compare([run]).effects, arm_exits([counted]))
+    assert made == ()
+    assert "counts instructions" in refused[0]
+
+
+def test_pv_guests_of_xen_are_counted_without_time_and_not_decomposed(tmp_path: Path) -> None:
+    facts = cell_of({}, cpu_s=WALL, vcpu_cpu_s=WALL, vcpu_run_delay_s=0.0)
+    facts["probes"]["exits"]["exits"] = [
+        {"vcpu": 0, "isa": "xen-pv", "reason": 29, "count": 600, "seconds": 0.0}
+    ]
+    run = run_of(tmp_path / "run", 2 * UNIT, facts, BARE)
+    (found,) = arm_exits([run])
+    assert found.reasons[0].reason.name == "hypercall_sched_op"
+    assert (found.reasons[0].each_s, found.reasons[0].per_s) == (None, pytest.approx(100))
+    made, refused = decompositions([run], compare([run]).effects, [found])
+    assert made == ()
+    assert "PV guests" in refused[0]
 
 
 def test_exits_are_counted_per_second_and_per_unit_of_work(tmp_path: Path) -> None:

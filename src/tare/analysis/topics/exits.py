@@ -279,6 +279,12 @@ def decompositions(
         wanted = effect.headline and key.role == SUBJECT and effect.unit in RATES
         if mine is None or mine.missing or not wanted or effect.compared is None:
             continue
+        if any(run.counts_instructions for run in runs):
+            refused.append(
+                f"{key.workload} in {effect.arm} is not decomposed: the lab's time counts "
+                "instructions, and what machines cost is in this computer's time."
+            )
+            continue
         if mine.vcpus != 1:
             refused.append(
                 f"{key.workload} in {effect.arm} is not decomposed: with {mine.vcpus} vCPUs, their "

@@ -33,6 +33,7 @@ LOOK_S = 1.0
 """How long is recorded before it is known what recording costs, and then at a stretch."""
 LEAST_SHARE = 0.01
 _PAIRS, _XEN_PAIRS, _CPUIDS = 5, 3, 2_000
+"""xentrace takes some time to start, so that there are fewer pairs on Xen."""
 _CALIBRATED_S = 10.0
 
 
@@ -115,15 +116,20 @@ class ExitsProbe(Probe):
         name = self._machine.name
         if self._recorder is None or name in self._costs:
             return
-        if below is not None and below.raw_counter:
+        if not self._may_ask:
+            self._costs[name] = "the host is left alone, because its time counts instructions"
+        elif below is not None and below.raw_counter:
             self._costs[name] = "CPUID, by which it is measured, is no exit of PV guests"
+        else:
+            await self._measure_cost(name, _PAIRS if below is None else _XEN_PAIRS)
+
+    async def _measure_cost(self, name: str, pairs: int) -> None:
+        agent = self._machine.agent
+        if self._recorder is None:
             return
         try:
-            # xentrace takes some time to start.
-            pairs = _PAIRS if below is None else _XEN_PAIRS
-            self._costs[name] = await cost_per_exit_s(
-                self._machine.agent, self._recorder, self._threads, pairs
-            )
+            cost = await cost_per_exit_s(agent, self._recorder, self._threads, pairs)
+            self._costs[name] = cost
         except TareError as error:
             self._costs[name] = error.message
 
@@ -162,7 +168,8 @@ class ExitsProbe(Probe):
         """
         await self._stop_sampling()
         await self._pause()
-        seconds = time.monotonic() - self._began
+        # Where time counts instructions, only the host's own time is that of the cell.
+        seconds = time.monotonic() - self._began if self._may_ask else self._taken.seconds
         after = await self._counters.read() if self._counters is not None else {}
         counted = {name: after[name] - self._before.get(name, 0) for name in after}
         self.facts = self._facts(seconds, counted)
