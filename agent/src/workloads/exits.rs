@@ -19,7 +19,7 @@ const PORT: u64 = 0x80;
 /// IA32_APIC_BASE: hypervisors handle each access to it.
 const MSR: u64 = 0x1B;
 /// How long a sleep is: long enough for an idle CPU to halt.
-const SLEEP: Duration = Duration::from_micros(500);
+const SLEEP: Duration = Duration::from_millis(2);
 /// The class of SATA controllers, and the file of their registers. The first one, their capabilities, is
 /// read-only (AHCI 1.3.1, section 3.1.1).
 const AHCI: (&str, &str) = ("0x010601", "resource5");
