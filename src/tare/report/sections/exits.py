@@ -277,7 +277,8 @@ def _exit_bar(found: ArmExits) -> Bar:
         parts.append(Part(name, each.share, label=label))
     idle = found.idle_share
     parts.append(Part("idle", idle, label=f"{percent(idle)}: the guest had nothing to do"))
-    return Bar(f"{found.arm}: {found.workload}, {found.scenario}", found.emulated, tuple(parts))
+    arm = marked(found.arm, found.emulated)
+    return Bar(f"{arm}: {found.workload}, {found.scenario}", found.emulated, tuple(parts))
 
 
 def _added_figures(found: Sequence[Decomposition]) -> tuple[Captioned, ...]:
@@ -294,7 +295,7 @@ def _added_bar(found: Decomposition) -> Bar:
     above = [part for part in parts if part.seconds > 0]
     whole = max(found.added_s, sum(part.seconds for part in above))
     return Bar(
-        f"{effect.arm}: {effect.key.workload}, {effect.key.scenario}",
+        f"{marked(effect.arm, effect.emulated)}: {effect.key.workload}, {effect.key.scenario}",
         effect.emulated,
         tuple(
             Part(
