@@ -93,7 +93,7 @@ def kept_goals(benchmark: str, since: float, folder: Path = RESULTS) -> tuple[st
         folder: Where results are kept.
     """
     path = folder / f"{benchmark}.json"
-    kept = json.loads(path.read_text()) if path.exists() else {"time": 0.0}
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"time": 0.0}
     if kept["time"] < since:
         return ()
     lines = []

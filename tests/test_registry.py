@@ -14,7 +14,7 @@ import pytest
 
 from tare.cli.study import schema
 from tare.errors import InputError
-from tare.registry import OWN, PLATFORMS, PROBES, WORKLOADS, Registry, registry_of
+from tare.registry import OWN, PLATFORMS, PROBES, WORKLOADS, Registry
 from tare.run.catalog import build_catalog
 
 GOOD = """
@@ -65,7 +65,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def found() -> Registry:
-    return registry_of(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
+    return Registry(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
 
 
 def test_a_part_of_another_package_stands_beside_tares_own(install: Install) -> None:

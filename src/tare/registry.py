@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ OWN = "hypertare"
 """The distribution that is Tare itself."""
 
 Part = TypeVar("Part", bound="Platform[Any] | Workload[Any] | ProbeKind")
+Loaded = tuple[Mapping[str, Part], tuple["Broken", ...]]
+"""The parts of a group by name, and what is left out of it."""
 
 
 @dataclass(frozen=True)
@@ -61,56 +63,67 @@ class Broken:
         return f"pip install --upgrade {self.package}, or pip uninstall {self.package}"
 
 
-@dataclass(frozen=True)
 class Registry:
-    """All parts that are installed.
-
-    Args:
-        platforms: The platforms by name; Tare's own first.
-        workloads: The workloads by name, in the order in which reports show them.
-        probes: The probes of other packages by name.
-        broken: What is installed and left out.
-    """
-
-    platforms: Mapping[str, Platform[Any]]
-    workloads: Mapping[str, Workload[Any]]
-    probes: Mapping[str, ProbeKind]
-    broken: tuple[Broken, ...] = ()
-
-
-@cache
-def installed() -> Registry:
-    """Return what is installed in this Python environment; loaded once in a process."""
-    return registry_of(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
-
-
-def registry_of(
-    platforms: Iterable[EntryPoint],
-    workloads: Iterable[EntryPoint],
-    probes: Iterable[EntryPoint] = (),
-) -> Registry:
-    """Load parts by their entry points; what cannot be loaded is left out and listed.
+    """All parts that are installed; those of a group are loaded when the group is first used.
 
     Args:
         platforms: Entry points of platforms.
         workloads: Entry points of workloads.
         probes: Entry points of probes.
     """
-    broken: list[Broken] = []
+
+    def __init__(
+        self,
+        platforms: Iterable[EntryPoint],
+        workloads: Iterable[EntryPoint],
+        probes: Iterable[EntryPoint] = (),
+    ) -> None:
+        self._points = {PLATFORMS: platforms, WORKLOADS: workloads, PROBES: probes}
+
+    @property
+    def platforms(self) -> Mapping[str, Platform[Any]]:
+        """The platforms by name; Tare's own first."""
+        return self._platforms[0]
+
+    @property
+    def workloads(self) -> Mapping[str, Workload[Any]]:
+        """The workloads by name, in the order in which reports show them."""
+        return self._workloads[0]
+
+    @property
+    def probes(self) -> Mapping[str, ProbeKind]:
+        """The probes of other packages by name."""
+        return self._probes[0]
+
+    @property
+    def broken(self) -> tuple[Broken, ...]:
+        """What is installed and left out."""
+        return (*self._platforms[1], *self._workloads[1], *self._probes[1])
+
     # Classes that are not concrete are no parts; mypy takes an abstract class for none at all.
-    found_platforms = _load(platforms, Platform, broken)  # type: ignore[type-abstract]
-    found_workloads = _load(workloads, Workload, broken)  # type: ignore[type-abstract]
-    found_probes = _load(probes, ProbeKind, broken)  # type: ignore[type-abstract]
-    return Registry(
-        MappingProxyType(found_platforms),
-        MappingProxyType(found_workloads),
-        MappingProxyType(found_probes),
-        tuple(broken),
-    )
+    @cached_property
+    def _platforms(self) -> Loaded[Platform[Any]]:
+        return _load(self._points[PLATFORMS], Platform)  # type: ignore[type-abstract]
+
+    @cached_property
+    def _workloads(self) -> Loaded[Workload[Any]]:
+        return _load(self._points[WORKLOADS], Workload)  # type: ignore[type-abstract]
+
+    @cached_property
+    def _probes(self) -> Loaded[ProbeKind]:
+        return _load(self._points[PROBES], ProbeKind)  # type: ignore[type-abstract]
 
 
-def _load(points: Iterable[EntryPoint], kind: type[Part], broken: list[Broken]) -> dict[str, Part]:
+@cache
+def installed() -> Registry:
+    """Return what is installed in this Python environment; loaded once in a process."""
+    return Registry(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
+
+
+def _load(points: Iterable[EntryPoint], kind: type[Part]) -> Loaded[Part]:
+    """Load the parts of one group; what cannot be loaded is left out and listed."""
     found: dict[str, Part] = {}
+    broken: list[Broken] = []
     # Tare's own come first, so that no package can take the name of one.
     for point in sorted(points, key=lambda point: (_package(point) != OWN, point.name)):
         try:
@@ -123,7 +136,7 @@ def _load(points: Iterable[EntryPoint], kind: type[Part], broken: list[Broken]) 
                 broken.append(_broken(point, f"there is a part of the name {part.name} already"))
                 continue
             found[part.name] = part
-    return found
+    return MappingProxyType(found), tuple(broken)
 
 
 def _parts(loaded: Any, kind: type[Part]) -> Iterator[Part]:

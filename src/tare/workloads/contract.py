@@ -60,7 +60,7 @@ NO_CLAIM = DiskClaim()
 class Parameters(BaseModel):
     """Base of every workload's parameters; field descriptions become the reference in docs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 P = TypeVar("P", bound=Parameters)

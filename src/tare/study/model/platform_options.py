@@ -59,7 +59,7 @@ class PlatformOptions(BaseModel):
     skip what the host lacks. The defaults ask for nothing.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instead: ClassVar[Mapping[str, str]] = {}
     """Keys that are not options but that people write, each with what to write instead."""
