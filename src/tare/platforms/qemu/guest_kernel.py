@@ -6,11 +6,16 @@ Source: the kernel's Documentation/admin-guide/kernel-parameters.txt.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from tare.study.model.platform_options import PlatformOptions
+
+
+def switch_word(value: object) -> object:
+    """Return ``on`` and ``off`` as words; YAML 1.1 reads them as true and false."""
+    return value if not isinstance(value, bool) else "on" if value else "off"
 
 
 class GuestKernelOptions(PlatformOptions):
@@ -21,7 +26,7 @@ class GuestKernelOptions(PlatformOptions):
         description="The clock that the guest's kernel reads (`clocksource=`). `kvm-clock` needs "
         "`accelerator: kvm`. Nothing is measured if the kernel uses another one.",
     )
-    guest_mitigations: Literal["default", "off"] = Field(
+    guest_mitigations: Annotated[Literal["default", "off"], BeforeValidator(switch_word)] = Field(
         default="default",
         description="With `off`, the guest's kernel mitigates no CPU vulnerability "
         "(`mitigations=off`). The host's mitigations stay as they are.",

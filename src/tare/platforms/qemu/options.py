@@ -14,7 +14,7 @@ from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.qemu.disk_options import MICROVM, DiskOptions
 from tare.platforms.qemu.enlightenments import Enlightenments
 from tare.platforms.qemu.features import CpuFeatures, flags
-from tare.platforms.qemu.guest_kernel import GuestKernelOptions
+from tare.platforms.qemu.guest_kernel import GuestKernelOptions, switch_word
 from tare.units import Duration, Size, format_duration, format_size
 
 
@@ -22,11 +22,6 @@ def _power_of_two(size: int) -> int:
     if size < 4096 or size & (size - 1):
         raise ValueError("must be a size of huge pages, such as 2MiB or 1GiB")
     return size
-
-
-def _switch(value: object) -> object:
-    """Return ``on`` and ``off`` as words, which YAML 1.1 takes for true and false."""
-    return value if not isinstance(value, bool) else "on" if value else "off"
 
 
 HugePageSize = Annotated[Size, AfterValidator(_power_of_two)]
@@ -124,7 +119,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
         description="With `virtio`: whether checksums and the cutting of large packets are left "
         "to the other side.",
     )
-    vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = Field(
+    vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch_word)] = Field(
         default="auto",
         description="With `virtio` on a tap: whether the host's kernel carries the packets "
         "(vhost-net) instead of QEMU; `auto`, wherever the host has it.",

@@ -110,6 +110,11 @@ def has_neighbours(report: ReportData) -> bool:
     return report.has_neighbours
 
 
+def has_matrices(report: ReportData) -> bool:
+    """Return whether the study makes arms from matrices of settings."""
+    return any(run.study.get("designs") for run in report.runs)
+
+
 SECTIONS = (
     Entry("tare.report.sections.overview:Overview"),
     Entry("tare.report.page.explorer:Explorer"),
@@ -117,6 +122,7 @@ SECTIONS = (
     Entry("tare.report.sections.pairs:Pairs"),
     Entry("tare.report.sections.over_sessions:BySession"),
     Entry("tare.report.sections.over_hosts:ByHost"),
+    Entry("tare.report.sections.tuning:TuningSection", has_matrices),
     Entry("tare.report.sections.interference:Interference", has_neighbours),
     Entry("tare.report.sections.machine_losses:MachineLosses", has_neighbours),
     Entry(
