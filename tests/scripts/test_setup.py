@@ -98,3 +98,20 @@ def test_no_script_installs_packages_in_a_way_of_its_own() -> None:
             text = script.read_text().replace("apt-get install --no-remove", "")
             assert "apt-get install -" not in text, script
             assert "systemctl mask" not in text, script
+
+
+def test_a_package_is_installed_first_with_all_hashes_of_its_own_alone(tmp_path: Path) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text(
+        "maturin-import==1.0 \\\n    --hash=sha256:00\n"
+        "maturin==1.16.0 \\\n    --hash=sha256:01 \\\n    --hash=sha256:02\n"
+        "mypy==2.0 \\\n    --hash=sha256:03\n"
+    )
+    found = subprocess.run(
+        ["bash", "-c", f". {SETUP}; locked_lines maturin {lock}"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert found.stdout == "maturin==1.16.0 \\\n    --hash=sha256:01 \\\n    --hash=sha256:02\n"
