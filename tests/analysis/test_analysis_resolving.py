@@ -14,7 +14,14 @@ from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of,
 from benchmarks import verdict_simulations as sims
 from benchmarks._simulated import Setting
 from tare.analysis import load_run
-from tare.analysis.effects.resolving import Basis, Plans, assumed_basis, basis_of, earlier_run, told
+from tare.analysis.effects.resolving import (
+    Basis,
+    Plans,
+    assumed_basis,
+    basis_of,
+    describe_detectable,
+    earlier_run,
+)
 from tare.analysis.statistics.anytime import mean_evidence
 from tare.analysis.statistics.detectable import detectable
 
@@ -47,33 +54,35 @@ def test_a_pilot_tells_how_far_boots_differ(tmp_path: Path) -> None:
 
 
 def test_the_plan_says_what_it_goes_by_and_what_it_cannot_resolve() -> None:
-    said = told(assumed_basis(), plans(8, 20, typical=28, maximum=2))
+    said = describe_detectable(assumed_basis(), plans(8, 20, typical=28, maximum=2))
     assert "assumed variation of 3 %" in said[0]
     assert said[1].startswith("8 blocks: 10 % in the typical headline metric (80 % power over 30")
     assert any("cannot resolve the margin of 2 %" in line for line in said)
     assert any("maxima" in line for line in said)
     few = replace(plans(8, 60, typical=5), margin=0.05)
-    assert not any("cannot resolve" in line for line in told(assumed_basis(), few))
-    short = told(assumed_basis(), plans(3, 3, typical=5))
+    assert not any("cannot resolve" in line for line in describe_detectable(assumed_basis(), few))
+    short = describe_detectable(assumed_basis(), plans(3, 3, typical=5))
     assert any("all will be preliminary" in line for line in short)
 
 
 def test_the_plan_says_of_tails_and_maxima_only_where_there_are_any() -> None:
-    typical = told(assumed_basis(), plans(8, 20, typical=3))
+    typical = describe_detectable(assumed_basis(), plans(8, 20, typical=3))
     assert not any(word in line for line in typical for word in ("tails", "maxima"))
     tails = replace(plans(8, 20, typical=3, tail=1), tail_precision=0.3)
-    assert "tails are asked to ± 30 %, typical values to ± 5 %" in told(assumed_basis(), tails)
+    assert "tails are asked to ± 30 %, typical values to ± 5 %" in describe_detectable(
+        assumed_basis(), tails
+    )
 
 
 def test_looking_at_any_time_and_the_twins_boots_are_reckoned_with() -> None:
     def first(basis: Basis, asked: Plans) -> float:
-        return float(told(basis, asked)[1].split(": ")[1].split(" %")[0])
+        return float(describe_detectable(basis, asked)[1].split(": ")[1].split(" %")[0])
 
     asked = plans(8, 8, typical=11)
     once = first(assumed_basis(), asked)
     assert first(assumed_basis(), replace(asked, anytime=True)) > 1.3 * once
     assert first(assumed_basis(boots=2), asked) < 0.9 * once
-    early = told(assumed_basis(), plans(6, 8, typical=30, anytime=True))
+    early = describe_detectable(assumed_basis(), plans(6, 8, typical=30, anytime=True))
     assert early[1] == "6 blocks: none, so early"
 
 

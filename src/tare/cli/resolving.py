@@ -35,7 +35,7 @@ def resolvable_differences(
     Raises:
         InputError: The pilot holds no run.
     """
-    from tare.analysis.effects.resolving import Plans, told
+    from tare.analysis.effects.resolving import Plans, describe_detectable
     from tare.analysis.effects.stopping import TAIL_FACTOR
 
     if len(study.arms) == 1 and pilot is None:
@@ -51,8 +51,8 @@ def resolvable_differences(
     )
     known = _known(study, pilot)
     if study.sessions is None:
-        return told(known.basis(), plans)
-    within = told(known.basis(), plans) if _within_a_boot(study) else []
+        return describe_detectable(known.basis(), plans)
+    within = describe_detectable(known.basis(), plans) if _within_a_boot(study) else []
     return list(dict.fromkeys((*within, *_over(study, known, plans))))
 
 
@@ -88,7 +88,11 @@ def _within_a_boot(study: Study) -> bool:
 
 def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
     """Return the note on arms of different boots, which are compared over rounds."""
-    from tare.analysis.effects.resolving import BLOCKS_OF_SPREAD, sentences_on_kinds, told
+    from tare.analysis.effects.resolving import (
+        BLOCKS_OF_SPREAD,
+        describe_detectable,
+        sentences_on_kinds,
+    )
     from tare.analysis.effects.verdict import LEVEL
     from tare.analysis.statistics.maxt import least_blocks
     from tare.run.sessions.agenda_text import agenda_of
@@ -103,7 +107,12 @@ def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
     if basis is None:
         why = f": {known.of} has fewer than {BLOCKS_OF_SPREAD} rounds" if known.of else ""
         return [f"{note}; how far sessions differ is unknown{why}", *sentences_on_kinds(plans)]
-    return [note, *told(basis, replace(plans, blocks=(agenda.least, agenda.most), each="round"))]
+    return [
+        note,
+        *describe_detectable(
+            basis, replace(plans, blocks=(agenda.least, agenda.most), each="round")
+        ),
+    ]
 
 
 @dataclass(frozen=True)

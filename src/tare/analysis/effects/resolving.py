@@ -1,4 +1,4 @@
-"""What difference a study can tell before it is run, and what that is reckoned from."""
+"""Estimates of the differences that a study can detect, before it runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class Plans:
-    """What a study plans, as far as it says what can be told.
+    """The parts of a study's plan that determine which differences it can detect.
 
     Args:
         blocks: The least and the most blocks.
@@ -148,8 +148,8 @@ def earlier_run(folders: Iterable[Path], study: str, host: Mapping[str, Any]) ->
     return max(found)[1] if found else None
 
 
-def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
-    """Return what can be told, a sentence each.
+def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
+    """Return one sentence for each count of blocks, with the differences that it can detect.
 
     Args:
         basis: How far boots differ.
@@ -157,7 +157,7 @@ def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
         level: Familywise error of verdicts.
     """
     tests = max(1, sum(plans.headlines.values()))
-    said = [f"what differences it can tell is reckoned from {basis.source}"]
+    lines = [f"the detectable differences are estimated from {basis.source}"]
     for count in dict.fromkeys(plans.blocks):
         margin = math.log1p(plans.margin)
         typical, worst = (
@@ -166,7 +166,7 @@ def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
         )
         if math.isinf(typical):
             few = count < least_blocks(level)
-            said.append(
+            lines.append(
                 f"{count} {plans.each}s: none, {'all will be preliminary' if few else 'so early'}"
             )
             continue
@@ -176,24 +176,26 @@ def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
         if worst > typical:
             text += f", {percent(math.expm1(worst))} in the noisiest"
         family = "one metric" if tests == 1 else f"{tests} metrics"
-        said.append(f"{text} ({100 * POWER:.0f} % power over {family})")
+        lines.append(f"{text} ({100 * POWER:.0f} % power over {family})")
         resolved = detectable(basis.spread, count, tests, level, anytime=plans.anytime)
         if count == plans.blocks[-1] and resolved > margin:
-            said.append(
+            lines.append(
                 f"this set-up cannot resolve the margin of {percent(plans.margin)}: quieten the "
                 f"host, lengthen the cells, or ask for more {plans.each}s"
             )
-    return [*said, *sentences_on_kinds(plans)]
+    return [*lines, *sentences_on_kinds(plans)]
 
 
 def sentences_on_kinds(plans: Plans) -> list[str]:
-    """Return what is said of tails and maxima, whatever is known of how far boots differ."""
-    said = []
+    """Return sentences on tails and maxima, which do not depend on how much boots vary."""
+    lines = []
     if plans.headlines.get("tail"):
-        said.append(
+        lines.append(
             f"tails are asked to ± {percent(plans.tail_precision)}, typical values to "
             f"± {percent(plans.precision)}"
         )
     if plans.headlines.get("maximum"):
-        said.append("maxima are told, but no number of blocks makes them precise: they stop no run")
-    return said
+        lines.append(
+            "maxima are reported, but no number of blocks makes them precise: they never stop a run"
+        )
+    return lines
