@@ -1,4 +1,4 @@
-"""Boots in another mode: far slower than the others of their arm, beyond what noise explains."""
+"""Slow boots: slower than the others of their arm by more than noise explains."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-LEAST_FACTOR = 1.5
-"""A boot is only told as another mode if it is so many times off the typical one …"""
+LEAST_FACTOR = 1.2
+"""A boot is reported as slow only if it takes this many times as long as the typical one …"""
 FALSE_ALARMS = 0.005
-"""… and so many robust standard deviations (1.4826 · MAD) that the greatest of so many normal
-boots is further off in only this share of arms."""
+"""… and is also far off in robust standard deviations (1.4826 · MAD). The bar is exceeded by the
+greatest of as many normal boots in only this share of arms."""
 LEAST_BOOTS = 6
 
 _DRAWS = 40_000
