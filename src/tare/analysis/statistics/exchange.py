@@ -22,6 +22,7 @@ from tare.analysis.statistics.maxt import (
     signed_ranks,
     stepped_down,
 )
+from tare.analysis.statistics.moderation import LEAST_BLOCKS, Prior, prior_variance
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +46,7 @@ def exchanged_p(
     ranked: ArrayLike | None = None,
     seed: int = 0,
     least: int = 2,
+    moderated: ArrayLike | None = None,
 ) -> Adjusted:
     """Return raw and adjusted p-values of one family of metrics.
 
@@ -56,6 +58,7 @@ def exchanged_p(
         ranked: By metric whether signed ranks are tested in place of values.
         seed: Seed of the drawn exchanges.
         least: Fewest blocks of a metric that belongs to the family.
+        moderated: By metric whether its variance is moderated, as in `maxt.family_p`.
     """
     values = np.asarray(boots, dtype=np.float64)
     metrics = values.shape[1]
@@ -71,7 +74,14 @@ def exchanged_p(
     if tested.size == 0:
         return found
     along = None if places is None else _in_all_ways(np.asarray(places, dtype=np.float64))[tested]
-    extreme = _statistics(differences[tested], count[tested], along, seed)
+    comparable = np.zeros(metrics, dtype=np.bool_)
+    if moderated is not None:
+        comparable |= np.asarray(moderated, dtype=np.bool_)
+    comparable &= count >= LEAST_BLOCKS
+    # A block with a value of each boot has two degrees of freedom, another has one.
+    degrees = count + (~np.isnan(values).any(axis=0)).sum(axis=1)
+    prior = _prior(differences[tested], degrees[tested], along, comparable[tested])
+    extreme = _statistics(differences[tested], count[tested], along, prior, seed)
     raw, adjusted = stepped_down(extreme, count[tested] < least)
     found.raw[tested], found.adjusted[tested] = raw, adjusted
     return found
@@ -105,8 +115,32 @@ def _drawn(seed: int, blocks: int) -> Floats:
     return names
 
 
+def _prior(
+    differences: Floats,
+    degrees: NDArray[np.int64],
+    along: Floats | None,
+    comparable: NDArray[np.bool_],
+) -> Prior:
+    """Fit the prior of variances to all ways to name boots, so that no exchange changes it."""
+    rest = np.nan_to_num(differences)
+    if along is not None:
+        shift = np.where(np.isnan(differences), 0.0, np.nan_to_num(along))
+        own, crossed = (shift**2).sum(axis=(1, 2)), (shift * rest).sum(axis=(1, 2))
+        slope = np.divide(crossed, own, out=np.zeros_like(own), where=own > 0)
+        rest = rest - slope[:, None, None] * shift
+        degrees = degrees - (own > 0)
+    squares = (rest**2).sum(axis=(1, 2)) / _WAYS
+    # These squares estimate a difference's variance in each block, from one or two degrees.
+    blocks = (~np.isnan(differences).any(axis=1)).sum(axis=1)
+    return prior_variance(squares * degrees / blocks, degrees, comparable)
+
+
 def _statistics(
-    differences: Floats, count: NDArray[np.int64], along: Floats | None, seed: int
+    differences: Floats,
+    count: NDArray[np.int64],
+    along: Floats | None,
+    prior: Prior,
+    seed: int,
 ) -> Floats:
     """Return how extreme each metric is, ``(metrics, exchanges)``, the observed names first."""
     metrics, _, blocks = differences.shape
@@ -118,7 +152,7 @@ def _statistics(
 
     length = np.broadcast_to(count[:, None].astype(np.float64), (metrics, DRAWS + 1))
     sums, squares = total(differences), total(differences**2)
-    degrees = count - 1
+    degrees = count - 1 + np.round(prior.degrees).astype(np.int64)
     if along is not None:
         shift = np.where(np.isnan(differences), np.nan, np.nan_to_num(along))
         shift[count < LEAST_FOR_POSITION] = 0.0
@@ -129,7 +163,7 @@ def _statistics(
         sums, squares = sums - slope * moved, squares - slope * crossed
         length = length - lever * moved
         degrees = degrees - used.any(axis=1).astype(np.int64)
-    whole = length * np.maximum(squares, 0.0)
+    whole = length * (np.maximum(squares, 0.0) + prior.squares[:, None])
     scale = np.abs(whole).max(axis=1, keepdims=True)
     usable = whole > _ROUNDING * scale
     share = np.divide(sums**2, whole, out=np.zeros_like(whole), where=usable)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tare.analysis.statistics.distributions import beta_cdf
+from tare.analysis.statistics.moderation import LEAST_BLOCKS, prior_variance
 
 Floats = NDArray[np.float64]
 
@@ -88,6 +89,7 @@ def family_p(
     *,
     seed: int = 0,
     least: int = 2,
+    moderated: ArrayLike | None = None,
 ) -> Adjusted:
     """Return raw and adjusted p-values of one family of metrics.
 
@@ -98,6 +100,8 @@ def family_p(
             any unit; None, or a row of zeros or NaN, where position is no covariate.
         seed: Seed of drawn patterns; without effect up to 13 blocks.
         least: Fewest blocks of a metric that belongs to the family.
+        moderated: By metric whether its variance is moderated by that of the others that are. They
+            need one unit, such as log-ratios. Metrics of fewer than 6 blocks never are.
 
     Raises:
         ValueError: The shapes do not fit.
@@ -111,7 +115,10 @@ def family_p(
     if tested.size == 0:
         return result
     along = None if positions is None else np.asarray(positions, dtype=np.float64)[tested]
-    statistic = _Statistic(values[tested], along)
+    comparable = np.zeros(shape[0], dtype=np.bool_)
+    if moderated is not None:
+        comparable |= np.asarray(moderated, dtype=np.bool_)
+    statistic = _Statistic(values[tested], along, comparable[tested])
     observed = statistic(np.ones((1, shape[1])))[:, 0]
     outside = statistic.count < least
     order = np.lexsort((-observed, outside))
@@ -171,7 +178,9 @@ def simultaneous_confidence(differences: ArrayLike, confidence: float, *, seed: 
 class _Statistic:
     """How extreme each metric is under sign patterns, on one scale for all metrics."""
 
-    def __init__(self, values: Floats, positions: Floats | None) -> None:
+    def __init__(
+        self, values: Floats, positions: Floats | None, moderated: NDArray[np.bool_] | bool = False
+    ) -> None:
         there = ~np.isnan(values)
         filled = np.where(there, values, 0.0)
         count = there.sum(axis=1)
@@ -188,12 +197,17 @@ class _Statistic:
         self.energy = (self.rest**2).sum(axis=1)
         self.unit = unit if used.any() else None
         self.count = count.astype(np.float64)
-        self.degrees = count - 1 - used
+        enough = moderated & (count >= LEAST_BLOCKS)
+        prior = prior_variance(self.energy, count - used, enough)
+        self.energy += prior.squares
+        self.degrees = count - 1 - used + np.round(prior.degrees).astype(np.int64)
 
     def __call__(self, signs: Floats) -> Floats:
         """Return the statistics, shape ``(metrics, patterns)``; more is more extreme.
 
         ``r² = (s·d)² ÷ (s·s · d·d)``, both freed of positions, orders like t² = df·r² ÷ (1 − r²).
+        Where variances are moderated, ``d·d`` includes the prior's sum of squares, and t² is the
+        moderated one.
         """
         along = self.rest @ signs.T
         length = self.count[:, None]
