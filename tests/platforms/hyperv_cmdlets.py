@@ -1,4 +1,4 @@
-"""Cmdlets on a host that is only remembered, which refuse what Hyper-V's refuse.
+"""Cmdlets on a simulated host, which refuse what Hyper-V's refuse.
 
 Each takes the parameters that its page on learn.microsoft.com lists, and no others (module/hyper-v,
 module/microsoft.powershell.management). What is refused, where that is stated, and by which error
@@ -23,7 +23,7 @@ a legacy card in generation 2                add-vmnetworkadapter; "Should I cre
                                              id recalled
 IDE to boot from in generation 2             new-vm; hashicorp/vagrant issue 6372; the module's id
 .vhd in generation 2                         "Should I create …", as above; the module's id
-a name that another VM has: nothing is said  dsccommunity/HyperVDsc pull request 84
+a name that another VM has: no refusal       dsccommunity/HyperVDsc pull request 84
 a switch that is not there                   new-vm: VirtualEngine/Lability pull request 40;
                                              add-vmnetworkadapter: the module's id
 a switch in use: ObjectInUse,….RemoveVMSwitch AutomatedLab/AutomatedLab issue 164
@@ -57,7 +57,7 @@ def cmdlet(name: str, *parameters: str) -> Callable[[Any], Any]:
 
 
 def run(host: Host, name: str, given: list[tuple[str, Any]], objects: list[Any]) -> list[Any]:
-    """Carry one command of a pipeline out, on the objects that come in."""
+    """Run one command of a pipeline on the objects that come in."""
     if name.lower() not in KNOWN:
         words = f"The term '{name}' is not recognized as the name of a cmdlet."
         raise PsError("CommandNotFoundException", words, terminating=True)
@@ -94,16 +94,16 @@ def require_rights(host: Host, name: str) -> None:
 @cmdlet("Select-Object", "Property")
 def select(host: Host, given: Given, objects: list[Any]) -> Made:
     for each in objects:
-        told = each if isinstance(each, dict) else each.told(host)
-        yield {name: told.get(name) for name in given["Property"]}
+        properties = each if isinstance(each, dict) else each.properties(host)
+        yield {name: properties.get(name) for name in given["Property"]}
 
 
 @cmdlet("Where-Object", "Property", "EQ", "Like", "Value")
 def where(host: Host, given: Given, objects: list[Any]) -> Made:
     wanted = str(given["Value"])
     for each in objects:
-        told = each if isinstance(each, dict) else each.told(host)
-        value = str(told.get(given["Property"]))
+        properties = each if isinstance(each, dict) else each.properties(host)
+        value = str(properties.get(given["Property"]))
         if given.get("Like"):
             assert wanted.count("*") == 1 and wanted.endswith("*")
             if value.lower().startswith(wanted[:-1].lower()):

@@ -1,4 +1,4 @@
-"""The Host Compute Service of a remembered host: CPU groups, and which VM is in which.
+"""The Host Compute Service of a simulated host: CPU groups, and which VM is in which.
 
 What it is asked is its own JSON ("HcsModifyServiceSettings", learn.microsoft.com). The HRESULTs of
 refusals are recalled: no page lists those of CPU groups.

@@ -1,4 +1,4 @@
-"""A Hyper-V host that is only remembered: its VMs, files, registry and counters."""
+"""A simulated Hyper-V host: its VMs, files, registry and counters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PsError(Exception):
     Args:
         known: Its fully qualified id.
         words: Its message.
-        terminating: Whether the pipeline fails by it, rather than going on to the next object.
+        terminating: Whether the pipeline fails by it, instead of continuing with the next object.
     """
 
     def __init__(self, known: str, words: str, *, terminating: bool = False) -> None:
@@ -59,7 +59,7 @@ class VmSwitch:
     notes: str
     id: uuid.UUID = field(default_factory=uuid.uuid4)
 
-    def told(self, host: Host) -> dict[str, Any]:
+    def properties(self, host: Host) -> dict[str, Any]:
         kind = Named("VMSwitchType", self.kind)
         return {"Name": self.name, "Id": self.id, "SwitchType": kind, "Notes": self.notes}
 
@@ -70,7 +70,7 @@ class Drive:
     location: int
     path: str | None = None
 
-    def told(self, host: Host) -> dict[str, Any]:
+    def properties(self, host: Host) -> dict[str, Any]:
         place = {"ControllerNumber": self.number, "ControllerLocation": self.location}
         return {**place, "Path": self.path}
 
@@ -82,7 +82,7 @@ class Card:
     mac: str = ""
     """Its address where it was given one; empty: the host chooses it."""
 
-    def told(self, host: Host) -> dict[str, Any]:
+    def properties(self, host: Host) -> dict[str, Any]:
         return {
             "Name": "Network Adapter",
             "IsLegacy": self.legacy,
@@ -121,7 +121,7 @@ class Vm:
     second: str | None = None
     replicated: str = "Disabled"
 
-    def told(self, host: Host) -> dict[str, Any]:
+    def properties(self, host: Host) -> dict[str, Any]:
         runs = self.state == "Running"
         assigned = self.memory if self.assigned is None else self.assigned
         return {

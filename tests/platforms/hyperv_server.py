@@ -8,7 +8,7 @@ wsmerror.h):
 nobody yet, a wrong password 401, with what is offered
 no right to open a shell     5, ERROR_ACCESS_DENIED ("about_Remote_Troubleshooting")
 a shell that has ended       2150858843, ERROR_WSMAN_UNEXPECTED_SELECTORS (pypsrp, issue 22)
-nothing to be told yet       2150858793, ERROR_WSMAN_OPERATION_TIMEDOUT
+no output yet                2150858793, ERROR_WSMAN_OPERATION_TIMEDOUT
 ============================ ======================================================================
 """
 
@@ -118,20 +118,20 @@ class HypervServer(LoopbackServer):
     # Who asks.
 
     def _unproven(self, asked: Asked) -> Answer | None:
-        """Return what is said to those who have not proved yet who they are; None: they have."""
+        """Return the answer to callers that have not logged in yet; None: they have."""
         kind, _, proof = asked.headers.get("authorization", "").partition(" ")
         with self.lock:
             known = self._proofs.get(asked.peer)
         if not kind and known is True:
             return None
-        asked.said = "login"
+        asked.label = "login"
         if kind == "Basic" and self.takes_basic:
             named = base64.b64decode(proof).decode()
             return None if named == f"{USER}:{self.password}" else self._offered()
         if kind != "Negotiate":
             return self._offered()
         if known is None or known is True:
-            # pyspnego has no other way to be told of accounts.
+            # pyspnego has no other way to learn of accounts.
             self._accounts.touch(0o600)
             self._accounts.write_text(f"{USER.replace(chr(92), ':')}:{self.password}\n")
             os.environ["NTLM_USER_FILE"] = str(self._accounts)
@@ -144,8 +144,8 @@ class HypervServer(LoopbackServer):
             self._proofs[asked.peer] = True if known.complete else known
         if known.complete:
             return None
-        told = base64.b64encode(token or b"").decode()
-        return Answer(401, headers={"WWW-Authenticate": f"Negotiate {told}"})
+        answer = base64.b64encode(token or b"").decode()
+        return Answer(401, headers={"WWW-Authenticate": f"Negotiate {answer}"})
 
     def _offered(self) -> Answer:
         offered = 'Negotiate, Basic realm="WSMAN"' if self.takes_basic else "Negotiate"
@@ -157,7 +157,7 @@ class HypervServer(LoopbackServer):
         header, body = envelope.find(f"{{{S}}}Header"), envelope.find(f"{{{S}}}Body")
         assert header is not None and body is not None
         action = (header.findtext(f"{{{WSA}}}Action") or "").rpartition("/")[2]
-        asked.said = action
+        asked.label = action
         if action == "Create":
             return self._create(body)
         chosen = header.findtext(f"{{{WSMAN}}}SelectorSet/{{{WSMAN}}}Selector") or ""
@@ -180,14 +180,14 @@ class HypervServer(LoopbackServer):
             assert line is not None
             command = line.attrib["CommandId"]
             data = line.findtext(f"{{{RSP}}}Arguments") or ""
-            # What was asked is known before it is carried out.
-            asked.said = f"Command {shell.begin(command, base64.b64decode(data))}".strip()
+            # The request is known before it runs.
+            asked.label = f"Command {shell.begin(command, base64.b64decode(data))}".strip()
             ET.SubElement(made, f"{{{RSP}}}CommandId").text = command
         elif action == "Send":
             stream = body.find(f"{{{RSP}}}Send/{{{RSP}}}Stream")
             assert stream is not None
             into = stream.attrib.get("CommandId")
-            asked.said = f"Send {shell.feed(into, base64.b64decode(stream.text or ''))}".strip()
+            asked.label = f"Send {shell.feed(into, base64.b64decode(stream.text or ''))}".strip()
         elif action == "Signal":
             signal = body.find(f"{{{RSP}}}Signal")
             assert signal is not None
@@ -219,12 +219,12 @@ class HypervServer(LoopbackServer):
         found = _SECONDS.search(header.findtext(f"{{{WSMAN}}}OperationTimeout") or "")
         patience = min(MOST_WAIT_S, float(found[1]) if found else MOST_WAIT_S)
         data, done = shell.taken(command, patience)
-        asked.said = f"Receive {shell.said(command)}".strip()
+        asked.label = f"Receive {shell.label(command)}".strip()
         if not data and not done:
             raise Refused(NOTHING_YET, "The operation cannot be completed within the time.")
         made = ET.Element(f"{{{RSP}}}ReceiveResponse")
-        told = ET.SubElement(made, f"{{{RSP}}}Stream", Name="stdout")
-        told.text = base64.b64encode(data).decode()
+        stream = ET.SubElement(made, f"{{{RSP}}}Stream", Name="stdout")
+        stream.text = base64.b64encode(data).decode()
         if command is not None:
             state = DONE if done else DONE.replace("Done", "Running")
             ET.SubElement(made, f"{{{RSP}}}CommandState", CommandId=command, State=state)
@@ -261,6 +261,6 @@ def _fault(fault: Refused) -> ET.Element:
     reason = ET.SubElement(made, f"{{{S}}}Reason")
     ET.SubElement(reason, f"{{{S}}}Text").text = str(fault)
     detail = ET.SubElement(made, f"{{{S}}}Detail")
-    told = ET.SubElement(detail, f"{{{FAULT}}}WSManFault", Code=str(fault.code), Machine="HYPERV1")
-    ET.SubElement(told, f"{{{FAULT}}}Message").text = str(fault)
+    found = ET.SubElement(detail, f"{{{FAULT}}}WSManFault", Code=str(fault.code), Machine="HYPERV1")
+    ET.SubElement(found, f"{{{FAULT}}}Message").text = str(fault)
     return made

@@ -1,4 +1,4 @@
-"""A shell of PowerShell's on a remembered host: psrpcore's runspace pool, and what runs in it."""
+"""A shell of PowerShell's on a simulated host: psrpcore's runspace pool, and what runs in it."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ SCRIPTS = {
     COMPUTE: "computecore.dll",
     BIND: "ModifyResourceSettings",
 }
-"""The scripts that Tare may run, and what they are called here: nothing else is one."""
+"""The scripts that Tare may run, and their names here: there are no others."""
 LARGE = 1 << 31
 assert hyperv_vm_cmdlets.PERCENT, "its cmdlets are known by its import"
 
 
 class Shell:
-    """One runspace: pipelines are carried out one after the other, in threads.
+    """One runspace: pipelines run one after the other, in threads.
 
     Args:
-        host: What they are carried out on.
+        host: Where they run.
     """
 
     def __init__(self, host: Host) -> None:
@@ -57,7 +57,7 @@ class Shell:
         self._out: dict[str | None, bytearray] = defaultdict(bytearray)
         self._pipelines: dict[str, ServerPipeline] = {}
         self._done: set[str] = set()
-        self._said: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
 
     def begin(self, command: str, data: bytes) -> str:
         """Take a command's first piece; returns the cmdlets, where they are known by it."""
@@ -77,19 +77,19 @@ class Shell:
             self._flush()
             if command is None or pipeline is None or pipeline.metadata is None:
                 return ""
-            if command not in self._said:
+            if command not in self._labels:
                 commands = pipeline.metadata.commands
                 names = [
                     SCRIPTS.get(each.command_text, "") if each.is_script else each.command_text
                     for each in commands
                 ]
-                self._said[command] = " ".join(names)
+                self._labels[command] = " ".join(names)
                 work = (command, pipeline, commands)
                 threading.Thread(target=self._run, args=work, daemon=True).start()
-            return self._said[command]
+            return self._labels[command]
 
-    def said(self, command: str | None) -> str:
-        return self._said.get(command or "", "")
+    def label(self, command: str | None) -> str:
+        return self._labels.get(command or "", "")
 
     def taken(self, command: str | None, patience: float) -> tuple[bytes, bool]:
         """Wait for output; returns it, and whether there will be no more."""
@@ -124,8 +124,8 @@ class Shell:
             except PsError as error:
                 objects, failed = [], error
             with self._changed:
-                for told in objects:
-                    pipeline.write_output(_sent(told, self._host))
+                for each in objects:
+                    pipeline.write_output(_sent(each, self._host))
                 if failed is None:
                     pipeline.complete()
                 elif failed.terminating:
@@ -141,7 +141,7 @@ class Shell:
     def _command(self, command: Any, objects: list[Any]) -> list[Any]:
         given = [(str(name), _plain(value)) for name, value in command.parameters]
         if command.is_script:
-            # Nothing but what is known runs: an answer here is no PowerShell.
+            # Only known scripts run: this server has no PowerShell.
             assert command.command_text in SCRIPTS, command.command_text
             if command.command_text == GROUPS:
                 return list(self._host.groups)
@@ -186,7 +186,7 @@ def _sent(value: Any, host: Host) -> Any:
         return PSGuid(str(value))
     if isinstance(value, int) and not isinstance(value, bool) and value >= LARGE:
         return PSInt64(value)
-    return _sent(value.told(host), host) if hasattr(value, "told") else value
+    return _sent(value.properties(host), host) if hasattr(value, "properties") else value
 
 
 def _enumeration(value: Named) -> Any:

@@ -1,4 +1,4 @@
-"""The cmdlets that make and change VMs; what they refuse is told in :mod:`hyperv_cmdlets`."""
+"""The cmdlets that create and change VMs; :mod:`hyperv_cmdlets` lists what they refuse."""
 
 from __future__ import annotations
 

@@ -19,20 +19,20 @@ from cryptography.x509.oid import NameOID
 
 @dataclass
 class Asked:
-    """One request; ``said`` is what it is called where its address says little."""
+    """One request; ``label`` describes it where its address is not specific."""
 
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
-    said: str = ""
+    label: str = ""
     peer: str = ""
     """The connection, by the other end's address and port."""
 
 
 @dataclass
 class Answer:
-    """What is said to it; ``cut`` closes the connection in the middle of the body."""
+    """The answer to it; ``cut`` closes the connection in the middle of the body."""
 
     status: int
     body: bytes = b""
@@ -144,11 +144,11 @@ class LoopbackServer:
 
     def reply(self, asked: Asked) -> Answer:
         answer = self.answer(asked)
-        said = asked.said or f"{asked.method} {asked.path}"
+        label = asked.label or f"{asked.method} {asked.path}"
         with self.lock:
-            self.asked.append(said)
+            self.asked.append(label)
             for pattern in self.cuts:
-                if pattern.search(said):
+                if pattern.search(label):
                     self.cuts.remove(pattern)
                     answer.cut = True
                     break

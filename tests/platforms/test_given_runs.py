@@ -69,7 +69,7 @@ async def test_machines_of_one_cell_meet_on_it(tmp_path: Path) -> None:
     ]
     assert set(ways) == {("subject", "given"), ("neighbour-1", "given"), ("peer", "given")}
     # A guest is told to tell of its network only where that is asked for.
-    assert all(told.get("given") is True for told in guests.told.values())
+    assert all(each.get("given") is True for each in guests.configurations.values())
     skipped = {
         (event["arm"], event["scenario"]): event["reason"]
         for event in events

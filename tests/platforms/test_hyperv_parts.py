@@ -16,7 +16,7 @@ pytest.importorskip("psrpcore")
 from platforms.hyperv_host import DISK, FOLDER, IMAGE, PsError
 from platforms.hyperv_served import nothing_left, options_of, served, there
 from platforms.hyperv_server import HypervServer
-from platforms.vendor_served import MIB, heard, spec_of, started
+from platforms.vendor_served import MIB, messages_of, spec_of, started
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
 from tare.platforms.contract import Context, remove_resource
@@ -470,14 +470,14 @@ async def test_secrets_are_in_no_file_and_no_message(
     machine = await started(Hyperv(), context, options, spec_of(tmp_path))
     (found,) = filter(None, map(read_configuration, plugged))
     planted.append(str(found["key"]))
-    said.append(await heard(machine.stop))
+    said.append(await messages_of(machine.stop))
     # A host that says back what it was sent.
     server.host.fails["Get-VMSwitch"] = PsError("Repeated", f"said {server.password}")
-    said.append(await heard(lambda: Hyperv().check(context, options)))
+    said.append(await messages_of(lambda: Hyperv().check(context, options)))
     assert "Repeated" in said[-1] and "(secret)" in said[-1]
     server.password = "another-word"
     server._proofs.clear()
-    said.append(await heard(lambda: Hyperv().check(context, options)))
+    said.append(await messages_of(lambda: Hyperv().check(context, options)))
     own = [each.getMessage() for each in caplog.records if not each.name.startswith("psrpcore")]
     said += [context.ledger.path.read_text(), *own, repr(options), *capfd.readouterr()]
     assert len(planted) == 2 and all(len(word) > 8 for word in planted)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from platforms.ovirt_server import USER, OvirtServer
-from platforms.vendor_served import MIB, heard, reached, spec_of, started
+from platforms.vendor_served import MIB, messages_of, reached, spec_of, started
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
 from tare.platforms.contract import Context, MachineSpec, remove_resource
@@ -412,14 +412,16 @@ async def test_secrets_are_in_nothing_that_is_written_or_said(
     machine = await started(Ovirt(), context, options, spec_of(tmp_path))
     (vm,) = server.vms.values()
     planted += [*server.tokens, str(configuration_key(vm))]
-    said.append(await heard(machine.stop))
+    said.append(await messages_of(machine.stop))
     # A server that says back what it was sent.
     server.there["clusters"][0].name = server.password
     said.append(
-        await heard(lambda: Ovirt().check(context, options_of(server, cluster=server.password)))
+        await messages_of(
+            lambda: Ovirt().check(context, options_of(server, cluster=server.password))
+        )
     )
     server.password = "another-word"
-    said.append(await heard(lambda: Ovirt().check(context, options)))
+    said.append(await messages_of(lambda: Ovirt().check(context, options)))
     said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
     assert len(planted) == 3 and all(len(word) > 8 for word in planted)
     for word in planted:

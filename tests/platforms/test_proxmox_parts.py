@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
 from platforms.test_proxmox_conformance import ALLOWED, IMAGE, TOKEN
-from platforms.vendor_served import heard, reached, spec_of, started
+from platforms.vendor_served import messages_of, reached, spec_of, started
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
 from tare.platforms.contract import Context, remove_resource
@@ -416,16 +416,18 @@ async def test_secrets_are_in_nothing_that_is_written_or_said(
 
     options = options_of(server)
     machine = await started(Proxmox(), context, options, spec_of(tmp_path))
-    said.append(await heard(machine.stop))
+    said.append(await messages_of(machine.stop))
     # A server that says back what it was sent.
     for kind in ("qmcreate", "qmstart", "imgcopy"):
         planted += [*server.tickets, *(csrf for _, csrf in server.tickets.values())]
         server.expire()
         server.fails[kind] = "broken by {asked}"
-        said.append(await heard(lambda: started(Proxmox(), context, options, spec_of(tmp_path))))
+        said.append(
+            await messages_of(lambda: started(Proxmox(), context, options, spec_of(tmp_path)))
+        )
         assert "broken by (secret)" in said[-1]
     server.passwords[ROOT] = "another"
-    said.append(await heard(lambda: Proxmox().check(context, options)))
+    said.append(await messages_of(lambda: Proxmox().check(context, options)))
     said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
     assert len(planted) == 7 and all(len(word) > 8 for word in planted)
     for word in planted:

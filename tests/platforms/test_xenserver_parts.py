@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from platforms.test_xenserver_conformance import KEPT
-from platforms.vendor_served import MIB, heard, reached, spec_of, started
+from platforms.vendor_served import MIB, messages_of, reached, spec_of, started
 from platforms.xenserver_server import USER, XenServer
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
@@ -362,12 +362,14 @@ async def test_secrets_are_in_no_file_and_no_message(
     planted += server.sessions
     # A server that says back what it was sent.
     server.fails = {"VM.hard_shutdown": ["INTERNAL_ERROR", *planted]}
-    said.append(await heard(machine.stop))
+    said.append(await messages_of(machine.stop))
     server.fails = {"VM.start_on": ["INTERNAL_ERROR", server.password]}
-    said.append(await heard(lambda: started(Xenserver(), context, options, spec_of(tmp_path))))
+    said.append(
+        await messages_of(lambda: started(Xenserver(), context, options, spec_of(tmp_path)))
+    )
     assert "(secret)" in said[-1]
     server.password = "another"
-    said.append(await heard(lambda: Xenserver().check(context, options)))
+    said.append(await messages_of(lambda: Xenserver().check(context, options)))
     said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
     assert len(planted) == 2 and all(len(word) > 8 for word in planted)
     for word in planted:

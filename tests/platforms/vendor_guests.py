@@ -19,7 +19,7 @@ class Guests:
 
     Args:
         agent: The agent's program.
-        ended: Told of a guest that ended by itself.
+        ended: Called with the VM of a guest that ended by itself.
     """
 
     def __init__(self, agent: Path, ended: Callable[[Any], None]) -> None:
@@ -29,8 +29,8 @@ class Guests:
         self._guests: dict[Any, LocalGuest] = {}
         self.keys: list[str] = []
         """The key of every guest that was started."""
-        self.told: dict[str, dict[str, Any]] = {}
-        """What each machine was told, by its name."""
+        self.configurations: dict[str, dict[str, Any]] = {}
+        """The configuration of each machine, by its name."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def plug(self, vm: Any, images: list[bytes]) -> None:
@@ -58,7 +58,7 @@ class Guests:
     async def _plug(self, vm: Any, images: list[bytes]) -> None:
         for each in filter(None, map(read_configuration, images)):
             self.keys.append(str(each["key"]))
-            self.told[str(each["name"])] = each
+            self.configurations[str(each["name"])] = each
         guest = self._guests[vm] = LocalGuest(self._agent)
         # Without its configuration a guest boots all the same, and does nothing.
         with contextlib.suppress(LookupError):

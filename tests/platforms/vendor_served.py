@@ -1,4 +1,4 @@
-"""What tests share of drivers whose server is a test's own: the cases, a login, what was said."""
+"""What tests share of drivers whose server is a test's own: the cases, a login, the messages."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ async def started(
     return machine
 
 
-async def heard(work: Callable[[], Awaitable[Any]]) -> str:
-    """Return all that some work says, whether it ends well or not."""
+async def messages_of(work: Callable[[], Awaitable[Any]]) -> str:
+    """Return all messages of some work, whether it ends well or not."""
     try:
         return repr(await work())
     except Exception as error:
@@ -71,12 +71,12 @@ async def heard(work: Callable[[], Awaitable[Any]]) -> str:
 
 
 async def tare(*words: str, **variables: str) -> tuple[int, str]:
-    """Run the command; returns its status and all it said."""
+    """Run the command; return its status and all of its output."""
     return await tare_within(RUN_S, *words, **variables)
 
 
 async def tare_within(patience_s: float, /, *words: str, **variables: str) -> tuple[int, str]:
-    """Run the command for so many seconds at most; returns its status and all it said."""
+    """Run the command for so many seconds at most; return its status and all of its output."""
     process = await asyncio.create_subprocess_exec(
         TARE,
         *words,
@@ -84,8 +84,8 @@ async def tare_within(patience_s: float, /, *words: str, **variables: str) -> tu
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(process.communicate(), patience_s)
-    return process.returncode or 0, said.decode()
+    output, _ = await asyncio.wait_for(process.communicate(), patience_s)
+    return process.returncode or 0, output.decode()
 
 
 class ServedCases(LoopbackCases):
@@ -119,12 +119,12 @@ class ServedCases(LoopbackCases):
         raise NotImplementedError
 
     async def test_disk(self, machines: Machines, shape: Shape) -> None:
-        """The server makes it as asked for, and the agent is told what it may format."""
+        """The server creates it as requested, and the agent gets what it may format."""
         running = await machines.subject()
         assert shape.disk and self.disk_of(running.spec.name) == (self.bus, shape.disk)
-        told = self.guests.told[running.spec.name]["scratch"]
-        assert told == scratch_configuration(shape.disk)["scratch"]
-        assert "ext4" in told["format"] and await running.machine.forget_disk()
+        scratch = self.guests.configurations[running.spec.name]["scratch"]
+        assert scratch == scratch_configuration(shape.disk)["scratch"]
+        assert "ext4" in scratch["format"] and await running.machine.forget_disk()
         pytest.skip(NO_DISK)
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module", autouse=True)

@@ -111,7 +111,7 @@ class Simulator:
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """Log in beside Tare, as the machine's owner would."""
+        """Log in next to Tare, as the machine's owner would."""
         connect: Any = importlib.import_module("pyVim.connect")
         context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
         there = connect.SmartConnect(
@@ -165,12 +165,12 @@ def simulator(*, esx: bool = False) -> Iterator[Simulator]:
         )
         try:
             assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
-            (place / "ca.pem").write_text(told["certificate"])
+            way = json.loads(process.stdout.readline())
+            (place / "ca.pem").write_text(way["certificate"])
             secret = place / "credentials"
             secret.touch(0o600)
             secret.write_text(f"user={USER}\npassword={PASSWORD}\n")
-            yield Simulator(process, int(told["port"]), place, esx)
+            yield Simulator(process, int(way["port"]), place, esx)
         finally:
             process.kill()
             process.wait()
@@ -255,7 +255,7 @@ async def booting(simulated: Simulator, agent: Path) -> AsyncIterator[Firmware]:
         yield firmware
     finally:
         task.cancel()
-        told = (await asyncio.gather(task, return_exceptions=True))[0]
+        ended = (await asyncio.gather(task, return_exceptions=True))[0]
         await firmware.end()
-        if isinstance(told, Exception):
-            raise told
+        if isinstance(ended, Exception):
+            raise ended

@@ -28,7 +28,7 @@ a licence that is over: LICENSE_EXPIRED         ocaml/xapi/license_check.mli: th
 what is restricted: FEATURE_RESTRICTED          datamodel_errors.ml; ocaml/xapi/vgpuops.ml, at start
 memory that cannot be: MEMORY_CONSTRAINT_…      ocaml/xapi/xapi_vm_helpers.ml, at VM.start only
 an import without a session: 401                ocaml/xapi/xapi_http.ml
-a mask that cannot be read: nothing is said     ocaml/xapi/xapi_xenops.ml, ``with _ -> []``
+a mask that cannot be read: no refusal          ocaml/xapi/xapi_xenops.ml, ``with _ -> []``
 =============================================== ===============================================
 """
 
@@ -62,7 +62,7 @@ LEAST = {
 ROOT_ALONE = frozenset({"host.get_sched_gran"})
 
 
-class Said(Exception):
+class XenFailure(Exception):
     """A failure of XenAPI: its code, and what it is about."""
 
     def __init__(self, *words: str) -> None:
@@ -150,15 +150,15 @@ class XenServer(LoopbackServer):
         parts = urlsplit(asked.path)
         if parts.path in ("/import_raw_vdi", "/rrd_updates"):
             return self._handler(asked, parts.path, parse_qs(parts.query))
-        told, method = xmlrpc.client.loads(asked.body)
+        given, method = xmlrpc.client.loads(asked.body)
         try:
             with self.lock:
-                asked.said = str(method)
-                value = self._call(str(method), list(told))
-            said = {"Status": "Success", "Value": value}
-        except Said as failure:
-            said = {"Status": "Failure", "ErrorDescription": failure.words}
-        body = xmlrpc.client.dumps((said,), methodresponse=True, allow_none=True).encode()
+                asked.label = str(method)
+                value = self._call(str(method), list(given))
+            answer = {"Status": "Success", "Value": value}
+        except XenFailure as failure:
+            answer = {"Status": "Failure", "ErrorDescription": failure.words}
+        body = xmlrpc.client.dumps((answer,), methodresponse=True, allow_none=True).encode()
         return Answer(200, body, headers={"Content-Type": "text/xml"})
 
     def _handler(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
@@ -180,15 +180,17 @@ class XenServer(LoopbackServer):
     def _call(self, method: str, given: list[Any]) -> Any:
         if method == "session.login_with_password":
             if self.coordinator:
-                raise Said("HOST_IS_SLAVE", self.coordinator)
+                raise XenFailure("HOST_IS_SLAVE", self.coordinator)
             if given[:2] != [USER, self.password]:
-                raise Said("SESSION_AUTHENTICATION_FAILED", given[0], "Authentication failure")
+                raise XenFailure(
+                    "SESSION_AUTHENTICATION_FAILED", given[0], "Authentication failure"
+                )
             made = ref()
             self.sessions.add(made)
             return made
         session = given.pop(0)
         if session not in self.sessions:
-            raise Said("SESSION_INVALID", session)
+            raise XenFailure("SESSION_INVALID", session)
         if method == "session.logout":
             self.sessions.discard(session)
             return ""
@@ -207,19 +209,19 @@ class XenServer(LoopbackServer):
         least = LEAST.get(f"{kind}.{verb}", OF_WRITES if verb.startswith(WRITES) else ROLES[0])
         lacks = ROLES.index(self.role) < ROLES.index(least)
         if lacks or f"{kind}.{verb}" in ROOT_ALONE:
-            raise Said("RBAC_PERMISSION_DENIED", f"{kind}.{verb}".lower(), "No permission")
+            raise XenFailure("RBAC_PERMISSION_DENIED", f"{kind}.{verb}".lower(), "No permission")
 
     def _account(self, method: str) -> Any:
-        """Return what a session tells of its account: any role may ask (pages as above)."""
-        told = {
+        """Return what a session reports of its account: any role may ask (pages as above)."""
+        answers = {
             "session.get_is_local_superuser": self.is_superuser,
             "session.get_subject": NULL if self.is_superuser else "OpaqueRef:subject",
             "subject.get_roles": ["OpaqueRef:role"],
             "role.get_name_label": self.role,
         }
-        if method not in told:
-            raise Said("MESSAGE_METHOD_UNKNOWN", method)
-        return told[method]
+        if method not in answers:
+            raise XenFailure("MESSAGE_METHOD_UNKNOWN", method)
+        return answers[method]
 
     def _do(self, kind: str, verb: str, given: list[Any]) -> Any:
         known = self.objects[kind]
@@ -230,12 +232,12 @@ class XenServer(LoopbackServer):
         if verb == "get_by_uuid":
             found = [each for each, record in known.items() if record["uuid"] == given[0]]
             if not found:
-                raise Said("UUID_INVALID", kind, given[0])
+                raise XenFailure("UUID_INVALID", kind, given[0])
             return found[0]
         if verb == "create":
             return self._create(kind, given[0])
         if given[0] not in known:
-            raise Said("HANDLE_INVALID", kind, given[0])
+            raise XenFailure("HANDLE_INVALID", kind, given[0])
         record = known[given[0]]
         if verb == "get_record":
             return record
@@ -246,7 +248,7 @@ class XenServer(LoopbackServer):
         if kind == "VDI" and verb == "copy":
             into = given[3]
             if into not in known:
-                raise Said("HANDLE_INVALID", "VDI", into)
+                raise XenFailure("HANDLE_INVALID", "VDI", into)
             self.content[into] = self.content.get(given[0], b"")
             return f"<value>{into}</value>"
         if verb == "destroy":
@@ -258,13 +260,13 @@ class XenServer(LoopbackServer):
             return ""
         if (kind, verb) == ("host", "compute_free_memory"):
             return self.objects["host_metrics"][self.host_metrics]["memory_free"]
-        raise Said("MESSAGE_METHOD_UNKNOWN", f"{kind}.{verb}")
+        raise XenFailure("MESSAGE_METHOD_UNKNOWN", f"{kind}.{verb}")
 
     def _free(self, disk: str) -> None:
         for each in self.objects["VBD"].values():
             vm = self.objects["VM"].get(each["VM"])
             if each["VDI"] == disk and vm is not None and vm["power_state"] != "Halted":
-                raise Said("VDI_IN_USE", disk, "destroy")
+                raise XenFailure("VDI_IN_USE", disk, "destroy")
         self.content.pop(disk, None)
 
     def _require_unplugged(self, network: str) -> None:
@@ -276,14 +278,14 @@ class XenServer(LoopbackServer):
             and self.objects["VM"][record["VM"]]["power_state"] != "Halted"
         ]
         if plugged:
-            raise Said("NETWORK_CONTAINS_VIF", *plugged)
+            raise XenFailure("NETWORK_CONTAINS_VIF", *plugged)
 
     def _create(self, kind: str, record: dict[str, Any]) -> str:
         for key, of in (("SR", "SR"), ("VM", "VM"), ("VDI", "VDI"), ("network", "network")):
             if key in record and record[key] not in self.objects[of]:
-                raise Said("HANDLE_INVALID", of, record[key])
+                raise XenFailure("HANDLE_INVALID", of, record[key])
         if kind == "VDI" and self.full:
-            raise Said("SR_FULL", record["virtual_size"], "0")
+            raise XenFailure("SR_FULL", record["virtual_size"], "0")
         more: dict[str, Any] = {}
         if kind == "VM":
             actual = {"memory_actual": record["memory_static_max"]}
@@ -301,20 +303,20 @@ class XenServer(LoopbackServer):
     def _power(self, verb: str, vm: str, record: dict[str, Any], given: list[Any]) -> Any:
         if record["current_operations"]:
             what = next(iter(record["current_operations"].values()))
-            raise Said("OTHER_OPERATION_IN_PROGRESS", "VM", vm, what, ref())
+            raise XenFailure("OTHER_OPERATION_IN_PROGRESS", "VM", vm, what, ref())
         wanted = {"start_on": "Halted", "hard_shutdown": "Running", "destroy": "Halted"}
         if verb in wanted and record["power_state"] != wanted[verb]:
             words = (wanted[verb].lower(), record["power_state"].lower())
-            raise Said("VM_BAD_POWER_STATE", vm, *words)
+            raise XenFailure("VM_BAD_POWER_STATE", vm, *words)
         if verb == "record_data_source":
             self.legend.append(f"AVERAGE:vm:{record['uuid']}:{given[0]}")
         elif verb == "start_on":
             if given[0] not in self.objects["host"]:
-                raise Said("HANDLE_INVALID", "host", given[0])
+                raise XenFailure("HANDLE_INVALID", "host", given[0])
             if self.licence:
-                raise Said(*self.licence)
+                raise XenFailure(*self.licence)
             if int(record["memory_static_min"]) > int(record["memory_dynamic_min"]):
-                raise Said("MEMORY_CONSTRAINT_VIOLATION", "not min <= dynamic <= max")
+                raise XenFailure("MEMORY_CONSTRAINT_VIOLATION", "not min <= dynamic <= max")
             record |= {"power_state": "Running", "resident_on": given[0]}
             record["domid"] = str(len(self.asked))
             disks = [d["VDI"] for d in self.objects["VBD"].values() if d["VM"] == vm]
@@ -328,7 +330,7 @@ class XenServer(LoopbackServer):
                 self.objects[kind] = {k: each for k, each in mine.items() if each["VM"] != vm}
             del self.objects["VM"][vm]
         else:
-            raise Said("MESSAGE_METHOD_UNKNOWN", f"VM.{verb}")
+            raise XenFailure("MESSAGE_METHOD_UNKNOWN", f"VM.{verb}")
         return ""
 
     def _task(self, what: str, work: Callable[[], Any]) -> str:
@@ -340,11 +342,11 @@ class XenServer(LoopbackServer):
             with self.lock:
                 try:
                     if words := self.fails.pop(what, None):
-                        raise Said(*words)
+                        raise XenFailure(*words)
                     record["result"] = str(work())
                     record["status"] = "success"
-                except Said as said:
-                    record.update(status="failure", error_info=said.words)
+                except XenFailure as failure:
+                    record.update(status="failure", error_info=failure.words)
 
         threading.Thread(target=run, daemon=True).start()
         return task
