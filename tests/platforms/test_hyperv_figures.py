@@ -1,4 +1,4 @@
-"""What Hyper-V counts is told as it was counted; a cell that it disturbed is withheld."""
+"""Hyper-V's counts are reported as they were counted; a cell that it disturbed is withheld."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def test_the_mean_is_the_wait_per_dispatch(
 ) -> None:
     first = Reading(10.0, 10.1, {0: (waited, before)})
     last = Reading(20.0, 20.1, {0: (waited + more, (before + dispatches) % MOST)})
-    told = waits([first, last], 10.2, 19.9)
-    assert told is not None
-    (figure,) = told.figures
+    counted = waits([first, last], 10.2, 19.9)
+    assert counted is not None
+    (figure,) = counted.figures
     assert (figure.unit, figure.of, figure.weights) == ("s", (0,), (dispatches,))
     assert figure.mean == pytest.approx(more / dispatches * 1e-9)
-    assert "never a maximum" in told.source and told.resolution_s == 10.1
+    assert "never a maximum" in counted.source and counted.resolution_s == 10.1
 
 
 def test_a_vcpu_that_was_dispatched_more_often_counts_for_more() -> None:
     first = Reading(0.0, 0.1, {0: (0, 0), 1: (0, 0)})
     last = Reading(9.0, 9.1, {0: (1000, 1), 1: (9000, 9), 2: (5, 5)})
-    told = waits([first, last], 1.0, 8.0)
-    assert told is not None
-    (figure,) = told.figures
+    counted = waits([first, last], 1.0, 8.0)
+    assert counted is not None
+    (figure,) = counted.figures
     assert figure.of == (0, 1) and figure.mean == pytest.approx(1e-6)
 
 
@@ -58,12 +58,12 @@ def test_readings_stand_on_either_side_of_a_while(one: float, two: float) -> Non
     readings = [
         Reading(at, at + 0.5, {0: (int(at) * 100, int(at))}) for at in (5.0, 10.0, 15.0, 20.0)
     ]
-    told = waits(readings, begun, ended)
+    counted = waits(readings, begun, ended)
     if begun < 5.5 or ended > 20:
-        assert told is None
+        assert counted is None
     else:
-        assert told is not None and told.resolution_s >= ended - begun
-        assert told.figures[0].mean == pytest.approx(100e-9)
+        assert counted is not None and counted.resolution_s >= ended - begun
+        assert counted.figures[0].mean == pytest.approx(100e-9)
 
 
 def test_counters_are_those_of_the_vm_alone() -> None:
@@ -71,8 +71,8 @@ def test_counters_are_those_of_the_vm_alone() -> None:
         counted = {"CPUWaitTimePerDispatch": waited, "CPUWaitTimePerDispatch_Base": dispatched}
         return PsObject({"Name": name, **counted})
 
-    told = [row("tare-a:Hv VP 0"), row("tare-ab:Hv VP 1"), row("_Total"), row("tare-a:Hv VP 2", "")]
-    assert counters_of("tare-a", told) == {0: (5, 1)}
+    rows = [row("tare-a:Hv VP 0"), row("tare-ab:Hv VP 1"), row("_Total"), row("tare-a:Hv VP 2", "")]
+    assert counters_of("tare-a", rows) == {0: (5, 1)}
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,12 @@ def test_shares_are_whole_percent_of_all_processors(vcpus: int, cap: float, weig
     options = HypervOptions.model_validate(
         {"address": "a", "scheduling": {"weight": weight, "cap": cap}}
     )
-    told = options.processor("subject", vcpus)
-    assert told["Count"] == vcpus and told["RelativeWeight"] == weight
-    assert told["Maximum"] == min(100, max(1, round(100 * cap / vcpus))) and told["Reserve"] == 0
+    processor = options.processor("subject", vcpus)
+    assert processor["Count"] == vcpus and processor["RelativeWeight"] == weight
+    assert (
+        processor["Maximum"] == min(100, max(1, round(100 * cap / vcpus)))
+        and processor["Reserve"] == 0
+    )
     others = {"Count": vcpus, "RelativeWeight": 100, "Maximum": 100, "Reserve": 0}
     assert options.processor("neighbour-1", vcpus) == others
 
@@ -137,7 +140,7 @@ def test_a_vm_that_differs_from_the_request_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "driver", "told"),
+    ("devices", "driver", "differs"),
     [
         ("emulated", "hv_netvsc", True),
         ("emulated", "tulip", False),
@@ -145,8 +148,8 @@ def test_a_vm_that_differs_from_the_request_is_reported(tmp_path: Path) -> None:
         ("paravirtual", "hv_netvsc", False),
     ],
 )
-def test_drivers_are_those_of_the_arm(devices: str, driver: str, told: bool) -> None:
-    assert bool(other_devices(devices, {"nics": [{"driver": driver}, {}]})) is told
+def test_drivers_are_those_of_the_arm(devices: str, driver: str, differs: bool) -> None:
+    assert bool(other_devices(devices, {"nics": [{"driver": driver}, {}]})) is differs
 
 
 # With a host.

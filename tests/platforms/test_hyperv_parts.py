@@ -1,4 +1,4 @@
-"""What a Hyper-V host refuses is told as what it is; of what fails half-way nothing is left."""
+"""Refusals of a Hyper-V host are reported as what they are; nothing is left after a failure."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ async def test_a_machine_has_static_memory_and_its_share(
     assert found["name"] == NAME and len(found["key"]) == 64
     applied = await machine._vm.applied()
     assert applied["scheduling"] == {"weight": 200, "maximum %": 50, "reserve %": 17}
-    told = applied["hypervisor"]
-    assert (told["build"], told["licence"], told["scheduler"]) == (
+    hypervisor = applied["hypervisor"]
+    assert (hypervisor["build"], hypervisor["licence"], hypervisor["scheduler"]) == (
         "20348.2402",
         "ServerStandard",
         "core",
     )
-    assert (told["power policy"], told["hyper-threading"], told["model"]) == (
+    assert (hypervisor["power policy"], hypervisor["hyper-threading"], hypervisor["model"]) == (
         "balanced",
         "on",
         "A maker A server",
@@ -259,7 +259,7 @@ async def test_the_certificate_and_the_account_are_checked(server: HypervServer)
         async with there(server, ca=None):
             pass
     assert server.asked == []
-    # WinRM takes no basic proofs unless it is told to.
+    # WinRM accepts no basic authentication unless it is set to.
     with pytest.raises(InputError, match="does not let"):
         async with there(server, authentication="basic"):
             pass
@@ -311,8 +311,8 @@ async def test_objects_of_others_with_the_name_are_left(
         assert not await remove_resource(named)
     way = options_of(server).connection()
     context.ledger.record("hyperv-vm", **way, name="theirs", folder=FOLDER)
-    told = await clean(context.host, context.ledger, Hyperv.undoers)
-    assert "does not start with tare-" in told[0] and len(server.host.vms) == 1
+    removed = await clean(context.host, context.ledger, Hyperv.undoers)
+    assert "does not start with tare-" in removed[0] and len(server.host.vms) == 1
 
 
 @pytest.mark.parametrize("what", ["VM", "folder"])
@@ -364,7 +364,7 @@ async def test_an_account_that_sees_nothing_has_removed_nothing(
     server.host.may_hyperv = False
     with pytest.raises(MachineFault, match="required permission"):
         await machine.stop()
-    # An empty list of VMs is no proof that there is none: it stays noted.
+    # An empty list of VMs does not prove that there is none: the entry stays.
     assert "hyperv-vm" in {entry.kind for entry in context.ledger.open_entries()}
     server.host.may_hyperv = True
     await clean(context.host, context.ledger, Hyperv.undoers)
@@ -445,8 +445,8 @@ async def test_a_file_in_use_is_waited_for(
     # It stays in the ledger until `tare clean`.
     assert "hyperv-vm" in {entry.kind for entry in context.ledger.open_entries()}
     server.host.held = ""
-    told = await clean(context.host, context.ledger, Hyperv.undoers)
-    assert told == [f"Removed the VM {NAME} with its folder."]
+    removed = await clean(context.host, context.ledger, Hyperv.undoers)
+    assert removed == [f"Removed the VM {NAME} with its folder."]
     assert nothing_left(server, context)
 
 
@@ -461,7 +461,7 @@ async def test_secrets_are_in_no_file_and_no_message(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    said: list[str] = []
+    messages: list[str] = []
     planted = [server.password]
     plugged: list[bytes] = []
     server.plug = lambda _, images: plugged.extend(images)
@@ -470,18 +470,18 @@ async def test_secrets_are_in_no_file_and_no_message(
     machine = await started(Hyperv(), context, options, spec_of(tmp_path))
     (found,) = filter(None, map(read_configuration, plugged))
     planted.append(str(found["key"]))
-    said.append(await messages_of(machine.stop))
+    messages.append(await messages_of(machine.stop))
     # A host that says back what it was sent.
     server.host.fails["Get-VMSwitch"] = PsError("Repeated", f"said {server.password}")
-    said.append(await messages_of(lambda: Hyperv().check(context, options)))
-    assert "Repeated" in said[-1] and "(secret)" in said[-1]
+    messages.append(await messages_of(lambda: Hyperv().check(context, options)))
+    assert "Repeated" in messages[-1] and "(secret)" in messages[-1]
     server.password = "another-word"
     server._proofs.clear()
-    said.append(await messages_of(lambda: Hyperv().check(context, options)))
+    messages.append(await messages_of(lambda: Hyperv().check(context, options)))
     own = [each.getMessage() for each in caplog.records if not each.name.startswith("psrpcore")]
-    said += [context.ledger.path.read_text(), *own, repr(options), *capfd.readouterr()]
+    messages += [context.ledger.path.read_text(), *own, repr(options), *capfd.readouterr()]
     assert len(planted) == 2 and all(len(word) > 8 for word in planted)
     for word in planted:
-        assert not any(word in text for text in said)
+        assert not any(word in text for text in messages)
     assert not any(word in asked for word in planted for asked in server.asked)
     assert logging.getLogger("pypsrp").level == logging.WARNING and HypervSession.load()

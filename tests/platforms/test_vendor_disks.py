@@ -1,6 +1,6 @@
 """A machine that is made over an API boots the live image, and formats the disk it was given.
 
-The server stands for Proxmox, the guest is QEMU's emulation: create, dial back, format, measure,
+The server simulates Proxmox, the guest is QEMU's emulation: create, dial back, format, measure,
 destroy is one path, and what is measured is a virtual disk on the bus that the arm asks for.
 """
 
@@ -76,9 +76,9 @@ def test_a_disk_on_another_bus_than_the_arms_is_refused() -> None:
 
 
 def test_a_machine_formats_its_disk_as_hosts_do(context: Context) -> None:
-    told = scratch_configuration(SHAPE.disk)["scratch"]
-    assert told["bytes"] == SHAPE.disk
-    assert told["format"][told["format"].index("-L") + 1] == "tare-scratch"
+    scratch = scratch_configuration(SHAPE.disk)["scratch"]
+    assert scratch["bytes"] == SHAPE.disk
+    assert scratch["format"][scratch["format"].index("-L") + 1] == "tare-scratch"
     assert own_disk(0, SCSI) is None and own_disk(MIB, None) is None
     with pytest.raises(MachineFault, match="hypervisors round") as fault:
         own_disk(1_000_000_000, SCSI)
@@ -102,8 +102,8 @@ def test_emulated_and_paravirtual_disks_are_distinguished_by_their_drivers(
 ) -> None:
     found = []
     for devices in ("paravirtual", "emulated"):
-        said = {"address": "server.example", "devices": devices, **more}
-        options = platform.options.model_validate(said)
+        given = {"address": "server.example", "devices": devices, **more}
+        options = platform.options.model_validate(given)
         able, bus = platform.stated(options).capabilities, platform.disk_bus(options)
         assert bus is not None and able.disk == {bus.name} and able.toolbox == {"live"}
         assert not able.no_disk
@@ -166,9 +166,9 @@ async def test_a_disk_is_formatted_in_the_guest_and_measured(
     driver: str,
 ) -> None:
     server, guests = served
-    said = {"image": IMAGE, "disks": "fast", "kvm": False, "cpu": "max", **more}
+    given = {"image": IMAGE, "disks": "fast", "kvm": False, "cpu": "max", **more}
     way = reached(server, ROOT, server.passwords[ROOT])
-    options = ProxmoxOptions.model_validate({**way, **said})
+    options = ProxmoxOptions.model_validate({**way, **given})
     spec = replace(spec_of(tmp_path), shape=SHAPE)
     machine = await started(Proxmox(), context, options, spec)
     try:
@@ -178,8 +178,8 @@ async def test_a_disk_is_formatted_in_the_guest_and_measured(
         assert proof["live"]["scratch"]["device"]
         assert proof["scratch"]["file_system"] == "ext4"
         assert driver in proof["scratch"]["drivers"]
-        told = {"attached": attached, "file_system": "ext4", "bytes": SHAPE.disk}
-        assert machine.applied["disk"] == told
+        wanted = {"attached": attached, "file_system": "ext4", "bytes": SHAPE.disk}
+        assert machine.applied["disk"] == wanted
         mail = {**MAIL, "memory_bytes": SHAPE.memory}
         done = await machine.agent.run("filebench", mail, deadline_s=WORK_S)
         assert done.value["operations"] > 0
@@ -223,11 +223,11 @@ async def test_a_run_compares_an_emulated_disk_with_a_paravirtual_one(
     file.write_text(yaml.safe_dump(study))
     who = {"TARE_PROXMOX_USER": ROOT, "TARE_PROXMOX_PASSWORD": str(server.passwords[ROOT])}
     who["XDG_STATE_HOME"] = str(tmp_path / "state")
-    status, said = await tare_within(1400, "run", str(file), "--out", str(out), **who)
+    status, output = await tare_within(1400, "run", str(file), "--out", str(out), **who)
     print(guests.said())
-    assert status == 0, said
+    assert status == 0, output
     ended = of_type(out, "cell_finished")
-    assert [event["status"] for event in ended] == ["ok"] * 12, said
-    told, reported = await tare("report", str(out), **who)
-    assert told == 0, reported
+    assert [event["status"] for event in ended] == ["ok"] * 12, output
+    code, reported = await tare("report", str(out), **who)
+    assert code == 0, reported
     assert server.vms == {} and server.storages["fast"]["volumes"] == {}

@@ -38,7 +38,7 @@ Act = Callable[[Any], object]
 
 @dataclass(frozen=True)
 class Product:
-    """A server that stands for one, and what may become of its host.
+    """A server that simulates a product, and what can happen to its host.
 
     Args:
         module: The maker's library.
@@ -46,8 +46,8 @@ class Product:
         server: Makes the server.
         user: Who may log in.
         password: Their password.
-        downs: By what is said of it, what makes the host one that starts no machine.
-        forget: Has the server not tell since when the host runs.
+        downs: What makes the host start no machine, by the words of the reason.
+        forget: Makes the server not report since when the host runs.
     """
 
     module: str
@@ -176,7 +176,7 @@ async def test_a_host_that_starts_no_machine_is_not_up(
         finally:
             server.stop()
         assert words in found.absent and found.since is None
-        # It may be up soon: whoever swapped it waits for that, and does not leave the arm out.
+        # It may be up soon: a study in sessions waits for it, and does not leave the arm out.
         assert not verdict.usable and words in verdict.reason and not verdict.lasting
 
 
@@ -204,7 +204,7 @@ def test_each_maker_s_platform_asks_for_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("text", "seconds"),
     [
         ("2027-01-15T10:00:00.5000000+02:00", BOOTED + 0.5),
         ("2027-01-15T08:00:00Z", BOOTED),
@@ -212,8 +212,8 @@ def test_each_maker_s_platform_asks_for_itself() -> None:
         ("", None),
     ],
 )
-def test_a_moment_without_its_zone_is_none(said: str, seconds: float | None) -> None:
-    assert PsObject({"LastBootUpTime": said}).moment("LastBootUpTime") == seconds
+def test_a_moment_without_its_zone_is_none(text: str, seconds: float | None) -> None:
+    assert PsObject({"LastBootUpTime": text}).moment("LastBootUpTime") == seconds
 
 
 # vSphere, by govmomi's simulator

@@ -34,7 +34,7 @@ from tare.run.lifecycle.session import agent_path
 
 
 def hyperv_server(folder: Path) -> Any:
-    # It stands on a library of its own.
+    # It needs a library of its own.
     from platforms.hyperv_server import HypervServer
 
     return HypervServer(folder)
@@ -42,7 +42,7 @@ def hyperv_server(folder: Path) -> Any:
 
 @dataclass(frozen=True)
 class Product:
-    """A server that stands for one, who Tare is there, and what is found of it afterwards."""
+    """A server that simulates a product, Tare's account there, and what is left afterwards."""
 
     module: str
     server: Callable[[Path], Any]
@@ -130,10 +130,10 @@ async def test_a_run_measures_and_holds_no_secret(tmp_path: Path, kind: str) -> 
     who |= {f"TARE_{kind.upper()}_PASSWORD": word, "XDG_STATE_HOME": str(state)}
     server.start()
     try:
-        status, said = await tare("run", str(file), "--out", str(out), **who)
-        assert status == 0, said
-        told, reported = await tare("report", str(out), **who)
-        assert told == 0, reported
+        status, output = await tare("run", str(file), "--out", str(out), **who)
+        assert status == 0, output
+        code, reported = await tare("report", str(out), **who)
+        assert code == 0, reported
     finally:
         await guests.close()
         server.stop()
@@ -141,12 +141,12 @@ async def test_a_run_measures_and_holds_no_secret(tmp_path: Path, kind: str) -> 
     lines = (out / "events.jsonl").read_text().splitlines()
     events = [json.loads(line)["event"] for line in lines]
     ended = [event for event in events if event["type"] == "cell_finished"]
-    assert [event["status"] for event in ended] == ["ok"] * 4, said
+    assert [event["status"] for event in ended] == ["ok"] * 4, output
     # The proof has the product and its build.
     assert product.words in "".join(lines)
     planted = {word, *guests.keys, *product.secrets(server)}
     assert len(guests.keys) == 4
-    assert not [each for each in planted if each in said + reported]
+    assert not [each for each in planted if each in output + reported]
     looked_at = [path for place in (out, state) for path in place.rglob("*") if path.is_file()]
     assert looked_at
     for path in looked_at:

@@ -67,12 +67,12 @@ async def test_an_agent_leaves_another_host_alone() -> None:
         await other.close()
 
 
-async def knock(place: CallbackAddress, said: bytes) -> bytes:
-    """Return all that is answered to whoever says this first."""
+async def knock(place: CallbackAddress, greeting: bytes) -> bytes:
+    """Return the whole answer to a caller that begins with a greeting."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     reader, writer = await asyncio.open_connection(place.address, place.port, ssl=context)
-    writer.write(said)
+    writer.write(greeting)
     try:
         with contextlib.suppress(OSError):
             return await asyncio.wait_for(reader.read(), 30)
@@ -97,7 +97,7 @@ async def test_a_key_opens_one_channel_once() -> None:
             async with asyncio.timeout(30):
                 while not one.channel.dialled:
                     await asyncio.sleep(0.01)
-            # Somebody who has overheard the key comes too late.
+            # A second caller with the same key comes too late.
             assert await knock(door.address, right) == b""
             assert not two.channel.dialled
             await one.channel.close()

@@ -48,9 +48,9 @@ def test_credentials_come_from_the_environment() -> None:
 def test_credentials_come_from_a_file_for_its_owner_only(tmp_path: Path) -> None:
     found = credentials("TARE_X", written(tmp_path, f"# mine\nuser = me\npassword={PLANTED}=\n"))
     assert (found.user, found.password.reveal()) == ("me", f"{PLANTED}=")
-    with pytest.raises(InputError, match="others may read") as told:
+    with pytest.raises(InputError, match="others may read") as refusal:
         credentials("TARE_X", written(tmp_path, f"user=me\npassword={PLANTED}\n", 0o640))
-    assert "chmod 600" in told.value.hint
+    assert "chmod 600" in refusal.value.hint
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_a_bad_file_is_reported_without_its_lines(tmp_path: Path, text: str) -> 
     file = tmp_path / "credentials"
     file.write_bytes(text.encode(errors="surrogateescape"))
     file.chmod(0o600)
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as refusal:
         credentials("TARE_X", str(file))
-    assert str(file) in str(told.value) and PLANTED not in repr(told.value)
-    assert told.value.__cause__ is None
+    assert str(file) in str(refusal.value) and PLANTED not in repr(refusal.value)
+    assert refusal.value.__cause__ is None
 
 
 def test_a_secret_is_not_stored() -> None:
@@ -80,13 +80,13 @@ def test_a_secret_is_not_stored() -> None:
 
 @given(st.text(max_size=30), st.text(min_size=LEAST, max_size=20), st.text(max_size=30))
 def test_secrets_are_cut_out(before: str, secret: str, after: str) -> None:
-    said = scrubbed(f"{before}{secret}{after}", [Secret(secret)])
-    assert secret not in said.replace(HIDDEN, "\0")
+    text = scrubbed(f"{before}{secret}{after}", [Secret(secret)])
+    assert secret not in text.replace(HIDDEN, "\0")
 
 
 def test_of_two_secrets_the_longer_goes_first() -> None:
-    said = scrubbed("abcdef abcd", [Secret("abcd"), Secret("abcdef")])
-    assert said == f"{HIDDEN} {HIDDEN}"
+    text = scrubbed("abcdef abcd", [Secret("abcd"), Secret("abcdef")])
+    assert text == f"{HIDDEN} {HIDDEN}"
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=200), max_size=8))
@@ -111,10 +111,10 @@ def test_another_program_knows_the_image(tmp_path: Path) -> None:
     """Its content is read by another too: the agent, in ``test_vendors_callback``."""
     image = tmp_path / "cfg.iso"
     image.write_bytes(configuration_image({"version": 1}))
-    told = subprocess.run(
+    blkid = subprocess.run(
         ["blkid", "-p", "-o", "export", image], capture_output=True, text=True, timeout=60
     )
-    assert {"LABEL=TARE-CFG", "TYPE=iso9660"} <= set(told.stdout.splitlines()), told.stderr
+    assert {"LABEL=TARE-CFG", "TYPE=iso9660"} <= set(blkid.stdout.splitlines()), blkid.stderr
 
 
 def test_a_place_is_an_address_and_a_port() -> None:
@@ -215,9 +215,9 @@ def test_own_certificates_are_each_of_their_own() -> None:
 
 
 def test_a_missing_library_is_reported_with_the_command() -> None:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as refusal:
         load_library("no_such_library_at_all", "vsphere", "vSphere")
-    assert told.value.hint == "pip install 'hypertare[vsphere]'"
+    assert refusal.value.hint == "pip install 'hypertare[vsphere]'"
 
 
 class Faked(Session[int]):
@@ -268,11 +268,11 @@ async def test_an_error_is_reported_without_the_secret_that_it_repeats() -> None
     def work(_: int) -> None:
         raise ValueError(f"bad login {PLANTED}")
 
-    with pytest.raises(MachineFault) as told:
+    with pytest.raises(MachineFault) as refusal:
         await session.call(work)
-    assert str(told.value) == f"it said: bad login {HIDDEN}"
-    assert PLANTED not in repr(told.value) and told.value.__cause__ is None
-    assert told.value.__suppress_context__
+    assert str(refusal.value) == f"it said: bad login {HIDDEN}"
+    assert PLANTED not in repr(refusal.value) and refusal.value.__cause__ is None
+    assert refusal.value.__suppress_context__
 
 
 def test_a_live_image_must_have_the_real_time_kernel_that_its_arm_names() -> None:

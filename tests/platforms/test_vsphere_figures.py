@@ -44,9 +44,9 @@ def answered(ends: list[float], ready: list[int], costop: list[int]) -> Any:
 
 
 def test_values_are_in_seconds_per_second_with_their_resolution() -> None:
-    told = whole(answered([T0 + 40, T0 + 20], [500, 250], [0, 3]), WANTED, T0, T0 + 40)
-    assert told is not None and (told.resolution_s, told.each) == (20, "interval")
-    ready, costop = told.figures
+    counted = whole(answered([T0 + 40, T0 + 20], [500, 250], [0, 3]), WANTED, T0, T0 + 40)
+    assert counted is not None and (counted.resolution_s, counted.each) == (20, "interval")
+    ready, costop = counted.figures
     assert (ready.name, costop.name, ready.unit) == ("cpu-ready", "cpu-costop", "s/s")
     assert ready.of == costop.of == (T0 + 20, T0 + 40)
     assert ready.values == (0.25 / 20, 0.5 / 20) and costop.values == (0.003 / 20, 0.0)
@@ -56,9 +56,9 @@ def test_values_are_in_seconds_per_second_with_their_resolution() -> None:
 def test_missing_values_are_not_shown() -> None:
     assert whole(answered([T0 + 20], [-1], [-1]), WANTED, T0, T0 + 40) is None
     assert whole(answered([], [], []), WANTED, T0, T0 + 40) is None
-    told = whole(answered([T0 + 20, T0 + 40], [-1, 3], [7, -1]), WANTED, T0, T0 + 40)
-    assert told is not None
-    assert [(each.name, each.of) for each in told.figures] == [
+    counted = whole(answered([T0 + 20, T0 + 40], [-1, 3], [7, -1]), WANTED, T0, T0 + 40)
+    assert counted is not None
+    assert [(each.name, each.of) for each in counted.figures] == [
         ("cpu-ready", (T0 + 40,)),
         ("cpu-costop", (T0 + 20,)),
     ]
@@ -68,23 +68,23 @@ def test_missing_values_are_not_shown() -> None:
 def test_no_interval_reaches_beyond_the_cell(begun: float, lasted: float, at: list[int]) -> None:
     ends = [T0 + 20 * number for number in at]
     begun += T0
-    told = whole(answered(ends, [1] * len(ends), [1] * len(ends)), WANTED, begun, begun + lasted)
+    counted = whole(answered(ends, [1] * len(ends), [1] * len(ends)), WANTED, begun, begun + lasted)
     inside = [end for end in ends if begun <= end - RESOLUTION_S and end <= begun + lasted]
-    for figure in told.figures if told is not None else ():
+    for figure in counted.figures if counted is not None else ():
         assert figure.of == tuple(sorted(inside))
         assert all(value == 0.001 / RESOLUTION_S for value in figure.values)
-    assert (told is None) == (not inside)
+    assert (counted is None) == (not inside)
 
 
 def events(*kinds: str) -> Any:
-    """Return a manager that tells of events of these kinds."""
+    """Return a manager that reports events of these kinds."""
     moment = datetime.datetime.fromtimestamp(T0, datetime.UTC)
     found = [type(f"vim.event.{kind}", (), {"createdTime": moment})() for kind in kinds]
     return SimpleNamespace(QueryEvents=lambda _: found)
 
 
 def look(*kinds: str, host: str = "h1", taken: str = "") -> tuple[str, ...]:
-    """Return what befell a machine, of which the API tells so much."""
+    """Return what disturbed a machine, if the API reports these facts."""
     kept = dict.fromkeys(("balloonedMemory", "swappedMemory", "compressedMemory"), 0)
     stats = kept | ({taken: 2048} if taken else {})
     runtime = SimpleNamespace(
@@ -146,8 +146,8 @@ async def test_memory_that_is_taken_withholds_every_cell_while_it_is(what: str) 
     await side.close()
     # It is as it was before the cell, and yet no cell is to be measured so.
     assert "MiB of its memory are" in side.doubt
-    (told,) = side.facts["hypervisor"]["figures"]
-    assert (told["values"], told["of"]) == ([5.0], [9.0])
+    (shown,) = side.facts["hypervisor"]["figures"]
+    assert (shown["values"], shown["of"]) == ([5.0], [9.0])
 
 
 async def test_without_the_library_the_doctor_names_the_command_that_installs_it(

@@ -1,4 +1,4 @@
-"""What vSphere refuses: told in one sentence, without secrets, and with nothing left behind.
+"""Refusals of vSphere: one sentence, without secrets, and with nothing left behind.
 
 Most is refused by govmomi's simulator itself. What depends on a licence, an account's rights or a
 moment is one of the products' own faults, see ``vsphere_simulator/main.go`` for their pages.
@@ -107,10 +107,10 @@ async def test_a_refusal_is_reported_and_leaves_nothing(
     there: Simulator, context: Context, method: str, fault: str, words: str
 ) -> None:
     there.refuse(method, fault)
-    with pytest.raises(MachineFault, match=words) as told:
+    with pytest.raises(MachineFault, match=words) as refusal:
         await begun(context, there.options())
-    assert "tare-refused-1-subject" in told.value.message
-    assert PASSWORD not in repr(told.value)
+    assert "tare-refused-1-subject" in refusal.value.message
+    assert PASSWORD not in repr(refusal.value)
     nothing_left(there, context)
 
 
@@ -159,9 +159,9 @@ async def test_a_connection_that_is_cut_in_the_middle(there: Simulator, context:
             await asyncio.sleep(0.05)
     await asyncio.sleep(1.0)
     there.order(do="cut")
-    with pytest.raises(MachineFault, match="the connection broke") as told:
+    with pytest.raises(MachineFault, match="the connection broke") as refusal:
         await beginning
-    assert told.value.transient
+    assert refusal.value.transient
     nothing_left(there, context)
 
 
@@ -388,14 +388,14 @@ async def test_secrets_are_nowhere(there: Simulator, context: Context) -> None:
     async with running(there, context) as (machine, hello, firmware):
         platform = Vsphere()
         verdict = await platform.check(context, there.options())
-        told = json.dumps(
+        recorded = json.dumps(
             [hello.proof, dict(machine.applied), there.options().model_dump(mode="json")],
             default=str,
         )
         (key,) = firmware.keys
         noted = context.ledger.path.read_text()
         for secret in (PASSWORD, key):
-            for text in (told, noted, repr(verdict), repr(machine), repr(vars(machine))):
+            for text in (recorded, noted, repr(verdict), repr(machine), repr(vars(machine))):
                 assert secret not in text
     nothing_left(there, context)
 
@@ -406,13 +406,13 @@ async def test_the_ledger_removes_what_a_killed_run_left(
     options = there.options()
     assert options.ca is not None
     monkeypatch.chdir(Path(options.ca).parent)
-    beside = options.model_copy(update={"ca": Path(options.ca).name})
-    machine = await begun(context, beside)
+    relative = options.model_copy(update={"ca": Path(options.ca).name})
+    machine = await begun(context, relative)
     assert there.left()
     # Whoever cleans up may be anywhere.
     monkeypatch.chdir(tmp_path)
-    told = await clean(context.host, context.ledger, Vsphere.undoers)
-    assert any("Removed the virtual machine" in line for line in told)
+    removed = await clean(context.host, context.ledger, Vsphere.undoers)
+    assert any("Removed the virtual machine" in line for line in removed)
     assert there.left() == []
     monkeypatch.chdir(Path(options.ca).parent)
     await machine.stop()
@@ -429,7 +429,7 @@ async def test_files_of_a_machine_that_is_gone_are_removed_by_the_ledger(
         others: list[Path] = []
 
         def forget() -> None:
-            """Take it out of the inventory, as an owner may who finds a killed run's machine."""
+            """Take it out of the inventory, as an owner may on finding a killed run's machine."""
             with there.client() as client:
                 (vm,) = there.machines(client)
                 store = Path(
@@ -446,8 +446,8 @@ async def test_files_of_a_machine_that_is_gone_are_removed_by_the_ledger(
         assert {entry.kind for entry in context.ledger.open_entries()} <= stated
         await asyncio.to_thread(forget)
         assert any(path.endswith("/tare-cfg.iso") for path in there.left())
-        told = await clean(context.host, context.ledger, Vsphere.undoers)
-        assert "Removed files of tare-refused-1-subject from 127.0.0.1." in told
+        removed = await clean(context.host, context.ledger, Vsphere.undoers)
+        assert "Removed files of tare-refused-1-subject from 127.0.0.1." in removed
         assert not context.ledger.open_entries()
         assert there.left() == [str(others[0])]
 

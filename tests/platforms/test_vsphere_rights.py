@@ -29,8 +29,8 @@ def asked_of(granted: set[str]) -> tuple[Any, Any]:
     """Return a client whose account has some privileges, and its login."""
 
     def has(entity: list[Any], sessionId: str, privId: list[str]) -> list[Any]:  # noqa: N803
-        told = [SimpleNamespace(privId=each, isGranted=each in granted) for each in privId]
-        return [SimpleNamespace(entity=entity[0], privAvailability=told)]
+        available = [SimpleNamespace(privId=each, isGranted=each in granted) for each in privId]
+        return [SimpleNamespace(entity=entity[0], privAvailability=available)]
 
     content = SimpleNamespace(
         sessionManager=SimpleNamespace(currentSession=SimpleNamespace(key="k")),
@@ -46,8 +46,8 @@ def test_a_right_that_is_missing_is_named_before_anything_is_made() -> None:
     where = VmLocation("host", "pool", "folder", "datastore", "network", "datacenter", "DC0")
     every = {*ON_FOLDER, *ON_POOL, *ON_DATASTORE, *ON_NETWORK}
     disc = VsphereOptions(address="a", datastore="d", boot="[d] x.iso")
-    told = rights_of(*asked_of(every), disc, where)
-    assert len(told) == 4 and "Inventory.Delete" in told[0] and told[1].endswith(" on the pool")
+    found = rights_of(*asked_of(every), disc, where)
+    assert len(found) == 4 and "Inventory.Delete" in found[0] and found[1].endswith(" on the pool")
     for privilege, kind in (
         ("VirtualMachine.Inventory.Delete", "folder"),
         ("Resource.AssignVMToPool", "pool"),

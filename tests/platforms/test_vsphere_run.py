@@ -40,17 +40,17 @@ async def test_a_run_measures_and_holds_no_secret(tmp_path: Path) -> None:
             "TARE_VSPHERE_PASSWORD": PASSWORD,
         }
         async with booting(there, agent_path()) as firmware:
-            status, said = await tare("run", str(file), "--out", str(out), **secrets)
-        assert status == 0, said
+            status, output = await tare("run", str(file), "--out", str(out), **secrets)
+        assert status == 0, output
         assert there.left() == []
         lines = (out / "events.jsonl").read_text().splitlines()
         events = [json.loads(line)["event"] for line in lines]
         ended = [event for event in events if event["type"] == "cell_finished"]
-        assert [event["status"] for event in ended] == ["ok"] * 4, said
+        assert [event["status"] for event in ended] == ["ok"] * 4, output
         assert "ESXi" in (out / "events.jsonl").read_text()
         assert len(firmware.keys) == 4
         planted = {PASSWORD, *firmware.keys}
-        assert not [word for word in planted if word in said]
+        assert not [word for word in planted if word in output]
         looked_at = [path for place in (out, state) for path in place.rglob("*") if path.is_file()]
         assert looked_at
         for path in looked_at:

@@ -1,4 +1,4 @@
-"""Xen's run states are told as they were recorded: whole rows, or none."""
+"""Xen's run states are reported as they were recorded: whole rows, or none."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def test_rows_are_kept_whole_or_not_at_all(ends: list[int], one: float, two: flo
     begun, ended = sorted((one, two))
     legend = ["AVERAGE:vm:u:runstate_fullrun", "AVERAGE:vm:other:runstate_fullrun"]
     data = [{"t": end, "values": [0.5, 0.9]} for end in ends]
-    told = {"meta": {"step": STEP_S, "legend": legend}, "data": data}
-    found = rows_within(told, "u", begun, ended)
+    answer = {"meta": {"step": STEP_S, "legend": legend}, "data": data}
+    found = rows_within(answer, "u", begun, ended)
     inner = [end for end in ends if begun <= end - STEP_S and end + STEP_S <= ended]
     assert (found is None) == (not inner)
     for figure in found.figures if found is not None else ():
@@ -37,13 +37,13 @@ json_values = st.recursive(
 
 @pytest.mark.fuzz
 @given(json_values)
-def test_figures_of_any_form_end_in_figures_or_a_refusal(told: Any) -> None:
+def test_figures_of_any_form_end_in_figures_or_a_refusal(value: Any) -> None:
     meta = {"step": 5, "legend": ["AVERAGE:vm:u:runstate_fullrun"]}
     for each in (
-        told,
-        {"meta": told},
-        {"meta": meta, "data": told},
-        {"meta": meta, "data": [told]},
+        value,
+        {"meta": value},
+        {"meta": meta, "data": value},
+        {"meta": meta, "data": [value]},
     ):
         try:
             rows_within(each, "u", 0, 100)

@@ -1,4 +1,4 @@
-"""What XenAPI refuses is told as what it is, and nothing is left of what failed half-way."""
+"""Refusals of XenAPI are reported as what they are, and nothing is left after a failure."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_weight_and_cap_are_in_xens_measure(weight: int, cap: float) -> None:
     scheduled = XenserverOptions.model_validate(
         {"address": "a", "scheduling": {"weight": weight, "cap": cap}}
     )
-    told = scheduled.vcpus_params("subject", 1, ())
-    assert 1 <= int(told["weight"]) <= 65_535
-    assert weight > 25_000 or int(told["weight"]) == max(1, round(weight * 2.56))
-    assert int(told["cap"]) == max(1, round(cap * 100))
+    params = scheduled.vcpus_params("subject", 1, ())
+    assert 1 <= int(params["weight"]) <= 65_535
+    assert weight > 25_000 or int(params["weight"]) == max(1, round(weight * 2.56))
+    assert int(params["cap"]) == max(1, round(cap * 100))
     assert scheduled.vcpus_params("neighbour-1", 1, ()) == {}
 
 
@@ -99,8 +99,8 @@ def test_options_that_xenapi_lacks_are_refused_in_the_study(
     ],
 )
 def test_the_proof_must_show_the_devices(devices: str, driver: str, wrong: bool) -> None:
-    told = other_devices(devices, {"nics": [{"name": "eth0", "driver": driver}]})
-    assert bool(told) == wrong and (not wrong or "xen_emul_unplug=never" in told)
+    wrong_devices = other_devices(devices, {"nics": [{"name": "eth0", "driver": driver}]})
+    assert bool(wrong_devices) == wrong and (not wrong or "xen_emul_unplug=never" in wrong_devices)
     assert other_devices(devices, {"nics": [{"name": "eth0"}]}) == ""
 
 
@@ -169,8 +169,8 @@ async def test_objects_of_others_with_the_name_are_left(
         assert not await remove_resource(named)
     way = options_of(server).connection()
     context.ledger.record("xenserver-vm", **way, name="theirs")
-    told = await clean(context.host, context.ledger, Xenserver.undoers)
-    assert "does not start with tare-" in told[0] and len(server.objects["VM"]) == 1
+    removed = await clean(context.host, context.ledger, Xenserver.undoers)
+    assert "does not start with tare-" in removed[0] and len(server.objects["VM"]) == 1
 
 
 async def test_cpus_that_are_not_there_are_refused_here(
@@ -273,7 +273,7 @@ async def test_of_a_connection_that_breaks_nothing_is_left(
     except TareError as error:
         assert "broke" in str(error)
     else:
-        # A task goes on, however often its state cannot be asked; a disk was filled all the same.
+        # A task continues even if its state cannot be asked; a disk was filled all the same.
         assert request_cut == "task.get"
         await machine.stop()
     assert server.cuts == []
@@ -297,7 +297,7 @@ async def test_a_busy_vm_is_waited_for(
     assert nothing_left(server, context)
 
 
-# What befalls a machine, and what its host tells.
+# Disturbances of a machine, and what its host reports.
 
 
 @pytest.mark.parametrize(
@@ -334,10 +334,10 @@ async def test_run_states_are_reported_as_they_were_recorded(
     names = [name.rpartition(":")[2] for name in server.legend]
     assert names == list(STATES)
     server.rows = [{"t": t, "values": ["0.5", "NaN", "0", "0.25", "0", "0"]} for t in (95, 105)]
-    told = await machine.hypervisor_figures(100, 120)
+    counted = await machine.hypervisor_figures(100, 120)
     await machine.stop()
-    assert told is not None and told.resolution_s == 5
-    found = {figure.name: figure for figure in told.figures}
+    assert counted is not None and counted.resolution_s == 5
+    found = {figure.name: figure for figure in counted.figures}
     # What was not known is not shown, and never 0.
     assert (found["runstate-fullrun"].of, found["runstate-fullrun"].values) == ((105,), (0.5,))
     assert "runstate-full-contention" not in found and len(found) == len(STATES) - 1
@@ -354,7 +354,7 @@ async def test_secrets_are_in_no_file_and_no_message(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="tare")
-    said: list[str] = []
+    messages: list[str] = []
     planted = [server.password]
 
     options = options_of(server, image="tare-live.raw")
@@ -362,17 +362,17 @@ async def test_secrets_are_in_no_file_and_no_message(
     planted += server.sessions
     # A server that says back what it was sent.
     server.fails = {"VM.hard_shutdown": ["INTERNAL_ERROR", *planted]}
-    said.append(await messages_of(machine.stop))
+    messages.append(await messages_of(machine.stop))
     server.fails = {"VM.start_on": ["INTERNAL_ERROR", server.password]}
-    said.append(
+    messages.append(
         await messages_of(lambda: started(Xenserver(), context, options, spec_of(tmp_path)))
     )
-    assert "(secret)" in said[-1]
+    assert "(secret)" in messages[-1]
     server.password = "another"
-    said.append(await messages_of(lambda: Xenserver().check(context, options)))
-    said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
+    messages.append(await messages_of(lambda: Xenserver().check(context, options)))
+    messages += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
     assert len(planted) == 2 and all(len(word) > 8 for word in planted)
     for word in planted:
-        assert not any(word in text for text in said)
+        assert not any(word in text for text in messages)
     # Nor in an address that was asked for, which servers keep in their logs.
     assert not any("session_id" in asked for asked in server.asked)
