@@ -37,6 +37,7 @@ class LiveToolbox(StrEnum):
     build = "build"
     hadoop = "hadoop"
     analytics = "analytics"
+    proxy = "proxy"
 
 
 @image_app.command("list")
@@ -188,18 +189,21 @@ def live(
     from tare.images.toolbox.recipe import KINDS
     from tare.run.lifecycle.session import agent_path, cache_dir
     from tare.run.preflight.cache_wait import announced
+    from tare.workloads.additions import NOTHING, PROXIED
 
     if not raw and out.suffix != ".iso":
         raise InputError(
             f"{out} is not a name for a CD image",
             "end the name in .iso, or add --raw to attach it as a disk",
         )
+    held_kind = "base" if toolbox is LiveToolbox.proxy else toolbox.value
     agent = agent_path()
     making = make_live_image(
         LocalHost(agent),
         out.absolute(),
         kernel=kernel,
-        toolbox=next((kind for kind in KINDS if kind == toolbox.value), None),
+        toolbox=next((kind for kind in KINDS if kind == held_kind), None),
+        additions=PROXIED if toolbox is LiveToolbox.proxy else NOTHING,
         words=tuple(append or ()),
         agent=agent,
         cache=cache_dir(),
@@ -207,7 +211,7 @@ def live(
     )
     with announced():
         made = asyncio.run(making)
-    held = f"toolbox {made.toolbox}" if made.toolbox else "no toolbox"
+    held = f"toolbox {toolbox.value}" if made.toolbox else "no toolbox"
     print(f"{out}: Linux {made.kernel_version}, {held}")
     print(f"SHA-256 {made.digest}")
 
@@ -232,6 +236,7 @@ def export(
     """
     import asyncio
 
+    from tare.errors import InputError
     from tare.hosts.local import LocalHost
     from tare.images.bundle.exporting import KERNEL_NAMES, export_bundle
     from tare.images.cache import file_digest
@@ -241,6 +246,10 @@ def export(
     from tare.run.preflight.cache_wait import announced
     from tare.units import format_size
 
+    if LiveToolbox.proxy in (toolbox or ()):
+        raise InputError(
+            "a bundle holds no toolbox `proxy`", "export `base`; a study adds HAProxy to it by apt"
+        )
     agent = agent_path()
     wanted = {kind.value for kind in toolbox or [LiveToolbox.base]}
     exporting = export_bundle(

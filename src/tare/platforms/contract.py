@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from tare.errors import MachineFault
 from tare.hosts.leaving import Leaving
 from tare.hosts.ledger.resources import Resource, created, remove_resource, undo_resource
 from tare.hosts.ledger.settings import Setting, changed, undo_setting
@@ -245,6 +247,25 @@ class Platform(ABC, Generic[O]):
         Raises:
             MachineFault: It could not be started.
         """
+
+    def isolated_network(
+        self, context: Context, options: O, name: str
+    ) -> AbstractAsyncContextManager[None]:
+        """Hold an isolated network for the machines of one batch, on their hypervisor.
+
+        Only platforms that state the way ``isolated`` are asked for one. It is recorded in the
+        ledger before it is created, and removed in the end. Machines join it as
+        ``MachineSpec.network`` says under :meth:`MachineNetwork.isolated`.
+
+        Args:
+            context: Where to work.
+            options: The arm's options.
+            name: Its name, ``tare-`` and eight hexadecimal digits.
+
+        Raises:
+            MachineFault: It cannot be created.
+        """
+        raise MachineFault(f"{self.name} creates no isolated networks")
 
     def writes(self, options: O) -> tuple[Write, ...]:
         """Return all that its machines make or change, by kind, and how each is taken back.

@@ -9,7 +9,9 @@ from typing import Any, Literal, Protocol
 
 from tare.hosts.contract import Host
 
-Way = Literal["tap", "macvtap", "sriov", "vif", "user", "veth", "bridge", "loopback", "given"]
+Way = Literal[
+    "tap", "macvtap", "sriov", "vif", "user", "veth", "bridge", "loopback", "given", "isolated"
+]
 
 MTU = 1500
 """Of every network on one host: that of Ethernet (IEEE 802.3)."""
@@ -54,8 +56,8 @@ class Link:
         way: What carries its packets.
         address: The machine's own address.
         prefix: The length of its network's prefix.
-        interface: The tap's name, that of the machine's network namespace, or of the host's own
-            interface; empty otherwise.
+        interface: The tap's name, that of the machine's network namespace, of the host's own
+            interface, or of the isolated network at a hypervisor; empty otherwise.
         peer: The address under which the machine reaches the peer; empty: it cannot.
         forwards: Where the peer reaches a port of the machine other than at its own address:
             port to the port at 127.0.0.1.
@@ -166,4 +168,8 @@ class MachineNetwork(Protocol):
 
     def given(self, machine: str, address: str, peer: str, mtu: int) -> Link:
         """Return the link over a network that the machine has already."""
+        ...
+
+    async def isolated(self, machine: str) -> Link:
+        """Return the link over the batch's isolated network at the hypervisor, with an address."""
         ...

@@ -43,6 +43,26 @@ class Additions:
         return dict(sorted(found.items()))
 
 
+NOTHING = Additions()
+PROXY = "proxy"
+"""The live toolbox with what :data:`PROXIED` adds to the toolbox `base`."""
+PROXIED = Additions(frozenset({"haproxy"}))
+
+
+def live_toolbox(needs: Iterable[str], additions: Additions) -> str:
+    """Return the toolbox of a live image that a study needs; empty if there is no such one.
+
+    Args:
+        needs: The needs of its workloads.
+        additions: What they add to the toolbox.
+    """
+    kinds = ("build", "analytics", "hadoop")
+    wanted = next((kind for kind in kinds if f"toolbox-{kind}" in needs), "")
+    if additions and (wanted or additions.files or not additions.packages <= PROXIED.packages):
+        return ""
+    return PROXY if additions else wanted or "base"
+
+
 def together(additions: Iterable[Additions]) -> Additions:
     """Return the additions of several workloads, for the toolbox that they share.
 

@@ -15,9 +15,8 @@ from pydantic import BaseModel, ConfigDict
 
 from tare.events.metric import Metric as Metric
 from tare.events.metric import Resource as Resource
-from tare.workloads.additions import Additions
+from tare.workloads.additions import NOTHING, Additions
 
-NOTHING = Additions()
 Need = Literal[
     "toolbox",
     "toolbox-build",

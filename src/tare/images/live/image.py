@@ -13,8 +13,10 @@ from tare.hosts import Host
 from tare.images import cache as store
 from tare.images.live.disc import Layout, make_disc, require_tools, source_date
 from tare.images.live.parts import LiveParts, live_parts
+from tare.images.toolbox.extended import extended_toolbox
 from tare.images.toolbox.recipe import Kind
 from tare.images.toolbox.toolbox import Toolbox, prepare_toolbox
+from tare.workloads.additions import NOTHING, Additions
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ async def make_live_image(
     *,
     kernel: str,
     toolbox: Kind | None,
+    additions: Additions = NOTHING,
     words: tuple[str, ...],
     agent: Path,
     cache: Path,
@@ -52,6 +55,7 @@ async def make_live_image(
         out: Where it goes.
         kernel: ``generic``, or the name of a package with another signed kernel.
         toolbox: The toolbox that it holds; None: none.
+        additions: What is added to that toolbox.
         words: Further words for the kernel's command line.
         agent: The static agent program.
         cache: Directory to keep its parts in.
@@ -77,6 +81,8 @@ async def make_live_image(
     box = (
         await prepare_toolbox(host, toolbox, agent=agent, cache=cache, say=say) if toolbox else None
     )
+    if box is not None and additions:
+        box = await extended_toolbox(host, box, additions, agent=agent, cache=cache, say=say)
     say("putting the image together")
     layout = _layout(parts, box, words, epoch)
     try:

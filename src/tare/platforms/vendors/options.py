@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -96,6 +96,13 @@ class VendorOptions(GivenOptions):
         ),
     }
 
+    network_way: Literal["isolated", "given"] | None = Field(
+        default=None,
+        description="The network of workloads that need one (`tare help network`). `isolated`, the "
+        "default where the platform offers it: Tare creates an isolated network at the hypervisor, "
+        "with the other ends as machines on it, and removes it. `given`: the network over which "
+        "agents dial back; Tare creates and isolates nothing there.",
+    )
     address: Annotated[str, AfterValidator(check_address), _ADDRESS] = Field(
         min_length=1,
         max_length=255,

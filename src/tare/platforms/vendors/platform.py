@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from tare.errors import InputError, TareError
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Ledger
 from tare.platforms.contract import (
@@ -29,10 +29,13 @@ from tare.platforms.existing_network import joining
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.vendors.callback import CallbackListeners
 from tare.platforms.vendors.configuration import REPORT_NETWORK, configuration_image
+from tare.platforms.vendors.isolated_network import MAC_PREFIX, IsolatedNic, isolated_nic
 from tare.platforms.vendors.machine import VendorMachine, VirtualMachine
 from tare.platforms.vendors.options import ANY, VendorOptions
 from tare.platforms.vendors.own_disk import Bus, OwnDisk, own_disk, scratch_configuration
+from tare.platforms.vendors.resource import ServerResource
 from tare.platforms.vendors.session import Session, of_machine, opened
+from tare.study.model.platform_options import ISOLATED
 from tare.study.planning.host_cpus import Carrier
 
 HOST_DOWN = "start it, and have it take machines; or name another"
@@ -90,6 +93,7 @@ class VmRequest(Generic[V]):
             if it cannot be completed.
         agent: The agent's program, on this computer.
         disk: The empty disk that it gets; None: none.
+        isolated: Its second NIC, on the batch's isolated network; None: none.
         card: Its card on an isolated network; None: it has only the card that it dials over.
     """
 
@@ -100,6 +104,7 @@ class VmRequest(Generic[V]):
     created: AsyncExitStack
     agent: Path
     disk: OwnDisk | None = None
+    isolated: IsolatedNic | None = None
     card: IsolatedCard | None = None
 
     @property
@@ -142,6 +147,8 @@ class VendorPlatform(Platform[V], Generic[V, S]):
     """An arm as a study has it: ``{platform: proxmox, address: pve.example}``."""
     session_type: ClassVar[type[Session[Any]]]
     """The class of its sessions."""
+    mac_prefix: ClassVar[str] = MAC_PREFIX
+    """The first three bytes of the MACs on isolated networks."""
 
     def __init__(self) -> None:
         self._listeners = CallbackListeners()
@@ -209,6 +216,34 @@ class VendorPlatform(Platform[V], Generic[V, S]):
         Raises:
             TareError: It cannot be created; what was created is removed afterwards.
         """
+
+    def network_resources(self, session: S, options: V, name: str) -> Sequence[ServerResource[S]]:
+        """Return the resources of an isolated network, in the order of their creation.
+
+        See :mod:`tare.platforms.vendors.isolated_network`. By default a driver creates none.
+
+        Args:
+            session: An open session.
+            options: The arm's options.
+            name: The network's name.
+
+        Raises:
+            TareError: It cannot be created there.
+        """
+        raise MachineFault(f"Tare creates no network at {self.product or self.name}")
+
+    @asynccontextmanager
+    async def isolated_network(
+        self, context: Context, options: V, name: str
+    ) -> AsyncIterator[None]:
+        """Hold an isolated network at the server; recorded, and removed in the end."""
+        async with AsyncExitStack() as held:
+            session = await held.enter_async_context(
+                self.logged_in(context.host, options.connection())
+            )
+            for resource in self.network_resources(session, options, name):
+                await held.enter_async_context(created(context.ledger, resource))
+            yield
 
     def disk_bus(self, options: V) -> Bus | None:
         """Return how the disk of a machine's shape is attached; None: machines get none.
@@ -296,13 +331,24 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             session.hide(agent.key)
             disk = own_disk(spec.shape.disk, self.disk_bus(options))
             join = joining(context.host, spec)
+            nic = None
+            if spec.network is not None and spec.way == ISOLATED:
+                nic = isolated_nic(await spec.network.isolated(spec.name), self.mac_prefix)
             configuration = {
                 **agent.configuration,
                 **(scratch_configuration(disk.size) if disk is not None else {}),
                 **(REPORT_NETWORK if join is not None else {}),
+                **(nic.configuration if nic is not None else {}),
             }
             request = VmRequest(
-                options, spec, configuration, context.ledger, AsyncExitStack(), context.agent, disk
+                options,
+                spec,
+                configuration,
+                context.ledger,
+                AsyncExitStack(),
+                context.agent,
+                disk,
+                nic,
             )
             try:
                 vm = await self.make(session, request)

@@ -59,8 +59,9 @@ from tare.run.topologies.peers import (
     started_peer,
 )
 from tare.run.topologies.proxied_setup import set_up_proxied
+from tare.study.model.platform_options import GIVEN
 from tare.workloads.needs import needs_of, needs_of_loads
-from tare.workloads.network.ends import PEER
+from tare.workloads.network.ends import ORIGIN, PEER
 
 if TYPE_CHECKING:
     from tare.run.cells.duet import Side
@@ -302,7 +303,8 @@ class BatchRunner:
             )
             for each in placed.companions
         }
-        own = placing.outside() if bridged else {}
+        companions |= await self._own_ends(placing, companions)
+        own = placing.outside() if bridged and not {PEER, ORIGIN} <= companions.keys() else {}
         peer = await self._peer(placing, subject, companions.get(PEER), own.get("client", ()))
         topologies: list[Topology] = [] if peer is None else [Pair(subject, peer)]
         if peer is not None and bridged:
@@ -310,6 +312,22 @@ class BatchRunner:
             loaded = tuple(each.machine for each in neighbours)
             topologies.append(Proxied(replace(machines, neighbours=loaded)))
         return Roles(subject, neighbours, peer, companions, tuple(topologies))
+
+    async def _own_ends(
+        self, placing: BatchPlacement, companions: Mapping[str, Machine]
+    ) -> dict[str, Machine]:
+        """Boot a client and an origin as machines, where no process can be on the network."""
+        # This considers all cells of the batch, so that all its boots are equal.
+        bridged = "bridged" in self._needs(placing.batch, placing.batch.cells)
+        if placing.connection is None or placing.batch.placement.cluster is not None:
+            return {}
+        given = placing.connection.way == GIVEN and bridged
+        if not (placing.connection.own_ends or given):
+            return {}
+        wanted = (PEER, ORIGIN) if bridged else (PEER,)
+        return {
+            role: await self._boot(placing, (), role) for role in wanted if role not in companions
+        }
 
     async def _peer(
         self,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import InputError
 from tare.platforms.linux.network import ALONE, chosen_way
 from tare.platforms.vendors.offer import LIVE
-from tare.study.model.platform_options import GIVEN
+from tare.study.model.platform_options import GIVEN, ISOLATED
 from tare.units import format_size
+from tare.workloads.additions import live_toolbox
 from tare.workloads.mapreduce.job import Job
 from tare.workloads.mapreduce.outside import read_outside
 from tare.workloads.mapreduce.sizes import sizes_for
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from tare.study.model.scenario import Scenario
     from tare.study.model.study import Study, WorkloadSpec
     from tare.workloads.contract import Need, Workload
-
-NOT_GIVEN = "which `network-way: given` is not"
 
 
 def lacking(
@@ -50,7 +49,9 @@ def lacking(
         if workload.realtime and offered.no_realtime:
             reason = f"real-time priority: {offered.no_realtime}"
         points = [workload.parameters.model_validate(dict(point)) for point in spec.points]
-        if offered.toolbox == {LIVE} and any(map(workload.adds, points)):
+        if offered.toolbox == {LIVE} and not all(
+            live_toolbox(workload.needs, workload.adds(point)) for point in points
+        ):
             reason = (
                 "additions to the toolbox, and machines of "
                 f"{study.arms[arm].platform} have the toolbox of the live image that they boot"
@@ -100,12 +101,12 @@ def lacking_loads(
             needs = needs_of_loads(workloads, [wanted])
             if reason := unmet(study, arm, offered, needs):
                 found.setdefault(name, f"its neighbours' {wanted.load} needs {reason}")
+        if reason := _beyond_its_network(scenario, offered):
+            found.setdefault(name, reason)
         if scenario.link is not None and offered.network:
             reason = unmet(study, arm, offered, frozenset({"network", "bridged"}))
             if reason:
                 found.setdefault(name, f"its link needs {reason}")
-        if reason := _beyond_given(scenario, offered):
-            found.setdefault(name, reason)
     return found
 
 
@@ -124,14 +125,22 @@ def _all_outside(study: Study, spec: WorkloadSpec) -> bool:
     return bool(clusters) and all(cluster.external is not None for cluster in clusters)
 
 
-def _beyond_given(scenario: Scenario, offered: Capabilities) -> str:
-    """Return why a scenario needs a network that Tare made; empty if it does not."""
-    if offered.network != {GIVEN}:
+def _beyond_its_network(scenario: Scenario, offered: Capabilities) -> str:
+    """Return why a scenario needs another network than Tare's machines have; empty: it does not."""
+    if not offered.network or not offered.network <= {GIVEN, ISOLATED}:
         return ""
-    if scenario.cluster is not None and scenario.cluster.external is None:
-        return f"its cluster needs a network of Tare's own, {NOT_GIVEN}"
+    (way,) = offered.network
+    not_that = f"which `network-way: {way}` is not"
+    if scenario.link is not None:
+        return f"its link needs a network of Tare's own on this host, {not_that}"
+    cluster = scenario.cluster
+    if cluster is not None and cluster.external is None:
+        if not offered.neighbours:
+            return "its cluster needs further machines, which this platform does not create"
+        if cluster.hosts:
+            return f"its cluster's hosts need a network of Tare's own, {not_that}"
     if any(machine.on for machine in scenario.machines.values()):
-        return f"its machines on several hosts need a network of Tare's own, {NOT_GIVEN}"
+        return f"its machines on several hosts need a network of Tare's own, {not_that}"
     return ""
 
 
@@ -159,8 +168,8 @@ def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need])
             way = chosen_way(study.arms[arm].options, offered.network)
         except InputError as error:
             return f"a network: {error.message}"
-        if "bridged" in needs and way == GIVEN:
-            return f"a network of Tare's own, with the machines beyond it, {NOT_GIVEN}"
+        if "bridged" in needs and way == GIVEN and not offered.neighbours:
+            return f"further machines, as client and origin, which {platform} does not create"
         if "bridged" in needs and way in ALONE:
             chosen = study.arms[arm].options.wanted_network == way
             instead = "write `network: auto`" if chosen else "run as root"

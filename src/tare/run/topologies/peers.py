@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -20,10 +21,13 @@ from tare.hosts.processes import with_most_descriptors
 from tare.platforms.linux.network import (
     ALONE,
     UNMADE,
+    Addresses,
+    Isolated,
     Link,
     Network,
     SpanningNetwork,
     chosen_way,
+    free_subnet,
     in_namespace,
     offered_network,
     spanning_network,
@@ -35,6 +39,7 @@ from tare.platforms.linux.process_machine import (
     owned_directory,
 )
 from tare.platforms.linux.toolbox import tree_environment
+from tare.study.model.platform_options import ISOLATED
 from tare.workloads.network.ends import AGENT_PORT, ORIGIN, PEER, End, Ends
 
 if TYPE_CHECKING:
@@ -63,6 +68,11 @@ class Connection:
     whole: SpanningNetwork
     home: str
     way: str
+
+    @property
+    def own_ends(self) -> bool:
+        """Whether the other ends are machines too: no process outside reaches this network."""
+        return self.way == ISOLATED
 
     @property
     def network(self) -> Network:
@@ -104,9 +114,33 @@ async def connected(
     except InputError as error:
         raise MachineFault(error.message, error.hint) from error
     switching = options.wanted_switch
-    making = spanning_network(contexts, way not in UNMADE, switching=switching, link=link)
-    async with making as whole:
+    async with AsyncExitStack() as held:
+        isolated = None
+        if way == ISOLATED:
+            isolated = await held.enter_async_context(_isolated(contexts, platform, options))
+        whole = await held.enter_async_context(
+            spanning_network(
+                contexts, way not in UNMADE, switching=switching, link=link, isolated=isolated
+            )
+        )
         yield Connection(whole, contexts[0].host.name, way)
+
+
+@asynccontextmanager
+async def _isolated(
+    contexts: Sequence[Context], platform: Platform[Any], options: PlatformOptions
+) -> AsyncIterator[Isolated]:
+    """Hold an isolated network at the hypervisor of a batch's machines."""
+    context, *others = contexts
+    if others:
+        raise MachineFault(
+            "an isolated network is at one hypervisor, and this scenario names several hosts",
+            "write `network-way: given`",
+        )
+    subnet = await free_subnet([context.host])
+    name = f"tare-{secrets.token_hex(4)}"
+    async with platform.isolated_network(context, options, name):
+        yield Isolated(name, Addresses(subnet))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ AUTO = "auto"
 """The kind of network of an arm that leaves the choice to its platform."""
 GIVEN = "given"
 """The existing network of a machine, which Tare did not make."""
+ISOLATED = "isolated"
+"""The network that Tare creates at a hypervisor for the machines of one batch."""
 
 SwitchKind = Literal["bridge", "openvswitch", "routed"]
 

@@ -6,9 +6,9 @@ the kernel's network stack too, and not over the loopback. Where the machines ar
 each host has a bridge, and the bridges are joined. See `tare help network`.
 """
 
-from tare.platforms.linux.network.host_network import Network, in_namespace
+from tare.platforms.linux.network.host_network import Isolated, Network, in_namespace
 from tare.platforms.linux.network.spanning import SpanningNetwork, owned_network, spanning_network
-from tare.platforms.linux.network.subnets import choose_subnet, free_subnet, networks_in
+from tare.platforms.linux.network.subnets import Addresses, choose_subnet, free_subnet, networks_in
 from tare.platforms.linux.network.switches import lacking_switch
 from tare.platforms.linux.network.tracking import Tracked, warnings
 from tare.platforms.linux.network.ways import (
@@ -26,6 +26,8 @@ __all__ = [
     "SERVED",
     "UNMADE",
     "VARIABLE",
+    "Addresses",
+    "Isolated",
     "Link",
     "Network",
     "SpanningNetwork",

@@ -50,6 +50,19 @@ class Laid:
 
 
 @dataclass(frozen=True)
+class Isolated:
+    """An isolated network at a hypervisor.
+
+    Args:
+        name: Its name there.
+        addresses: Who has which address.
+    """
+
+    name: str
+    addresses: Addresses
+
+
+@dataclass(frozen=True)
 class Common:
     """What the hosts of one network share.
 
@@ -64,6 +77,7 @@ class Common:
         numbers: The number of the next machine that gets an address.
         reserved: PCI addresses of the virtual functions that its machines have.
         choosing: Held while functions are chosen.
+        isolated: The isolated network at the machines' hypervisor; None: there is none.
     """
 
     token: str
@@ -76,6 +90,7 @@ class Common:
     numbers: Iterator[int] = field(default_factory=count)
     reserved: set[str] = field(default_factory=set)
     choosing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    isolated: Isolated | None = None
 
 
 class Network:
@@ -321,6 +336,22 @@ class Network:
             mtu: The longest packet of its interface, in bytes.
         """
         link = Link("given", address, 32, peer=peer, mtu=mtu)
+        self._common.links[machine] = link
+        return link
+
+    async def isolated(self, machine: str) -> Link:
+        """Return the link of a machine on the batch's isolated network at a hypervisor.
+
+        Its ``interface`` is the network's name there.
+
+        Raises:
+            MachineFault: The subnet has no address left.
+        """
+        isolated = self._common.isolated
+        if isolated is None:
+            raise MachineFault(f"{machine}: this batch has no isolated network")
+        address = isolated.addresses.machine(next(self._common.numbers))
+        link = Link("isolated", address, 24, isolated.name)
         self._common.links[machine] = link
         return link
 

@@ -11,7 +11,7 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.platforms.contract import Context
 from tare.platforms.linux.network.alone import Plan, lay_alone, plug_peer
-from tare.platforms.linux.network.host_network import Common, Laid, Network
+from tare.platforms.linux.network.host_network import Common, Isolated, Laid, Network
 from tare.platforms.linux.network.joining import join
 from tare.platforms.linux.network.joint import Bridge
 from tare.platforms.linux.network.parts import Parts
@@ -33,6 +33,7 @@ class SpanningNetwork:
         peer_on: The host that the peer is on.
         switching: The switch that machines are plugged into.
         link: The speed of the link between them and the peer, in bits per second; None: none.
+        isolated: The isolated network at the machines' hypervisor; None: none.
     """
 
     def __init__(
@@ -43,13 +44,16 @@ class SpanningNetwork:
         peer_on: str,
         switching: Switching,
         link: float | None,
+        isolated: Isolated | None = None,
     ) -> None:
         self.lost: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         """Set when what joins the hosts breaks."""
         self._contexts = contexts
         self._held = held
         token = f"tare-{secrets.token_hex(3)}"
-        self._common = Common(token, rooted, peer_on, self._lay_once, switching, link)
+        self._common = Common(
+            token, rooted, peer_on, self._lay_once, switching, link, isolated=isolated
+        )
         self._on = {
             context.host.name: Network(context.host.name, Parts(context, held), self._common)
             for context in contexts
@@ -156,6 +160,7 @@ async def spanning_network(
     peer_on: str | None = None,
     switching: Switching | None = None,
     link: float | None = None,
+    isolated: Isolated | None = None,
 ) -> AsyncIterator[SpanningNetwork]:
     """Hold a network over one or more hosts, which comes to be as machines join, and remove it all.
 
@@ -165,6 +170,7 @@ async def spanning_network(
         peer_on: The name of the host that the peer is on; the first otherwise.
         switching: The switch that machines are plugged into; a bridge otherwise.
         link: The speed of the link between them and the peer, in bits per second; None: none.
+        isolated: The isolated network at the machines' hypervisor; None: none.
 
     Raises:
         MachineFault: There are several hosts, and no bridges.
@@ -177,7 +183,7 @@ async def spanning_network(
         )
     async with AsyncExitStack() as held:
         on, switch = peer_on or contexts[0].host.name, switching or Switching()
-        yield SpanningNetwork(contexts, held, rooted, on, switch, link)
+        yield SpanningNetwork(contexts, held, rooted, on, switch, link, isolated)
 
 
 @asynccontextmanager

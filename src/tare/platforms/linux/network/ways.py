@@ -8,11 +8,11 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.programs import how_to_install
 from tare.platforms.contract import Capabilities, Context, NetworkWays, PlatformOptions
 from tare.programs import IP
-from tare.study.model.platform_options import AUTO, GIVEN
+from tare.study.model.platform_options import AUTO, GIVEN, ISOLATED
 
 ALONE = frozenset({"user", "loopback"})
 """The ways on which a machine meets the peer and nobody else."""
-UNMADE = ALONE | {GIVEN}
+UNMADE = ALONE | {GIVEN, ISOLATED}
 """The ways for which no bridge is made."""
 
 _ASK_S = 20.0
@@ -78,7 +78,7 @@ def chosen_way(options: PlatformOptions, offered: frozenset[str]) -> str:
         offered -= ALONE
         if not offered:
             raise InputError(f"`switch: {kind}` is not on offer here", "run as root")
-    order = ("tap", "vif", "bridge", "veth", "user", "loopback", "macvtap")
+    order = ("tap", "vif", "bridge", "veth", "user", "loopback", "macvtap", ISOLATED)
     if wanted != AUTO:
         if wanted in offered:
             return wanted
