@@ -145,6 +145,10 @@ fn dial_back(words: &[String]) -> Result<(), Error> {
     if configuration.given {
         origin.network = network::describe_address(dialled.address);
     }
+    if let Some(card) = &configuration.isolated {
+        // In a container nothing else sets it up.
+        origin.network = network::set_up_card(&card.mac, &card.word);
+    }
     let streams = dialled
         .stream()
         .and_then(|one| Ok((one, dialled.stream()?)));

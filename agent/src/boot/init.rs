@@ -100,6 +100,9 @@ fn live_machine(image: &str, mut origin: Origin, events: Option<OwnedFd>, off: O
         if let (true, Some(address)) = (configuration.given, reached.address()) {
             origin.network = network::describe_address(address);
         }
+        if let Some(card) = &configuration.isolated {
+            origin.network = network::set_up_card(&card.mac, &card.word);
+        }
         let copies = reached.input.try_clone().and_then(|input| {
             let output = reached.output.try_clone()?;
             Ok((input, output))

@@ -2,8 +2,11 @@
 //! names the host to connect to, and the key.
 
 use super::drivers::Drivers;
+use super::network::hardware_address;
 use super::{dhcp, empty_disk, medium};
-use crate::channel::dial::{self, Configuration, Dialled, EmptyDisk, Host, StaticAddress, Way};
+use crate::channel::dial::{
+    self, Configuration, Dialled, EmptyDisk, Host, IsolatedCard, StaticAddress, Way,
+};
 use crate::measure::{proof, scratch, sysfs};
 use crate::sys;
 use crate::tools::toolbox;
@@ -96,7 +99,10 @@ pub fn prepare(with_toolbox: bool, events: Option<&OwnedFd>) -> Ready {
         None => Value::Null,
     };
     let network = match &configuration.way {
-        Way::Dial(_) => machine.network(configuration.network.as_ref()),
+        Way::Dial(_) => {
+            let isolated = configuration.isolated.as_ref();
+            machine.network(configuration.network.as_ref(), isolated)
+        }
         Way::Serial(_) => Value::Null,
     };
     let about = json!({
@@ -219,11 +225,20 @@ impl Machine<'_> {
         empty_disk::find(bytes, configuration)
     }
 
-    fn network(&mut self, stated: Option<&StaticAddress>) -> Value {
+    fn network(
+        &mut self,
+        stated: Option<&StaticAddress>,
+        isolated: Option<&IsolatedCard>,
+    ) -> Value {
+        // No host and no DHCP server is on an isolated network.
+        let is_isolated = |name: &String| {
+            isolated.is_some_and(|card| hardware_address(name).as_ref() == Some(&card.mac))
+        };
         let mut round: u32 = 0;
         loop {
             self.look_for_devices();
-            let names = proof::nic_names();
+            let mut names = proof::nic_names();
+            names.retain(|name| !is_isolated(name));
             let mut waiting = String::from("this machine has no network interface");
             for name in &names {
                 round = round.wrapping_add(1);

@@ -61,15 +61,49 @@ pub fn set_up(text: &str) -> Value {
             .into_iter()
             .next()
             .ok_or("this machine has no network interface: no driver took its device")?;
-        let at = |what: &str, error: std::io::Error| format!("{name}: {what}: {error}");
-        if let Some(mtu) = wanted.mtu {
-            sys::set_mtu(&name, mtu).map_err(|error| at(&format!("MTU {mtu}"), error))?;
-        }
-        sys::set_address(&name, wanted.address, wanted.prefix)
-            .map_err(|error| at("its address cannot be set", error))?;
-        sys::raise_interface(&name).map_err(|error| at("it cannot be brought up", error))?;
+        raise(&name, wanted)?;
         Ok(name)
     })
+}
+
+/// Set the interface with a hardware address up, and describe the result.
+pub fn set_up_card(mac: &str, text: &str) -> Value {
+    describe(text, |wanted| {
+        let since = Instant::now();
+        let name = loop {
+            let found = proof::interface_names()
+                .into_iter()
+                .find(|name| hardware_address(name).as_deref() == Some(mac));
+            match found {
+                Some(name) => break name,
+                None if since.elapsed() > LINK_WAIT => {
+                    return Err(format!(
+                        "no network interface here has the hardware address {mac}"
+                    ))
+                }
+                // Its driver may be loaded only now.
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        raise(&name, wanted)?;
+        Ok(name)
+    })
+}
+
+/// The hardware address of an interface, in lower case.
+pub fn hardware_address(name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/address")).ok()?;
+    Some(text.trim().to_ascii_lowercase())
+}
+
+fn raise(name: &str, wanted: &Wanted) -> Result<(), String> {
+    let at = |what: &str, error: std::io::Error| format!("{name}: {what}: {error}");
+    if let Some(mtu) = wanted.mtu {
+        sys::set_mtu(name, mtu).map_err(|error| at(&format!("MTU {mtu}"), error))?;
+    }
+    sys::set_address(name, wanted.address, wanted.prefix)
+        .map_err(|error| at("its address cannot be set", error))?;
+    sys::raise_interface(name).map_err(|error| at("it cannot be brought up", error))
 }
 
 /// Check that the interface is set up as the host states, and describe it.

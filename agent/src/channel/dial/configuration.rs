@@ -30,6 +30,17 @@ pub struct Configuration {
     pub scratch: Option<EmptyDisk>,
     /// Whether workloads use the network of the connection to the host; the proof describes it then.
     pub given: bool,
+    /// The network interface on an isolated network, which workloads use.
+    pub isolated: Option<IsolatedCard>,
+}
+
+/// A network interface on a network that a host made for the machines of one batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IsolatedCard {
+    /// The hardware address that identifies it, in lower case.
+    pub mac: String,
+    /// How it is set up: `10.1.2.3/24,mtu=1500`.
+    pub word: String,
 }
 
 /// A disk that a host made for this machine alone, with nothing on it.
@@ -98,6 +109,12 @@ impl Configuration {
                 Some(EmptyDisk::parse(disk).ok_or("'scratch' has no size and format of a disk")?)
             }
         };
+        let isolated = match &value["isolated"] {
+            Value::Null => None,
+            card => Some(
+                IsolatedCard::parse(card).ok_or("'isolated' has no MAC, ADDRESS/PREFIX and MTU")?,
+            ),
+        };
         Ok(Self {
             way,
             key,
@@ -105,6 +122,7 @@ impl Configuration {
             again: value["again"] == true,
             scratch,
             given: value["given"] == true,
+            isolated,
         })
     }
 }
@@ -117,6 +135,18 @@ impl EmptyDisk {
             format: format
                 .map(|string| string.as_str().map(String::from))
                 .collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl IsolatedCard {
+    fn parse(value: &Value) -> Option<Self> {
+        let mac = value["mac"].as_str()?.to_ascii_lowercase();
+        let address = value["address"].as_str()?;
+        let mtu = value["mtu"].as_u64()?;
+        Some(Self {
+            mac,
+            word: format!("{address},mtu={mtu}"),
         })
     }
 }
@@ -293,6 +323,22 @@ mod tests {
         assert!(of("true"));
         assert!(!of("false") && !of("1"));
         assert!(!Configuration::parse(text("00ff").as_bytes()).unwrap().given);
+    }
+
+    #[test]
+    fn an_isolated_card_has_a_mac_an_address_and_an_mtu() {
+        let of = |card: &str| {
+            let whole = text("00ff").replace('}', &format!(r#","isolated":{card}}}"#));
+            Configuration::parse(whole.as_bytes())
+        };
+        let found = of(r#"{"mac":"52:54:00:0A:02:03","address":"10.10.2.3/24","mtu":1500}"#);
+        let card = found.unwrap().isolated.unwrap();
+        assert_eq!(card.mac, "52:54:00:0a:02:03");
+        assert_eq!(card.word, "10.10.2.3/24,mtu=1500");
+        assert!(of(r#"{"mac":"52:54:00:0a:02:03","address":"10.10.2.3/24"}"#).is_err());
+        assert!(of(r#"{"address":"10.10.2.3/24","mtu":1500}"#).is_err());
+        let without = Configuration::parse(text("00ff").as_bytes()).unwrap();
+        assert_eq!(without.isolated, None);
     }
 
     #[test]

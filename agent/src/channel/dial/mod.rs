@@ -4,7 +4,9 @@
 mod configuration;
 mod relay;
 
-pub use configuration::{find, read, Configuration, EmptyDisk, Host, StaticAddress, Way};
+pub use configuration::{
+    find, read, Configuration, EmptyDisk, Host, IsolatedCard, StaticAddress, Way,
+};
 
 use crate::tools::pinned;
 use rustls::crypto::ring;
