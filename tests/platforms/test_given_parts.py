@@ -24,7 +24,7 @@ from tare.platforms.linux.network import chosen_way, offered_network, with_netwo
 from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.preflight.unmet_needs import lacking, lacking_loads, unmet
-from tare.study.model.platform_options import GIVEN
+from tare.study.model.platform_options import GIVEN, ISOLATED
 from tare.study.reading.load import parse_study
 from tare.workloads import WORKLOADS
 
@@ -67,6 +67,12 @@ async def able(platform: str, **more: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("platform", ARMS)
 async def test_who_does_not_ask_is_told_what_to_write(platform: str) -> None:
     study, offered = await able(platform)
+    if ISOLATED in offered.network:
+        assert (
+            not {"request-response", "http-load"} & lacking(WORKLOADS, study, "vm", offered).keys()
+        )
+        assert any("an isolated network that Tare creates" in note for note in offered.notes)
+        return
     assert not offered.network and GIVEN in offered.no_network
     found = lacking(WORKLOADS, study, "vm", offered)
     for name in ("request-response", "http-load"):

@@ -27,8 +27,9 @@ from tare.platforms.contract import Context, MachineSpec, created, remove_resour
 from tare.platforms.hyperv.network import HypervSwitchResource
 from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.hyperv.session import HypervSession
+from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.machine import VirtualMachine
-from tare.platforms.vendors.platform import IsolatedCard, VendorPlatform, VmRequest
+from tare.platforms.vendors.platform import VendorPlatform, VmRequest
 from tare.platforms.vendors.session import Refused, opened
 from tare.platforms.vsphere.network import VsphereSwitchResource
 from tare.platforms.vsphere.platform import Vsphere
@@ -39,7 +40,7 @@ from tare.platforms.xenserver.pool import Pool
 from tare.platforms.xenserver.session import XenSession
 
 NAME = "tare-t-net"
-CARD = IsolatedCard(NAME, "52:54:00:0a:01:02")
+CARD = IsolatedNic(NAME, "52:54:00:0a:01:02", "10.10.1.2/24", 1500)
 hyperv = served
 
 
@@ -67,7 +68,7 @@ async def with_card(
 ) -> VirtualMachine:
     """Create a machine with a second card on the network :data:`NAME`."""
     request = VmRequest(
-        options, spec, {"name": spec.name}, context.ledger, held, context.agent, card=CARD
+        options, spec, {"name": spec.name}, context.ledger, held, context.agent, isolated=CARD
     )
     return await platform.make(session, request)
 

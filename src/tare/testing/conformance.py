@@ -37,7 +37,7 @@ from tare.platforms.linux.network import chosen_way, offered_network, with_netwo
 from tare.platforms.vendors.offer import least_memory
 from tare.registry import installed
 from tare.run.lifecycle.session import agent_path
-from tare.run.topologies.peers import connected, require_network, started_peer
+from tare.run.topologies.peers import Peer, connected, require_network, started_peer
 from tare.testing.hosts import Elsewhere, second_host
 from tare.testing.machines import SECOND, WORK, Machines, Running
 from tare.testing.refusing import CROWDED, FITS, demanding_plan, lacking
@@ -249,13 +249,18 @@ class PlatformCases:
         assert all(value >= 0 for value in after.values())
 
     async def test_network(self, machines: Machines, verdict: Verdict) -> None:
-        """A peer on the host sends it packets of full size, and gets them back."""
+        """A peer sends it packets of full size, and gets them back."""
         if not verdict.capabilities.network:
             pytest.skip("it states no way to a network that is open here")
         running = await machines.subject()
         assert machines.connection is not None
         require_network(running.spec.name, running.hello.proof)
         network = machines.connection.network
+        if machines.connection.own_ends:
+            # No process of the host reaches an isolated network: the peer is a machine on it.
+            peer = Peer((await machines.second()).machine, network)
+            await peer.prove(running.machine, (NETWORK_S[verdict.emulated],))
+            return
         async with started_peer(running.context, network, running.spec) as peer:
             await peer.prove(running.machine, (NETWORK_S[verdict.emulated],))
 

@@ -203,8 +203,8 @@ class VmBuilder:
         if self.group is not None:
             await bind(session, vm, self.group)
         await self._connect(vm, location.switch)
-        if request.card is not None:
-            await self._add_card(vm, request.card.network, request.card.mac)
+        if request.isolated is not None:
+            await self._add_card(vm, request.isolated.network, request.isolated.mac)
         await self._insert(vm, disc)
         if request.disk is not None:
             await self._give(vm, within(home, OWN), request.disk.size)

@@ -28,7 +28,8 @@ from tare.platforms.hyperv.server import Server, carrier_of, facts_of, groups_of
 from tare.platforms.hyperv.session import HypervSession
 from tare.platforms.hyperv.vm import Confinement, HypervVm, wanted_of
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
+from tare.platforms.vendors.isolated_network import isolating_network
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
@@ -39,6 +40,7 @@ from tare.platforms.vendors.platform import (
     image_named,
 )
 from tare.platforms.vendors.resource import undoers_at
+from tare.study.model.platform_options import GIVEN
 
 MIN_MEMORY = 256 << 20
 MOST_OF_GENERATION_1 = 64
@@ -49,6 +51,11 @@ MISSING_KNOBS = {
     "nice": "Hyper-V has weight instead",
     "slice": "Hyper-V does not set its time slice",
 }
+SWITCH_WRITES = Write(
+    HypervSwitchResource.kind,
+    "New-VMSwitch of a private switch tare-…, for workloads that need a network",
+    "Remove-VMSwitch",
+)
 GROUP_WRITES = Write(
     HypervGroupResource.kind,
     "HcsModifyServiceSettings, CreateGroup, of a CPU group; ModifyResourceSettings of a VM tare-…, "
@@ -124,7 +131,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
             boot_s=40.0,
             emulated_boot_s=120.0,
         )
-        return dialling_network(stated, options)
+        return isolating_network(stated, options)
 
     def disk_bus(self, options: HypervOptions) -> Bus:
         """Return how VMs get the disk that their shape asks for."""
@@ -162,6 +169,12 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         await server.host()
         return Presence(since=await server.booted())
 
+    def network_resources(
+        self, session: HypervSession, options: HypervOptions, name: str
+    ) -> tuple[HypervSwitchResource]:
+        """Return a private virtual switch."""
+        return (HypervSwitchResource(session, {**options.connection(), "name": name}),)
+
     def writes(self, options: HypervOptions) -> tuple[Write, ...]:
         """Return what VMs create on the host."""
         return (
@@ -176,6 +189,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 "the folder of `folder`, else the host's own for VMs",
             ),
             *((GROUP_WRITES,) if options.cpu_groups else ()),
+            *((SWITCH_WRITES,) if options.network_way != GIVEN else ()),
         )
 
     def boots(self, options: HypervOptions) -> str:
@@ -196,6 +210,6 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         await request.create(
             HypervVmResource(session, details, partial(builder.build, request, location))
         )
-        wanted = wanted_of(options, spec, location.switch, request.card)
+        wanted = wanted_of(options, spec, location.switch, request.isolated)
         group = None if builder.group is None else Confinement(builder.group, processors)
         return HypervVm(server, builder.vm, spec.name, wanted, facts, options.devices, group)

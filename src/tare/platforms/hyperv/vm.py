@@ -17,8 +17,8 @@ from tare.platforms.hyperv.figures import Reading, counters_of, reading, waits
 from tare.platforms.hyperv.network import adapter_address
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.server import RUNNING, Server
+from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.machine import VirtualMachine, wrong_card
-from tare.platforms.vendors.platform import IsolatedCard
 from tare.platforms.vendors.session import Missing
 
 PARAVIRTUAL = frozenset({"hv_netvsc"})
@@ -36,7 +36,7 @@ JITTER_S = 5.0
 
 
 def wanted_of(
-    options: HypervOptions, spec: MachineSpec, switch: str, card: IsolatedCard | None = None
+    options: HypervOptions, spec: MachineSpec, switch: str, isolated: IsolatedNic | None = None
 ) -> dict[str, Any]:
     """Return the properties that a VM must have, by Hyper-V's names.
 
@@ -44,7 +44,7 @@ def wanted_of(
         options: The arm's options.
         spec: The machine.
         switch: The switch that its agent dials back over.
-        card: Its card on an isolated network; None: none.
+        isolated: Its card on an isolated network; None: none.
     """
     processor = options.processor(spec.role, spec.shape.vcpus)
     return {
@@ -56,7 +56,7 @@ def wanted_of(
         **processor,
         "IsLegacy": options.devices == "emulated",
         "SwitchName": switch,
-        **({} if card is None else {ISOLATED: card_words(card.network, card.mac)}),
+        **({} if isolated is None else {ISOLATED: card_words(isolated.network, isolated.mac)}),
     }
 
 

@@ -68,19 +68,6 @@ class ServerFindings:
 
 
 @dataclass(frozen=True)
-class IsolatedCard:
-    """The second network card of a machine, which is on an isolated network.
-
-    Args:
-        network: The network's name at the server.
-        mac: The card's address, by which the agent recognises it.
-    """
-
-    network: str
-    mac: str
-
-
-@dataclass(frozen=True)
 class VmRequest(Generic[V]):
     """One virtual machine to create.
 
@@ -94,7 +81,6 @@ class VmRequest(Generic[V]):
         agent: The agent's program, on this computer.
         disk: The empty disk that it gets; None: none.
         isolated: Its second NIC, on the batch's isolated network; None: none.
-        card: Its card on an isolated network; None: it has only the card that it dials over.
     """
 
     options: V
@@ -105,7 +91,6 @@ class VmRequest(Generic[V]):
     agent: Path
     disk: OwnDisk | None = None
     isolated: IsolatedNic | None = None
-    card: IsolatedCard | None = None
 
     @property
     def image(self) -> bytes:

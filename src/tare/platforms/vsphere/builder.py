@@ -213,7 +213,7 @@ class VmBuilder:
             config = config_spec(
                 self._vim, self._options, spec.name, spec.shape, where, self.pins, self.cpu
             )
-            if (card := self._request.card) is not None:
+            if (card := self._request.isolated) is not None:
                 config.deviceChange.append(second_card(self._vim, self._options, where.host, card))
             return where.folder.CreateVM_Task(config=config, pool=where.pool, host=where.host)
 

@@ -65,13 +65,13 @@ def find_location(client: Any, vim: Any, options: VsphereOptions) -> VmLocation:
     return VmLocation(host, pool, folder, datastore, network, datacenter, path)
 
 
-def port_group(host: Any, name: str | None) -> Any:
+def port_group(host: Any, name: str | None, key: str = "network") -> Any:
     """Return the named port group of an ESXi host, or its only one; raises if there is none."""
     found = list(host.network)
     if name is None:
         # Isolated port groups of Tare's lead to no agent's callback.
         found = [each for each in found if not each.name.startswith(PREFIX)]
-    return _one(found, name, "port group of it", "network")
+    return _one(found, name, "port group of it", key)
 
 
 def host_named(client: Any, vim: Any, options: VsphereOptions) -> Any:

@@ -89,6 +89,13 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
         description="The port group by which the guest reaches `callback`; needed where there are "
         "several.",
     )
+    isolated_network: str | None = Field(
+        default=None,
+        min_length=1,
+        description="An existing port group without a way out, for workloads that need a network, "
+        "such as one of a distributed switch; by default Tare creates a standard switch without an "
+        "uplink, and removes it.",
+    )
     devices: Devices = Field(
         default="paravirtual",
         description="`paravirtual`: VMXNET3 and PVSCSI; `emulated`: the `nic` below and LSI Logic.",

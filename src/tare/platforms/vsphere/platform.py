@@ -16,7 +16,8 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
+from tare.platforms.vendors.isolated_network import isolating_network, without_isolated
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import ServerFindings, VendorPlatform, VmRequest
@@ -28,13 +29,14 @@ from tare.platforms.vsphere.builder import (
     VsphereVmResource,
 )
 from tare.platforms.vsphere.esxi_host import carrier_of, in_drs, presence_of, proof_of
-from tare.platforms.vsphere.inventory import find_location, host_named
+from tare.platforms.vsphere.inventory import find_location, host_named, port_group
 from tare.platforms.vsphere.network import VsphereSwitchResource
 from tare.platforms.vsphere.options import KNOBS, VsphereOptions
-from tare.platforms.vsphere.rights import rights_of
+from tare.platforms.vsphere.rights import rights_of, why_no_network
 from tare.platforms.vsphere.session import VsphereSession
 from tare.platforms.vsphere.spec import BUSES, require_processors
 from tare.platforms.vsphere.vm import VsphereVm
+from tare.study.model.platform_options import GIVEN
 
 MAX_VCPUS = 128
 """The most that Tare gives one virtual machine, whatever the host has."""
@@ -45,6 +47,13 @@ MISSING_KNOBS = {
     "nice": "ESXi has shares instead",
     "slice": "ESXi's API does not set its time slice",
 }
+SWITCH_WRITES = Write(
+    VsphereSwitchResource.kind,
+    "AddVirtualSwitch of a standard switch tare-… without an uplink and AddPortGroup on it, for "
+    "workloads that need a network",
+    "RemovePortGroup, RemoveVirtualSwitch",
+    "the ESXi host",
+)
 BOOTS_NOTHING = "without `boot` the virtual machine boots nothing by itself: its network has to"
 
 
@@ -66,6 +75,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         VsphereSwitchResource,
     )
     session_type = VsphereSession
+    mac_prefix = "00:50:56"
     example = "{platform: vsphere, address: esxi.example, …}"
 
     def describe(self, options: VsphereOptions) -> str:
@@ -109,7 +119,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             boot_s=60.0,
             emulated_boot_s=60.0,
         )
-        return dialling_network(stated, options)
+        return isolating_network(stated, options)
 
     def disk_bus(self, options: VsphereOptions) -> Bus:
         """Return how virtual machines get the disk that their shape asks for."""
@@ -123,7 +133,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         self, session: VsphereSession, options: VsphereOptions, able: Capabilities
     ) -> ServerFindings:
         """Find all that the options name, and whether the host can pin."""
-        proof, drs, carrier, rights = await session.call(
+        proof, drs, carrier, rights, no_network = await session.call(
             lambda client: _look(client, session, options)
         )
         threads = len(carrier.cpus.online)
@@ -135,6 +145,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             max_vcpus=min(threads, MAX_VCPUS),
             notes=notes if options.boot else (*notes, BOOTS_NOTHING),
         )
+        able = without_isolated(able, options, no_network)
         reason = f"{proof['product']} at {options.address} takes virtual machines"
         versions = {"vsphere": proof["product"]}
         return ServerFindings(reason, versions, able, proof, rights, carrier)
@@ -146,6 +157,15 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 client, session.types, host_named(client, session.vim, options)
             )
         )
+
+    def network_resources(
+        self, session: VsphereSession, options: VsphereOptions, name: str
+    ) -> tuple[VsphereSwitchResource, ...]:
+        """Return a standard switch with its port group; none if the arm names a port group."""
+        if options.isolated_network is not None:
+            return ()
+        connection = {**options.model_dump(mode="json"), **options.connection()}
+        return (VsphereSwitchResource(session, {"name": name, "options": connection}),)
 
     def writes(self, options: VsphereOptions) -> tuple[Write, ...]:
         """Return what VMs create at the host or vCenter."""
@@ -165,6 +185,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 "DeleteDatastoreFile_Task of that folder",
                 f"datastore {options.datastore}",
             ),
+            *((SWITCH_WRITES,) if _creates_network(options) else ()),
         )
 
     def boots(self, options: VsphereOptions) -> str:
@@ -180,12 +201,20 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
 
 def _look(
     client: Any, session: VsphereSession, options: VsphereOptions
-) -> tuple[dict[str, str], bool, Carrier, tuple[str, ...]]:
+) -> tuple[dict[str, str], bool, Carrier, tuple[str, ...], str]:
     where = find_location(client, session.vim, options)
     drs = in_drs(where.host, session.vim)
+    if options.isolated_network is not None:
+        port_group(where.host, options.isolated_network, "isolated-network")
+    creates = _creates_network(options)
     return (
         proof_of(client, where.host, session.vim),
         drs,
         carrier_of(where.host, () if drs else options.processors),
         rights_of(client, session, options, where),
+        why_no_network(client, session, where.host) if creates else "",
     )
+
+
+def _creates_network(options: VsphereOptions) -> bool:
+    return options.network_way != GIVEN and options.isolated_network is None

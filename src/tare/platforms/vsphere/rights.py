@@ -29,6 +29,7 @@ ON_FOLDER = (
 )
 ON_POOL = ("Resource.AssignVMToPool",)
 ON_DATASTORE = ("Datastore.AllocateSpace", "Datastore.FileManagement", "Datastore.Browse")
+ON_HOST = ("Host.Config.Network",)
 ON_NETWORK = ("Network.Assign",)
 SURELY = frozenset(
     {
@@ -94,6 +95,16 @@ def rights_of(
             "give it the role of `tare help vsphere` there",
         )
     return tuple(f"{', '.join(each.has) or 'nothing'} on {kind}" for kind, each in held.items())
+
+
+def why_no_network(client: Any, session: VsphereSession, host: Any) -> str:
+    """Return why the account cannot create an isolated network on an ESXi host; empty: it can.
+
+    It is also empty if the server does not report the privileges.
+    """
+    held = _held(client, session, {"the host": (host, ON_HOST)})
+    lacking = [each for kind in held.values() for each in kind.lacks]
+    return f"the account lacks {', '.join(lacking)} on the ESXi host" if lacking else ""
 
 
 def _held(

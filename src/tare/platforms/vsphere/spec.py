@@ -7,8 +7,8 @@ from typing import Any
 
 from tare.errors import InputError
 from tare.platforms.contract import Shape
+from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.own_disk import Bus, OwnDisk
-from tare.platforms.vendors.platform import IsolatedCard
 from tare.platforms.vsphere.inventory import VmLocation
 from tare.platforms.vsphere.options import CpuAllocation, VsphereOptions
 
@@ -157,7 +157,7 @@ def _nic(vim: Any, options: VsphereOptions, backing: Any, key: int = NIC, mac: s
     )
 
 
-def second_card(vim: Any, options: VsphereOptions, host: Any, card: IsolatedCard) -> Any:
+def second_card(vim: Any, options: VsphereOptions, host: Any, card: IsolatedNic) -> Any:
     """Return the change that adds a card on an isolated network, of the same kind as the first.
 
     Args:
@@ -166,16 +166,17 @@ def second_card(vim: Any, options: VsphereOptions, host: Any, card: IsolatedCard
         host: The ESXi host.
         card: The card, on a port group of a standard or of a distributed switch.
     """
+    name = options.isolated_network or card.network
     distributed = [
         each
         for each in host.network
-        if isinstance(each, vim.dvs.DistributedVirtualPortgroup) and each.name == card.network
+        if isinstance(each, vim.dvs.DistributedVirtualPortgroup) and each.name == name
     ]
     backing = (
         _backing(vim, distributed[0])
         if distributed
         # A port group of a standard switch is found by its name.
-        else vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(deviceName=card.network)
+        else vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(deviceName=name)
     )
     return _added(vim, _nic(vim, options, backing, SECOND_NIC, card.mac))
 

@@ -123,9 +123,9 @@ class VmBuilder:
             # The first four places are IDE drives too.
             await self._attach(vm, empty, "2", "Disk", bootable=False)
         await self._connect(vm, network, "0")
-        if request.card is not None:
-            isolated = await pool.find("network", request.card.network)
-            await self._connect(vm, isolated, "1", request.card.mac)
+        if request.isolated is not None:
+            isolated = await pool.find("network", request.isolated.network)
+            await self._connect(vm, isolated, "1", request.isolated.mac)
 
     async def _connect(self, vm: str, network: str, device: str, mac: str = "") -> None:
         record = vif_record(vm, network, device, mac)

@@ -16,7 +16,8 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
+from tare.platforms.vendors.isolated_network import isolating_network
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
@@ -34,6 +35,7 @@ from tare.platforms.xenserver.options import KNOBS, XenserverOptions
 from tare.platforms.xenserver.pool import Pool
 from tare.platforms.xenserver.session import XenSession
 from tare.platforms.xenserver.vm import XenVm
+from tare.study.model.platform_options import GIVEN
 
 MIN_MEMORY = 256 << 20
 MISSING_KNOBS = {
@@ -43,6 +45,11 @@ MISSING_KNOBS = {
     "nice": "Xen has weight instead",
     "slice": "XenAPI does not set Xen's time slice; on Xen with `xl`, `platform: xen` does",
 }
+NETWORK_WRITES = Write(
+    XenNetworkResource.kind,
+    "network.create of a network tare-… without a PIF, for workloads that need a network",
+    "network.destroy",
+)
 
 
 class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
@@ -102,7 +109,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
             boot_s=40.0,
             emulated_boot_s=120.0,
         )
-        return dialling_network(stated, options)
+        return isolating_network(stated, options)
 
     def disk_bus(self, options: XenserverOptions) -> Bus:
         """Return how VMs get the disk that their shape asks for."""
@@ -131,6 +138,12 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         pool = Pool(session)
         return await pool.presence(await pool.host(options.on_host))
 
+    def network_resources(
+        self, session: XenSession, options: XenserverOptions, name: str
+    ) -> tuple[XenNetworkResource]:
+        """Return a network without a PIF."""
+        return (XenNetworkResource(session, {**options.connection(), "name": name}),)
+
     def writes(self, options: XenserverOptions) -> tuple[Write, ...]:
         """Return what VMs create in the pool."""
         return (
@@ -143,6 +156,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
                 "VDI.destroy, VM.destroy",
                 "the repository `sr`, else the pool's own",
             ),
+            *((NETWORK_WRITES,) if options.network_way != GIVEN else ()),
         )
 
     def boots(self, options: XenserverOptions) -> str:
