@@ -186,8 +186,8 @@ async def test_clean_removes_an_event_that_a_killed_recorder_left(ledger: Ledger
     try:
         async with tracing_root(host, ledger) as root:
             name = await synthetic_event(host, ledger, root, "u64 ns").__aenter__()
-            told = await clean(host, ledger, {})
-            assert any(name in sentence for sentence in told)
+            messages = await clean(host, ledger, {})
+            assert any(name in sentence for sentence in messages)
             assert name not in (root / EVENTS).read_text()
     except NoTracing as why:
         pytest.skip(str(why))
@@ -196,6 +196,6 @@ async def test_clean_removes_an_event_that_a_killed_recorder_left(ledger: Ledger
 async def test_clean_leaves_events_that_are_not_tares(ledger: Ledger) -> None:
     ledger.record("trace-event", path=f"/sys/kernel/tracing/{EVENTS}", name="wakeup_latency")
     ledger.record("trace-event", path="/etc/passwd", name="tare_x")
-    told = await clean(LocalHost(), ledger, {})
-    assert len(told) == 2
-    assert all(sentence.startswith("Left") for sentence in told)
+    messages = await clean(LocalHost(), ledger, {})
+    assert len(messages) == 2
+    assert all(sentence.startswith("Left") for sentence in messages)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from platforms.xen_traces import HZ, of_change, record, window
 from tare.hosts.trace.exits import ExitCount
-from tare.platforms.xen.trace.exits import PV, exits_of
+from tare.platforms.xen.trace.exits import PV, counter_hz, exits_of
 from tare.platforms.xen.trace.records import (
     IDLE_DOMAIN,
     PV_OTHER,
@@ -91,6 +91,12 @@ def test_after_lost_records_nothing_is_counted_until_the_vcpu_is_known_again() -
     )  # fmt: skip
     assert found.dropped == 42
     assert found.total == 1
+
+
+def test_the_counters_frequency_is_that_of_xl_info() -> None:
+    shown = "nr_cpus                : 2\ncpu_mhz                : 2894.557\nhw_caps : 0\n"
+    assert counter_hz(shown) == 2894.557e6
+    assert counter_hz("") == 0
 
 
 def test_idle_cpus_and_exits_of_nobody_are_passed_over() -> None:

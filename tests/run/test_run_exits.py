@@ -32,7 +32,7 @@ workloads:
 
 
 class Recorder:
-    """Counts so many exits a second of its own time, which it is told."""
+    """Counts a given number of exits in each second of its recording."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate

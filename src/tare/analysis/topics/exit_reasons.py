@@ -214,7 +214,7 @@ ARM64: Mapping[int, Reason] = MappingProxyType(
         0x34: Reason("WATCHPT_LOW", _EXCEPTION),
         0x38: Reason("BKPT32", _EXCEPTION),
         0x3C: Reason("BRK64", _EXCEPTION),
-        # Exits that are no trap: their exception code after ARM_OTHER, see tare.hosts.trace.exits.
+        # Interrupts and errors: their exception code after ARM_OTHER, see tare.hosts.trace.exits.
         0x100: Reason("IRQ", _INTERRUPT),
         0x101: Reason("EL1_SERROR", "The guest met an error of memory or of a bus."),
         0x103: Reason("IL", _ENTRY),

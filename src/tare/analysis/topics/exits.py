@@ -237,7 +237,7 @@ class Decomposition:
         buckets: What was measured of it, the largest first.
         unexplained_s: The rest.
         host_threads_s: CPU time per unit of work of the machine's other threads on the host. They
-            work at the same time as the vCPU, so that it is no part of the sum. None if unknown.
+            work at the same time as the vCPU, so it does not count in the sum. None if unknown.
         decided: Whether the comparison shows a difference.
     """
 
@@ -355,7 +355,7 @@ class _Shares:
         wall_s: That time, over all cells.
         busy: The time that what measures had a CPU: a vCPU, or the processes of a bare machine.
         run_delay: The time that it was ready, but another ran.
-        threads: The CPU time of the host's threads that are no vCPU.
+        threads: The CPU time of the host's threads other than vCPUs.
     """
 
     wall_s: float

@@ -44,7 +44,7 @@ CLASSES = (
 """Counters of exits in debugfs. The classes overlap, and do not cover all exits."""
 _ARM_TRAP = 2
 ARM_OTHER = 0x100
-"""Added to the exception codes of arm64 that are no trap, as an interrupt (asm/kvm_asm.h)."""
+"""Added to the exception codes of arm64 other than traps, such as an interrupt (asm/kvm_asm.h)."""
 _EXIT = "events/kvm/kvm_exit"
 _DONE_S = 30.0
 _ENTRY_LINE = re.compile(r"^\{([^{}]*)\}\s*(.*)$", re.MULTILINE)
@@ -59,7 +59,7 @@ printf '%s\\n' "$4" >events/kvm/kvm_exit/trigger &&
 printf '%s\\n' "$5" >events/kvm/kvm_entry/trigger || { tail -n 3 error_log >&2; exit 1; }
 grep '^now ts' per_cpu/cpu0/stats
 """
-# Opening a file of triggers to write it anew removes those that it had. One that is referred to
+# Opening a file of triggers for writing removes those that it had. One that is referred to
 # cannot be removed, so the entry's go first.
 _DETACH = """
 cd "$1" || exit
@@ -175,7 +175,7 @@ class _Layout:
     isa: str = ""
 
     def reason_of(self, keys: Mapping[str, int]) -> int:
-        """Return a bucket's reason; on arm64 those that are no trap come after the classes."""
+        """Return a bucket's reason; on arm64, interrupts and errors come after the classes."""
         code = keys.get(self.fields[-1], 0)
         if self.isa == "arm64" and (kind := keys.get("ret", _ARM_TRAP)) != _ARM_TRAP:
             return ARM_OTHER + kind

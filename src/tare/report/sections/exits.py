@@ -90,9 +90,9 @@ def sentence_of(found: Decomposition) -> str:
         added += " (whether that differs from none is not decided)"
     rest = f"{percent(found.share(found.unexplained_s))} is unexplained"
     if not found.buckets or found.buckets[0].seconds <= 0:
-        return f"Of the {added}, nothing was measured: {rest}."
+        return f"Nothing was measured of the {added}: {rest}."
     most = found.buckets[0]
-    return f"Of the {added}, {percent(found.share(most.seconds))} is {most.name}; {rest}."
+    return f"{percent(found.share(most.seconds))} of the {added} is {most.name}; {rest}."
 
 
 def _caveats(found: Sequence[ArmExits]) -> list[str]:
@@ -234,7 +234,7 @@ def parts_table(found: Sequence[Decomposition]) -> Table[_PartRow]:
         Column(
             "share",
             share,
-            "Of the added time",
+            "Share of the added time",
             lambda r: NONE if (part := share(r)) is None else percent(part),
             numeric=True,
         ),

@@ -119,7 +119,7 @@ class ExitsProbe(Probe):
         if not self._may_ask:
             self._costs[name] = "the host is left alone, because its time counts instructions"
         elif below is not None and below.raw_counter:
-            self._costs[name] = "CPUID, by which it is measured, is no exit of PV guests"
+            self._costs[name] = "it is measured with CPUID, at which PV guests do not leave"
         else:
             await self._measure_cost(name, _PAIRS if below is None else _XEN_PAIRS)
 

@@ -34,7 +34,7 @@ _64_BIT = 0x100
 """Set in an event whose addresses have 64 bits."""
 _HYPERCALL_BITS = 0xFFFFF
 PV_EVENTS = range(3, 13)
-"""What a PV guest does besides hypercalls: traps, page faults, emulated instructions."""
+"""What a PV guest does in addition to hypercalls: traps, page faults, emulated instructions."""
 PV_OTHER = 0x1000
 """Added to the number of such an event, to distinguish it from a hypercall's."""
 _WORD = struct.Struct("<I")
