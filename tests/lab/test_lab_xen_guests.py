@@ -12,8 +12,10 @@ import pytest
 import pytest_asyncio
 
 from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside, require_hardware_guests
+from tare.analysis.topics.exit_reasons import reason_of
 from tare.errors import MachineFault
 from tare.hosts.ledger.cleanup import clean
+from tare.hosts.trace.exits import ExitCount
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Capabilities, Context, Shape
@@ -23,6 +25,7 @@ from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen, host_cpus, launch
 from tare.platforms.xen.scheduling import pool_of
 from tare.platforms.xen.settings import scheduler_parameters
+from tare.platforms.xen.trace.exits import XenExitRecorder
 from tare.run.lifecycle.undoers import all_undoers
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
@@ -279,3 +282,35 @@ async def test_what_xen_refuses_is_told_in_its_words(xen_lab: Inside) -> None:
         async with booted(xen_lab, options(scheduling={"cap": 2.0})):
             pass
     assert not xen_lab.context.ledger.open_entries()
+
+
+async def counted_exits(lab: Inside, kind: str, asked: dict[str, int]) -> dict[str, ExitCount]:
+    """Execute a known number of operations in a guest; return what Xen's trace has of them."""
+    async with booted(lab, options(type=kind)) as machine:
+        below = machine.traced_below()
+        assert below is not None
+        recorder = XenExitRecorder(below)
+        await recorder.begin(below.ids)
+        try:
+            done = await machine.agent.run("exits", asked, deadline_s=PATIENCE_S)
+            found = await recorder.end()
+        finally:
+            await recorder.abandon()
+    assert (done.value["done"], found.dropped) == (asked, 0)
+    names = {reason_of(each.isa, each.reason).name: each for each in found.counts}
+    print(kind, {name: each.count for name, each in names.items()})
+    return names
+
+
+async def test_exits_of_a_pvh_guest_are_counted_by_reason_with_their_time(xen_lab: Inside) -> None:
+    require_hardware_guests()
+    names = await counted_exits(xen_lab, "pvh", {"cpuid": 3_000, "port_writes": 1_000})
+    assert names["CPUID"].count == 3_000
+    assert names["CPUID"].seconds > 0
+    # Xen lets guests write to this port themselves.
+    assert "IOIO" not in names
+
+
+async def test_hypercalls_of_a_pv_guest_are_counted(xen_lab: Inside) -> None:
+    names = await counted_exits(xen_lab, "pv", {"sleeps": 200})
+    assert names["hypercall_sched_op"].count >= 190
