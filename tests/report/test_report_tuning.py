@@ -110,6 +110,8 @@ def test_the_section_separates_what_to_change_from_what_not(tmp_path: Path) -> N
 
 def test_an_interaction_names_both_changes(tmp_path: Path) -> None:
     data = section_of(written(tmp_path))
+    assert ", averaged over disk-aio, which it depends on)" in data.lead
+    assert rows(data, "tuning-change")["iothread: false → true"]["depends"] == "disk-aio"
     [together] = rows(data, "tuning-interactions").values()
     assert together["changes"] == "disk-aio: threads → io_uring and iothread: false → true"
     # 0.9 with both, 1.2 and 1.0 with one each: the second is worth 25 % more with the first.

@@ -9,7 +9,7 @@ together. A verdict also needs a p-value that is corrected over all effects by m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -182,6 +182,12 @@ def tuning(
         return None
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     measured, left_out = _analysed(group(runs))
+    skipped = {
+        part.arm: part.reason
+        for run in runs
+        for part in run.skipped
+        if part.scenario is None and part.workload is None
+    }
     rows: list[_Row] = []
     unseparated = {}
     for name, design in designs.items():
@@ -191,14 +197,8 @@ def tuning(
             for row in _rows(name, design, key, values, design.arm in emulated)
         ]
         rows += found
-        unseparated[name] = _unseparated(design, [row.effect for row in found])
+        unseparated[name] = _unseparated(design, [row.effect for row in found], skipped)
     effects, single = _judged(rows, confidence, margin, level, runs[0].run)
-    skipped = {
-        part.arm: part.reason
-        for run in runs
-        for part in run.skipped
-        if part.scenario is None and part.workload is None
-    }
     return Tuning(
         designs=designs,
         switches=_switches(designs, effects, skipped, emulated),
@@ -363,10 +363,18 @@ def _outcome(effect: TuningEffect, margin: float, level: float) -> Outcome:
     return "better" if effect.cost < 1 else "worse"
 
 
-def _unseparated(design: Design, effects: Sequence[TuningEffect]) -> tuple[str, ...]:
-    """Return the effects that a design should separate but its measured runs do not."""
+def _unseparated(
+    design: Design, effects: Sequence[TuningEffect], skipped: Collection[str]
+) -> tuple[str, ...]:
+    """Return the effects that a design should separate but its measured runs do not.
+
+    Values that no run could have are not among them: they were not measured.
+    """
     if not effects:
         return ()
+    there = {
+        place for run in design.runs if run.arm not in skipped for place in enumerate(run.levels)
+    }
     known = {tuple((change.setting, change.value) for change in e.changes) for e in effects}
     named = {words for effect in effects for words in effect.aliased}
     found = []
@@ -374,6 +382,8 @@ def _unseparated(design: Design, effects: Sequence[TuningEffect]) -> tuple[str, 
         if len(term.factors) == 2 and design.design == "one-at-a-time":
             continue
         if len(term.factors) == 2 and design.design == "fractional" and max(term.levels) > 1:
+            continue
+        if not there.issuperset(zip(term.factors, term.levels, strict=True)):
             continue
         identity = tuple((change.setting, change.value) for change in _changes(design, term))
         if identity not in known and _words(design, term) not in named:
@@ -444,4 +454,6 @@ def _reason(
             for setting, level in zip(design.settings, run.levels, strict=True):
                 if (setting.name, setting.levels[level]) == (name, value) and run.arm in skipped:
                     return skipped[run.arm]
-    return skipped.get(arm) or "no run with it has a value that counts"
+    return skipped.get(arm) or (
+        "no run with it has a value that counts, or its runs do not separate it from other settings"
+    )

@@ -105,7 +105,8 @@ def _lead(found: Tuning, words: _Words) -> str:
         return f"Tuning: none of {total} of settings was shown to be better than the default."
     good.sort(key=lambda switch: min(effect.cost for effect in switch.effects))
     named = [
-        f"{switch.change.words} ({words.size(_best(switch))})" for switch in good[:_SHOWN_CHANGES]
+        f"{switch.change.words} ({words.size(_best(switch))}{words.condition(switch)})"
+        for switch in good[:_SHOWN_CHANGES]
     ]
     more = len(good) - len(named)
     rest = f", and {counted(more, 'other')}" if more > 0 else ""
@@ -147,12 +148,16 @@ class _Words:
         return f"{self._names.name(Part.of(effect.key))} {metric_name(effect.key.metric)}"
 
     def size(self, effect: TuningEffect) -> str:
-        """Return a metric's change, such as ``switch latency -12 % (-14 % to -10 %)``."""
+        """Return a metric's change, such as ``switch latency -12 % (-14 % to -10 %)``.
+
+        A change that is an average over the matrix's other settings says so.
+        """
         interval = ""
         if effect.interval is not None and effect.outcome != "preliminary":
             low, high = _percent(effect.interval.low), _percent(effect.interval.high)
             interval = f" ({low} to {high})"
-        return f"{self.metric(effect)} {_percent(effect.ratio)}{interval}"
+        mean = "" if effect.alone or len(effect.changes) > 1 else " on average"
+        return f"{self.metric(effect)} {_percent(effect.ratio)}{mean}{interval}"
 
     def of(self, switch: Switch, outcome: str) -> str:
         """Return all metrics of one outcome, the largest effect first."""
@@ -171,21 +176,17 @@ class _Words:
             Column("gain", lambda s: self.of(s, "better"), "Gain"),
             Column("loss", lambda s: self.of(s, "worse"), "Loss"),
             Column("risk", part(lambda c: c.risk), "Cost or risk"),
-            Column("depends", self._depends, "Depends on"),
+            Column("depends", lambda s: joined(_others(s)) or "–", "Depends on"),
             Column("qemu", part(lambda c: c.qemu), "QEMU"),
             Column("libvirt", part(lambda c: c.libvirt), "libvirt"),
             Column("proxmox", part(lambda c: c.proxmox), "Proxmox VE"),
         )
         return Table("tuning-change", "What to change", columns, tuple(rows), tone=_tone)
 
-    def _depends(self, switch: Switch) -> str:
-        others = [
-            change.words
-            for effect in switch.interactions
-            for change in effect.changes
-            if (change.setting, change.value) != (switch.change.setting, switch.change.value)
-        ]
-        return joined(tuple(dict.fromkeys(others))) or "–"
+    def condition(self, switch: Switch) -> str:
+        """Return which other settings the gain depends on, as the rest of a sentence."""
+        others = joined(_others(switch))
+        return f", averaged over {others}, which it depends on" if others else ""
 
     def avoided(self, rows: Sequence[Switch], margin: float) -> Table[Switch]:
         """Return what the study does not recommend, with the reason."""
@@ -262,6 +263,17 @@ class _Words:
             Column("assumes", lambda e: e.assumes),
         )
         return Table("tuning-effects", "All effects", columns, tuple(rows), tone=_effect_tone)
+
+
+def _others(switch: Switch) -> tuple[str, ...]:
+    """Return the settings that a change interacts with."""
+    found = (
+        change.setting
+        for effect in switch.interactions
+        for change in effect.changes
+        if change.setting != switch.change.setting
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def _change_columns() -> tuple[Column[Switch], ...]:
