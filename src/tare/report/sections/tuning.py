@@ -294,7 +294,8 @@ def _effect_tone(effect: TuningEffect) -> str:
 
 def _kind(effect: TuningEffect) -> str:
     if len(effect.changes) == 2:
-        return "interaction, with others" if effect.aliased else "interaction"
+        others = "; ".join(effect.aliased)
+        return f"interaction, not separated from {others}" if others else "interaction"
     if effect.alone:
         return "single change"
     return "average, if no settings interact" if effect.assumes else "average"
