@@ -47,9 +47,10 @@ def _first_paragraph(model: type) -> str:
 
 def _own_probes() -> dict[str, ProbeKind]:
     """Return Tare's own probes that a study can name."""
+    from tare.run.probes.energy import EnergyKind
     from tare.run.probes.exits import ExitsKind
 
-    return {kind.name: kind for kind in (ExitsKind(),)}
+    return {kind.name: kind for kind in (EnergyKind(), ExitsKind())}
 
 
 def probe_kinds(study: Study) -> tuple[ProbeKind, ...]:
