@@ -8,6 +8,7 @@ the tables into a document between its marks; ``make simulations`` does so for
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ import numpy as np
 
 from benchmarks import _duet_simulations as side_by_side
 from benchmarks import _pair_simulations as pairs
+from benchmarks import _proxy_simulations as proxies
 from benchmarks._simulated import (
     DECLARED,
     EQUAL_OF_OLD,
@@ -356,11 +358,27 @@ def duet_rows(studies: int) -> list[Row]:
     return [Row(*each) for each in side_by_side.rows(studies)]
 
 
+def proxy_rows(studies: int) -> list[Row]:
+    """Return a load balancer's losses; before: point estimates, limited cells dropped."""
+    rows = []
+    for sizes in (1, 4):
+        found = proxies.shares_claimed(studies, sizes, 80 + sizes)
+        limit = 0.05 + 3 * np.sqrt(0.0475 / studies)
+        case = f"load balancer, nothing lost, {sizes} size{'s' * (sizes > 1)}: a loss is claimed"
+        rows.append(Row(case, *found, "≤ 5 %", found[1] <= limit))
+    for ceiling, part in ((math.inf, "no cell"), (1.0, "half of the baseline's cells")):
+        found = proxies.shares_covered(studies, 0.05, ceiling, 90)
+        case = f"load balancer, 5.0 % lost, {part} limited, 12 blocks: interval covers"
+        good = found[1] >= 0.93 - 3 * np.sqrt(0.0651 / studies)
+        rows.append(Row(case, *found, "≥ 93 %", good))
+    return rows
+
+
 def all_rows(studies: int) -> list[Row]:
     """Return all lines of the table."""
     parts = (
         power_rows, error_rows, equality_rows, finding_rows, dependent_rows, precision_rows,
-        position_rows, interference_rows, pair_rows, duet_rows,
+        position_rows, interference_rows, pair_rows, duet_rows, proxy_rows,
     )  # fmt: skip
     return [row for part in parts for row in part(studies)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks import _proxy_simulations as proxies
 from benchmarks import verdict_simulations as sims
 from benchmarks._simulated import DECLARED, EQUAL_OF_OLD, Law, Setting
 
@@ -124,3 +125,20 @@ def test_declared_words_are_the_rules_own() -> None:
         20,
     )
     assert found[1] == 1
+
+
+def test_a_load_balancers_losses_are_claimed_and_covered_as_stated() -> None:
+    rows = sims.proxy_rows(STUDIES)
+    assert all(row.good for row in rows), rows
+    assert all(row.before is not None for row in rows)
+    # Point estimates claimed a loss in half of the studies; dropped cells biased the interval.
+    assert (rows[0].before or 0.0) > 0.4
+    assert (rows[3].before or 1.0) < 0.9
+
+
+def test_limited_cells_bound_a_loss_instead_of_being_dropped() -> None:
+    study = proxies.draw(np.random.default_rng(1), 0.2, 1, 12, 1.0)
+    (loss,) = proxies.present(study)
+    assert loss.blocks == 12
+    assert loss.verdict == "worse"
+    assert loss.least is not None and 0.15 < loss.least < 0.2

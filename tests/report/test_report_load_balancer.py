@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks._proxy_simulations import shown
 from report.invented import BLOCKS
 from report.report_proxied import LIMIT, write_proxied_run
 from tare.analysis import load_run
 from tare.analysis.effects.compare import compare
 from tare.analysis.topics.load_balancer import Through, through
+from tare.analysis.topics.proxied_losses import Loss
 from tare.analysis.topics.response_times import Step, Timeline
 from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
@@ -69,12 +71,35 @@ def test_no_loss_is_computed_where_an_end_was_the_limit(tmp_path: Path, limited:
     assert LIMIT in words
 
 
-def test_an_arm_that_is_never_below_the_baseline_loses_nothing(tmp_path: Path) -> None:
+def words_of_losses(*losses: Loss) -> str:
+    """Return the sentences on losses alone, one loss a size."""
+    own = [shown(1024 * n, loss) for n, loss in enumerate(losses)]
+    return findings(own)[0].partition("requests/s of 0 B. ")[2]
+
+
+def test_a_loss_is_claimed_only_with_a_verdict(tmp_path: Path) -> None:
     told = found(tmp_path)
-    assert "At 0 B it lost most against the baseline: 50 %." in findings([told["kvm", 0]])[0]
-    (words,) = findings([replace(told["kvm", 0], loss=-0.02)])
-    assert "lost most" not in words
-    assert "At no size was it below the baseline." in words
+    words = findings([told["kvm", 0]])[0]
+    assert (
+        "3 blocks are too few for a verdict on its loss. So far the largest is 50 %, at 0 B."
+        in (words)
+    )
+    declared = Loss("worse", 0.2, None, 0.12, 0.27, 8, 2, 0.02)
+    none = Loss("inconclusive", 0.01, None, -0.01, 0.03, 8, 2, 0.02)
+    assert words_of_losses(none, declared) == (
+        "At 1 KiB it lost 20 % (12 to 27 %) against the baseline. It lost at 1 of 2 sizes."
+    ).replace("12 to", "12 % to")
+    assert words_of_losses(none) == (
+        "No loss against the baseline was detected in 8 blocks; one of up to 3 % at 0 B is not "
+        "excluded."
+    )
+    bounded = replace(declared, estimate=None, most=None)
+    assert words_of_losses(bounded) == "At 0 B it lost at least 12 % against the baseline."
+    assert words_of_losses(replace(none, most=None)).endswith(
+        "and limited cells leave open how large one may be."
+    )
+    even = replace(none, verdict="equivalent")
+    assert words_of_losses(even, even) == "It equals the baseline within ± 2 % at every size."
 
 
 def test_a_backend_that_takes_most_of_the_time_is_found(tmp_path: Path) -> None:
@@ -221,10 +246,15 @@ def test_cells_that_differ_by_more_than_the_size_are_never_averaged(tmp_path: Pa
 
 
 def test_nothing_is_said_of_a_full_link_but_where_there_is_one(tmp_path: Path) -> None:
-    link = {"link": {"bits_per_s": 1e9}}
+    # Three blocks that differ by a tenth each do not show it.
+    assert (
+        "More blocks are needed to show whether the link of 1.00 Gbit/s was full: 1"
+        in (words_of(tmp_path / "open", network={"link": {"bits_per_s": 1e9}})["bare"])
+    )
+    link = {"link": {"bits_per_s": 4e8}}
     words = words_of(tmp_path, network=link)
     # 24,000 requests/s of 8 KiB, and what a cable has around them.
-    assert "The link of 1.00 Gbit/s is full from 8 KiB on." in words["bare"]
+    assert "The link of 400 Mbit/s is full from 8 KiB on." in words["bare"]
     assert "was never full: " in words["tcg"]
     assert "The limit was the link." not in words["bare"], "of the smallest objects it is not full"
     slow = words_of(tmp_path / "slow", network={"link": {"bits_per_s": 1e5}})

@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tare.analysis.data.rundata import SUBJECT, RunData
+from tare.analysis.data.settings import Settings
 from tare.analysis.effects.results import Interval
+from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.topics.proxied_cells import (
     COST,
     HOST,
@@ -25,10 +28,13 @@ from tare.analysis.topics.proxied_cells import (
     mean,
     named,
 )
+from tare.analysis.topics.proxied_losses import Ends, Loss, capacity_loss
 from tare.events.cell_facts import ProxyFacts
 from tare.events.results import PlatformResult
 
 INSIDE, IDLE = "inside", "idle"
+PARTS = 7
+"""Parts that may be the limit: the link, the machine's CPUs, and owners with a single thread."""
 FULL = 0.93
 """A link that carries this share of its bits is full: acknowledgements and gaps have the rest."""
 FRAME, AROUND_FRAME = 1514, 24
@@ -47,6 +53,8 @@ class Spent:
         share: Its share of all CPU time there, mean over cells.
         per_request_s: Seconds for each request, mean over cells.
         cycles: Cycles for each request, mean over cells; None: not known in all of them.
+        ends: The interval of the share over blocks, for all parts of a machine together; None with
+            fewer than two blocks.
     """
 
     where: str
@@ -54,6 +62,7 @@ class Spent:
     share: float
     per_request_s: float
     cycles: float | None = None
+    ends: Ends | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +81,8 @@ class Through:
         straight: The same with no switching between client and origin; None: not measured.
         bandwidth: Bytes of objects per second, mean.
         cpu_s: CPU seconds of the host for the machine per request, mean; None: not known.
-        loss: Share of the baseline's requests that is lost, geometric mean over the blocks in which
-            neither of the two was limited; None: there are none.
-        interval: The interval of the loss, Student's t over these blocks; None with fewer than two.
+        lost: Share of the baseline's requests that is lost; None: this is the baseline, or no block
+            bounds it.
         spent: Where the time went.
         blocks: Cells that this is of.
         family: The platform with what runs its guests: arms of one differ by their devices.
@@ -83,6 +91,7 @@ class Through:
             kernel and proxy counted.
         link: Bits per second of the link outside the machine; None: as fast as the host can.
         wire: Bits per second of its busier direction; None: not known.
+        wire_ends: The interval of that over blocks, as of the shares of CPU time.
         no_cycles: Why cycles are not known; empty: they are, or it was not recorded.
         cpu: CPU time per request against the baseline's of the same block, wherever both are
             known: also where client or origin was the limit.
@@ -112,8 +121,7 @@ class Through:
     straight: float | None
     bandwidth: float
     cpu_s: float | None
-    loss: float | None
-    interval: Interval | None
+    lost: Loss | None
     spent: tuple[Spent, ...]
     blocks: int
     family: str = ""
@@ -121,6 +129,7 @@ class Through:
     faults: Mapping[str, int] = field(default_factory=dict)
     link: float | None = None
     wire: float | None = None
+    wire_ends: Ends | None = None
     no_cycles: str = ""
     cpu: Against = NOTHING
     latency_s: float | None = None
@@ -135,9 +144,42 @@ class Through:
     parameters: str = ""
 
     @property
+    def loss(self) -> float | None:
+        """The estimated loss; None: there is none, or limited cells leave it open."""
+        return None if self.lost is None else self.lost.estimate
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of the loss by itself."""
+        return None if self.lost is None else self.lost.interval
+
+    @property
     def link_full(self) -> bool:
-        """Whether the busier direction of the link carried as much as it can."""
-        return self.link is not None and self.wire is not None and self.wire >= FULL * self.link
+        """Whether the busier direction of the link surely carried as much as it can."""
+        return (
+            self.link is not None
+            and self.wire_ends is not None
+            and self.wire_ends[0] >= FULL * self.link
+        )
+
+    @property
+    def link_free(self) -> bool:
+        """Whether it surely carried less."""
+        return (
+            self.link is not None
+            and self.wire_ends is not None
+            and self.wire_ends[1] < FULL * self.link
+        )
+
+    @property
+    def busy_ends(self) -> Ends | None:
+        """The interval of the share of time in which the machine's own CPUs were busy."""
+        inside = [each for each in self.spent if each.where == INSIDE]
+        idle = next((each for each in inside if each.who == IDLE), None)
+        if idle is not None:
+            return None if idle.ends is None else (1 - idle.ends[1], 1 - idle.ends[0])
+        # Without a row of its own, they never rested.
+        return (1.0, 1.0) if inside and self.blocks > 1 else None
 
     @property
     def busiest(self) -> Spent | None:
@@ -170,6 +212,7 @@ def through(
             groups.setdefault(key, []).append(ProxiedCell(cell, values.get(cell.cell, {}), about))
     families = {each.arm: _family(each) for run in runs for each in run.platforms}
     own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
+    margin = Settings.of(runs).margin if groups else 0.0
     found = []
     for (scenario, workload, size, arm), members in groups.items():
         base = own.get(arm, baseline)
@@ -177,7 +220,9 @@ def through(
         usable = [each for each in members if each.requests > 0]
         if usable:
             of = (scenario, workload, arm, arm in emulated, size)
-            through_arm = _through(of, usable, *_loss(members, others, confidence))
+            family = sum(arm == key[-1] for key in groups)
+            lost = capacity_loss(members, others, confidence, margin, family)
+            through_arm = _through(of, usable, lost)
             through_arm = replace(
                 through_arm,
                 cpu=against(members, others, ProxiedCell.cost, confidence),
@@ -221,12 +266,11 @@ def _limits(cells: Sequence[ProxiedCell]) -> tuple[str, ...]:
 def _through(
     of: tuple[str, str, str, bool, int],
     cells: Sequence[ProxiedCell],
-    loss: float | None,
-    interval: Interval | None,
+    lost: Loss | None,
 ) -> Through:
     scenario, workload, arm, emulated, size = of
     straight = [each.values.get("straight", 0.0) for each in cells]
-    wires = [wire for each in cells if (wire := _wire(each.values)) is not None]
+    wires = [(each.block, wire) for each in cells if (wire := _wire(each.values)) is not None]
     latencies = [each.values.get(OFFERED, 0.0) for each in cells]
     at_once = [each.values["concurrency"] for each in cells if "concurrency" in each.values]
     return Through(
@@ -245,14 +289,14 @@ def _through(
             for each in cells
         ),
         cpu_s=mean(each.values.get(COST) for each in cells),
-        loss=loss,
-        interval=interval,
+        lost=lost,
         spent=_spent(cells),
         blocks=len(cells),
         cpus=max((int(each.account.get("cpus", 0)) for each in cells), default=0),
         faults=_faults(cells),
         link=next((link for each in cells if (link := _link(each.about)) is not None), None),
-        wire=statistics.fmean(wires) if wires else None,
+        wire=statistics.fmean(wire for _, wire in wires) if wires else None,
+        wire_ends=_over_blocks(wires),
         no_cycles=next((why for each in cells if (why := each.account.get("no_cycles"))), ""),
         latency_s=geometric(latencies) if all(latencies) else None,
         offered=next((rate for each in cells if (rate := each.offered) is not None), None),
@@ -295,21 +339,10 @@ def _faults(cells: Sequence[ProxiedCell]) -> dict[str, int]:
     return found
 
 
-def _loss(
-    cells: Sequence[ProxiedCell], others: Sequence[ProxiedCell], confidence: float
-) -> tuple[float | None, Interval | None]:
-    kept = against(cells, others, ProxiedCell.capacity, confidence)
-    if kept.ratio is None:
-        return None, None
-    if kept.interval is None:
-        return 1 - kept.ratio, None
-    ends = kept.interval
-    return 1 - kept.ratio, replace(ends, low=1 - ends.high, high=1 - ends.low)
-
-
 def _spent(cells: Sequence[ProxiedCell]) -> tuple[Spent, ...]:
     sums: dict[tuple[str, str], list[float]] = {}
     named: dict[str, dict[str, None]] = {}
+    shares: defaultdict[tuple[str, str], list[tuple[tuple[str, int], float]]] = defaultdict(list)
     cycles: defaultdict[tuple[str, str], float] = defaultdict(float)
     for each in cells:
         for row in each.account.get("spent", ()):
@@ -319,6 +352,7 @@ def _spent(cells: Sequence[ProxiedCell]) -> tuple[Spent, ...]:
             others |= dict.fromkeys(name for name in names.split(", ") if name)
             both = sums.setdefault((str(row["where"]), who), [0.0, 0.0])
             both[0] += float(row["share"]) / len(cells)
+            shares[str(row["where"]), who].append((each.block, float(row["share"])))
             both[1] += float(row["per_request_s"]) / len(cells)
             if "cycles" in row:
                 cycles[str(row["where"]), who] += float(row["cycles"]) / len(cells)
@@ -330,7 +364,27 @@ def _spent(cells: Sequence[ProxiedCell]) -> tuple[Spent, ...]:
             share,
             per_request_s,
             cycles.get((where, who)) if known else None,
+            _over_blocks(shares[where, who], len(cells)),
         )
         for (where, who), (share, per_request_s) in sums.items()
     ]
     return tuple(sorted(found, key=lambda each: (each.where, -each.share)))
+
+
+def _over_blocks(
+    values: Sequence[tuple[tuple[str, int], float]], cells: int | None = None
+) -> Ends | None:
+    """Return Student's interval of a mean over blocks, for all parts that may be the limit.
+
+    Args:
+        values: A cell's block and value.
+        cells: How many cells there are, if one without a value has 0 of it.
+    """
+    blocks: dict[tuple[str, int], list[float]] = {}
+    for block, value in values:
+        blocks.setdefault(block, []).append(value)
+    if len(blocks) < 2 or (cells is not None and len(values) < cells):
+        return None
+    means = [statistics.fmean(found) for found in blocks.values()]
+    whole = mean_interval(means, 1 - LEVEL / PARTS)
+    return float(whole.low), float(whole.high)

@@ -90,10 +90,6 @@ class ProxiedCell:
         """Whether that is more than this one carries."""
         return bool(self._offered.get("overloaded"))
 
-    def capacity(self) -> float | None:
-        """Return the requests per second, where nothing else was the limit."""
-        return None if self.limited else self.requests
-
     def cost(self) -> float | None:
         """Return the host's CPU seconds for a request."""
         return self.values.get(COST)
@@ -169,12 +165,8 @@ def against(
         value: Returns a cell's value; None or 0: it has none that may be compared.
         confidence: Nominal coverage of the interval.
     """
-    base = {each.block: found for each in others if (found := value(each))}
-    logs = [
-        math.log(found / base[each.block])
-        for each in cells
-        if each.block in base and (found := value(each))
-    ]
+    own, base = _block_logs(cells, value), _block_logs(others, value)
+    logs = [own[block] - base[block] for block in own if block in base]
     if not logs:
         return NOTHING
     ratio = math.exp(statistics.fmean(logs))
@@ -183,6 +175,17 @@ def against(
     ends = mean_interval(logs, confidence)
     interval = Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
     return Against(ratio, interval)
+
+
+def _block_logs(
+    cells: Sequence[ProxiedCell], value: Callable[[ProxiedCell], float | None]
+) -> dict[tuple[str, int], float]:
+    """Return each block's mean logarithm of a value; the block is the unit, not the cell."""
+    logs: dict[tuple[str, int], list[float]] = {}
+    for each in cells:
+        if found := value(each):
+            logs.setdefault(each.block, []).append(math.log(found))
+    return {block: statistics.fmean(found) for block, found in logs.items()}
 
 
 def haproxys_own(cells: Sequence[ProxiedCell]) -> Proxys | None:

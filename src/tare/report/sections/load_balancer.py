@@ -10,6 +10,7 @@ from tare.analysis.data.rundata import SUBJECT
 from tare.analysis.model import Key
 from tare.analysis.topics.load_balancer import IDLE, INSIDE, Spent, Through
 from tare.analysis.topics.proxied_cells import HOST, LEAST
+from tare.analysis.topics.proxied_losses import Loss
 from tare.report.figures.frame import Captioned
 from tare.report.figures.over_size import Mark, over_size_figure
 from tare.report.figures.palette import Look
@@ -25,9 +26,12 @@ from tare.units import format_number, format_quantity, format_size
 
 RATE_NOTE = (
     "One request a connection unless the study says otherwise. Hollow: client or origin may have "
-    "been the limit, so the proxy can at least as many, and no loss is computed from it."
+    "been the limit, so the proxy can at least as many; such cells only bound the loss."
 )
-LOSS_NOTE = "Share of the baseline’s requests that is lost, only where nothing else was the limit."
+LOSS_NOTE = (
+    "Share of the baseline’s requests that is lost. Cells where client or origin was the limit are "
+    "bounds; without an estimate, they leave the loss open."
+)
 TIME_NOTE = (
     "Host: whose threads the host’s CPUs ran, until all CPU time is told. Software interrupts are "
     "part of what they interrupted. Inside: what the machine’s own CPUs did, by its kernel’s "
@@ -253,7 +257,10 @@ def rates_table(found: Sequence[Through]) -> Table[Through]:
             lambda t: NONE if t.loss is None else percent(t.loss),
             numeric=True,
         ),
-        *interval_columns(lambda t: t.interval, lambda t: t.blocks),
+        *interval_columns(lambda t: t.interval, lambda t: t.lost.blocks if t.lost else 0),
+        Column("loss_at_least", lambda t: t.lost.least if t.lost else None),
+        Column("loss_at_most", lambda t: t.lost.most if t.lost else None),
+        Column("verdict", lambda t: t.lost.verdict if t.lost else None),
         Column("link_full", lambda t: t.link_full if t.link is not None else None),
         Column("faults", lambda t: ", ".join(f"{n} {what}" for what, n in t.faults.items())),
         Column("limits", lambda t: "; ".join(t.limits)),
@@ -470,16 +477,14 @@ def _part(small: Through) -> str:
 
 
 def _limit(small: Through) -> str:
-    cores = {
-        each.who: each.share * small.cpus
-        for each in small.spent
-        if each.where == HOST and each.who in ALONE
-    }
-    who = max(cores, key=lambda name: cores[name], default="")
+    """Return the part that was the limit, if its whole interval over blocks is beyond it."""
+    cores = {each.who: each for each in small.spent if each.where == HOST and each.who in ALONE}
     if small.link_full:
         return "The limit was the link."
-    if who and cores[who] >= FULL:
-        return f"The limit was {who}, which used {cores[who]:.2f} of a CPU."
+    alone = max(cores.values(), key=lambda each: each.share, default=None)
+    scale = small.cpus
+    if alone is not None and alone.ends is not None and alone.ends[0] * scale >= FULL:
+        return f"The limit was {alone.who}, which used {alone.share * scale:.2f} of a CPU."
     inside = {each.who: each.share for each in small.spent if each.where == INSIDE}
     if not inside:
         return ""
@@ -487,14 +492,24 @@ def _limit(small: Through) -> str:
     shares = ", ".join(
         f"{percent(share)} {kind}" for kind, share in sorted(busy.items(), key=lambda b: -b[1])
     )
-    if 1 - inside.get(IDLE, 0.0) >= FULL:
+    ends = small.busy_ends
+    if ends is not None and ends[0] >= FULL:
         if 0 < _own_cpus(small) < MOSTLY:
             return (
                 f"The machine’s own CPUs were full, mostly of other work than HAProxy’s: {shares}."
             )
         return f"The machine’s own CPUs were the limit: {shares}."
     rest = percent(inside.get(IDLE, 0.0))
-    return f"No part was full: the machine’s own CPUs rested for {rest} of the time ({shares})."
+    rested = f"the machine’s own CPUs rested for {rest} of the time ({shares})"
+    known_free = alone is None or (alone.ends is not None and alone.ends[1] * scale < FULL)
+    if (
+        ends is not None
+        and ends[1] < FULL
+        and known_free
+        and (small.link is None or small.link_free)
+    ):
+        return f"No part was full: {rested}."
+    return f"More blocks are needed to show which part was the limit: {rested}."
 
 
 def _split(small: Through) -> str:
@@ -524,22 +539,67 @@ def _link(own: Sequence[Through]) -> str:
     speed = f"The link of {format_quantity(link, 'bit/s')}"
     first = next((each for each in own if each.link_full), None)
     if first is None:
-        most = max((each.wire or 0.0) / link for each in own)
-        return f"{speed} was never full: {percent(most)} of it at most."
+        largest = max(own, key=lambda each: each.wire or 0.0)
+        share = percent((largest.wire or 0.0) / link)
+        if all(each.link_free for each in own):
+            return f"{speed} was never full: on average {share} of it was used at most."
+        return (
+            f"More blocks are needed to show whether {speed[0].lower()}{speed[1:]} was full: "
+            f"{share} of it was used at {format_size(largest.size)}."
+        )
     return f"{speed} is full from {format_size(first.size)} on."
 
 
 def _loss(own: Sequence[Through]) -> str:
-    losses = [each for each in own if each.loss is not None]
+    """Return the losses that were declared, or what the intervals leave open."""
+    losses = [(each.size, each.lost) for each in own if each.lost is not None]
     if not losses:
         return ""
-    worst = max(losses, key=lambda each: each.loss or 0.0)
-    if (worst.loss or 0.0) <= 0:
-        return "At no size was it below the baseline."
-    return (
-        f"At {format_size(worst.size)} it lost most against the baseline: "
-        f"{percent(worst.loss or 0.0)}."
-    )
+    together = f" (all {len(losses)} sizes together)" if len(losses) > 1 else ""
+    lost = [(size, loss) for size, loss in losses if loss.verdict == "worse"]
+    if lost:
+        size, worst = max(lost, key=lambda each: each[1].least or 0.0)
+        others = f" It lost at {len(lost)} of {len(losses)} sizes." if len(losses) > 1 else ""
+        return f"At {format_size(size)} it lost {_lost(worst)} against the baseline.{others}"
+    blocks = min(loss.blocks for _, loss in losses)
+    if all(loss.verdict == "preliminary" for _, loss in losses):
+        return (
+            f"{counted(blocks, 'block')} {'is' if blocks == 1 else 'are'} too few for a verdict on "
+            f"its loss.{_so_far(losses)}"
+        )
+    if all(loss.verdict == "equivalent" for _, loss in losses):
+        margin = percent(max(loss.margin for _, loss in losses))
+        return f"It equals the baseline within ± {margin} at every size."
+    better = [format_size(size) for size, loss in losses if loss.verdict == "better"]
+    if better:
+        return f"It let more through than the baseline at {', '.join(better)}."
+    text = f"No loss against the baseline was detected in {counted(blocks, 'block')}"
+    bounds = [(loss.most, size) for size, loss in losses if loss.most is not None]
+    if len(bounds) < len(losses):
+        return f"{text}, and limited cells leave open how large one may be."
+    most, size = max(bounds)
+    if most <= 0:
+        return f"{text}."
+    return f"{text}; one of up to {percent(most)} at {format_size(size)} is not excluded{together}."
+
+
+def _lost(loss: Loss) -> str:
+    """Return a declared loss with its bounds."""
+    least, most = (None if end is None else percent(end) for end in (loss.least, loss.most))
+    if loss.estimate is None or most is None:
+        return f"at least {least}"
+    return f"{percent(loss.estimate)} ({least} to {most})"
+
+
+def _so_far(losses: Sequence[tuple[int, Loss]]) -> str:
+    """Return the greatest estimate, without a claim."""
+    known = [(loss.estimate, size) for size, loss in losses if loss.estimate is not None]
+    if not known:
+        return ""
+    most, size = max(known)
+    if most <= 0:
+        return " So far it is below the baseline at no size."
+    return f" So far the largest is {percent(most)}, at {format_size(size)}."
 
 
 def _faults(own: Sequence[Through]) -> str:

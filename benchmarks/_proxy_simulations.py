@@ -1,0 +1,117 @@
+"""Losses of a load balancer in studies of known truth, with cells that the client limited."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+
+from tare.analysis.effects.results import Interval
+from tare.analysis.topics.load_balancer import Through
+from tare.analysis.topics.proxied_cells import ProxiedCell, against
+from tare.analysis.topics.proxied_losses import Loss, capacity_loss
+from tare.events.results import CellResult
+from tare.report.sections.load_balancer import findings
+
+CONFIDENCE, MARGIN = 0.95, 0.02
+Study = list[tuple[list[ProxiedCell], list[ProxiedCell]]]
+"""The cells of the arm and of the baseline, for each size of objects."""
+
+
+def draw(
+    rng: np.random.Generator, loss: float, sizes: int, blocks: int = 8, ceiling: float = math.inf
+) -> Study:
+    """Return a study whose arm loses a share at every size.
+
+    Args:
+        rng: Draws the noise, of 3 % a cell.
+        loss: The share that is lost.
+        sizes: How many sizes of objects there are.
+        blocks: How many blocks there are.
+        ceiling: What the client can ask for, of the baseline's typical capacity.
+    """
+
+    def cells(arm: str, capacity: float) -> list[ProxiedCell]:
+        true = capacity * np.exp(rng.normal(0.0, 0.03, blocks))
+        return [_cell(arm, block, value, ceiling) for block, value in enumerate(true.tolist())]
+
+    return [(cells("kvm", 1 - loss), cells("bare", 1.0)) for _ in range(sizes)]
+
+
+def _cell(arm: str, block: int, capacity: float, ceiling: float) -> ProxiedCell:
+    limited = capacity > ceiling
+    result = CellResult(
+        f"b{block}/{arm}", "r", block, arm, "s", "proxy", "{}", 1, "ok", "", (), (), 1.0, {}, 1
+    )
+    values = {"requests-at-least" if limited else "requests": min(capacity, ceiling)}
+    return ProxiedCell(result, values, {"limits": ["the client"]} if limited else {})
+
+
+def present(study: Study) -> list[Loss]:
+    """Return the losses as a report has them."""
+    found = (capacity_loss(*both, CONFIDENCE, MARGIN, len(study)) for both in study)
+    return [loss for loss in found if loss is not None]
+
+
+def shown(size: int, lost: Loss | None, blocks: int = 8) -> Through:
+    """Return an arm's row at one size, with a loss and nothing else."""
+    return Through(
+        scenario="s",
+        workload="proxy",
+        arm="kvm",
+        emulated=False,
+        size=size,
+        requests=1e4,
+        limited=False,
+        limits=(),
+        direct=3e4,
+        straight=None,
+        bandwidth=0.0,
+        cpu_s=None,
+        lost=lost,
+        spent=(),
+        blocks=blocks,
+    )
+
+
+def sentence(study: Study) -> str:
+    """Return the finding on the page."""
+    return findings([shown(1024 * n, loss) for n, loss in enumerate(present(study))])[0]
+
+
+def claims_loss(study: Study) -> bool:
+    """Return whether the page says that the arm lost anything."""
+    return " it lost " in sentence(study)
+
+
+def former(study: Study) -> list[tuple[float, Interval]]:
+    """Return the former losses: limited cells dropped, Student's t over the rest."""
+    found = []
+    for arm, base in study:
+        kept = against(arm, base, lambda each: None if each.limited else each.requests, CONFIDENCE)
+        if kept.ratio is not None and kept.interval is not None:
+            found.append((1 - kept.ratio, kept.interval))
+    return found
+
+
+def shares_claimed(studies: int, sizes: int, seed: int = 1) -> tuple[float, float]:
+    """Return in which share of studies without a loss one was claimed, before and after."""
+    rng = np.random.default_rng(seed)
+    drawn = [draw(rng, 0.0, sizes) for _ in range(studies)]
+    before = statistics.fmean(any(loss > 0 for loss, _ in former(study)) for study in drawn)
+    return before, statistics.fmean(map(claims_loss, drawn))
+
+
+def shares_covered(studies: int, loss: float, ceiling: float, seed: int = 1) -> tuple[float, float]:
+    """Return in which share of studies the interval holds the true loss, before and after."""
+    rng = np.random.default_rng(seed)
+    before, after = [], []
+    for _ in range(studies):
+        study = draw(rng, loss, 1, 12, ceiling)
+        before += [interval.holds(1 - loss) for _, interval in former(study)]
+        for found in present(study):
+            least = -math.inf if found.least is None else found.least
+            most = math.inf if found.most is None else found.most
+            after.append(least <= loss <= most)
+    return statistics.fmean(before), statistics.fmean(after)
