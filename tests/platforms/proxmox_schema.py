@@ -23,7 +23,7 @@ RIGHTS = {
     "VM.Config.HWType": {"machine", "kvm", "scsihw", "smbios1"},
     "VM.Config.Options": {"name", "ostype", "onboot"},
     "VM.Config.Disk": {"boot"},
-    "VM.Config.Network": {"net0"},
+    "VM.Config.Network": {"net0", "net1"},
 }
 DRIVE = re.compile(r"(ide|sata|scsi|virtio)\d+")
 NEW = re.compile(r"[^/:\s]+:(\d+(?:\.\d+)?)")
@@ -63,6 +63,11 @@ def check_settings(server: Server, given: dict[str, Any], who: str, path: str) -
             raise wrong(**{key: f"{words} properties"})
     bridge = dict(parse_qsl(given["net0"].replace(",", "&")))["bridge"]
     server.need(who, f"/sdn/zones/localnetwork/{bridge}", "SDN.Use")
+    if "net1" in given:
+        vnet = dict(parse_qsl(given["net1"].replace(",", "&")))["bridge"]
+        if vnet not in server.vnets:
+            raise Said(500, f"bridge '{vnet}' does not exist")
+        server.need(who, f"/sdn/zones/{server.vnets[vnet]['zone']}/{vnet}", "SDN.Use")
 
 
 def _check_range(key: str, value: Any) -> None:

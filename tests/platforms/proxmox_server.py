@@ -40,6 +40,14 @@ from platforms.proxmox_schema import DRIVE, NEW, RIGHTS, ROOT, Said, check_setti
 NODE = "pve"
 
 
+def _sdn_name(kind: str, given: dict[str, Any]) -> str:
+    """Return the name of a zone or a VNet (PVE/Network/SDN/Zones/Plugin.pm, Vnets/Plugin.pm)."""
+    name = str(given[kind])
+    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9]*[a-zA-Z0-9]", name) or len(name) > 8:
+        raise wrong(**{kind: f"invalid format - {kind} ID '{name}' contains illegal characters"})
+    return name
+
+
 class Proxmox(LoopbackServer):
     """The server of one node.
 
@@ -71,6 +79,10 @@ class Proxmox(LoopbackServer):
         """What a task of a type dies with, half-way, once."""
         self.takes: dict[str, float] = {}
         """How long a task of a type waits before it does its work, in seconds."""
+        self.zones: dict[str, dict[str, Any]] = {}
+        self.vnets: dict[str, dict[str, Any]] = {}
+        self.applied: list[frozenset[str]] = []
+        """The VNets of each time that the network was applied."""
         self.cpus = 64
         self.sockets, self.threads = 1, 2
         self.memory = {"total": 64 << 30, "used": 4 << 30}
@@ -123,6 +135,8 @@ class Proxmox(LoopbackServer):
             case "GET", ["access", "permissions"]:
                 path = given["path"]
                 return {path: dict.fromkeys(sorted(self._rights_of(who, path)), 1)}
+            case method, ["cluster", "sdn", *rest]:
+                return self._sdn(method, rest, given, who)
             case method, ["nodes", node, *rest]:
                 if node != NODE:
                     raise Said(500, f"hostname lookup '{node}' failed - failed to get address info")
@@ -156,7 +170,7 @@ class Proxmox(LoopbackServer):
     def _rights_of(self, who: str, path: str) -> set[str]:
         everything = {*RIGHTS, "VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.CDROM"}
         everything |= {"Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"}
-        everything |= {"Datastore.AllocateSpace", "SDN.Use", "Sys.Audit"}
+        everything |= {"Datastore.AllocateSpace", "SDN.Use", "SDN.Allocate", "Sys.Audit"}
         if who == ROOT:
             return everything
         mine = self.rights.get(who, {})
@@ -168,6 +182,47 @@ class Proxmox(LoopbackServer):
     def need(self, who: str, path: str, *rights: str) -> None:
         if lacking := [right for right in rights if right not in self._rights_of(who, path)]:
             raise Said(403, f"Permission check failed ({path}, {lacking[0]})")
+
+    def _sdn(self, method: str, rest: list[str], given: dict[str, Any], who: str) -> Any:
+        match method, rest:
+            case "GET", ["zones"]:
+                return list(self.zones.values())
+            case "GET", ["vnets"]:
+                return list(self.vnets.values())
+            case "POST", ["zones"]:
+                self.need(who, "/sdn/zones", "SDN.Allocate")
+                zone = _sdn_name("zone", given)
+                if zone in self.zones:
+                    raise Said(500, f"create sdn zone object failed: '{zone}' already defined")
+                self.zones[zone] = given
+                return None
+            case "POST", ["vnets"]:
+                self.need(who, f"/sdn/zones/{given['zone']}", "SDN.Allocate")
+                vnet = _sdn_name("vnet", given)
+                if given["zone"] not in self.zones:
+                    raise Said(500, f"zone {given['zone']} does not exist")
+                self.vnets[vnet] = given
+                return None
+            case "DELETE", ["vnets", vnet]:
+                if vnet not in self.vnets:
+                    raise Said(500, f"sdn '{vnet}' does not exist")
+                self.need(who, f"/sdn/zones/{self.vnets[vnet]['zone']}", "SDN.Allocate")
+                del self.vnets[vnet]
+                return None
+            case "DELETE", ["zones", zone]:
+                self.need(who, f"/sdn/zones/{zone}", "SDN.Allocate")
+                if zone not in self.zones:
+                    raise Said(500, f"sdn '{zone}' does not exist")
+                if used := [v for v, each in self.vnets.items() if each["zone"] == zone]:
+                    raise Said(500, f"zone {zone} is used by vnet {used[0]}")
+                del self.zones[zone]
+                return None
+            case "PUT", []:
+                self.need(who, "/sdn", "SDN.Allocate")
+                return self._task(
+                    "reloadnetworkall", "", who, lambda: self.applied.append(frozenset(self.vnets))
+                )
+        raise Said(501, f"Method '{method} /cluster/sdn' not implemented")
 
     def _node(self, method: str, rest: list[str], given: dict[str, Any], who: str) -> Any:
         match method, rest:

@@ -114,7 +114,9 @@ class VmBuilder:
         upload = partial(self._node.upload, options.storage, file, request.image)
         await request.create(UploadResource(self._session, {**at, "volume": volume}, upload))
         identity = str(uuid.uuid4())
-        self.wanted = settings(options, request.spec, identity, volume, request.disk)
+        self.wanted = settings(
+            options, request.spec, identity, volume, request.disk, request.isolated
+        )
         await self._create_vm({**at, "name": request.spec.name})
 
     async def _create_vm(self, at: Mapping[str, Any]) -> None:

@@ -52,9 +52,11 @@ class Node:
         Raises:
             MachineFault: It failed; the message contains its own words.
         """
-        task = await self.ask(begin)
-        if not task:
-            return
+        if task := await self.ask(begin):
+            await self.ended(task, what)
+
+    async def ended(self, task: str, what: str) -> None:
+        """Wait for the end of a task; raises as :meth:`done`."""
 
         async def ended() -> Mapping[str, Any] | None:
             state = await ask_again(lambda: self.ask(lambda node: node.tasks(task).status.get()))

@@ -17,6 +17,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.proxmox.builder import ProxmoxVmResource, UploadResource, VmBuilder
+from tare.platforms.proxmox.network import ProxmoxNetworkResource, lacking_network
 from tare.platforms.proxmox.node import ONLINE, Node, only_node, vms_of
 from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
 from tare.platforms.proxmox.session import ProxmoxSession
@@ -25,7 +26,8 @@ from tare.platforms.proxmox.vm import (
     affinity,
     own_bus,
 )
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNKNOWN, dialling_network
+from tare.platforms.vendors.isolated_network import isolating_network, without_isolated
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNKNOWN
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
@@ -62,7 +64,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
     known_as = dict.fromkeys(("pve", "proxmox-ve"), "")
     options = ProxmoxOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = undoers_at(ProxmoxSession, ProxmoxVmResource, UploadResource)
+    undoers = undoers_at(ProxmoxSession, ProxmoxVmResource, UploadResource, ProxmoxNetworkResource)
     session_type = ProxmoxSession
     example = "{platform: proxmox, address: pve.example}"
 
@@ -114,7 +116,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
             boot_s=30.0,
             emulated_boot_s=120.0,
         )
-        return dialling_network(stated, options)
+        return isolating_network(stated, options)
 
     def disk_bus(self, options: ProxmoxOptions) -> Bus | None:
         """Return how VMs get the disk that their shape asks for."""
@@ -135,6 +137,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         able = replace(able, max_vcpus=int(facts["cpus"]))
         if not session.is_root:
             able = replace(able, pinning=False, notes=(*able.notes, NOT_ROOT))
+        able = without_isolated(able, options, await lacking_network(session))
         versions = {"proxmox-ve": str(facts["build"]), "linux": str(facts.get("kernel", ""))}
         reason = f"{session.name} is Proxmox VE {facts['build']}"
         rights = (ROOT,) if session.is_root else used(needed(options, node.name))
@@ -166,7 +169,20 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 "DELETE /nodes/NODE/qemu/VMID with its disks",
                 f"pool {options.pool or '(none)'}, storage {options.disks or options.storage}",
             ),
+            Write(
+                ProxmoxNetworkResource.kind,
+                "POST /cluster/sdn/zones (simple), POST /cluster/sdn/vnets (alias tare-…), "
+                "PUT /cluster/sdn; for workloads over a network",
+                "DELETE /cluster/sdn/vnets/VNET and zones/ZONE, PUT /cluster/sdn",
+                "the cluster's software-defined network",
+            ),
         )
+
+    def network_resources(
+        self, session: ProxmoxSession, options: ProxmoxOptions, name: str
+    ) -> tuple[ProxmoxNetworkResource, ...]:
+        """Return a simple zone with a VNet."""
+        return (ProxmoxNetworkResource(session, {**options.connection(), "name": name}),)
 
     def boots(self, options: ProxmoxOptions) -> str:
         """Return the image that contains the kernel; it must be named."""

@@ -14,8 +14,10 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.contract import MachineSpec
+from tare.platforms.proxmox.network import vnet_of
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
+from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.machine import VirtualMachine
 from tare.platforms.vendors.own_disk import Bus, OwnDisk
 from tare.platforms.vendors.session import Missing
@@ -53,6 +55,7 @@ def settings(
     uuid: str,
     configuration: str,
     own: OwnDisk | None = None,
+    isolated: IsolatedNic | None = None,
 ) -> dict[str, Any]:
     """Return a VM's configuration as Proxmox's API takes it; qm.conf(5).
 
@@ -62,6 +65,7 @@ def settings(
         uuid: Its UUID, which its firmware shows.
         configuration: The uploaded CD with the agent's configuration.
         own: Its empty disk; None: none.
+        isolated: Its second network card; None: none.
     """
     emulated = options.devices == "emulated"
     bus = options.bus if emulated else "scsi"
@@ -90,6 +94,9 @@ def settings(
     if own is not None:
         # In GiB; PVE accepts fractions ($NEW_DISK_RE of PVE/API2/Qemu.pm).
         wanted[f"{bus}{OWN}"] = f"{options.disks}:{own.size / GIB},backup=0,cache=none"
+    if isolated is not None:
+        card = f"{options.nic if emulated else 'virtio'}={isolated.mac.upper()}"
+        wanted["net1"] = f"{card},bridge={vnet_of(isolated.network)}"
     if spec.cpus:
         wanted["affinity"] = ",".join(map(str, affinity(spec)))
     if scheduled.weight is not None:
@@ -118,6 +125,9 @@ def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     card = str(found.get("net0", ""))
     if not card.startswith(wanted["net0"].partition(",")[0]):
         return f"net0 was to be {wanted['net0']}, but Proxmox reports {card or 'nothing'}"
+    second = str(found.get("net1", ""))
+    if second.lower() != str(wanted.get("net1", "")).lower():
+        return f"net1 was to be {wanted.get('net1', 'absent')}, but Proxmox reports {second}"
     return ""
 
 
