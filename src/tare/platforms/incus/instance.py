@@ -13,6 +13,7 @@ from tare.platforms.incus.befallen import befallen
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.parcels import AGENT_INSIDE, CONFIGURATION
 from tare.platforms.incus.server import KINDS, Facts, Server
+from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.machine import VirtualMachine
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.session import Missing
@@ -119,6 +120,7 @@ def virtual_machine(
     nic: Mapping[str, str],
     *,
     own: bool = False,
+    isolated: IsolatedNic | None = None,
 ) -> dict[str, Any]:
     """Return a virtual machine, as the server is asked for it.
 
@@ -129,6 +131,7 @@ def virtual_machine(
         image: The fingerprint of its image.
         nic: Its network interface, a device.
         own: Whether it has an empty disk of its own, which is made before.
+        isolated: Its second network interface; None: none.
     """
     config = {
         **limits_of(options, spec),
@@ -143,6 +146,8 @@ def virtual_machine(
     }
     if own:
         devices["disk"] = {"type": "disk", "pool": pool, "source": OWN_VOLUME}
+    if isolated is not None:
+        devices["eth1"] = {"type": "nic", "network": isolated.network, "hwaddr": isolated.mac}
     return _asked(options, spec, image, config, devices)
 
 

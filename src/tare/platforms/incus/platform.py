@@ -44,6 +44,7 @@ from tare.platforms.incus.server import DRIVERS, IMAGES, LOCK_S, VOLUMES, Facts,
 from tare.platforms.incus.session import IncusSession, logged_in
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.qemu.huge_pages import pages_needed, partial_pages, reserving, shortage
+from tare.platforms.vendors.isolated_network import isolating_network, without_isolated
 from tare.platforms.vendors.offer import (
     CHANNEL,
     LIVE,
@@ -51,7 +52,6 @@ from tare.platforms.vendors.offer import (
     NOTES,
     NOTES_WITHOUT,
     SWAP_UNKNOWN,
-    dialling_network,
 )
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
@@ -64,7 +64,8 @@ from tare.platforms.vendors.platform import (
 from tare.platforms.vendors.resource import ServerResource, undo_at
 from tare.platforms.vendors.session import Refused
 
-PROJECT = "incus-project"
+PROJECT, NETWORK = "incus-project", "incus-network"
+RESTRICTED = "the certificate is restricted to projects, and a network is created outside of them"
 MIN_MEMORY = {"vm": 384 << 20, "container": 32 << 20}
 UNPRIVILEGED = (
     "nothing in a container without the host's root may have real-time priority; "
@@ -117,6 +118,30 @@ class ProjectResource(ServerResource[IncusSession]):
         return isinstance(fault, Refused)
 
 
+class IncusNetworkResource(ServerResource[IncusSession]):
+    """A bridge of the server's without addresses, for the machines of one batch."""
+
+    kind = NETWORK
+    busy = ("in use", "currently in use")
+
+    @property
+    def words(self) -> str:
+        """The network."""
+        return f"the network {self.name}"
+
+    async def create(self) -> None:
+        """Create it."""
+        await Server(self.session).make_network(self.name)
+
+    async def exists(self) -> bool:
+        """Return whether it is there, with Tare's mark."""
+        return await Server(self.session).has_network(self.name)
+
+    async def remove(self) -> None:
+        """Remove it."""
+        await Server(self.session).remove_network(self.name)
+
+
 class Incus(VendorPlatform[IncusOptions, IncusSession]):
     """Incus and LXD: virtual machines and system containers, made and removed over REST."""
 
@@ -132,7 +157,12 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         Variant("vm emulated", {"type": "vm", "accelerator": "tcg"}),
         Variant("container", {"type": "container"}),
     )
-    undoers = MappingProxyType({PROJECT: undo_at(logged_in, ProjectResource)})
+    undoers = MappingProxyType(
+        {
+            PROJECT: undo_at(logged_in, ProjectResource),
+            NETWORK: undo_at(logged_in, IncusNetworkResource),
+        }
+    )
     session_type = IncusSession
     example = "{platform: incus, image: tare-live}"
 
@@ -213,6 +243,9 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         }
         reason = f"{session.name} is {facts.product} {facts.version}"
         able, rights = replace(able, max_vcpus=await server.cpus()), await server.rights()
+        if not options.is_container:
+            restricted = any(", restricted to" in words for words in rights)
+            able = without_isolated(able, options, RESTRICTED if restricted else "")
         shown = {
             "product": f"{facts.product} {facts.version}",
             "kernel": facts.kernel,
@@ -238,7 +271,20 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
                 "DELETE of all that is in that project, and of it",
                 f"storage pool {options.pool or '(the only one)'}",
             ),
+            Write(
+                NETWORK,
+                "POST /1.0/networks (a bridge tare-… without addresses), for workloads over a "
+                "network",
+                "DELETE /1.0/networks/tare-…",
+                "the project `default`",
+            ),
         )
+
+    def network_resources(
+        self, session: IncusSession, options: IncusOptions, name: str
+    ) -> tuple[IncusNetworkResource, ...]:
+        """Return a bridge without addresses."""
+        return (IncusNetworkResource(session, {**options.connection(), "name": name}),)
 
     def host_access(self, options: IncusOptions) -> tuple[HostAccess, ...]:
         """Return the keys of the configuration that reach the server's host."""
@@ -288,7 +334,9 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             if request.disk is not None:
                 await server.make_volume(project, pool, OWN_VOLUME, request.disk.size)
             own = request.disk is not None
-            wanted = virtual_machine(options, spec, pool, image, nic, own=own)
+            wanted = virtual_machine(
+                options, spec, pool, image, nic, own=own, isolated=request.isolated
+            )
             await server.make(project, wanted)
         return IncusInstance(server, spec, wanted, facts)
 
@@ -395,4 +443,4 @@ def _stated_vm(options: IncusOptions) -> Statement:
         emulated_boot_s=120.0,
         runs_as="its own product starts it: QEMU as a user of its own",
     )
-    return dialling_network(stated, options)
+    return isolating_network(stated, options)

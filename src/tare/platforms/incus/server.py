@@ -310,6 +310,25 @@ class Server:
     async def _is_off(self, project: str, name: str) -> bool:
         return (await self.state(project, name)).get("status") == OFF
 
+    async def make_network(self, name: str) -> None:
+        """Create a bridge without addresses in the project `default`, marked with its name."""
+        config = {"ipv4.address": "none", "ipv6.address": "none", OWNER: name}
+        body = {"name": name, "type": "bridge", "config": config}
+        await self.session.ask("POST", "/1.0/networks", body)
+
+    async def has_network(self, name: str) -> bool:
+        """Return whether a network of Tare's own is there."""
+        try:
+            found = await self.session.ask("GET", f"/1.0/networks/{quote(name, '')}")
+        except Missing:
+            return False
+        return bool((found.get("config") or {}).get(OWNER) == name)
+
+    async def remove_network(self, name: str) -> None:
+        """Remove a network; does nothing if it is gone."""
+        with suppress(Missing):
+            await self.session.ask("DELETE", f"/1.0/networks/{quote(name, '')}")
+
     async def has_project(self, name: str, owner: str) -> bool:
         """Return whether a project of Tare's own is there.
 
