@@ -137,6 +137,11 @@ class OvirtServer(LoopbackServer):
             "storagedomains": [gigabytes, types.StorageDomain(id="s2", name="fast")],
         }
         self.qualities: list[Any] = []
+        self.networks: dict[str, Any] = {}
+        self.providers: list[Any] = [
+            types.OpenStackNetworkProvider(id="ovn1", name="ovirt-provider-ovn")
+        ]
+        self.attached_networks: set[str] = set()
         self.nodes: list[Any] = []
         self.booted = 1_800_000_000
         self.disks: dict[str, Any] = {}
@@ -230,6 +235,26 @@ class OvirtServer(LoopbackServer):
                 name = query.get("search", "").removeprefix("name=")
                 found = [each for each in there if name in ("", each.name)]
                 return self._told(found, kind)
+            case "GET", "openstacknetworkproviders":
+                return self._told(self.providers, "openstack_network_providers")
+            case "GET", "networks":
+                name = query.get("search", "").removeprefix("name=")
+                found = [each for each in self.networks.values() if name in ("", each.name)]
+                return self._told(found, "networks")
+            case "POST", "networks":
+                return self._told(self._add_network(given))
+            case "POST", "clusters", "c1", "networks":
+                self.attached_networks.add(self._known(self.networks, given.id).id)
+                return self._told(given)
+            case "DELETE", "networks", network:
+                name = self._known(self.networks, network).name
+                profiles = self.there["vnicprofiles"]
+                gone = {each.id for each in profiles if each.name == name}
+                if any(c.vnic_profile.id in gone for vm in self.vms for c in self.cards[vm]):
+                    raise Said(409, "Cannot remove Network. The network is in use by a VM.")
+                self.there["vnicprofiles"] = [p for p in profiles if p.id not in gone]
+                del self.networks[network]
+                return self._done()
             case "GET", kind if kind in self.there:
                 roots = {
                     "vnicprofiles": "vnic_profiles",
@@ -264,6 +289,18 @@ class OvirtServer(LoopbackServer):
                 del self.disks[disk]
                 return self._done()
         raise Said(404, "Entity not found:", "/".join(way))
+
+    def _add_network(self, network: Any) -> Any:
+        if network.data_center.id != "dc1" or network.external_provider.id not in {
+            each.id for each in self.providers
+        }:
+            raise Said(404, "Entity not found: the data center or the provider")
+        network.id = str(uuid.uuid4())
+        self.networks[network.id] = network
+        # The engine adds a profile of the network's name by itself.
+        profile = self.types.VnicProfile(id=f"p-{network.id}", name=network.name)
+        self.there["vnicprofiles"].append(profile)
+        return network
 
     def _figures(self) -> Iterator[Any]:
         figures = {"memory.total": 1 << 34, "boot.time": self.booted}

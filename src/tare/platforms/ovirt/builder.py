@@ -10,6 +10,7 @@ from tare.platforms.ovirt.engine import MANAGEMENT, Engine
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.ovirt.vm import vm_wanted
+from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import VmRequest
 from tare.platforms.vendors.resource import ServerResource
@@ -207,6 +208,8 @@ class VmBuilder:
             vnic_profile=types.VnicProfile(id=location.network),
         )
         await engine.ask(lambda api: api.vms_service().vm_service(vm).nics_service().add(card))
+        if request.isolated is not None:
+            await self._add_isolated(vm, request.isolated)
         if location.storage is None:
             await self._insert(vm, str(location.image.id))
         else:
@@ -214,6 +217,25 @@ class VmBuilder:
         if request.disk is not None:
             empty = await self._empty(spec.name, location, request.disk.size)
             await self._attach(vm, empty, bootable=False)
+
+    async def _add_isolated(self, vm: str, isolated: IsolatedNic) -> None:
+        """Add the card on the isolated network, whose vNIC profile has the network's name."""
+        types = self._engine.types
+        profile = await self._engine.find(
+            "vNIC profiles",
+            lambda api: api.vnic_profiles_service(),
+            self._options.isolated_profile or isolated.network,
+            "isolated-profile",
+        )
+        card = types.Nic(
+            name="nic2",
+            interface=self._card(),
+            mac=types.Mac(address=isolated.mac),
+            vnic_profile=types.VnicProfile(id=profile.id),
+        )
+        await self._engine.ask(
+            lambda api: api.vms_service().vm_service(vm).nics_service().add(card)
+        )
 
     def _card(self) -> Any:
         kinds = self._engine.types.NicInterface

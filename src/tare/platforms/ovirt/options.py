@@ -43,6 +43,12 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
         description="The vNIC profile of the network that agents dial back over, by name or id; "
         "the one called `ovirtmgmt` when left out.",
     )
+    isolated_profile: str | None = Field(
+        None,
+        min_length=1,
+        description="The vNIC profile of a network that you keep for Tare, by name or id, in place "
+        "of an isolated network that Tare creates at the engine's OVN provider.",
+    )
     on_host: str | None = Field(
         None,
         min_length=1,

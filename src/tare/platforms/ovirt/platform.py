@@ -25,10 +25,12 @@ from tare.platforms.ovirt.builder import (
 )
 from tare.platforms.ovirt.cpu_profile import OvirtProfileResource, create_profile
 from tare.platforms.ovirt.engine import Engine
+from tare.platforms.ovirt.network import OvirtNetworkResource, add_network, lacking_network
 from tare.platforms.ovirt.options import KNOBS, OvirtOptions
 from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.ovirt.vm import OvirtVm
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNKNOWN, dialling_network
+from tare.platforms.vendors.isolated_network import isolating_network, without_isolated
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNKNOWN
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
@@ -65,7 +67,9 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
     known_as = dict.fromkeys(("rhv", "rhev", "olvm", "vdsm"), "")
     options = OvirtOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = undoers_at(OvirtSession, OvirtVmResource, OvirtProfileResource)
+    undoers = undoers_at(
+        OvirtSession, OvirtVmResource, OvirtProfileResource, OvirtNetworkResource
+    )
     session_type = OvirtSession
     example = "{platform: ovirt, address: engine.example}"
 
@@ -122,7 +126,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
             boot_s=40.0,
             emulated_boot_s=120.0,
         )
-        return dialling_network(stated, options)
+        return isolating_network(stated, options)
 
     def disk_bus(self, options: OvirtOptions) -> Bus:
         """Return how VMs get the disk that their shape asks for."""
@@ -142,6 +146,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         versions = {"ovirt": str(facts.get("build", "")), "libvirt": str(facts.get("libvirt", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
         able = replace(able, max_vcpus=int(facts.get("cpus", 1)))
+        able = without_isolated(able, options, await lacking_network(engine, options))
         rights, carrier = await engine.rights(), await engine.carrier(location.host)
         return ServerFindings(reason, versions, able, as_words(facts), rights, carrier)
 
@@ -166,7 +171,24 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                 "the cluster and the storage domain of the image",
             ),
             *((CAP_WRITES,) if options.caps else ()),
+            Write(
+                OvirtNetworkResource.kind,
+                "POST /networks (tare-…, of the OVN provider), POST /clusters/ID/networks; for "
+                "workloads over a network",
+                "DELETE /networks/ID",
+                "the cluster's data center",
+            ),
         )
+
+    def network_resources(
+        self, session: OvirtSession, options: OvirtOptions, name: str
+    ) -> tuple[OvirtNetworkResource, ...]:
+        """Return a network of the OVN provider; nothing if the arm names one to use."""
+        if options.isolated_profile is not None:
+            return ()
+        engine = Engine(session)
+        build = partial(add_network, engine, VmBuilder(engine, options), name)
+        return (OvirtNetworkResource(session, {**options.connection(), "name": name}, build),)
 
     def boots(self, options: OvirtOptions) -> str:
         """Return the image that contains the kernel; it must be named."""
