@@ -107,6 +107,7 @@ def named(tmp_path: Path) -> KnownHosts:
         }
         for maker in MAKERS
     }
+    way["proxmox"]["disks"] = "local-lvm"
     # Its socket is on the host itself.
     way["incus"] = {"callback": "192.0.2.9:7710", "image": "tare-live"}
     way["vsphere"] |= {"datastore": "tare", "boot": "[tare] " + way["vsphere"].pop("image")}

@@ -160,7 +160,7 @@ def _devices(domain: ET.Element, options: LibvirtOptions, files: Files, link: Li
         nic = _add(devices, "interface", type="ethernet")
         _add(nic, "mac", address=link.mac)
         _add(nic, "target", dev=link.interface, managed="no")
-        _add(nic, "model", type="virtio" if paravirtual else "e1000")
+        _add(nic, "model", type=options.like_qemu.card)
         _add(nic, "rom", enabled="no")
     # What libvirt would add by itself, and no workload uses.
     _add(devices, "controller", type="usb", model="none")

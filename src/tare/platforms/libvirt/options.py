@@ -52,6 +52,11 @@ class LibvirtOptions(AttachedDisk):
         description="Features that the processor is to have or to lack, in libvirt's words: "
         "`[+avx2, -avx512f]`.",
     )
+    nic: Literal["auto", "virtio", "e1000", "e1000e", "rtl8139"] = Field(
+        default="auto",
+        description="The network card: `virtio`, or one that QEMU emulates; `auto` is virtio or "
+        "e1000, as `devices` says.",
+    )
     disk_bus: Literal["auto", "virtio-blk", "virtio-scsi", "ahci", "ide"] = Field(
         default="auto",
         description="How the guest reaches the disk of the machine's own; `auto`, virtio-blk, "
@@ -131,6 +136,7 @@ class LibvirtOptions(AttachedDisk):
             accelerator=self.accelerator,
             devices=self.devices,
             machine=self.machine,
+            nic=self.nic,
             disk_bus=self.disk_bus,
             disk_format=self.disk_format,
             disk_volume_group=self.disk_volume_group,
@@ -170,6 +176,7 @@ class LibvirtOptions(AttachedDisk):
         size = "" if self.hugepage_size is None else f" of {format_size(self.hugepage_size)}"
         told = {
             f"machine {self.machine}": self.machine != "q35",
+            f"network card {self.nic}": self.nic != "auto",
             f"CPU {self.cpu}": self.cpu is not None,
             f"CPU features {' '.join(self.cpu_features)}": bool(self.cpu_features),
             **dict.fromkeys(self.disk_words, True),
