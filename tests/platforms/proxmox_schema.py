@@ -42,6 +42,7 @@ class Server(Protocol):
     """What is needed of the server."""
 
     storages: dict[str, dict[str, Any]]
+    vnets: dict[str, dict[str, Any]]
 
     def need(self, who: str, path: str, *rights: str) -> None: ...
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
+from platforms.test_proxmox_conformance import ALLOWED, TOKEN
 from platforms.vendor_guests import Guests
 from platforms.vendor_served import reached, tare
 from run.run_ports import ports_held
@@ -29,11 +29,14 @@ HERE = "127.0.0.1"
 
 async def test_machines_of_one_cell_meet_on_it(tmp_path: Path) -> None:
     server = Server(tmp_path)
+    # Without a right to create networks.
+    server.rights[TOKEN] = ALLOWED
     guests = Guests(agent_path(), server.powered_off)
     server.plug, server.unplug = guests.plug, guests.unplug
     arm: dict[str, Any] = {
         "platform": "proxmox",
-        **reached(server, ROOT, server.passwords[ROOT]),
+        **reached(server, TOKEN, server.tokens[TOKEN]),
+        "pool": "tare",
         "image": "local:iso/tare-live.iso",
     }
     study = {
@@ -76,4 +79,5 @@ async def test_machines_of_one_cell_meet_on_it(tmp_path: Path) -> None:
         if event["type"] == "skipped"
     }
     assert "which `network-way: given` is not" in skipped["vm", "linked"]
-    assert "Tare makes none on that host; `network-way: given`" in skipped["none", None]
+    assert "lacks the right SDN.Allocate on /sdn" in skipped["none", None]
+    assert "`network-way: given` uses yours" in skipped["none", None]

@@ -85,3 +85,10 @@ def test_on_a_host_with_one_cpu_hyper_v_shows_weight_and_reservation() -> None:
     ran = {(batch.arm, batch.scenario) for batch in plan.batches}
     for arm in ("hyperv", "hyperv-weight", "hyperv-half", "hyperv-reserved"):
         assert {(arm, "alone"), (arm, "contended")} <= ran
+
+
+@pytest.mark.parametrize(("name", "kind"), [("load-balancer", "proxy"), ("mapreduce", "analytics")])
+def test_the_plan_says_which_toolbox_a_live_image_must_include(name: str, kind: str) -> None:
+    (note,) = (each for each in planned(study_of(name)).notes if "tare image live" in each)
+    assert note.endswith(f"must include the toolbox `{kind}`: tare image live --toolbox {kind}")
+    assert "ovirt-em" in note and "proxmox" in note and "incus" in note and "libvirt" not in note

@@ -7,6 +7,7 @@ Tare (`isolated-profile`) needs no right to create one.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 from tare.errors import InputError, TareError
@@ -39,12 +40,9 @@ class OvirtNetworkResource(ServerResource[OvirtSession]):
     async def remove(self) -> None:
         """Remove it; its vNIC profile goes with it."""
         for network in await self._own():
+            remove = partial(_remove_network, network.id)
             with contextlib.suppress(Missing):
-                await Engine(self.session).ask(
-                    lambda api, network=network: (
-                        api.networks_service().network_service(network.id).remove()
-                    )
-                )
+                await Engine(self.session).ask(remove)
 
     async def _own(self) -> list[Any]:
         found = await Engine(self.session).ask(
@@ -53,6 +51,10 @@ class OvirtNetworkResource(ServerResource[OvirtSession]):
         return [
             each for each in found if each.name == self.name and each.comment == MARK + self.name
         ]
+
+
+def _remove_network(network: str, api: Any) -> None:
+    api.networks_service().network_service(network).remove()
 
 
 async def add_network(engine: Engine, builder: VmBuilder, name: str) -> None:

@@ -96,7 +96,7 @@ class VendorOptions(GivenOptions):
         ),
     }
 
-    network_way: Literal["isolated", "given"] | None = Field(  # type: ignore[assignment]
+    network_way: Literal["isolated", "given"] | None = Field(  # type: ignore[assignment]  # wider
         default=None,
         description="The network of workloads that need one (`tare help network`). `isolated`, the "
         "default where the platform offers it: Tare creates an isolated network at the hypervisor, "

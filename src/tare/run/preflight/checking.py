@@ -32,7 +32,7 @@ from tare.run.hosts.booted import mark_of, marks
 from tare.run.lifecycle.setup import Grounds, RunSetup, platform_of
 from tare.run.preflight.arm_facts import recorded
 from tare.run.preflight.remembered_checks import keep, question
-from tare.run.preflight.toolbox import study_needs, study_toolbox
+from tare.run.preflight.toolbox import study_additions, study_needs, study_toolbox
 from tare.run.preflight.unmet_needs import lacking, lacking_loads
 from tare.study.model.notes import ITSELF
 from tare.study.model.platform_options import GIVEN, Switching
@@ -42,6 +42,7 @@ from tare.study.planning.cpu_choice import arranged
 from tare.study.planning.guest_kernels import HOST, REALTIME, GuestKernels
 from tare.study.planning.memory_held import held_at_once
 from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan, shape_lacks
+from tare.workloads.additions import live_toolbox, together
 
 if TYPE_CHECKING:
     from tare.run.hosts.contract import RunHost
@@ -316,10 +317,20 @@ def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> d
             kernels=verdict.kernels,
             general_kernel=_keeps_general(setup, study, name),
             boots_live=_stated(setup, study, name).capabilities.toolbox == {LIVE},
+            live_toolbox=_live_toolbox(setup, study, name),
             carrier=_arranged_carrier(study, name, verdict.carrier),
         )
         for name, verdict in verdicts.items()
     }
+
+
+def _live_toolbox(setup: Grounds, study: Study, arm: str) -> str:
+    """Return the toolbox that the live image of an arm's machines needs; empty: none."""
+    needs = study_needs(setup, study)
+    if "toolbox" not in needs or _stated(setup, study, arm).capabilities.toolbox != {LIVE}:
+        return ""
+    added = [additions for _, additions in study_additions(setup, study)]
+    return live_toolbox(needs, together(added))
 
 
 def _arranged_carrier(study: Study, arm: str, carrier: Carrier | None) -> Carrier | None:

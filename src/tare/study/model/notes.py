@@ -41,6 +41,20 @@ def other_shape_note(
     )
 
 
+def live_toolbox_notes(toolboxes: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which toolbox live images must include, where it is not the default one.
+
+    Args:
+        toolboxes: The toolbox by arm.
+    """
+    kinds = dict.fromkeys(kind for kind in toolboxes.values() if kind != "base")
+    return tuple(
+        f"the live image of {', '.join(arm for arm in toolboxes if toolboxes[arm] == kind)} must "
+        f"include the toolbox `{kind}`: tare image live --toolbox {kind}"
+        for kind in kinds
+    )
+
+
 def one_kernel_note(fragile: Sequence[str], live: Sequence[str]) -> str:
     """Return why no guest boots the real-time kernel that the study's workloads would get.
 

@@ -11,7 +11,12 @@ from pydantic import BaseModel
 from tare.errors import InputError
 from tare.study.model.kinds import Kind, few_vcpus, with_cpu_notes, wrong_machines
 from tare.study.model.knobs import lacking_knobs, starved_host
-from tare.study.model.notes import one_kernel_note, other_shape_note, unpinned_note
+from tare.study.model.notes import (
+    live_toolbox_notes,
+    one_kernel_note,
+    other_shape_note,
+    unpinned_note,
+)
 from tare.study.model.releases import Release
 from tare.study.model.scenario import Scenario
 from tare.study.model.study import Study, WorkloadSpec
@@ -64,6 +69,7 @@ class ArmFacts:
         general_kernel: Whether they boot the distribution's general kernel there in any case.
         boots_live: Whether its machines boot a live image, which may have been made with another
             kernel.
+        live_toolbox: The toolbox that this live image needs for the study; empty: none, or unknown.
         carrier: The computer that runs its machines, where its hypervisor reports one; None: the
             arm's host.
     """
@@ -90,6 +96,7 @@ class ArmFacts:
     kernels: GuestKernels = field(default_factory=GuestKernels)
     general_kernel: bool = False
     boots_live: bool = False
+    live_toolbox: str = ""
     carrier: Carrier | None = None
 
     def cpus_of(self, host: HostCpus) -> HostCpus:
@@ -145,6 +152,7 @@ class Plan:
         chosen: The kernel of machines for which the study names none.
         carriers: The computers that run machines for the arms of a host, by arm, as far as
             hypervisors reported them.
+        live_toolboxes: The toolbox that the live image of an arm's machines needs, by arm.
     """
 
     study: Study
@@ -157,6 +165,7 @@ class Plan:
     beyond: tuple[str, ...] = ()
     chosen: KernelChoice = field(default_factory=KernelChoice)
     carriers: Mapping[str, Carrier] = field(default_factory=dict)
+    live_toolboxes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -180,7 +189,9 @@ class Plan:
         apart = self._apart if self.study.sessions is None else ()
         kernel = (self.chosen.note,) if self.chosen.note else ()
         first = (*self.study.notices, *self._other_shapes, *apart, *self._one_kernel, *kernel)
-        return tuple(dict.fromkeys((*first, *releases, *self.beyond, *self._cpus, *adapted)))
+        toolbox = live_toolbox_notes(self.live_toolboxes)
+        rest = (*releases, *self.beyond, *self._cpus, *toolbox, *adapted)
+        return tuple(dict.fromkeys((*first, *rest)))
 
     def kernel_of(self, arm: str) -> str | None:
         """Return the kernel an arm boots: one for all that are compared; None: the default."""
@@ -367,6 +378,7 @@ def make_plan(
         beyond,
         chosen,
         carriers,
+        {arm: facts[arm].live_toolbox for arm in run if facts[arm].live_toolbox},
     )
 
 
