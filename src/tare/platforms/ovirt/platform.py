@@ -67,9 +67,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
     known_as = dict.fromkeys(("rhv", "rhev", "olvm", "vdsm"), "")
     options = OvirtOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = undoers_at(
-        OvirtSession, OvirtVmResource, OvirtProfileResource, OvirtNetworkResource
-    )
+    undoers = undoers_at(OvirtSession, OvirtVmResource, OvirtProfileResource, OvirtNetworkResource)
     session_type = OvirtSession
     example = "{platform: ovirt, address: engine.example}"
 
