@@ -71,8 +71,9 @@ class Section:
         return "\n".join([*parts, *(show_row(row) for row in self.rows)]).rstrip() + "\n"
 
 
-def sections_of(markdown: str) -> list[Section]:
-    """Return the sections of the reference, in order."""
+@lru_cache(maxsize=2)
+def sections_of(markdown: str) -> tuple[Section, ...]:
+    """Return the sections of the reference, in order, cached because callers ask for many keys."""
     found: list[Section] = []
     above: list[Section] = []
     header: tuple[str, ...] = ()
@@ -97,7 +98,7 @@ def sections_of(markdown: str) -> list[Section]:
             header = ()
             if not line.startswith("<!--"):
                 found[-1].text.append(line)
-    return found
+    return tuple(found)
 
 
 def show_row(row: Row) -> str:
@@ -157,7 +158,7 @@ def _described(catalog: Catalog) -> tuple[Section, ...]:
     """Return the reference of a catalog in sections, cached because rendering it is slow."""
     from tare.study.reference.pages import render_markdown
 
-    return tuple(sections_of(render_markdown(catalog, {})))
+    return sections_of(render_markdown(catalog, {}))
 
 
 def described_key(sections: Sequence[Section], problem: Problem) -> str:

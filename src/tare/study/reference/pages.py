@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -54,7 +55,7 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[Metric]]) -
         _table(Shape),
         "### `host`\n",
         _HOST,
-        _table(HostSpec, without=["kind"]),
+        _table(HostSpec, without=("kind",)),
         "### `host`: `boot`\n",
         _table(Boot),
         "### `lab`\n",
@@ -67,7 +68,9 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[Metric]]) -
         parts += [f"### Platform `{name}`\n", *_summary(catalog, f"platform/{name}")]
         # The keys of every arm are listed once; the arm's own key takes precedence.
         own = set(options.model_fields) - set(ArmFrame.model_fields)
-        parts.append(_table(options, ArmFrame.model_fields) if own else "It has no options.\n")
+        parts.append(
+            _table(options, tuple(ArmFrame.model_fields)) if own else "It has no options.\n"
+        )
     for name, model in _nested(catalog.platforms.values()).items():
         parts += [f"### `{name}`\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", _table(model)]
     parts += [
@@ -85,7 +88,7 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[Metric]]) -
         _table(Companion),
         "## Workloads\n",
         _WORKLOADS,
-        _table(WorkloadSpec, without=["points"], optional=["workload"]),
+        _table(WorkloadSpec, without=("points",), optional=("workload",)),
     ]
     for name, model in sorted(catalog.workloads.items()):
         parts += [f"### Workload `{name}`\n", *_summary(catalog, f"workload/{name}")]
@@ -120,9 +123,11 @@ def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells) + "\n"
 
 
+@lru_cache(maxsize=512)
 def _table(
-    model: type[BaseModel], without: Iterable[str] = (), optional: Iterable[str] = ()
+    model: type[BaseModel], without: tuple[str, ...] = (), optional: tuple[str, ...] = ()
 ) -> str:
+    """Return a model's keys as a table, cached because the schema behind it is slow to build."""
     properties = properties_of(model, without)
     required = set(required_of(model, without)) - set(optional)
     factories = {
