@@ -27,22 +27,22 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_one_who_leaves_gives_a_silent_host_up_for_good(
     sshd: Sshd, way: Way, agent_program: Path, told_first: bool
 ) -> None:
-    told: list[str] = []
+    notices: list[str] = []
     leaving = Leaving()
     options = sshd.options(port=way.port, silence_s=1.0, patience_s=300, connect_s=300, lease_s=2)
-    host = SshHost(options, agent_program, tell=told.append, leaving=leaving)
+    host = SshHost(options, agent_program, tell=notices.append, leaving=leaving)
     await host.connect()
     process = await host.start(["sleep", "300"])
     way.silent = True
     if not told_first:
-        while not told:
+        while not notices:
             await asyncio.sleep(0.02)
     began = time.monotonic()
     leaving.leave()
     with pytest.raises(MachineFault, match="did not come back within 1 s"):
         async with asyncio.timeout(30):
             await process.wait()
-    assert any("is waited for at most 1 s more" in said for said in told) is not told_first
+    assert any("is waited for at most 1 s more" in notice for notice in notices) is not told_first
     # Whoever clears up asks for one thing after another, and all are answered at once.
     way.silent = False
     for _ in range(10):
@@ -106,7 +106,7 @@ async def test_a_login_that_took_long_to_fail_is_not_repeated_by_each_that_clear
         with pytest.raises(MachineFault, match="did not let Tare in within 5 s"):
             await host.read("/proc/version")
     assert len(logins) == 1
-    # Who asks for the host itself tries it, and finds that it is back.
+    # A request for the host itself tries it, and finds that it is back.
     way.cut()
     way.silent = False
     await host.connect()

@@ -5,7 +5,7 @@
     reason = "registers are memory that is written by address"
 )]
 
-use super::page_size;
+use super::library::page_size;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use std::fs::File;
 use std::io;

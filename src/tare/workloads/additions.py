@@ -44,7 +44,7 @@ class Additions:
 
 
 NOTHING = Additions()
-PROXY = "proxy"
+PROXY_TOOLBOX = "proxy"
 """The live toolbox with what :data:`PROXIED` adds to the toolbox `base`."""
 PROXIED = Additions(frozenset({"haproxy"}))
 
@@ -60,7 +60,7 @@ def live_toolbox(needs: Iterable[str], additions: Additions) -> str:
     wanted = next((kind for kind in kinds if f"toolbox-{kind}" in needs), "")
     if additions and (wanted or additions.files or not additions.packages <= PROXIED.packages):
         return ""
-    return PROXY if additions else wanted or "base"
+    return PROXY_TOOLBOX if additions else wanted or "base"
 
 
 def together(additions: Iterable[Additions]) -> Additions:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tare.workloads.mapreduce.outside import Outside
 
 CLIENT_MEMORY = 1024 * MIB
-"""The assumed memory of the client's machine, of which it gets the same share as on a master."""
+"""The assumed memory of the client's machine; it gets the same share of it as on a master."""
 CLIENT = "client"
 LOCAL, LOOPBACK = "localhost", "127.0.0.1"
 _ASK = 'curl -sS --stderr - -m 20 "$@"; :'
