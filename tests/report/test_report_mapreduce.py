@@ -33,6 +33,7 @@ from tare.report.sections.mapreduce import (
     uses_table,
 )
 
+FEW = "(too few blocks agree to establish it)"
 SHARES = st.none() | st.floats(0, 1)
 PHASES = (
     Phase("sort map", 1.0, 11.0),
@@ -79,7 +80,9 @@ def test_a_planted_cpu_cap_and_a_planted_disk_cap_are_named_in_their_phases() ->
         ("shuffle", ""),
         ("reduce", "disk"),
     ]
-    assert finding(found) == "kvm is limited in sort map by CPU; sort reduce by disk."
+    assert finding(found) == (f"kvm seems limited in sort map by CPU; sort reduce by disk {FEW}.")
+    blocks = [replace(use, block=block) for use in found for block in range(1, 8)]
+    assert finding(blocks) == "kvm is limited in sort map by CPU; sort reduce by disk."
 
 
 def test_a_process_bound_to_one_cpu_of_its_host_is_limited_by_that_one() -> None:
@@ -102,8 +105,8 @@ def test_arms_are_told_apart() -> None:
     found = uses(monitor("kvm", cpu_until=24.0, disk_from=99.0))
     found += uses(monitor("xen", cpu_until=0.0, disk_from=0.0))
     assert finding(found) == (
-        "kvm is limited in sort map and sort reduce by CPU. "
-        "xen is limited in sort map and sort reduce by disk."
+        f"kvm seems limited in sort map and sort reduce by CPU {FEW}. "
+        f"xen seems limited in sort map and sort reduce by disk {FEW}."
     )
 
 
@@ -111,7 +114,26 @@ def test_one_block_of_three_decides_nothing() -> None:
     (use, *_) = uses(monitor(cpu_until=24.0, disk_from=99.0))
     half = [use, replace(use, block=2, limit="disk")]
     assert "No phase" in finding(half)
-    assert finding([*half, replace(use, block=3)]) == "kvm is limited in sort map by CPU."
+    assert finding([*half, replace(use, block=3)]) == (
+        f"kvm seems limited in sort map by CPU {FEW}."
+    )
+
+
+def test_a_phase_close_to_a_limit_is_rarely_called_limited() -> None:
+    full = uses(monitor(cpu_until=24.0, disk_from=99.0))[0]
+    rng = random.Random(1)
+    for blocks in (1, 5, 8, 20):
+        # At a true 0.83, 23 % of blocks with noise of 3 % are measured at 0.85 or more.
+        wrong = 0
+        for _ in range(400):
+            shares = [rng.gauss(0.83, 0.027) for _ in range(blocks)]
+            limits = [limit_of(share, 0.0, 0.0, 0.0) for share in shares]
+            found = [replace(full, block=block, limit=limit) for block, limit in enumerate(limits)]
+            wrong += "is limited" in finding(found)
+        assert wrong <= 0.05 * 400
+    assert "is limited in sort map by CPU" in finding(
+        [replace(full, block=block) for block in range(5)]
+    )
 
 
 def test_what_differs_between_numbers_of_slaves_is_told_of_each() -> None:
@@ -123,11 +145,11 @@ def test_what_differs_between_numbers_of_slaves_is_told_of_each() -> None:
         for block in (1, 2)
         for scenario, limit in limits.items()
     ]
-    told = "kvm is limited in sort map (one) by CPU; sort map (three and four) by disk."
+    told = f"kvm seems limited in sort map (one) by CPU; sort map (three and four) by disk {FEW}."
     assert finding(found) == told
     # Scenarios that agree need no names, and one that decides nothing is told nothing of.
     assert finding([each for each in found if each.limit == "disk"]) == (
-        "kvm is limited in sort map by disk."
+        f"kvm seems limited in sort map by disk {FEW}."
     )
     split = [replace(full, block=block, scenario="two") for block in (1, 2)]
     split[1] = replace(split[1], limit="disk")
@@ -146,8 +168,8 @@ def test_what_differs_between_works_and_engines_is_told_of_each() -> None:
         for name, engine, limit in works
     ]
     assert finding(found) == (
-        "kvm is limited in query map (aggregate by hive and join by hive) by CPU; "
-        "query map (aggregate by spark) by disk."
+        "kvm seems limited in query map (aggregate by hive and join by hive) by CPU; "
+        f"query map (aggregate by spark) by disk {FEW}."
     )
     # Neither alone tells it: each is named with its scenario, a few of them.
     many = [replace(full, scenario=f"s{number}", workload="a") for number in range(9)]
@@ -171,7 +193,9 @@ def test_bars_for_which_a_figure_has_no_room_are_counted(
 
 def test_what_neither_limits_waits_for_something_else() -> None:
     idle = replace(uses(monitor(cpu_until=0.0, disk_from=99.0))[0], limit="nothing of these")
-    assert finding([idle]).startswith("Neither CPU nor disk limits kvm in sort map")
+    assert finding([idle]).startswith("Neither CPU nor disk seems to limit kvm in sort map")
+    sure = [replace(idle, block=block) for block in range(5)]
+    assert finding(sure).startswith("Neither CPU nor disk limits kvm in sort map")
 
 
 def effect(metric: str, estimate: float, unit: str = "B/s") -> Effect:

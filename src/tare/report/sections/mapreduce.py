@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from tare.analysis.data.rundata import SUBJECT
+from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import ArmSummary, Comparison, Effect
 from tare.analysis.topics.job_phases import JobCell, Limit, PhaseUse, job_cells, phase_uses
 from tare.references.scenarios import mapping
@@ -33,6 +35,9 @@ FEW_BLOCKS = 8
 MOST_BARS = 40
 MOST_NAMED = 6
 """Scenarios or works that the finding names for one limit of one phase; the table has all."""
+Blocks = dict[int, Counter[Limit]]
+"""The limits of each block's cells."""
+TOO_FEW = " (too few blocks agree to establish it)"
 
 
 @dataclass(frozen=True)
@@ -129,25 +134,41 @@ def _lead(uses: Sequence[PhaseUse], cells: Sequence[JobCell], comparison: Compar
 
 
 def finding(uses: Sequence[PhaseUse]) -> str:
-    """Return in words which resource limits which arm in which phase, by most of its cells.
+    """Return in words which resource limits which arm in which phase, by most of its blocks.
+
+    A phase close to a limit is beyond it in half of all blocks. So *is limited* needs more blocks
+    that agree than chance makes (an exact sign test, one family an arm); others only *seem* to be.
 
     Where that differs between scenarios or works, such as between one slave and four, these are
     named: what limits a phase with one slave need not be what limits it with more.
     """
-    votes: dict[tuple[str, bool, str, str], dict[tuple[str, str], Counter[Limit]]] = {}
+    cells: dict[tuple[str, bool, str, str], dict[tuple[str, str], Blocks]] = {}
     for use in uses:
         if use.limit:
-            places = votes.setdefault((use.arm, use.emulated, use.step, use.phase), {})
-            places.setdefault((_work(use), use.scenario), Counter())[use.limit] += 1
-    by_limit: dict[tuple[str, bool], dict[str, list[str]]] = {}
-    for (arm, emulated, step, phase), places in votes.items():
-        decided = {place: _decided(counts) for place, counts in places.items()}
+            places = cells.setdefault((use.arm, use.emulated, use.step, use.phase), {})
+            blocks = places.setdefault((_work(use), use.scenario), {})
+            blocks.setdefault(use.block, Counter())[use.limit] += 1
+    family = Counter({arm: 0 for arm, *_ in cells})
+    for (arm, *_), places in cells.items():
+        family[arm] += len(places)
+    by_limit: dict[tuple[str, bool, bool], dict[str, list[str]]] = {}
+    for (arm, emulated, step, phase), places in cells.items():
+        votes = {
+            place: Counter(_decided(counts) for counts in blocks.values())
+            for place, blocks in places.items()
+        }
+        decided = {place: _decided(counts) for place, counts in votes.items()}
+        shown = all(
+            _established(votes[place][limit], votes[place].total(), family[arm])
+            for place, limit in decided.items()
+            if limit
+        )
         for limit, where in _where(decided).items():
             if limit:
-                limits_of = by_limit.setdefault((arm, emulated), {})
+                limits_of = by_limit.setdefault((arm, emulated, shown), {})
                 limits_of.setdefault(limit, []).append(f"{step} {phase}{where}")
     sentences = []
-    for (arm, emulated), limits in by_limit.items():
+    for (arm, emulated, shown), limits in by_limit.items():
         limited = [
             f"{joined(phases)} by {limit}"
             for limit, phases in limits.items()
@@ -155,11 +176,15 @@ def finding(uses: Sequence[PhaseUse]) -> str:
         ]
         others = limits.get("nothing of these", [])
         if limited:
-            sentences.append(f"{marked(arm, emulated)} is limited in {'; '.join(limited)}.")
+            sentences.append(
+                f"{marked(arm, emulated)} {'is' if shown else 'seems'} limited in "
+                f"{'; '.join(limited)}{'' if shown else TOO_FEW}."
+            )
         if others:
             sentences.append(
-                f"Neither CPU nor disk limits {marked(arm, emulated)} in {joined(others)}: it "
-                "waits for something else."
+                f"Neither CPU nor disk {'limits' if shown else 'seems to limit'} "
+                f"{marked(arm, emulated)} in {joined(others)}: it waits for something else"
+                f"{'' if shown else TOO_FEW}."
             )
     return " ".join(sentences) or "No phase was long enough for its counters to say what limits it."
 
@@ -169,8 +194,14 @@ def _work(use: PhaseUse) -> str:
     return f"{use.workload} by {engine}" if engine else use.workload
 
 
+def _established(agreeing: int, blocks: int, family: int) -> bool:
+    """Return whether so many blocks agree by chance in at most 5 % of an arm's findings."""
+    chance = sum(math.comb(blocks, n) for n in range(agreeing, blocks + 1)) / 2**blocks
+    return chance <= LEVEL / family
+
+
 def _decided(counts: Counter[Limit]) -> Limit:
-    """Return what most cells are limited by; empty where no more than half of them agree."""
+    """Return what most cells or blocks are limited by; empty where no more than half agree."""
     limit, most = counts.most_common(1)[0]
     return limit if 2 * most > counts.total() else ""
 
