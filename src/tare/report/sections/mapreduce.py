@@ -196,7 +196,7 @@ def _work(use: PhaseUse) -> str:
 
 def _established(agreeing: int, blocks: int, family: int) -> bool:
     """Return whether so many blocks agree by chance in at most 5 % of an arm's findings."""
-    chance = sum(math.comb(blocks, n) for n in range(agreeing, blocks + 1)) / 2**blocks
+    chance = sum(math.comb(blocks, n) for n in range(agreeing, blocks + 1)) / (1 << blocks)
     return chance <= LEVEL / family
 
 
