@@ -66,7 +66,7 @@ _IN_PART = {
     "/proc/self/status": "Cpus_allowed_list:.*",
     "/proc/stat": "cpu[0-9]+",
 }
-"""Files of which only the lines are read that start with these patterns."""
+"""Files whose lines are read only if they start with these patterns."""
 _PROCESSOR = "(vendor_id|cpu family).*"
 _GPUS = "/proc/driver/nvidia/gpus"
 _MOUNTS = "/proc/mounts"

@@ -132,9 +132,9 @@ async def _fetch_lists(host: Host, release: Release, archive: Archive) -> None:
             "use a computer with Debian or Ubuntu",
         ) from error
     if not got.ok or not archive.state():
-        said = got.words().splitlines()
+        lines = got.words().splitlines()
         raise NotAvailable(
-            f"apt cannot fetch the package lists of {words}: {said[-1] if said else 'no lists'}",
+            f"apt cannot fetch the package lists of {words}: {lines[-1] if lines else 'no lists'}",
             "check the network, or leave `release` out for this computer's own",
         )
     await asyncio.to_thread((folder / "fetched").touch)

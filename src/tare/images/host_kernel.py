@@ -175,7 +175,7 @@ async def _in_unified(host: Host, path: str, head: bytes, release: str) -> HostI
 
 
 def unified_sections(head: bytes) -> dict[str, tuple[int, int]]:
-    """Return a PE file's sections: name to offset and size in the file; empty if it is no PE file.
+    """Return a PE file's sections: name to offset and size in the file; empty for other files.
 
     Source: PE Format (Microsoft), "COFF File Header" and "Section Table"; the UAPI Group's
     specification of unified kernel images names the sections.
@@ -290,7 +290,7 @@ async def _copy(
 
 async def _copy_modules(host: Host, root: str, files: list[str], target: Path) -> None:
     """Copy the modules that an image may need, and those that these need."""
-    # Of two of one name the later counts, as for ModuleTree: those in `updates` replace others.
+    # The later of two files of one name counts, as for ModuleTree: `updates` replaces others.
     known = {plain_module_name(file): file for file in sorted(_within(files))}
     turn = asyncio.Semaphore(_AT_ONCE)
 

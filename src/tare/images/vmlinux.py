@@ -124,7 +124,7 @@ class _Decompressor(Protocol):
 
 
 def _whole(decompressor: _Decompressor, payload: bytes) -> bytes:
-    # The kernel's build appends the uncompressed size: bytes after the stream's end are no error.
+    # The kernel's build appends the uncompressed size, so bytes after the stream's end are normal.
     kernel = decompressor.decompress(payload)
     if not decompressor.eof:
         raise EOFError("it ends too early")

@@ -125,7 +125,7 @@ async def build_lab_image(
         kernel: ``generic``, ``rt``, a package's name, or a file with its modules next to it.
         cache: The cache; see :func:`tare.images.cache.default_cache`.
         release: The release of its packages; None for this computer's own.
-        packages: Further packages, of which every file is kept.
+        packages: Further packages, all of whose files are kept.
 
     Raises:
         InputError: apt cannot find or fetch the packages, mkfs.ext4 is missing, or the cache
@@ -243,7 +243,7 @@ def _digest(
 
 @dataclass(frozen=True)
 class _Parts:
-    """The packages of an image, and the names of those of which every file is kept."""
+    """The packages of an image, and the names of those whose files are all kept."""
 
     system: tuple[PackageFile, ...]
     linux: tuple[Package, ...]

@@ -71,7 +71,7 @@ async def unpack(
         host: This computer.
         packages: The package files.
         tree: The folder.
-        whole: Names of packages of which every file is kept.
+        whole: Names of packages whose files are all kept.
 
     Raises:
         InputError: A package is damaged, or the disk is full.

@@ -15,7 +15,7 @@ from tare.lab.packages import fetch, resolve
 from tare.lab.sources import fetch_source
 
 TOOLS = ("flex", "bison")
-"""Programs that Xen's build needs besides a compiler; unpacked from packages, not installed."""
+"""Programs for Xen's build in addition to a compiler; unpacked from packages, not installed."""
 _UNPACKED = ("flex", "bison", "m4", "libsigsegv2")
 STAMP = {
     "XEN_BUILD_DATE": "-",

@@ -127,13 +127,13 @@ async def _write(
         )
         say(f"compressing {manifest.size >> 20} MiB, which takes some minutes")
         with draft.open("wb") as stream:
-            told = 0
+            reported = 0
             for done in write_bundle(stream, manifest, [first, *members]):
                 # Ctrl-C is noticed here, between two pieces.
                 await asyncio.sleep(0)
-                if done - told >= 100 << 20:
+                if done - reported >= 100 << 20:
                     say(f"{done >> 20} of {manifest.size >> 20} MiB")
-                    told = done
+                    reported = done
             stream.flush()
             os.fsync(stream.fileno())
         draft.replace(out)

@@ -18,7 +18,7 @@ class Index(BaseModel):
     Args:
         kernels: Name to key.
         toolboxes: Kind to key and recipe.
-        installed: Of installed packages' bundles: the file, its size and time, as imported.
+        installed: The bundles of installed packages: file, size and time, as imported.
     """
 
     model_config = ConfigDict(frozen=True)

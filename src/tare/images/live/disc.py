@@ -38,7 +38,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Layout:
-    """What a disc is made of.
+    """The parts of a disc.
 
     Args:
         parts: The folder of :class:`tare.images.live.parts.LiveParts`.
@@ -98,7 +98,7 @@ async def make_disc(host: Host, layout: Layout, work: Path, out: Path) -> None:
 
     Args:
         host: This computer.
-        layout: What it is made of.
+        layout: Its parts.
         work: An empty folder.
         out: Where it goes.
 
@@ -189,7 +189,9 @@ def _iso(layout: Layout, tree: Path, loader: Path, out: Path) -> list[str]:
 async def _run(host: Host, argv: Sequence[str], env: Mapping[str, str]) -> None:
     done = await host.run(argv, timeout_s=_MAKE_S, env=env)
     if not done.ok:
-        said = [line for line in done.words().splitlines() if "FAILURE" in line] or [done.words()]
+        failures = [line for line in done.words().splitlines() if "FAILURE" in line] or [
+            done.words()
+        ]
         raise InputError(
-            f"{argv[0]} cannot make the live image: {said[-1]}", "free some space on the disk"
+            f"{argv[0]} cannot make the live image: {failures[-1]}", "free some space on the disk"
         )

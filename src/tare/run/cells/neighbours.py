@@ -35,7 +35,7 @@ LOOK_S = 0.02
 RAN = ("vcpu_cpu_s", "threads_cpu_s")
 WAITED = ("vcpu_run_delay_s", "threads_run_delay_s")
 """Fields of a machine's cost: how long it ran, and how long it was ready while another ran. For a
-guest they count its vCPUs, for a process all its threads, of which only the load's are busy."""
+guest they count its vCPUs, for a process all its threads; only the load's are busy."""
 _VCPU = re.compile(r"vcpu\d+_run_delay_s")
 
 

@@ -113,7 +113,7 @@ class Execution:
         self._log.append(Preflight(checks=await self._setup.preflight()))
         before_cells = BeforeCells(self._calibrate)
         before_cells.begin()
-        # Another computer may be booted anew for the first arm, and cannot be calibrated meanwhile.
+        # Another computer may be rebooted for the first arm, and cannot be calibrated meanwhile.
         if not all(run_host.here for run_host in self._setup.run_hosts.values()):
             await before_cells.done()
         try:

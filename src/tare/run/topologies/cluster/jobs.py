@@ -214,7 +214,7 @@ class ClusterJob:
         return result
 
     async def _read_history(self) -> None:
-        """Read the history of the measured jobs, all of which have ended."""
+        """Read the history of the measured jobs, after all of them have ended."""
         patience_s = self.cluster.patience(HISTORY_S)
         while self._ran:
             ran = self._ran.pop(0)
