@@ -156,7 +156,7 @@ def test_the_report_shows_them_and_says_what_they_are_not(run: RunData, tmp_path
     assert found
     section = section.partition("</section>")[0]
     for words in (
-        "nothing is interpolated",
+        "without interpolation",
         "20.0 ms/s",
         "4.00 µs",
         "2.05 kB/s",

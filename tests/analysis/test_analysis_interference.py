@@ -60,9 +60,10 @@ def test_of_few_blocks_the_sizes_are_told_and_no_interval_nor_that_nothing_hurts
     ]
     few = [*some, replace(some[0], arm="other", slowdown=0.99)]
     said = neighbours_answer(few)
-    assert said.startswith("Neighbours, preliminary (3 blocks; 6 are the least for a verdict): vm")
-    assert "up to 2.00×" in said and said.endswith("nothing so far that slows other (emulated).")
-    assert "is told from none" not in said
+    assert said.startswith("Neighbours, preliminary (3 blocks; 6 are the least for a verdict): the")
+    assert "the largest slowdown so far is 2.00× in vm (emulated)" in said
+    assert said.endswith("no slowdown so far in other (emulated).")
+    assert "differs from 1×" not in said
     drawn = [str(heat_figure(each, name="f").spec) for each in (few, effects)]
     assert [" to " in text for text in drawn] == [False, True]
     ends = [

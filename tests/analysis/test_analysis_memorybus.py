@@ -147,7 +147,7 @@ def test_what_the_hosts_memory_moved_stands_beside_it_or_the_reason(run: RunData
     assert part is not None and part.counted is None
     (line,) = [line for line in part.lead if "resctrl" in line]
     assert line == (
-        "What the host’s memory moved beside bare, bare-again and vm is not counted: "
+        "The traffic of the host’s memory during bare, bare-again and vm is not counted: "
         "the host has no resctrl."
     )
 
@@ -182,6 +182,6 @@ def test_neighbours_of_which_one_was_not_counted_have_no_sum(run: RunData) -> No
     part = MemoryBus().data(ReportData([counting], compare([counting])))
     assert part is not None
     assert (
-        "For machines of bare, bare-again and vm the host’s processor counted nothing: "
+        "The host’s processor counted nothing for the machines of bare, bare-again and vm: "
         "its vCPUs are no threads."
     ) in part.lead

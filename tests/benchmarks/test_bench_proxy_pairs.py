@@ -52,7 +52,7 @@ def test_the_study_is_the_short_form_on_one_platform_twice() -> None:
     assert study.arms["oci-again"].twin_of == "oci" and study.blocks.turns
     assert study.margin == proxy_pairs.MARGIN
     own = proxy_pairs.study("bare", 7, [], {})["workloads"]["proxy"]
-    assert own["size"] == ["0B", "8KiB", "64KiB"]
+    assert own["size"] == ["0B", "64KiB"]
     assert own["duration"] == "1s"
 
 

@@ -16,7 +16,7 @@ from tare.errors import InputError
 
 PLAN = {
     "version", "study", "title", "seed", "baseline", "probed", "blocks", "seconds", "warnings",
-    "assumed", "notes", "arms", "skipped", "cells", "order",
+    "assumed", "notes", "designs", "arms", "skipped", "cells", "order",
 }  # fmt: skip
 ARM = {"arm", "platform", "description", "host", "emulated", "mark", "source"}
 SKIP = {"arm", "scenario", "workload", "reason", "hint"}

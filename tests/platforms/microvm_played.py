@@ -9,6 +9,7 @@ as a process, and is reached over the socket of vsock. Threads bear the names of
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -216,7 +217,8 @@ def serve(path: str, product: Product, fault: str) -> None:
             if content:
                 self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            if content:
+                self.wfile.write(content)
 
         def address_string(self) -> str:
             return "unix"
@@ -229,7 +231,9 @@ def serve(path: str, product: Product, fault: str) -> None:
     listener.listen()
     while True:
         connection, _ = listener.accept()
-        Handler(connection, ("unix", 0), None)  # type: ignore[arg-type]
+        # A client may close its connection early; no server ends because of that.
+        with contextlib.suppress(ConnectionError):
+            Handler(connection, ("unix", 0), None)  # type: ignore[arg-type]
         connection.close()
 
 

@@ -55,7 +55,7 @@ async def planned(study: Study) -> Outlook:
 
 
 def shown(outlook: Outlook) -> str:
-    console = Console(width=200)
+    console = Console(width=400)
     with console.capture() as said:
         show_plan(outlook, console)
     return said.get()

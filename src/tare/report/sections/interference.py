@@ -103,8 +103,9 @@ def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
     ]
     spared = [legible(arm) for arm in worst if arm not in {arm for _, arm, _ in slowed}]
     if few:
-        none = f"nothing so far that slows {joined(spared)}" if spared else ""
-        sizes = "; ".join(each for each in (joined(costs), none) if each)
+        largest = f"the largest slowdown so far is {joined(costs)}" if costs else ""
+        none = f"no slowdown so far in {joined(spared)}" if spared else ""
+        sizes = "; ".join(filter(None, (largest, none)))
         return f"Neighbours, preliminary ({few}): {sizes}."
     if not costs:
         return f"Neighbours: no slowdown of {joined(spared)} differs from 1×."
