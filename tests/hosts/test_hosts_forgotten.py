@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -46,6 +48,20 @@ async def test_a_forgotten_stream_is_ended_by_its_loop_and_not_by_whoever_collec
     assert not heard.said, "sent in the midst of something else"
     await asyncio.sleep(0)
     assert heard.said == [({"op": "drop" if whole else "end", "stream": 6}, threading.get_ident())]
+
+
+async def test_an_error_that_nobody_waits_for_is_not_reported_as_never_retrieved() -> None:
+    """Also if the collector finds the future of the error before its protocol."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    stream = Outgoing(Heard(), 6, whole=False)
+    stream.stop(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+    await asyncio.sleep(0)
+    stream._protocol._closed = None  # type: ignore[attr-defined]
+    gc.collect()
+    assert not reports
+    # asyncio's own retrieval, when the protocol is collected, needs a future.
+    stream._protocol._closed = asyncio.get_running_loop().create_future()  # type: ignore[attr-defined]
 
 
 def test_a_stream_that_outlives_its_loop_is_forgotten_in_silence(

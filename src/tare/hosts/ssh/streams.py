@@ -104,6 +104,21 @@ class _Writer(asyncio.StreamWriter):
                 self._soon(self.transport.close)
 
 
+class _Protocol(asyncio.StreamReaderProtocol):
+    """A writer's protocol, whose error nobody has to wait for.
+
+    asyncio retrieves the error when the protocol is collected. The garbage collector may find its
+    future first, and would report the error as never retrieved, with a traceback.
+    """
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the stream, and retrieve its error."""
+        super().connection_lost(exc)
+        closed = self._get_close_waiter(self)  # type: ignore[attr-defined]
+        if closed.done() and not closed.cancelled():
+            closed.exception()
+
+
 class Outgoing(asyncio.WriteTransport):
     """A stream to the host, written through ``writer``, with flow control.
 
@@ -124,7 +139,7 @@ class Outgoing(asyncio.WriteTransport):
         self._low, self._high = _LOW, _HIGH
         self._paused = self._ending = self._ended = self._closing = self._over = False
         self._loop = loop
-        self._protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        self._protocol = _Protocol(asyncio.StreamReader())
         self._protocol.connection_made(self)
         self.writer: asyncio.StreamWriter = _Writer(self, self._protocol, loop)
 
