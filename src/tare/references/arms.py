@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,25 @@ class Like:
 def alike(comparison: Comparison, reference: Reference) -> tuple[Like, ...]:
     """Return each arm of the source with the run's that are like it, or why there is none."""
     return tuple(_like(comparison, *each) for each in reference.arms.items())
+
+
+def counterparts_of(
+    comparison: Comparison, reference: Reference, names: Collection[str]
+) -> tuple[tuple[str, ...], str]:
+    """Return the run's counterparts of some of the source's arms, in the run's order.
+
+    Args:
+        comparison: The runs, compared.
+        reference: The source.
+        names: The names of its arms.
+
+    Returns:
+        The arms, and why some of the source's have no counterpart.
+    """
+    likes = [like for like in alike(comparison, reference) if like.arm in names]
+    own = {arm for like in likes for arm in like.own}
+    why = "; ".join(f"{like.label}: {like.why}" for like in likes if like.why)
+    return tuple(arm for arm in comparison.arms if arm in own), why
 
 
 def bare_of(comparison: Comparison, reference: Reference) -> str | None:

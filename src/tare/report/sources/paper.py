@@ -15,7 +15,7 @@ from tare.analysis.topics.kernels import tick_rates
 from tare.analysis.topics.load_balancer import Through
 from tare.analysis.topics.monitoring import Monitor
 from tare.analysis.topics.response_times import QUIET, PhaseEffect
-from tare.references.arms import alike
+from tare.references.arms import counterparts_of
 from tare.references.exhibits import Exhibit
 from tare.references.measured import longest_views, measured_keys, samples_of
 from tare.references.pairing import PairedTable, SideBySide, shown_value
@@ -207,13 +207,10 @@ def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
 
 def _counterparts(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> tuple[list[str], str]:
     """Return the run's arms that an exhibit is about, in order, or why it has none of them."""
-    arms = list(run.comparison.arms)
     if not exhibit.arms:
-        return arms, ""
-    likes = [like for like in alike(run.comparison, side.reference) if like.arm in exhibit.arms]
-    wanted = {arm for like in likes for arm in like.own}
-    reasons = [f"{like.label}: {like.why}" for like in likes if like.why]
-    return [arm for arm in arms if arm in wanted], "" if wanted else "; ".join(reasons)
+        return list(run.comparison.arms), ""
+    arms, why = counterparts_of(run.comparison, side.reference, exhibit.arms)
+    return list(arms), "" if arms else why
 
 
 def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:

@@ -11,7 +11,7 @@ from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Key
 from tare.analysis.topics.load_balancer import Spent, Through
 from tare.analysis.topics.proxied_cells import HOST, LEAST
-from tare.references.arms import alike, bare_of
+from tare.references.arms import bare_of, counterparts_of
 from tare.references.exhibits import Exhibit
 from tare.references.measured import measured_keys
 from tare.references.published import Reference
@@ -202,12 +202,10 @@ def _of_its_arms(
         return [], f"this run measured no {joined(exhibit.workloads)}"
     if not exhibit.arms:
         return found, ""
-    likes = [like for like in alike(comparison, reference) if like.arm in exhibit.arms]
-    wanted = {arm for like in likes for arm in like.own}
-    if not any(each.arm in wanted for each in found):
-        reasons = [f"{like.label}: {like.why}" for like in likes if like.why]
-        return [], "; ".join(reasons) or f"{joined(sorted(wanted))} let nothing through that counts"
-    wanted.add(bare_of(comparison, reference) or "")
+    own, why = counterparts_of(comparison, reference, exhibit.arms)
+    if not any(each.arm in own for each in found):
+        return [], why or f"{joined(sorted(own))} let nothing through that counts"
+    wanted = {*own, bare_of(comparison, reference) or ""}
     return [each for each in found if each.arm in wanted], ""
 
 
