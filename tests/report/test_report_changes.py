@@ -19,10 +19,13 @@ from run.run_driving import tare
 from tare.analysis import compare_runs
 from tare.analysis.data.load import run_data
 from tare.analysis.data.settings import Settings
-from tare.analysis.model import Comparison
+from tare.analysis.effects.results import Flag
+from tare.analysis.model import Comparison, RunData
 from tare.analysis.runs.changed import changed
+from tare.analysis.runs.resource_changes import resource_changes
 from tare.errors import InputError
 from tare.events import Record, fold_records
+from tare.report.compare.answer import change_sentences
 from tare.report.compare.changes import RunPair, changes_page
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.palette import looks
@@ -52,9 +55,18 @@ def simulated(
     )
 
 
-def compared(run: SimulatedRun) -> dict[str, Comparison]:
+def run_of(run: SimulatedRun) -> RunData:
     records = (Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(run)))
-    data = run_data(Path("nowhere"), fold_records(records))
+    return run_data(Path("nowhere"), fold_records(records))
+
+
+def against_bare(run: SimulatedRun) -> Comparison:
+    data = run_of(run)
+    return compare_runs(data, Settings.of([data]))
+
+
+def compared(run: SimulatedRun) -> dict[str, Comparison]:
+    data = run_of(run)
     settings = Settings.of([data])
     return {
         arm: compare_runs(data, settings if arm == "bare" else settings.against(arm, data.arms))
@@ -83,6 +95,52 @@ def test_what_changed_is_told_and_what_did_not_rarely() -> None:
     assert wrong <= most
     assert elsewhere <= most
     assert found >= PAIRS - 1
+
+
+def test_intervals_of_changes_by_resource_hold_together() -> None:
+    """All intervals of a pair of runs cover the true changes in at least 95 % of pairs."""
+    missed = unnoticed = claimed = 0
+    for seed in range(PAIRS):
+        before = against_bare(simulated(2 * seed + 100, 1.0, 3))
+        for factor in (1.0, 1.1):
+            after = against_bare(simulated(2 * seed + 101, factor, 3))
+            own = changed({"bare": before}, {"bare": after}, "bare")
+            costs = [change.cost for change in resource_changes(own, 0.95, 0.02)]
+            assert [(cost.arm, cost.resource) for cost in costs] == [
+                ("box", "work"), ("vm", "work")
+            ]  # fmt: skip
+            truths = [1.0, factor]
+            missed += any(
+                cost.interval is None or not cost.interval.holds(truth)
+                for cost, truth in zip(costs, truths, strict=True)
+            )
+            unnoticed += factor > 1 and costs[1].finding != "slower"
+            claimed += any(
+                cost.finding in ("slower", "faster")
+                for cost, truth in zip(costs, truths, strict=True)
+                if truth == 1.0
+            )
+    most = 0.05 * 2 * PAIRS + 2 * math.sqrt(0.0475 * 2 * PAIRS)
+    assert missed <= most
+    assert claimed <= most
+    assert unnoticed <= 2
+
+
+def test_an_answer_names_what_changed_by_resource() -> None:
+    before, after = (against_bare(simulated(seed, vm, 3)) for seed, vm in ((7, 1.0), (8, 1.4)))
+    own = changed({"bare": before}, {"bare": after}, "bare")
+    sentences = change_sentences(own, before)
+    assert re.fullmatch(r"Costs more: work \+\d+ % \(\+\d+ % to \+\d+ %\)\.", sentences["vm"])
+    assert "Costs" not in sentences["box"]
+    lost = replace(
+        own[0].change.before, flags=(Flag("failures", "2 of its 12 cells failed"),)
+    )  # fmt: skip
+    doubted = [
+        replace(one, change=replace(one.change, before=replace(lost, arm=one.change.arm)))
+        for one in own
+        if one.change.arm == "vm"
+    ]
+    assert "Costs" not in change_sentences(doubted, before)["vm"]
 
 
 def test_few_blocks_and_findings_are_no_verdict() -> None:
@@ -118,7 +176,7 @@ def test_a_page_of_too_short_runs_says_so_first(tmp_path: Path) -> None:
     done = tare("compare", *folders, "--html", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
-    assert "Too few blocks to tell whether any of 4 effects changed: each run needs 6." in page
+    assert "Too few blocks for a verdict (3 of the 6 needed in each run)." in page
 
 
 def test_labels_that_do_not_fit_beside_marks_stand_whole_above_them() -> None:
@@ -146,7 +204,9 @@ def test_the_command_writes_one_file_that_reads_without_scripts(
     assert done.returncode == 0, done.stderr
     html = out.read_text(encoding="utf-8")
     page = read(html)
-    assert "3 worse in the second run" in "".join(page.text)
+    text = "".join(page.text)
+    assert "changed from run r0 (12 blocks) to run r1 (12 blocks)" in text
+    assert re.search(r"vm\s*: Costs more: work \+\d+ %", text)
     assert not re.search(r"(src|href)=\"(?!#|data:|\.\./)[^\"]", html), "nothing from outside"
     data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', html, re.S)[1])  # type: ignore[index]
     names = {element.attributes.get("id") for element in page.elements}

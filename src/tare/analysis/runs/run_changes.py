@@ -199,7 +199,9 @@ def _change(before: Effect, after: Effect, confidence: float, ranges: bool) -> C
     elif fewest < least_blocks(LEVEL):
         # A narrow interval of so short a run would pretend, as it would for an effect.
         low, high = -math.inf, math.inf
-    hidden = _hidden(before, ratio, counted=ranged) + _hidden(after, ratio, counted=ranged)
+    hidden = hidden_by_clock(before, ratio, counted=ranged) + hidden_by_clock(
+        after, ratio, counted=ranged
+    )
     # Blocks of a run that hang together tell less of it than so many would.
     wider = max(before.widened, after.widened)
     low, high = (change + wider * (end - change) for end in (low, high))
@@ -212,8 +214,15 @@ def _ratio(logarithm: float) -> float:
     return math.exp(logarithm) if logarithm < 700 else math.inf
 
 
-def _hidden(effect: Effect, ratio: bool, *, counted: bool) -> float:
-    """Return by how much an effect's end may be off for the steps of a clock, in all its blocks."""
+def hidden_by_clock(effect: Effect, ratio: bool, *, counted: bool = False) -> float:
+    """Return by how much an effect's end may be off because of the steps of a clock.
+
+    Args:
+        effect: The effect.
+        ratio: Whether it is compared as a ratio; the result is then in log units, otherwise in the
+            metric's unit.
+        counted: Whether time counts instructions in that run.
+    """
     sides = effect.arm_summary.blocks, effect.baseline_summary.blocks
     if counted:
         # That clock steps by a nanosecond each instruction (QEMU's -icount shift=0). Values that

@@ -6,14 +6,12 @@ import json
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import Comparison, Effect, Key, RunData, VerdictWord, as_cost, cost_ends
 from tare.analysis.runs.changed import Changed, changed
 from tare.analysis.runs.run_changes import about_two_runs
@@ -24,10 +22,10 @@ from tare.analysis.runs.run_differences import (
     settings_sha256,
     study_differences,
 )
-from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.topics.monitoring import monitors
 from tare.outputs import put_for_user
-from tare.report.compare.run_doubts import doubts_of, why_not_comparable
+from tare.report.compare.answer import change_heading, change_lines
+from tare.report.compare.run_doubts import run_doubts, study_doubts, why_not_comparable
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.palette import looks
 from tare.report.figures.svg import inline_svg, legible
@@ -45,11 +43,10 @@ from tare.report.page.links import anchor_of
 from tare.report.page.rendering import SCRIPTS, fill_template
 from tare.report.page.tables import Column, Shown, Table
 from tare.report.page.verdicts import ArmLine
+from tare.report.page.warnings import LINE, Warned
 from tare.report.page.words import (
     Names,
     Part,
-    counted,
-    joined,
     marked,
     metric_name,
     percent,
@@ -72,9 +69,11 @@ class ChangesPage:
 
     title: str
     subtitle: str
-    alerts: tuple[str, ...]
+    differences: tuple[str, ...]
     lead: str
     arms: tuple[ArmLine, ...]
+    bars_note: str
+    warnings: tuple[Warned, ...]
     wide: str
     narrow: str
     note: str
@@ -128,11 +127,16 @@ def changes_page(pair: RunPair, found: Sequence[Changed], folder: Path) -> Chang
         title=f"{legible(comparison.title)}: two runs",
         subtitle=f"{_named(after)} against {_named(before)}; each effect against "
         f"{legible(pair.chosen)}",
-        alerts=doubts_of(comparison, pair.after[pair.chosen]),
-        lead=_lead(headlines, about_two_runs(comparison, pair.after[pair.chosen]))
+        differences=study_doubts(before, after),
+        lead=f"{change_heading(comparison, pair.after[pair.chosen])}."
         if headlines
         else _nothing(pair),
-        arms=_arms(headlines, comparison),
+        arms=change_lines(headlines, comparison),
+        bars_note=_bars_note(comparison, pair.after[pair.chosen]) if headlines else "",
+        warnings=tuple(
+            Warned(short(doubt.text, LINE), doubt.text, doubt.action)
+            for doubt in run_doubts(comparison, pair.after[pair.chosen])
+        ),
         wide=wide,
         narrow=narrow,
         note="Each mark is the change of an arm’s cost against the baseline, from the first run to "
@@ -166,49 +170,14 @@ def _nothing(pair: RunPair) -> str:
     return f"Nothing can be compared: {why}."
 
 
-def _lead(headlines: Sequence[Changed], caveat: str = "") -> str:
-    counts = Counter[str](one.verdict for one in headlines)
-    changes = [f"{counts[word]} {words}" for word, words in HEADED.items() if counts[word]]
-    if counts["preliminary"] == len(headlines):
-        return (
-            f"Too few blocks to tell whether any of {counted(len(headlines), 'effect')} changed: "
-            f"each run needs {least_blocks(LEVEL)}."
-        )
-    text = f"Of {counted(len(headlines), 'effect')} " + (
-        f"{joined(changes)} in the second run" if changes else "none is shown to have changed"
+def _bars_note(before: Comparison, after: Comparison) -> str:
+    level = f"{100 * before.confidence:.4g} %"
+    note = (
+        "Right of the line: the cost grew. A mark is the geometric mean over a resource’s metrics, "
+        f"a bar its interval; all bars together hold with {level} confidence."
     )
-    text += f"; {counts['equivalent']} equivalent within the margin" if counts["equivalent"] else ""
-    open_ = [f"{counts[w]} {w}" for w in ("inconclusive", "preliminary") if counts[w]]
-    lead = f"{'; '.join((text, *open_))}."
-    return f"{lead} {caveat}." if caveat else lead
-
-
-def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine, ...]:
-    style = looks(comparison.arms, comparison.baseline)
-    lines = []
-    for arm in dict.fromkeys(one.change.arm for one in headlines):
-        own = [one for one in headlines if one.change.arm == arm]
-        emulated = any(one.change.before.emulated or one.change.after.emulated for one in own)
-        counts = Counter(one.verdict for one in own)
-        # What is open comes last, because its greatest cost follows it.
-        numbers = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
-        widest = max(
-            (one.not_excluded or 0.0 for one in own if one.verdict == "inconclusive"), default=0.0
-        )
-        more = f": a cost up to {percent(widest)} more is not excluded" if widest else ""
-        left = [o for o in own if o.verdict == "inconclusive" and o.difference_not_excluded]
-        if left and not widest:
-            # Differences of several metrics have no order: the first represents them.
-            size = open_cost(left[0])
-            more = (
-                ": no cost is excluded"
-                if size == ANY
-                else f": a cost up to {size} more is not excluded"
-            )
-        lines.append(
-            ArmLine(marked(arm, emulated), f"{numbers}{more}.", emulated, style[arm].ink.role)
-        )
-    return tuple(lines)
+    caveat = about_two_runs(before, after)
+    return f"{note} {caveat}." if caveat else note
 
 
 def _figures(headlines: Sequence[Changed], comparison: Comparison) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tare.analysis.model import Comparison, RunData
 from tare.analysis.runs.proofs import change_sentences
@@ -24,30 +24,56 @@ MOST = 6
 LONGEST = 60
 """Characters of a value in such a sentence."""
 
+ANOTHER_HOST = "Repeat both runs on one host, or put both hosts into one study (`tare help hosts`)."
+UNFIT_HOST = "Run `tare doctor`, fix what it lists, and repeat the run."
+SAME_KERNEL = "Boot the same kernel in all arms to compare platforms alone."
+
+
+class Doubt(NamedTuple):
+    """What speaks against a comparison, and what to do about it; empty if nothing can be done."""
+
+    text: str
+    action: str = ""
+
 
 def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
-    """Return what a reader of the comparison has to know first; empty where there is nothing."""
+    """Return all that a reader of the comparison has to know, the differences of studies first."""
+    return (
+        *study_doubts(before.runs[0], after.runs[0]),
+        *(doubt.text for doubt in run_doubts(before, after)),
+    )
+
+
+def run_doubts(before: Comparison, after: Comparison) -> tuple[Doubt, ...]:
+    """Return what speaks against either run or against comparing them, other than the studies."""
     first, second = before.runs[0], after.runs[0]
-    found = []
-    found += _studies(first, second)
-    found += _hosts(first, second)
-    found += _environment(first, second)
+    found = [
+        *(Doubt(text, ANOTHER_HOST) for text in _hosts(first, second)),
+        *(Doubt(text, "See “What else differs”.") for text in _environment(first, second)),
+    ]
     for when, one, other in (("first", before, after), ("second", after, before)):
         run = one.runs[0]
         if words := unfit_words(run):
-            found.append(f"The host of the {when} run was not fit for measuring: {legible(words)}.")
+            text = f"The host of the {when} run was not fit for measuring: {legible(words)}."
+            found.append(Doubt(text, UNFIT_HOST))
         if not run.complete:
-            found.append(f"The {when} run is not complete.")
-        found += [f"The {when} run: {legible(doubt)}" for doubt in run.doubts]
+            found.append(
+                Doubt(f"The {when} run is not complete.", f"`tare resume {run.folder}` ends it.")
+            )
+        verify = f"`tare verify {run.folder}` shows what changed."
+        found += [Doubt(f"The {when} run: {legible(doubt)}", verify) for doubt in run.doubts]
         baselines = {arm: one.own_baselines.get(arm, one.baseline) for arm in one.arms}
-        notes = (*itself_notes(one.runs), *shape_notes(one.runs, baselines))
-        found += [f"The {when} run: {legible(note)}" for note in notes]
+        notes = (
+            *itself_notes(one.runs),
+            *shape_notes(one.runs, baselines),
+            *(text[:1].lower() + text[1:] for text in change_sentences(one.environment_changes)),
+        )
+        found += [Doubt(f"The {when} run: {legible(note)}") for note in notes]
         found += [
-            f"The {when} run: {legible(difference[:1].lower() + difference[1:])}"
-            for difference in change_sentences(one.environment_changes)
+            Doubt(f"In the {when} run {legible(each)}", SAME_KERNEL)
+            for each in different_kernels(run)
         ]
-        found += [f"In the {when} run {legible(each)}" for each in different_kernels(run)]
-        found += _alone(when, one, other)
+        found += [Doubt(text) for text in _alone(when, one, other)]
     return tuple(found)
 
 
@@ -57,12 +83,12 @@ def studies_of(runs: Sequence[RunData]) -> tuple[str, ...]:
     return tuple(
         f"{legible(run.run)} against {legible(first.run)}: {difference}"
         for run in others
-        for difference in _studies(first, run)
+        for difference in study_doubts(first, run)
     )
 
 
-def _studies(first: RunData, second: RunData) -> list[str]:
-    """Return how what was measured differs: the studies, the options, and the settings."""
+def study_doubts(first: RunData, second: RunData) -> tuple[str, ...]:
+    """Return how what was measured differs: the studies, the settings, and the options."""
     names = [legible(str(run.study.get("study") or run.study_path)) for run in (first, second)]
     found = []
     if names[0] != names[1]:
@@ -71,14 +97,14 @@ def _studies(first: RunData, second: RunData) -> list[str]:
     settings: list[RunDifference] = []
     for each in study_differences(first, second):
         (options if each.where == "command line" else settings).append(each)
+    if settings:
+        found.append(f"What was measured differs: {_first_few(settings)}.")
     found += [
         f"The runs were started with different options: {legible(each.before)} → "
         f"{legible(each.after)}."
         for each in options
     ]
-    if settings:
-        found.append(f"What was measured differs: {_first_few(settings)}.")
-    return found
+    return tuple(found)
 
 
 def _environment(first: RunData, second: RunData) -> list[str]:

@@ -170,7 +170,7 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
     Absent arms come last; those that are absent for the same reason share one line.
     """
     sentences = arm_sentences(comparison)
-    axis = _Axis(comparison.resources)
+    axis = CostAxis(comparison.resources)
     emulated = {verdict.arm: verdict.emulated for verdict in comparison.arm_verdicts}
     lines = [
         ArmLine(
@@ -271,7 +271,7 @@ def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
         most = bound(max(cost.largest for cost in bounded) - 1)
         parts.append(f"{_names(bounded)}: no difference larger than {most}")
     if undecided := of.get("undecided"):
-        shown = ", ".join(f"{LABELS[cost.resource]} ({_range(cost)})" for cost in undecided)
+        shown = ", ".join(f"{LABELS[cost.resource]} ({range_in_words(cost)})" for cost in undecided)
         parts.append(f"undecided: {_names(undecided) if brief else shown}")
     if without := of.get("no-ratio"):
         parts += [_without_ratio(cost) for cost in without]
@@ -360,13 +360,14 @@ def size_in_words(cost: float) -> str:
     return f"{sign}{percent(abs(cost - 1))}"
 
 
-def _range(cost: ResourceCost) -> str:
+def range_in_words(cost: ResourceCost) -> str:
+    """Return a cost's interval, such as ``+3 % to +12 %``; empty without one."""
     if cost.interval is None:
         return ""
     return f"{size_in_words(cost.interval.low)} to {size_in_words(cost.interval.high)}"
 
 
-class _Axis:
+class CostAxis:
     """The logarithmic axis of all bars of a page."""
 
     def __init__(self, costs: Sequence[ResourceCost]) -> None:
@@ -393,7 +394,7 @@ class _Axis:
         label = BAR_LABELS[cost.resource]
         about = f"{label}: {size_in_words(cost.cost) if cost.averaged else value}"
         if cost.interval:
-            about += f", interval {_range(cost)}"
+            about += f", interval {range_in_words(cost)}"
         if (worst := cost.worst) is not None:
             # The largest of several estimates is no bound: its interval must hold for all of them.
             ends = simultaneous(worst, len(cost.effects))
@@ -403,7 +404,7 @@ class _Axis:
             resource=cost.resource,
             label=label,
             value=value,
-            range=_range(cost),
+            range=range_in_words(cost),
             finding=cost.finding,
             low=self.at(low),
             high=self.at(high),

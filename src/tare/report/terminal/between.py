@@ -22,6 +22,7 @@ from tare.analysis.runs.run_changes import (
 )
 from tare.analysis.statistics.maxt import least_blocks
 from tare.errors import InputError
+from tare.report.compare.answer import change_heading, change_lines
 from tare.report.compare.run_doubts import doubts_of, studies_of, why_not_comparable
 from tare.report.figures.svg import legible
 from tare.report.page.arrange import arrange
@@ -82,6 +83,9 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
     for doubt in doubts_of(before, after):
         console.print(Text(f"Note: {doubt}", "yellow"), soft_wrap=True)
+    console.print(Text(f"{change_heading(before, after)}:", style="bold"), soft_wrap=True)
+    for line in change_lines(found, before):
+        console.print(Text(f"{legible(line.arm)}: {line.sentence}"), soft_wrap=True)
     print_table(
         console,
         f"{runs[1]} against {runs[0]}: how each effect against {base} changed",

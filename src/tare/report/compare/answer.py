@@ -1,0 +1,144 @@
+"""The answer of a comparison of two runs: how each arm's cost changed, by resource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.model import Comparison, ResourceCost
+from tare.analysis.runs.changed import Changed
+from tare.analysis.runs.resource_changes import ResourceChange, resource_changes
+from tare.analysis.statistics.maxt import least_blocks
+from tare.report.figures.palette import Look, looks
+from tare.report.figures.svg import legible
+from tare.report.page.verdicts import (
+    LABELS,
+    MOST_WORDS,
+    NAME,
+    ArmLine,
+    CostAxis,
+    bound,
+    range_in_words,
+    size_in_words,
+)
+from tare.report.page.words import apart, counted, joined, marked, metric_name, short
+
+
+def change_heading(before: Comparison, after: Comparison) -> str:
+    """Return what the answers are about, without a full stop."""
+    runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
+    blocks = [counted(comparison.blocks, "block") for comparison in (before, after)]
+    return (
+        f"How each arm’s cost compared with {short(before.against, NAME)} changed from run "
+        f"{runs[0]} ({blocks[0]}) to run {runs[1]} ({blocks[1]})"
+    )
+
+
+def change_sentences(found: Sequence[Changed], comparison: Comparison) -> dict[str, str]:
+    """Return how each arm's costs changed, by arm; shorter if all of it is too much to read.
+
+    Args:
+        found: Changes against the comparison's baseline, judged.
+        comparison: The first run's comparison.
+    """
+    by_arm = _by_arm(found, comparison)
+    sentences: dict[str, str] = {}
+    for brief in (False, True):
+        sentences = {arm: _sentences(changes, brief) for arm, changes in by_arm.items()}
+        if sum(len(text.split()) for text in sentences.values()) <= MOST_WORDS:
+            break
+    return sentences
+
+
+def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine, ...]:
+    """Return the answer for each arm, with a bar for each resource.
+
+    Args:
+        found: Changes against the comparison's baseline, judged.
+        comparison: The first run's comparison.
+    """
+    by_arm = _by_arm(found, comparison)
+    axis = CostAxis([change.cost for changes in by_arm.values() for change in changes])
+    style: Mapping[str, Look] = looks(comparison.arms, comparison.baseline)
+    lines = []
+    for arm, sentence in change_sentences(found, comparison).items():
+        costs = [change.cost for change in by_arm[arm]]
+        emulated = any(cost.emulated for cost in costs)
+        bars = tuple(axis.bar(cost) for cost in costs)
+        lines.append(
+            ArmLine(
+                marked(arm, emulated), sentence, emulated, style[arm].ink.role, False, bars, arm
+            )
+        )
+    return tuple(lines)
+
+
+def _by_arm(found: Sequence[Changed], comparison: Comparison) -> dict[str, list[ResourceChange]]:
+    by_arm: dict[str, list[ResourceChange]] = {}
+    for change in resource_changes(found, comparison.confidence, comparison.margin):
+        by_arm.setdefault(change.cost.arm, []).append(change)
+    return by_arm
+
+
+def _sentences(changes: Sequence[ResourceChange], brief: bool) -> str:
+    enough = [change for change in changes if change.cost.finding != "preliminary"]
+    few = [change.cost for change in changes if change.cost.finding == "preliminary"]
+    typical = [change for change in enough if change.cost.resource != "latency-worst"]
+    worst = [change for change in enough if change.cost.resource == "latency-worst"]
+    texts = [_clauses(typical, brief), _clauses(worst, brief)]
+    if few:
+        what = "" if len(few) == len(changes) else f" on {_names(few)}"
+        texts.append(
+            f"too few {few[0].each}s for a verdict{what} ({min(cost.blocks for cost in few)} of "
+            f"the {least_blocks(LEVEL)} needed in each run)"
+        )
+    return " ".join(f"{text[:1].upper()}{text[1:]}." for text in texts if text)
+
+
+def _clauses(changes: Sequence[ResourceChange], brief: bool) -> str:
+    """Return what some changes show, one clause for each kind of finding."""
+    of: dict[str, list[ResourceCost]] = {}
+    for change in changes:
+        of.setdefault(change.cost.finding, []).append(change.cost)
+    parts = []
+    for finding, words in (("slower", "costs more"), ("faster", "costs less")):
+        if costs := of.get(finding):
+            parts.append(f"{words}: {_sizes(costs, brief)}")
+    if same := of.get("same"):
+        parts.append(f"{_names(same)} unchanged (within ±{bound(max(c.margin for c in same))})")
+    if bounded := of.get("bounded"):
+        most = bound(max(cost.largest for cost in bounded) - 1)
+        parts.append(f"{_names(bounded)}: no change larger than {most}")
+    if undecided := of.get("undecided"):
+        parts.append(f"undecided: {_names(undecided) if brief else _ranges(undecided)}")
+    parts += [_without_ratio(change) for change in changes if change.cost.finding == "no-ratio"]
+    return "; ".join(parts)
+
+
+def _sizes(costs: Sequence[ResourceCost], brief: bool) -> str:
+    return ", ".join(
+        f"{LABELS[cost.resource]} {size_in_words(cost.cost)}"
+        + ("" if brief else f" ({range_in_words(cost)})")
+        for cost in costs
+    )
+
+
+def _ranges(costs: Sequence[ResourceCost]) -> str:
+    return ", ".join(f"{LABELS[cost.resource]} ({range_in_words(cost)})" for cost in costs)
+
+
+def _without_ratio(change: ResourceChange) -> str:
+    """Return what is known of metrics that can be 0, which have differences and no ratio."""
+    name = LABELS[change.cost.resource]
+    for word in ("worse", "better"):
+        for one in change.changes:
+            if one.verdict == word:
+                size = apart(one.change.change, one.change.before.unit)
+                return f"{name} {word} by {size} ({metric_name(one.change.key.metric)})"
+    if all(one.verdict == "equivalent" for one in change.changes):
+        return f"{name} unchanged"
+    return f"{name} undecided"
+
+
+def _names(costs: Iterable[ResourceCost]) -> str:
+    return joined([LABELS[cost.resource] for cost in costs])
