@@ -160,4 +160,4 @@ def test_a_change_that_is_left_open_says_what_cost_is_not_excluded(tmp_path: Pat
         page = tmp_path / "page.html"
         write_changes({"bare": before}, {"bare": after}, "bare", page)
         html = page.read_text()
-        assert re.search(cell, html) and re.search(f"1 inconclusive: {line}", html)
+        assert re.search(cell, html) and re.search(rf"undecided \({line}\)", html)

@@ -100,8 +100,8 @@ def test_what_differs_comes_first_in_text() -> None:
     console = Console(file=StringIO(), width=200)
     render_changes(run(1), with_study(run(2), nicer, OPTIONS), console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines[0].startswith("Note: The runs were started with different options: (none) → --set")
-    assert SAID in lines[1]
+    assert lines[0].startswith("Note: What was measured differs: ") and SAID in lines[0]
+    assert lines[1].startswith("Note: The runs were started with different options: (none) → --set")
 
 
 def test_what_differs_is_said_of_three_runs_too() -> None:
@@ -128,15 +128,15 @@ def test_what_differs_comes_first_in_markdown_and_in_junit() -> None:
     doubts = doubts_of(before, after)
     checked = check(before, after, [parse_gate(GATE)])
     markdown = FORMATS["markdown"](checked, doubts)
-    assert SAID in markdown.splitlines()[1]
+    assert SAID in markdown.splitlines()[0]
     tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
     assert tokens[0].type == "bullet_list_open"
     text = FORMATS["text"](checked, doubts).splitlines()
-    assert text[0].startswith("Note: ") and SAID in text[1]
+    assert text[0].startswith("Note: ") and SAID in text[0]
     suite = ElementTree.fromstring(FORMATS["junit"](checked, doubts))
     assert suite[0].tag == "properties"
     values = [str(each.get("value")) for each in suite[0]]
-    assert [SAID in value for value in values[:2]] == [False, True]
+    assert [SAID in value for value in values[:2]] == [True, False]
     assert SAID not in "".join(values[2:])
     assert SAID in str(suite[-1].text)
 

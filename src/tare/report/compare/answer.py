@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from tare.analysis.effects.verdict import LEVEL
@@ -21,7 +22,20 @@ from tare.report.page.verdicts import (
     range_in_words,
     size_in_words,
 )
-from tare.report.page.words import apart, counted, joined, marked, metric_name, short
+from tare.report.page.words import (
+    NONE,
+    apart,
+    counted,
+    joined,
+    marked,
+    metric_name,
+    percent,
+    short,
+)
+from tare.units import format_quantity
+
+ANY = "any"
+"""The size of costs that nothing bounds."""
 
 
 def change_heading(before: Comparison, after: Comparison) -> str:
@@ -137,8 +151,26 @@ def _without_ratio(change: ResourceChange) -> str:
                 return f"{name} {word} by {size} ({metric_name(one.change.key.metric)})"
     if all(one.verdict == "equivalent" for one in change.changes):
         return f"{name} unchanged"
-    return f"{name} undecided"
+    sizes = [open_cost(one) for one in change.changes if one.verdict == "inconclusive"]
+    open_sizes = [size for size in sizes if size != NONE]
+    if not open_sizes:
+        return f"{name} undecided"
+    # Differences of several metrics have no order: the first represents them.
+    if open_sizes[0] == ANY:
+        return f"{name} undecided (no cost is excluded)"
+    return f"{name} undecided (a cost up to {open_sizes[0]} more is not excluded)"
 
 
 def _names(costs: Iterable[ResourceCost]) -> str:
     return joined([LABELS[cost.resource] for cost in costs])
+
+
+def open_cost(one: Changed) -> str:
+    """Return what cost an inconclusive change leaves open; a dash where it leaves none."""
+    if one.verdict != "inconclusive":
+        return NONE
+    if apart := one.difference_not_excluded:
+        return format_quantity(apart, one.change.before.unit) if math.isfinite(apart) else ANY
+    if not one.not_excluded:
+        return NONE
+    return percent(one.not_excluded) if one.not_excluded < 1e6 else ANY

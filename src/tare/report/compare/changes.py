@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from tare.analysis.runs.run_differences import (
 )
 from tare.analysis.topics.monitoring import monitors
 from tare.outputs import put_for_user
-from tare.report.compare.answer import change_heading, change_lines
+from tare.report.compare.answer import change_heading, change_lines, open_cost
 from tare.report.compare.run_doubts import run_doubts, study_doubts, why_not_comparable
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.palette import looks
@@ -49,7 +48,6 @@ from tare.report.page.words import (
     Part,
     marked,
     metric_name,
-    percent,
     ratio,
     ratio_interval,
     short,
@@ -223,10 +221,6 @@ def _method(comparison: Comparison) -> tuple[str, ...]:
     )
 
 
-ANY = "any"
-"""Told of costs that nothing bounds."""
-
-
 @dataclass(frozen=True)
 class RunPair:
     """Both runs, and their comparisons by baseline."""
@@ -265,17 +259,6 @@ def _interval(one: Changed) -> str:
     if one.change.ratio:
         return ratio_interval(cost_ends(*ends, one.change.before.better))
     return " to ".join(format_quantity(end, one.change.before.unit) for end in ends)
-
-
-def open_cost(one: Changed) -> str:
-    """Return what cost an inconclusive change leaves open; a dash where it leaves none."""
-    if one.verdict != "inconclusive":
-        return "–"
-    if apart := one.difference_not_excluded:
-        return format_quantity(apart, one.change.before.unit) if math.isfinite(apart) else ANY
-    if not one.not_excluded:
-        return "–"
-    return percent(one.not_excluded) if one.not_excluded < 1e6 else ANY
 
 
 def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
