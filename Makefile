@@ -76,7 +76,7 @@ bench-short:  ## the figures that every change may move, in pairs, at most 15 mi
 simulations:  ## verdicts on studies of known truth: the tables of docs/explanation/statistics.md
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks.verdict_simulations --tables docs/explanation/statistics.md
-	.venv/bin/python -m benchmarks.stopping_simulations --tables docs/explanation/statistics.md
+	.venv/bin/python -m benchmarks.stopping_simulations --tables docs/explanation/stopping.md
 
 REGRESSIONS := regressions
 

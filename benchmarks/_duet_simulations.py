@@ -1,4 +1,4 @@
-"""What measuring two arms at once gains or costs; before: one after the other, after: in duets.
+"""Gains and costs of measuring two arms at once; simple: in sequence, Tare: in duets.
 
 A boot's log-value is noise of its own, what the computer is like at the time (weather, the same for
 whoever measures then), and what the core is like. One after the other, arms meet different
@@ -120,5 +120,5 @@ def rows(studies: int) -> list[tuple[str, float, float, str, bool]]:
         case = f"{name} on a computer that changes by 3 %: declared"
         found.append((case, before, after, wanted, bool(after > 0.9 if truth else after <= limit)))
     (first, *others) = found
-    case = f"{first[0]} (before: one arm after the other; after: duets)"
+    case = f"{first[0]} (simple: one arm after the other; Tare: duets)"
     return [(case, *first[1:]), *others]

@@ -1,7 +1,7 @@
 """How many blocks it takes to decide a difference, by each way to stop, and how often it is right.
 
 Two arms, one metric, normal logs. A study decides where the interval of the ratio leaves 1. By
-``make simulations``; the table is in `tare help statistics`.
+``make simulations``; the table is in `tare help stopping`.
 """
 
 from __future__ import annotations

@@ -314,7 +314,7 @@ def position_rows(studies: int) -> list[Row]:
         rows.append(
             Row(
                 f"lone +10 % among 30 metrics, CV 3 %, {100 * gradient:.0f} % gradient within the "
-                "block: declared (before: without places; after: with)",
+                "block: declared (simple: without places; Tare: with)",
                 without, with_places, "–", True,
             )
         )  # fmt: skip
@@ -331,7 +331,7 @@ def interference_rows(studies: int) -> list[Row]:
         after += bool((family_p(cells[0]).adjusted < 0.05).any())
     limit = 0.05 + 3 * np.sqrt(0.05 * 0.95 / studies)
     return [
-        Row("150 slowdowns of 5 arms that are none: any coloured (after: in one arm)",
+        Row("150 slowdowns of 5 arms that are none: any coloured (Tare: in one arm)",
             before / studies, after / studies, "≤ 5 %", after / studies <= limit),
     ]  # fmt: skip
 
@@ -388,7 +388,7 @@ def table(rows: Sequence[Row], studies: int) -> str:
     lines = [
         f"{studies:,} simulated studies a line, 8 blocks unless stated; by `make simulations`.",
         "",
-        "| case | before | after | wanted |",
+        "| case | simple | Tare | wanted |",
         "|---|---:|---:|---|",
     ]
     for row in rows:
