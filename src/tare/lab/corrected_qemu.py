@@ -17,8 +17,8 @@ another waits that long. The copy has a shorter period in the two instructions t
 They are in the accelerator's module, or in the program where it has no modules.
 
 The instructions are found by those around them. What does not match in exactly one place, for
-example a QEMU in which the fault is fixed, is used unchanged. `tare help lab` has the counts with
-and without each correction.
+example a QEMU in which the fault is fixed, is used unchanged. `tare help emulator-faults` has the
+counts with and without each correction.
 """
 
 from __future__ import annotations

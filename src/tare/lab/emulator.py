@@ -1,7 +1,8 @@
 """The QEMU that emulates a lab, and the faults of QEMU that the lab works around.
 
-`tare help lab` describes the faults. Labs with Xen use each workaround below the first version that
-was tested without it and had no failure. A version that was not tested gets the workaround.
+`tare help emulator-faults` describes the faults. Labs with Xen use each workaround below the first
+version that was tested without it and had no failure. A version that was not tested gets the
+workaround.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ class Emulator:
     def threads(self) -> Literal["single", "multi"]:
         """How a lab with a hypervisor runs its CPUs, in QEMU's words: one thread for all, or each.
 
-        `tare help lab` has the counts. With a thread for each, guests of KVM fall in QEMU 7.2. With
-        one thread, most fall if VMRUN is not corrected, and CPUs wait 100 ms if turns are long.
+        `tare help emulator-faults` has the counts. With a thread for each, guests of KVM fall in
+        QEMU 7.2. With one thread, most fall if VMRUN is not corrected, and CPUs wait 100 ms if
+        turns are long.
         """
         if self._numbers >= THREADS_SOUND_FROM or not (self.corrected and self.short_turns):
             return "multi"

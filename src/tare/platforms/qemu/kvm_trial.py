@@ -29,7 +29,7 @@ BOOT_DEADLINES_S: Mapping[Depth, tuple[float, ...]] = MappingProxyType(
 
 A guest that KVM really runs is up in less than two seconds, in a guest in a few more. On an
 emulated processor each exit costs thousands of emulated instructions, and it takes 7 to 20 s; one
-of some 25 falls there or spins for ever, though the next boots (`tare help lab`)."""
+of some 25 falls there or spins for ever, though the next boots (`tare help emulator-faults`)."""
 
 TOUCH_S: Mapping[Depth, float] = MappingProxyType(
     {"real": 20.0, "virtual": 20.0, "emulated": 120.0}
