@@ -22,9 +22,9 @@ from scripts.mutants.changes import Change, changes_of
 from scripts.mutants.covering import Covering, TestsFailed, run_tests
 
 ROOT = Path(__file__).resolve().parents[2]
-EXPLAINED = Path("docs/explanation/testing.md")
+EXPLAINED = Path("scripts/mutants/equivalent.md")
 LEAST = 0.9
-"""The share that must be noticed, of the issue that asked for this."""
+"""The share of mistakes that the tests must notice."""
 PATIENCE = 5.0
 """How many times as long as without a mistake tests may take; longer is an endless loop."""
 
