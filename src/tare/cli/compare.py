@@ -219,7 +219,7 @@ def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Sho
     if shown.as_json and (gated or shown.pairs or shown.html is not None):
         raise InputError(
             "--json prints effects and changes only",
-            "remove --gate, --pairs and --html; for gates, use --format json",
+            "remove --gate, --pairs and --html; for gates, use --format bmf or junit",
         )
     if shown.pairs and runs != 1:
         raise InputError("--pairs compares the arms of one run", "name one run")
