@@ -406,9 +406,11 @@ class BatchRunner:
             log_stopped(self.cells, name, fault)
             raise
         placing.machines.push_async_callback(self._remove, site, machine, spec.workdir, first)
+            if interface := hello.proof["network"].get("name"):
+                placing.connection.whole.record_interface(name, str(interface))
         hello = await while_alive((), machine.ready(site.run_host.machine_s), *placing.lost)
         boot_s = time.monotonic() - began
-        if spec.network is not None:
+        if placing.connection is not None:
             require_network(name, hello.proof)
         if not self.cells.clocks.virtual:
             settling = wait_for_settled_clock(machine.agent, hello)

@@ -21,7 +21,7 @@ from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.linux.network.switches import OUTSIDE, Switch
 from tare.platforms.linux.network.tracking import Tracked, tracked
 from tare.platforms.network import MTU, SERVED, Link, Way
-from tare.study.model.platform_options import Switching
+from tare.study.model.platform_options import GIVEN, ISOLATED, Switching
 
 _REACH_S = 60.0
 
@@ -78,6 +78,7 @@ class Common:
         reserved: PCI addresses of the virtual functions that its machines have.
         choosing: Held while functions are chosen.
         isolated: The isolated network at the machines' hypervisor; None: there is none.
+        interfaces: The name that each machine itself reports for its interface, as far as it does.
     """
 
     token: str
@@ -91,6 +92,7 @@ class Common:
     reserved: set[str] = field(default_factory=set)
     choosing: asyncio.Lock = field(default_factory=asyncio.Lock)
     isolated: Isolated | None = None
+    interfaces: dict[str, str] = field(default_factory=dict)
 
 
 class Network:
@@ -133,6 +135,9 @@ class Network:
         if way == "bridge":
             # What runs on the host has no other: its counters are of its packets alone.
             return self._common.links[machine].interface
+        if way in (GIVEN, ISOLATED):
+            # It may be one of several, whose names depend on the product's order of devices.
+            return self._common.interfaces.get(machine, "eth0")
         return "lo" if way == "loopback" else "eth0"
 
     @property

@@ -70,6 +70,10 @@ class SpanningNetwork:
         """The link of each machine, by its name."""
         return self._common.links
 
+    def record_interface(self, machine: str, name: str) -> None:
+        """Record the name that a machine reports for its interface on this network."""
+        self._common.interfaces[machine] = name
+
     @property
     def facts(self) -> Mapping[str, Any]:
         """How the hosts are joined, for a run's record; empty as long as no machine is.
