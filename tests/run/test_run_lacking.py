@@ -11,7 +11,8 @@ import pytest
 from tare.platforms.contract import Capabilities
 from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.preflight.unmet_needs import lacking, lacking_loads
+from tare.run.preflight.capacity import machines_of
+from tare.run.preflight.unmet_needs import lacking, lacking_loads, own_ends
 from tare.study.model.study import Study
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.planning.plan import ArmFacts, HostFacts, make_plan
@@ -259,3 +260,63 @@ def test_what_needs_archives_is_not_done_on_a_cluster_that_exists(tmp_path: Path
     found = lacking(WORKLOADS, outside_study(tmp_path, workloads), "bare", ABLE)
     assert set(found) == {"wordcount", "kmeans", "join", "hive"}
     assert all(reason.startswith(f"{name} needs archives") for name, reason in found.items())
+
+
+def ends_study() -> Study:
+    text = """
+study: ends
+baseline: bare
+shape: {memory: 1GiB}
+arms: {bare: {platform: bare}}
+scenarios:
+  alone: {subject: {cpus: pinned}}
+  loaded: {neighbours: [{load: net-load}]}
+  two: {machines: {peer: {memory: 2GiB}}}
+workloads:
+  tick: {scenarios: [alone, loaded]}
+  http-load: {scenarios: [two]}
+  proxy: {scenarios: [alone, two]}
+"""
+    return parse_study(text.encode(), "ends.yaml", build_catalog())
+
+
+def test_ends_on_a_network_that_no_process_reaches_are_machines() -> None:
+    study = ends_study()
+    isolated = replace(ABLE, network=frozenset({"isolated"}))
+    both = ("peer", "origin")
+    found = own_ends(WORKLOADS, study, "bare", isolated)
+    assert found == ({"http-load": ("peer",), "proxy": both}, {"loaded": ("peer",)})
+    assert own_ends(WORKLOADS, study, "bare", ABLE) == ({}, {})
+    assert own_ends(WORKLOADS, study, "bare", without("network")) == ({}, {})
+
+
+def test_ends_that_are_machines_are_placed_and_counted_by_the_plan() -> None:
+    study = ends_study()
+    by_workload, by_scenario = own_ends(
+        WORKLOADS, study, "bare", replace(ABLE, network=frozenset({"isolated"}))
+    )
+    facts = ArmFacts(
+        usable=True, max_vcpus=4, pinning=True, own_ends=by_workload, loads_ends=by_scenario
+    )
+    hosts = {"": HostFacts(HostCpus((0, 1, 2, 3)))}
+    plan = make_plan(study, 1, {"bare": facts}, hosts, WORKLOADS)
+    batches = {batch.scenario: batch for batch in plan.batches}
+    ends = {
+        name: {each.role: each.cpus for each in batch.placement.companions}
+        for name, batch in batches.items()
+    }
+    assert ends == {
+        "alone": {"peer": (2,), "origin": (1,)},
+        "loaded": {"peer": ()},
+        "two": {"peer": (), "origin": ()},
+    }
+    gib = 1 << 30
+    memory = {name: machines_of(study, batch)[""] for name, batch in batches.items()}
+    assert memory == {
+        "alone": [gib, gib, gib],
+        "loaded": [gib, gib, gib],
+        "two": [gib, 2 * gib, gib],
+    }
+    alone = make_plan(study, 1, {"bare": replace(facts, own_ends={})}, hosts, WORKLOADS)
+    (batch,) = (each for each in alone.batches if each.scenario == "alone")
+    assert batch.placement.companions == ()

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from tare.study.model.scenario import Scenario
 from tare.study.planning.host_cpus import HostCpus
-from tare.study.planning.placement import ONLY_CPU, Placement, Unplaceable, place
+from tare.study.planning.placement import (
+    ONLY_CPU,
+    Placement,
+    Unplaceable,
+    place,
+    with_ends,
+)
 
 ONE = HostCpus(online=(0,))
 TWO = HostCpus(online=(0, 1))
@@ -199,3 +205,37 @@ def test_a_scenario_runs_unpinned_only_where_it_says_so_and_nothing_can_be_bound
                 "neighbours": [{"load": "cpu-load", "cpus": "same"}],
             }
         )
+
+
+def ends_of(found: Placement) -> dict[str, tuple[int, ...]]:
+    return {each.role: each.cpus for each in found.companions}
+
+
+def test_ends_that_are_machines_get_cpus_of_their_own_next_to_a_pinned_subject() -> None:
+    cpus = HostCpus(tuple(range(8)))
+    alone = placed(scenario(), cpus)
+    found = with_ends(alone, ("peer", "origin"), cpus, 2, can_pin=True)
+    ends = ends_of(found)
+    assert len({*found.subject, *ends["peer"], *ends["origin"]}) == 5
+    (note,) = found.notes
+    assert note == "peer and origin are machines too: no process reaches the arm's network"
+
+
+def test_ends_share_what_a_pinned_subject_leaves_and_the_plan_says_so() -> None:
+    cpus = HostCpus((0, 1))
+    found = with_ends(placed(scenario(), cpus), ("peer", "origin"), cpus, 1, can_pin=True)
+    assert ends_of(found) == {"peer": (0,), "origin": (0,)}
+    assert found.notes[-1] == "peer and origin share 1 CPU"
+    one = HostCpus((0,))
+    found = with_ends(placed(scenario(), one), ("peer",), one, 1, can_pin=True)
+    assert ends_of(found) == {"peer": ()}
+    assert found.notes[-1] == "no CPU of its own is left for peer"
+
+
+def test_ends_of_an_unpinned_subject_run_anywhere_and_those_of_the_scenario_stay() -> None:
+    cpus = HostCpus((0, 1, 2, 3))
+    wanted = Scenario.model_validate({"machines": {"peer": {"vcpus": 3}}})
+    found = with_ends(placed(wanted, cpus), ("peer", "origin"), cpus, 1, can_pin=True)
+    assert [(each.role, each.vcpus) for each in found.companions] == [("peer", 3), ("origin", None)]
+    assert ends_of(found) == {"peer": (), "origin": ()}
+    assert with_ends(found, ("peer",), cpus, 1, can_pin=True) == found

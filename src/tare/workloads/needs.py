@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from tare.study.model.platform_options import GIVEN, ISOLATED
 from tare.workloads.contract import Need, Workload
+from tare.workloads.network.ends import ORIGIN, PEER
 
 
 class Load(Protocol):
@@ -26,6 +28,21 @@ def needs_of(workload: Workload[Any], points: Iterable[Mapping[str, Any]]) -> fr
     """Return what a workload needs of its machine with any of these sets of parameters."""
     given = (workload.parameters.model_validate(dict(point)) for point in points)
     return frozenset[Need]().union(*map(workload.needs_for, given))
+
+
+def ends_as_machines(way: str, needs: frozenset[Need]) -> tuple[str, ...]:
+    """Return the roles of other ends that have to be machines: no process reaches their network.
+
+    Args:
+        way: How the arm's machines are connected.
+        needs: What the workloads need of the subject.
+    """
+    if "network" not in needs:
+        return ()
+    bridged = "bridged" in needs
+    if way == ISOLATED or (way == GIVEN and bridged):
+        return (PEER, ORIGIN) if bridged else (PEER,)
+    return ()
 
 
 def needs_of_loads(

@@ -59,8 +59,7 @@ from tare.run.topologies.peers import (
     started_peer,
 )
 from tare.run.topologies.proxied_setup import set_up_proxied
-from tare.study.model.platform_options import GIVEN
-from tare.workloads.needs import needs_of, needs_of_loads
+from tare.workloads.needs import ends_as_machines, needs_of, needs_of_loads
 from tare.workloads.network.ends import ORIGIN, PEER
 
 if TYPE_CHECKING:
@@ -316,15 +315,12 @@ class BatchRunner:
     async def _own_ends(
         self, placing: BatchPlacement, companions: Mapping[str, Machine]
     ) -> dict[str, Machine]:
-        """Boot a client and an origin as machines, where no process can be on the network."""
-        # This considers all cells of the batch, so that all its boots are equal.
-        bridged = "bridged" in self._needs(placing.batch, placing.batch.cells)
+        """Boot ends that have to be machines, and that the plan of an older version lacks."""
         if placing.connection is None or placing.batch.placement.cluster is not None:
             return {}
-        given = placing.connection.way == GIVEN and bridged
-        if not (placing.connection.own_ends or given):
-            return {}
-        wanted = (PEER, ORIGIN) if bridged else (PEER,)
+        # This considers all cells of the batch, so that all its boots are equal.
+        needs = self._needs(placing.batch, placing.batch.cells)
+        wanted = ends_as_machines(placing.connection.way, needs)
         return {
             role: await self._boot(placing, (), role) for role in wanted if role not in companions
         }
@@ -406,12 +402,12 @@ class BatchRunner:
             log_stopped(self.cells, name, fault)
             raise
         placing.machines.push_async_callback(self._remove, site, machine, spec.workdir, first)
-            if interface := hello.proof["network"].get("name"):
-                placing.connection.whole.record_interface(name, str(interface))
         hello = await while_alive((), machine.ready(site.run_host.machine_s), *placing.lost)
         boot_s = time.monotonic() - began
         if placing.connection is not None:
             require_network(name, hello.proof)
+            if interface := hello.proof["network"].get("name"):
+                placing.connection.whole.record_interface(name, str(interface))
         if not self.cells.clocks.virtual:
             settling = wait_for_settled_clock(machine.agent, hello)
             hello = await while_alive((machine,), settling, *placing.lost)

@@ -33,7 +33,7 @@ from tare.run.lifecycle.setup import Grounds, RunSetup, platform_of
 from tare.run.preflight.arm_facts import recorded
 from tare.run.preflight.remembered_checks import keep, question
 from tare.run.preflight.toolbox import study_additions, study_needs, study_toolbox
-from tare.run.preflight.unmet_needs import lacking, lacking_loads
+from tare.run.preflight.unmet_needs import lacking, lacking_loads, own_ends
 from tare.study.model.notes import ITSELF
 from tare.study.model.platform_options import GIVEN, Switching
 from tare.study.model.releases import release_words
@@ -291,6 +291,10 @@ async def _switched(where: Context, wanted: Switching, verdict: Verdict) -> Verd
 
 def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
     """Reduce verdicts to the facts that planning needs."""
+    ends = {
+        name: own_ends(setup.workloads, study, name, verdict.capabilities)
+        for name, verdict in verdicts.items()
+    }
     return {
         name: ArmFacts(
             usable=verdict.usable,
@@ -307,6 +311,8 @@ def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> d
                 setup.workloads, study, name, verdict.capabilities, emulated=verdict.emulated
             ),
             loads_lack=lacking_loads(setup.workloads, study, name, verdict.capabilities),
+            own_ends=ends[name][0],
+            loads_ends=ends[name][1],
             boot_s=_boot_s(setup, study, name),
             slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,
             boot=boot_of(setup, study, name),

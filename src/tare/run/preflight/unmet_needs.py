@@ -15,7 +15,7 @@ from tare.workloads.additions import live_toolbox
 from tare.workloads.mapreduce.job import Job
 from tare.workloads.mapreduce.outside import read_outside
 from tare.workloads.mapreduce.sizes import sizes_for
-from tare.workloads.needs import needs_of, needs_of_loads
+from tare.workloads.needs import ends_as_machines, needs_of, needs_of_loads
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Capabilities
@@ -71,6 +71,38 @@ def lacking(
         if emulated and not spec.emulated:
             found[name] = f"{name} is left out where processors are emulated (`emulated: false`)"
     return found
+
+
+def own_ends(
+    workloads: Mapping[str, Workload[Any]], study: Study, arm: str, offered: Capabilities
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """Return the roles of the other ends that are machines of an arm.
+
+    By workload of the study, and by scenario those of its neighbours' loads.
+
+    Args:
+        workloads: All workloads by name.
+        study: The study.
+        arm: The arm's name.
+        offered: The capabilities of its platform on the host.
+    """
+    try:
+        way = chosen_way(study.arms[arm].options, offered.network)
+    except InputError:
+        return {}, {}
+    by_workload = {
+        label: ends_as_machines(way, needs_of(workloads[spec.workload], spec.points))
+        for label, spec in study.workloads.items()
+    }
+    by_scenario = {
+        name: ends_as_machines(way, needs_of_loads(workloads, scenario.neighbours))
+        for name, scenario in study.scenarios.items()
+    }
+    return _without_empty(by_workload), _without_empty(by_scenario)
+
+
+def _without_empty(found: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {name: roles for name, roles in found.items() if roles}
 
 
 def lacking_loads(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,46 @@ def place(
         scenario.cluster,
         scenario.link,
         cpus.within,
+    )
+
+
+def with_ends(
+    placement: Placement, roles: Sequence[str], cpus: HostCpus, vcpus: int, can_pin: bool
+) -> Placement:
+    """Return a placement with a machine for each further end, such as a client and an origin.
+
+    Where the subject is pinned, each gets CPUs of its own next to the subject's, as far as there
+    are enough.
+
+    Args:
+        placement: Where the scenario's machines run.
+        roles: The roles of the ends; those that are machines of the scenario already are ignored.
+        cpus: The CPUs of the host that carries the arm.
+        vcpus: How many vCPUs each end has.
+        can_pin: Whether the platform binds vCPUs to CPUs.
+    """
+    there = {each.role for each in placement.companions}
+    missing = [role for role in roles if role not in there]
+    if not missing:
+        return placement
+    names = " and ".join(missing)
+    are = "is a machine" if len(missing) == 1 else "are machines"
+    notes = [f"{names} {are} too: no process reaches the arm's network"]
+    pool: tuple[int, ...] = ()
+    if placement.subject and can_pin:
+        with suppress(Unplaceable):
+            pool = _pool("other", cpus, placement.subject, can_pin)
+        if len(pool) < vcpus * len(missing):
+            none = f"no CPU of its own is left for {names}"
+            notes.append(f"{names} share {_cpus(len(pool))}" if pool else none)
+    ends = tuple(
+        CompanionPlacement(role, _rotated(pool, vcpus * number)[: min(vcpus, len(pool))])
+        for number, role in enumerate(missing)
+    )
+    return replace(
+        placement,
+        companions=(*placement.companions, *ends),
+        notes=(*placement.notes, *notes),
     )
 
 

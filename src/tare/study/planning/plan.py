@@ -27,7 +27,7 @@ from tare.study.planning.guest_kernels import REALTIME, GuestKernels, KernelChoi
 from tare.study.planning.host_cpus import Carrier, HostCpus
 from tare.study.planning.memory_held import cached_beyond, little_memory
 from tare.study.planning.order import in_order
-from tare.study.planning.placement import Unplaceable, place
+from tare.study.planning.placement import Unplaceable, place, with_ends
 from tare.study.planning.releasing import release_notes, unfit_release
 from tare.study.planning.turns import by_turns
 from tare.units import format_size
@@ -57,6 +57,9 @@ class ArmFacts:
         slowdown: How many times longer than natively the same work takes, for the estimate.
         lacks: Key of a workload in the study to the reason why it cannot run on this arm.
         loads_lack: Scenario to the reason why its neighbours' loads cannot run on this arm.
+        own_ends: Key of a workload to the roles of its other ends that are machines of the arm,
+            because no process reaches its network. Runs of older versions lack them.
+        loads_ends: Scenario to the roles of the other ends of its neighbours' loads, likewise.
         knobs: The scheduler knobs that machines have here.
         missing_knobs: Knob to the reason why machines lack it.
         boot: What the host must be booted with; batches of one boot come one after another.
@@ -86,6 +89,8 @@ class ArmFacts:
     slowdown: float = 1.0
     lacks: Mapping[str, str] = field(default_factory=dict)
     loads_lack: Mapping[str, str] = field(default_factory=dict)
+    own_ends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    loads_ends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     knobs: frozenset[str] = frozenset()
     missing_knobs: Mapping[str, str] = field(default_factory=dict)
     boot: str = ""
@@ -479,16 +484,7 @@ def _batch(
     vcpus = _vcpus(study, arm, name, cpus)
     if vcpus > facts.max_vcpus:
         return Skip(arm, name, None, _too_many(vcpus, facts), _fewer_vcpus(facts))
-    try:
-        memory = study.shape_of(arm).memory
-        placement = place(scenario, cpus, vcpus, facts.pinning, study.host_of(arm), memory)
-        if facts.carrier is not None and not facts.carrier.is_host:
-            placement = replace(placement, carrier=facts.carrier.name)
-    except Unplaceable as lacking:
-        return Skip(arm, name, None, str(lacking))
     options, others = study.arms[arm].options, study.shape_of(arm).vcpus
-    if reason := starved_host(options, placement, vcpus, cpus, others):
-        return Skip(arm, name, None, reason)
     cells = tuple(
         cell
         for label, spec in study.workloads.items()
@@ -498,6 +494,19 @@ def _batch(
         for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload], scenario)
         if not few_vcpus(spec, cell.parameters, kinds[spec.workload], vcpus)
     )
+    by_cell = [facts.own_ends.get(cell.workload, ()) for cell in cells]
+    ends = () if scenario.cluster is not None else (*by_cell, facts.loads_ends.get(name, ()))
+    try:
+        memory = study.shape_of(arm).memory
+        placement = place(scenario, cpus, vcpus, facts.pinning, study.host_of(arm), memory)
+        roles = dict.fromkeys(role for each in ends for role in each)
+        placement = with_ends(placement, tuple(roles), cpus, others, facts.pinning)
+        if facts.carrier is not None and not facts.carrier.is_host:
+            placement = replace(placement, carrier=facts.carrier.name)
+    except Unplaceable as lacking:
+        return Skip(arm, name, None, str(lacking))
+    if reason := starved_host(options, placement, vcpus, cpus, others):
+        return Skip(arm, name, None, reason)
     boots = 1 + len(placement.neighbours) + len(placement.companions)
     return Batch(
         1,
