@@ -68,6 +68,20 @@ def test_all_cpu_time_has_an_owner_and_user_and_kernel_are_told_apart() -> None:
     assert each["haproxy kernel"] == pytest.approx(0.003)
 
 
+def test_a_machine_on_another_computer_has_its_own_account_and_none_of_this_host() -> None:
+    told = result(outside={"client": [3], "origin": [2]}, own_kernel=["client", "origin"])
+    machine = told["accounts"]["machine"]
+    far = {"machine": machine, "client": told["accounts"]["host"], "origin": machine}
+    found = summed({**told, "accounts": far, "owners": {"machine": []}, "shared": False})
+    assert {each["where"] for each in found["account"]["spent"]} == {INSIDE}
+    assert not {"owned", "softirq", "hardirq"} & found["account"].keys()
+    assert "another computer" in found["account"]["no_cycles"]
+    # Its platform reports the cost: 4 s in 10 s, for 100 requests/s.
+    assert found["account"]["machine_s"] == pytest.approx(0.004)
+    assert found["host_cost"] == {"cpu_s": pytest.approx(4.0), "wall_s": 10.0}
+    assert "owned-share" not in WORKLOAD.observe(WORKLOAD.parameters(), found)
+
+
 PLANTED = """
 import os, sys, threading, time
 share, until = float(sys.argv[1]), time.monotonic() + float(sys.argv[2])
@@ -117,6 +131,7 @@ def test_a_planted_consumer_is_found_within_two_points_and_all_time_has_an_owner
     # Other tests beside this one come and go by the hundred, which can keep it from its share.
     for _ in range(4):
         account = account_beside_planted(0.3)
+        assert account.owned is not None
         assert (account.cycles_per_s is None) == bool(account.no_cycles)
         found.append((shares(account, HOST)["process planted"], account.owned))
         if abs(found[-1][0] - 0.3) <= 0.02 and found[-1][1] >= 0.95:

@@ -501,6 +501,8 @@ def _limit(small: Through) -> str:
         return f"The machine’s own CPUs were the limit: {shares}."
     rest = percent(inside.get(IDLE, 0.0))
     rested = f"the machine’s own CPUs rested for {rest} of the time ({shares})"
+    if not any(each.where == HOST for each in small.spent):
+        return f"Who used the hypervisor’s other CPUs is not known: {rested}."
     known_free = alone is None or (alone.ends is not None and alone.ends[1] * scale < FULL)
     if (
         ends is not None

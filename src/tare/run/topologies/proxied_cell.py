@@ -53,6 +53,9 @@ class ProxiedMachines:
         elsewhere: Which of ``client`` and ``origin`` run on another host than the subject, whose
             thread ids have no meaning on this one.
         neighbours: The machines that load the subject's host.
+        carried: Whether the subject runs on another computer than the arm's host, such as a
+            vendor's hypervisor. Who uses that computer's CPUs is not known.
+        unpinned: Whether the scenario binds the subject to CPUs, which its platform cannot do.
     """
 
     subject: Machine
@@ -65,6 +68,8 @@ class ProxiedMachines:
     direct: str = ""
     elsewhere: frozenset[str] = frozenset()
     neighbours: tuple[Machine, ...] = ()
+    carried: bool = False
+    unpinned: bool = False
 
     @property
     def outside(self) -> Mapping[str, Machine]:
@@ -170,6 +175,7 @@ class ProxiedMachines:
             "own_kernel": self.with_own_kernel(),
             "cpus": list(self.cpus.get("subject", ())),
             "shared": self.subject.shares_clock,
+            "unpinned": self.unpinned,
             "offloads": {
                 role: each.applied.get("network", {}) for role, each in self.outside.items()
             },
@@ -191,7 +197,10 @@ class ProxiedMachines:
         outcome = await self.subject.agent.run("program", request, deadline_s=VERSION_S)
         return str(outcome.value.get("output", ""))
 
-    def _host(self) -> AgentClient:
+    def _host(self) -> AgentClient | None:
+        """Return the agent that records who uses the host's CPUs; None: it is another host."""
+        if self.carried:
+            return None
         agent = None if self.watch is None else self.watch.agent
         if agent is None:
             why = "there is no sampler" if self.watch is None else self.watch.reason
@@ -207,7 +216,7 @@ Address = tuple[str, int, tuple[str, ...], str]
 class _LoadSearch:
     machines: ProxiedMachines
     through: Through
-    host: AgentClient
+    host: AgentClient | None
     barrier: Barrier
     on_progress: ProgressCallback
     turns: Turns
@@ -268,26 +277,28 @@ class _LoadSearch:
         threads, below = await subject.threads(), await subject.below()
         of_host = {**request, "cycles": True, "command": [] if below is None else list(below.argv)}
         outside = {**request, "tasks": False, "files": list(self.through.outside_files)}
-        accounting = [
-            self.host.run("account", of_host, deadline_s=limit_s),
-            subject.agent.run("account", inside, deadline_s=limit_s),
-            machines.client.agent.run("account", outside, deadline_s=limit_s),
-            machines.origin.agent.run("account", outside, deadline_s=limit_s),
-        ]
+        accounting = {
+            "machine": subject.agent.run("account", inside, deadline_s=limit_s),
+            "client": machines.client.agent.run("account", outside, deadline_s=limit_s),
+            "origin": machines.origin.agent.run("account", outside, deadline_s=limit_s),
+        }
+        if self.host is not None:
+            counting = self.host.run("account", of_host, deadline_s=limit_s)
+            accounting = {"host": counting, **accounting}
+        loads = [self._client(stage)]
         if stage.probe is not None:
             probe = stage.probe.at(*self.address)
             agent = machines.client.agent
-            accounting.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
+            loads.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
         first, began = await subject.host_cost(), time.monotonic()
-        found = await _together(self._client(stage), *accounting)
+        client, *found = await _together(*loads, *accounting.values())
         last, took_s = await subject.host_cost(), time.monotonic() - began
-        client = found[0]
-        names = ("host", "machine", "client", "origin")
-        accounts = {name: each.value for name, each in zip(names, found[1:5], strict=True)}
         self.done[stage.name] = client.value
         if stage.probe is not None:
-            self.done[stage.probe_name] = found[5].value
-            self.kept += _renamed(found[5], stage.probe_name)
+            probed, *found = found
+            self.done[stage.probe_name] = probed.value
+            self.kept += _renamed(probed, stage.probe_name)
+        accounts = {name: each.value for name, each in zip(accounting, found, strict=True)}
         machine_tids = {*threads, *await subject.threads()}
         given: dict[str, Any] = {}
         if below is not None and (still := await subject.below()) is not None:

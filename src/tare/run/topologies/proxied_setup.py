@@ -59,7 +59,11 @@ async def set_up_proxied(
             mtu = peer.network.links[origin.name].mtu
             direct = await direct_path(context.host, peer.network, origin.name, mtu)
     placement = placing.batch.placement
-    cpus = {"subject": placement.subject_on_host, **own}
+    arm = placing.arm
+    carried = arm.platform.stated(arm.options).elsewhere
+    # Of machines on another computer all CPU numbers are that one's.
+    subjects = placement.subject if carried and not own else placement.subject_on_host
+    cpus = {"subject": subjects, **own}
     names = {PEER: "client", ORIGIN: "origin"}
     cpus |= {names[each.role]: each.cpus for each in placement.companions if each.role in names}
     elsewhere = frozenset(
@@ -69,7 +73,17 @@ async def set_up_proxied(
     tare = (os.getpid(),) if home.host.local else await processes_of(home.host, home.host_agent)
     network = peer.network
     return ProxiedMachines(
-        subject, peer.machine, origin, network, cpus, watch, tare, direct, elsewhere
+        subject,
+        peer.machine,
+        origin,
+        network,
+        cpus,
+        None if carried else watch,
+        tare,
+        direct,
+        elsewhere,
+        carried=carried,
+        unpinned=placement.unpinned,
     )
 
 

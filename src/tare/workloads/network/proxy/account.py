@@ -33,6 +33,7 @@ OWNED = 0.95
 """The least share of the time with an owner; below it, the figure is too incomplete."""
 MOST_OF_GIVEN = 1.1
 """Above this, the two clocks of a host's threads differ by more than their steps."""
+NOT_WATCHED = "the machine runs on another computer, whose CPUs are not watched"
 SLOW_LOOK = 0.1
 """If reading all threads takes more of the time than this, those read last are underestimated."""
 
@@ -66,9 +67,10 @@ class Account:
         machine_s: CPU seconds of the host for the machine, per request; None: the host does not
             know.
         owned: The share of the host's CPU time that has an owner: idle CPUs counted, and what the
-            hypervisor below a host that is itself a virtual machine took from it.
+            hypervisor below a host that is itself a virtual machine took from it. None: the machine
+            is on another computer, whose CPUs nobody watches.
         softirq: Seconds of the host's software interrupts per request; they count as part of the
-            work that they interrupt.
+            work that they interrupt. None: not known.
         hardirq: The same for hardware interrupts.
         cycles_per_s: Cycles of a busy CPU of the host in a second; None: not counted.
         no_cycles: Why they were not counted.
@@ -79,9 +81,9 @@ class Account:
 
     spent: tuple[Spent, ...]
     machine_s: float | None
-    owned: float
-    softirq: float
-    hardirq: float
+    owned: float | None
+    softirq: float | None
+    hardirq: float | None
     cycles_per_s: float | None = None
     no_cycles: str = ""
     cpus: int = 0
@@ -144,13 +146,16 @@ def account_of(result: Mapping[str, Any]) -> Account:
         result: Has the ``accounts`` of ``host`` and ``machine``, the ``owners``, the machine's own
             CPUs (``cpus``, of the host's account where ``shared``), and the stage ``full``. Where
             the host's kernel has only some of the computer, ``below`` has who had all of it.
+            Without an account of ``host``, only the machine's own is used.
 
     Raises:
         KeyError, ValueError: Something is missing, or has another form than the agent's answers.
     """
     accounts, owners = result["accounts"], owners_in(result["owners"])
-    host, machine = accounts["host"], accounts["machine"]
     rate = number(result, "stages.full.requests_per_s")
+    if "host" not in accounts:
+        return _of_machine_alone(result, accounts["machine"], rate)
+    host, machine = accounts["host"], accounts["machine"]
     seconds = number(host, "seconds")
     requests = rate * seconds
     if requests <= 0:
@@ -201,6 +206,19 @@ def account_of(result: Mapping[str, Any]) -> Account:
     )
 
 
+def _of_machine_alone(
+    result: Mapping[str, Any], machine: Mapping[str, Any], rate: float
+) -> Account:
+    """Return the account of a machine on another computer, whose CPUs nobody watches."""
+    requests = rate * number(machine, "seconds")
+    if requests <= 0:
+        raise ValueError("no requests were answered while the CPUs were watched")
+    inside = _inside(machine, result, None)
+    spent = _ordered(INSIDE, inside, sum(inside.values()), requests)
+    cost = _machines({}, False, result, requests)
+    return Account(tuple(spent), cost, None, None, None, None, NOT_WATCHED)
+
+
 def together(parts: Sequence[Account], rates: Sequence[float]) -> Account:
     """Return the account of several stretches of time, all of one length, as if of one.
 
@@ -241,9 +259,9 @@ def together(parts: Sequence[Account], rates: Sequence[float]) -> Account:
     return Account(
         tuple(sorted(spent, key=lambda each: (each.where != HOST, -each.share))),
         mean(answered, (each.machine_s for each in parts)),
-        mean(equal, (each.owned for each in parts)) or 0.0,
-        mean(answered, (each.softirq for each in parts)) or 0.0,
-        mean(answered, (each.hardirq for each in parts)) or 0.0,
+        mean(equal, (each.owned for each in parts)),
+        mean(answered, (each.softirq for each in parts)),
+        mean(answered, (each.hardirq for each in parts)),
         mean(equal, (each.cycles_per_s for each in parts)),
         next((each.no_cycles for each in parts if each.no_cycles), ""),
         parts[0].cpus,
@@ -262,7 +280,7 @@ def _shortened(spent: Mapping[str, float], of_given: float) -> dict[str, float]:
 
 def unowned(found: Account) -> list[str]:
     """Return a warning where too much of the host's CPU time has no owner."""
-    if found.owned >= OWNED:
+    if found.owned is None or found.owned >= OWNED:
         return []
     return [
         f"{100 * (1 - found.owned):.0f} % of the host's CPU time has no owner: the cost of a "

@@ -37,8 +37,8 @@ def limits(
         rounds: Of each round of the load the CPUs that the client and the origin may use
             (``outside``: lists by role; an empty one: any), which of them are on another host
             (``elsewhere``) or have a kernel of their own (``own_kernel``), the machine's own CPUs
-            (``cpus``; empty: it may run anywhere), and the ``accounts`` of all. Where the machines
-            are is the same in all.
+            (``cpus``; empty: it may run anywhere), whether its platform cannot bind it to any
+            (``unpinned``), and the ``accounts`` of all. Where the machines are is the same in all.
         found: Who used the CPUs.
         direct: Requests per second without the proxy, through the same switching.
         proxied: Requests per second through it.
@@ -81,7 +81,7 @@ def limits(
     if below is not None:
         words += _below(below, machine, {role: here[role] for role in here if role not in apart})
         here = {role: here[role] for role in here if role in apart}
-    return words + _on_the_machines(here, machine)
+    return words + _on_the_machines(here, machine, unpinned=bool(result.get("unpinned")))
 
 
 def unended(rates: Mapping[int, float], most: int) -> list[str]:
@@ -160,12 +160,16 @@ def _below(below: Below, machine: set[int], here: Mapping[str, Sequence[int]]) -
     return []
 
 
-def _on_the_machines(here: Mapping[str, Sequence[int]], machine: set[int]) -> list[str]:
+def _on_the_machines(
+    here: Mapping[str, Sequence[int]], machine: set[int], *, unpinned: bool
+) -> list[str]:
     """Return which of client and origin may have run on the machine's own CPUs."""
     roles = [role for role, cpus in here.items() if not machine or not cpus or machine & set(cpus)]
     if not roles:
         return []
     who = f"{' and '.join(roles)} may run on the machine’s own CPUs"
+    if not machine and unpinned:
+        return [f"{who}, as its platform cannot bind it to any"]
     if not machine:
         return [f"{who}, as it is kept to none: write `subject: {{cpus: pinned}}`"]
     return [f"{who}: leave some to them, as by `--set shape.vcpus=1`"]

@@ -110,7 +110,7 @@ def _summed(reported: Mapping[str, Any], asked: ProxyParameters | None) -> dict[
         "below": dict(reported.get("below") or {}),
         "warnings": [
             *reported.get("warnings", ()),
-            *slow_look(max((each["accounts"]["host"] for each in rounds), key=_look_s)),
+            *_slowest_look(rounds),
             *unowned(found),
             *two_clocks(found),
             *fault_warnings(faults),
@@ -185,8 +185,15 @@ def _cost(rounds: Sequence[Mapping[str, Any]], found: Account, rate: float) -> d
     """Return what the machine cost the host while the CPUs were watched."""
     if found.machine_s is None:
         return {}
-    seconds = sum(number(each, "accounts.host.seconds") for each in rounds)
+    watched = "host" if "host" in rounds[0]["accounts"] else "machine"
+    seconds = sum(number(each, ["accounts", watched, "seconds"]) for each in rounds)
     return {"cpu_s": found.machine_s * rate * seconds, "wall_s": seconds}
+
+
+def _slowest_look(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a warning if reading the host's threads took much of the time in any round."""
+    hosts = [each["accounts"]["host"] for each in rounds if "host" in each["accounts"]]
+    return slow_look(max(hosts, key=_look_s)) if hosts else []
 
 
 def _look_s(host: Mapping[str, Any]) -> float:

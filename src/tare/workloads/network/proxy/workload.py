@@ -225,9 +225,10 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
             "concurrency": _mean(stages, load_search.FULL, "connections_used"),
             "direct": number(result, "direct_per_s"),
             "failed-share": _mean(stages, load_search.FULL, "failed_share"),
-            "owned-share": number(result, "account.owned"),
         }
         if parameters.size:
+        if "owned" in mapping(result, "account"):
+            values["owned-share"] = number(result, "account.owned")
             # Empty objects have none, which is not a bandwidth of nothing.
             values[f"bandwidth{least}"] = _mean(stages, load_search.FULL, "bytes_per_s")
         if "straight_per_s" in result:
