@@ -142,10 +142,11 @@ class ProxiedMachines:
         link = self.network.links[self.subject.name]
         async with AsyncExitStack() as servers:
             async with turns.turn():
-                origins = await self.network.addresses(self.origin.name, through.origin_addresses)
+                origins = await self._origins(through.origin_addresses)
                 version = await self._version(through)
                 # Listening everywhere is safe: only the origin's own traffic reaches its namespace.
-                listens = EVERYWHERE if self.direct or len(origins) > 1 else origins[0]
+                first, *more = dict.fromkeys(each.partition(":")[0] for each in origins)
+                listens = EVERYWHERE if self.direct or more else first
                 serving = await self.origin.agent.start_load(
                     through.origin.workload, through.origin.at(listens, ORIGIN_PORT)
                 )
@@ -174,8 +175,8 @@ class ProxiedMachines:
             "elsewhere": sorted(self.elsewhere),
             "own_kernel": self.with_own_kernel(),
             "cpus": list(self.cpus.get("subject", ())),
-            "shared": self.subject.shares_clock,
             "unpinned": self.unpinned,
+            "shared": self.subject.shares_clock,
             "offloads": {
                 role: each.applied.get("network", {}) for role, each in self.outside.items()
             },
@@ -185,6 +186,13 @@ class ProxiedMachines:
         except (KeyError, ValueError, TypeError) as error:
             raise WorkloadFault(f"the agents' results cannot be read: {error!r}") from error
         return replace(outcome, value=dict(summed))
+
+    async def _origins(self, count: int) -> tuple[str, ...]:
+        """Return so many addresses of the origin, or the ports of a machine that has only one."""
+        found = await self.network.addresses(self.origin.name, count)
+        if len(found) == count:
+            return found
+        return tuple(f"{found[0]}:{ORIGIN_PORT + more}" for more in range(count))
 
     async def _tracked(self, before: Tracked | None) -> dict[str, Any]:
         """Return the connections that the switch tracks, and its losses since ``before``."""

@@ -33,8 +33,8 @@ class End:
     In the parameters ``{address}`` and ``{port}`` stand for the server's: where it serves, for the
     server's end, and where it is reached, for the other; a parameter ``port`` becomes a number.
     ``{origin}`` stands for the origin's address, where there is one, ``{origin-2}`` and so on for
-    its others, and ``{straight}`` for that under which the client reaches it with nothing between
-    them.
+    its others, ``{origin-port}``, ``{origin-2-port}`` and so on for the port at each, and
+    ``{straight}`` for that under which the client reaches it with nothing between them.
 
     Args:
         workload: As the agent knows it.
@@ -47,10 +47,18 @@ class End:
     def at(
         self, address: str, port: int, origins: Sequence[str] = ("",), straight: str = ""
     ) -> dict[str, Any]:
-        """Return the parameters with addresses and port put in."""
+        """Return the parameters with addresses and port put in.
+
+        Args:
+            address: The server's address.
+            port: The server's port.
+            origins: The origin's addresses, each with ``:PORT`` unless it is :data:`ORIGIN_PORT`.
+            straight: The address under which the client reaches the origin directly.
+        """
         words = {"{address}": address, "{port}": str(port), "{straight}": straight}
-        names = origin_names(len(origins))
-        words |= {f"{{{name}}}": each for name, each in zip(names, origins, strict=True)}
+        for name, each in zip(origin_names(len(origins)), origins, strict=True):
+            place, _, own_port = each.partition(":")
+            words |= {f"{{{name}}}": place, f"{{{name}-port}}": own_port or str(ORIGIN_PORT)}
         filled = _filled(dict(self.params), words, port)
         assert isinstance(filled, dict)
         return filled

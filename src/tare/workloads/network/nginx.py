@@ -28,7 +28,7 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     server {{
-        listen {{address}}:{{port}} backlog=4096;
+        {listens}
         root {folder}/files;
     }}
 }}
@@ -39,7 +39,9 @@ It stays the user it is: a container lacks what changing to another would take.
 """
 
 
-def nginx(size: int, port: int, workers: int | None = None, connections: int = 0) -> End:
+def nginx(
+    size: int, port: int, workers: int | None = None, connections: int = 0, ports: int = 1
+) -> End:
     """Return a server of one file, ``/file``.
 
     Args:
@@ -47,10 +49,13 @@ def nginx(size: int, port: int, workers: int | None = None, connections: int = 0
         port: Where it listens, at the address it is given.
         workers: Its processes; None: one for each CPU that it may use.
         connections: How many each of them has to take at once, at least.
+        ports: At how many ports it listens, from ``port`` on.
     """
+    numbers = ("{port}", *(str(port + more) for more in range(1, ports)))
     most = max(LEAST_CONNECTIONS, connections)
     configuration = CONFIGURATION.format(
         folder=FOLDER,
+        listens="\n        ".join(f"listen {{address}}:{each} backlog=4096;" for each in numbers),
         workers=workers or "auto",
         connections=most,
         # Each has its socket and the file open; a login's usual limit is 1024 in all.

@@ -285,16 +285,16 @@ class Network:
         return self._keep(machine, laid, "veth", address, name)
 
     async def addresses(self, machine: str, count: int) -> tuple[str, ...]:
-        """Return so many addresses of a machine; one that is outside gets those that it lacks.
+        """Return so many addresses of what is outside, which gets those that it lacks.
+
+        A machine has one address, whatever ``count`` is.
 
         Raises:
-            MachineFault: It is not outside, or the network has no address left.
+            MachineFault: The network has no address left.
         """
         first = self._common.links[machine]
-        if count == 1:
+        if count == 1 or machine not in self._outside:
             return (first.address,)
-        if machine not in self._outside:
-            raise MachineFault(f"{machine} has one address: only what Tare starts outside has more")
         end, given = self._outside[machine]
         while len(given) < count:
             laid, number = await self._next()

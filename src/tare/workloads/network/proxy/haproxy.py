@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tare.identity import Identity
-from tare.workloads.network.ends import HTTP_PORT, ORIGIN_PORT, End, origin_names
+from tare.workloads.network.ends import HTTP_PORT, End, origin_names
 from tare.workloads.network.proxy.parameters import ProxyParameters
 
 PROGRAM = "haproxy"
@@ -57,7 +57,7 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
     kept = parameters.requests == "keep-alive"
     maxconn = most_at_once(parameters)
     servers = (
-        f"server {name} {{{name}}}:{ORIGIN_PORT} maxconn {maxconn}"
+        f"server {name} {{{name}}}:{{{name}-port}} maxconn {maxconn}"
         for name in origin_names(parameters.origin_addresses)
     )
     configuration = CONFIGURATION.format(

@@ -70,7 +70,7 @@ class ProxyParameters(Parameters):
         le=MOST_ADDRESSES,
         description="Number of addresses of the origin, which HAProxy uses in turn. All of its "
         "ports are available for each address, so more addresses allow more connections per "
-        "second. An origin that is a machine of the study has one.",
+        "second. An origin that is a machine has one address, and listens on as many ports.",
     )
     most_connections: int = Field(
         default=256,

@@ -199,6 +199,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
                     ORIGIN_PORT,
                     parameters.origin_workers,
                     most_at_once(parameters),
+                    parameters.origin_addresses,
                 ),
                 following=following,
                 ask={"socket": SOCKET, "words": list(QUESTIONS)},
@@ -226,9 +227,9 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
             "direct": number(result, "direct_per_s"),
             "failed-share": _mean(stages, load_search.FULL, "failed_share"),
         }
-        if parameters.size:
         if "owned" in mapping(result, "account"):
             values["owned-share"] = number(result, "account.owned")
+        if parameters.size:
             # Empty objects have none, which is not a bandwidth of nothing.
             values[f"bandwidth{least}"] = _mean(stages, load_search.FULL, "bytes_per_s")
         if "straight_per_s" in result:
