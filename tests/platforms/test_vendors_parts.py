@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from tare.errors import InputError, MachineFault, TareError
 from tare.platforms.vendors.configuration import configuration_image, read_configuration
 from tare.platforms.vendors.credentials import HIDDEN, LEAST, Secret, credentials, scrubbed
-from tare.platforms.vendors.machine import other_kernel
+from tare.platforms.vendors.machine import other_kernel, wrong_isolated_card
 from tare.platforms.vendors.options import VendorOptions, parse_callback_address
 from tare.platforms.vendors.session import Expired, Session, load_library
 from tare.platforms.vendors.tls import own_certificate, verifying
@@ -283,3 +283,23 @@ def test_a_live_image_must_have_the_real_time_kernel_that_its_arm_names() -> Non
     why = other_kernel(general, "rt")
     assert "6.1.0-28-amd64" in why and "tare image live --kernel rt" in why
     assert other_kernel({}, "rt")
+
+
+@pytest.mark.parametrize(
+    ("devices", "driver", "words"),
+    [
+        ("paravirtual", "virtio_net", ""),
+        ("emulated", "e1000e", ""),
+        ("emulated", "virtio_net", "is driven by virtio_net, and not as emulated"),
+        ("paravirtual", "8139cp", "is driven by 8139cp, and not as paravirtual"),
+        # A local agent plays the guest.
+        ("emulated", "veth", ""),
+    ],
+)
+def test_the_card_on_an_isolated_network_has_the_driver_of_the_arms_devices(
+    devices: str, driver: str, words: str
+) -> None:
+    # The other card does not matter: the load does not use it.
+    proof = {"nics": [{"driver": "rtl8139"}], "network": {"driver": driver, "error": None}}
+    found = wrong_isolated_card(proof, devices)
+    assert words in found and bool(found) == bool(words)

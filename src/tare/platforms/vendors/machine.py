@@ -73,6 +73,13 @@ class VirtualMachine(ABC):
         return None
 
 
+PARAVIRTUAL_CARDS = frozenset(
+    {"virtio_net", "vmxnet3", "hv_netvsc", "vif", "xen_netfront", "xen-netfront"}
+)
+EMULATED_CARDS = frozenset({"e1000", "e1000e", "8139cp", "8139too", "tulip", "pcnet32"})
+"""Linux's drivers of the network cards that hypervisors have."""
+
+
 def wrong_card(
     proof: Mapping[str, Any], devices: str, paravirtual: frozenset[str], emulated: frozenset[str]
 ) -> str:
@@ -88,6 +95,18 @@ def wrong_card(
     if not wrong:
         return ""
     return f"its network card is driven by {', '.join(sorted(wrong))}, and not as {devices}"
+
+
+def wrong_isolated_card(proof: Mapping[str, Any], devices: str) -> str:
+    """Return how the driver of the card on the isolated network differs; empty if it does not.
+
+    Args:
+        proof: The proof of the guest's agent.
+        devices: ``paravirtual`` or ``emulated``, as requested.
+    """
+    card = {"nics": [proof.get("network") or {}]}
+    wrong = wrong_card(card, devices, PARAVIRTUAL_CARDS, EMULATED_CARDS)
+    return wrong and f"on the isolated network, {wrong}"
 
 
 def card_drivers(proof: Mapping[str, Any]) -> frozenset[str]:
@@ -135,6 +154,8 @@ class VendorMachine(Machine):
         disk: Its own disk; None: none.
         joining: How it joins the network that it dials over; None: no network is measured.
         kernel: The kernel that its image is to have; None: any.
+        isolated: The devices that the arm asks for, if it has a network card on an isolated
+            network; None: it has none, or the arm asks for no devices.
     """
 
     def __init__(
@@ -148,6 +169,7 @@ class VendorMachine(Machine):
         disk: OwnDisk | None = None,
         joining: Joining | None = None,
         kernel: str | None = None,
+        isolated: str | None = None,
     ) -> None:
         self.name = name
         self.agent = AgentClient(channel, name=name)
@@ -160,6 +182,7 @@ class VendorMachine(Machine):
         self._disk = disk
         self._joining = joining
         self._kernel = kernel
+        self._isolated = isolated
         self._answered = False
         self._watcher: asyncio.Task[None] | None = None
         self._stopping: asyncio.Future[None] | None = None
@@ -188,6 +211,8 @@ class VendorMachine(Machine):
         if self._disk is not None:
             self.applied = {**self.applied, **self._disk.applied(hello.proof)}
             why = why or self._disk.mismatch(hello.proof)
+        if self._isolated is not None:
+            why = why or wrong_isolated_card(hello.proof, self._isolated)
         if why:
             raise MachineFault(f"{self.name}: {why}")
         if self._joining is not None:

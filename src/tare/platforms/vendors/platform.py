@@ -354,6 +354,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
                 disk=disk,
                 joining=join,
                 kernel=context.kernel,
+                isolated=None if nic is None else options.wanted_devices or None,
             )
         await machine.bring_up()
         return machine
