@@ -19,6 +19,7 @@ from run.run_driving import tare
 from tare.analysis import compare_runs, load_run
 from tare.analysis.runs.gates import Checked, check, parse_gate
 from tare.report.compare.gates import FORMATS
+from tare.run.lifecycle.known_runs import KnownRun, keep_run
 
 GATES = ("switch latency < +3 %", "switch latency < +10 %", "switch latency < +25 %")
 
@@ -185,6 +186,27 @@ def test_what_is_told_without_gates_goes_where_out_says(
     for there in (tmp_path, tmp_path / "none" / "told.txt"):
         refused = tare("compare", runs[0], "--out", there)
         assert refused.returncode == 2 and "--out" in refused.stderr, refused.stderr
+
+
+def test_gates_use_how_far_runs_of_one_set_up_differ(
+    runs: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an assumption, by repeated runs that are named, and by the history of the host."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    again = [folder(tmp_path / str(seed), seed, 1.2) for seed in (11, 12, 13)]
+    gate = ("compare", *runs[:2], "--gate", "switch latency < +25 %")
+    assert "an assumed 1 % (1 SD of an effect from run to run)" in tare(*gate).stdout
+    chosen = tare(*gate, "--run-variation", "0.5 %")
+    assert "assuming that runs of one set-up differ by 0.5 % (1 SD)" in chosen.stdout
+    named = tare(*gate, *(part for run in again for part in ("--repeat-run", run)))
+    assert "variation between 4 runs of one set-up (named with --repeat-run)" in named.stdout
+    for path, seed in zip(again, (11, 12, 13), strict=True):
+        keep_run(KnownRun(f"r{seed}", "simulated", ("local",), seed, "complete", path))
+    known = tare(*gate)
+    assert "variation between 4 runs of one set-up (from this host's history)" in known.stdout
+    assert tare(*gate, "--run-variation", "much").returncode == 2
+    assert tare("compare", *runs[:2], "--run-variation", "1 %").returncode == 2
+    assert tare(*gate, "--repeat-run", runs[0]).returncode == 2
 
 
 def test_wrong_input_is_told_with_status_two(runs: tuple[Path, Path, Path]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tare.analysis.data.settings import Settings
     from tare.analysis.effects.comparison import Comparison
     from tare.analysis.runs.gates import Outcome
+    from tare.analysis.runs.run_variation import RunVariation
 
 EXIT = {"holds": 0, "fails": 1, "open": 3}
 """Exit statuses of gates; 2 is wrong input, as everywhere."""
@@ -37,6 +38,8 @@ ABORT = 128
 
 
 ELSEWHERE = "or choose another file with --out"
+MOST_REPEATS = 12
+"""Newest runs of a host's history that the variation between runs is estimated from."""
 MOST_BASELINES = 12
 """Further baselines that a page of two runs offers: each is one more comparison."""
 
@@ -106,6 +109,23 @@ def compare(
             help="Decide gates even if a run's host was unfit for measuring.",
         ),
     ] = False,
+    repeat_run: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--repeat-run",
+            metavar="DIR",
+            help="A repetition of the first run. With three or more, gates use the measured "
+            "variation between runs. Default: the runs of this study in this host's history.",
+        ),
+    ] = None,
+    run_variation: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="Variation between runs of one set-up (standard deviation) that gates assume "
+            "where it was not measured, such as 0.5 %. Default: 1 %.",
+        ),
+    ] = "",
 ) -> None:
     """Show the effects of one run, or how the effects of two or more runs differ.
 
@@ -121,9 +141,16 @@ def compare(
             raise InputError("--bisect needs a gate", "name a gate by --gate or --gates")
         if accept_unfit and not (gate or gates):
             raise InputError("--accept-unfit needs a gate", "name a gate by --gate or --gates")
+        for option, value in (("--repeat-run", repeat_run), ("--run-variation", run_variation)):
+            if value and not (gate or gates):
+                raise InputError(f"{option} needs a gate", "name a gate by --gate or --gates")
         limits = (tuple(gate or ()), gates, tuple(floor or ()))
+        repeats = tuple(repeat_run or ())
         outcome = _compare(
-            directories, baseline, limits, Shown(pairs, form, out, html, accept_unfit, as_json)
+            directories,
+            baseline,
+            limits,
+            Shown(pairs, form, out, html, accept_unfit, as_json, repeats, run_variation),
         )
     if outcome is not None:
         raise typer.Exit((BISECT if bisect else EXIT)[outcome])
@@ -159,6 +186,8 @@ class Shown:
     html: Path | None
     accept_unfit: bool = False
     as_json: bool = False
+    repeats: tuple[Path, ...] = ()
+    run_variation: str = ""
 
 
 def _compare(
@@ -180,7 +209,8 @@ def _compare(
             _page(runs, baseline, shown.html, console)
         if texts or gates:
             before, after = (compared_with(run, baseline) for run in runs)
-            return _gate(before, after, limits, shown, console)
+            variation = _variation(runs, before, baseline, shown)
+            return _gate(before, after, limits, shown, console, variation)
     if shown.as_json:
         text_of_all = _as_json(directories, baseline)
         if shown.out is None:
@@ -333,6 +363,7 @@ def _gate(
     limits: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
     shown: Shown,
     console: Console,
+    variation: RunVariation,
 ) -> Outcome:
     from tare.analysis.runs.gate_files import read_gates, with_floors
     from tare.analysis.runs.gates import check, parse_gate, worst
@@ -342,7 +373,7 @@ def _gate(
     texts, path, floors = limits
     asked = (*map(parse_gate, texts), *(read_gates(path) if path is not None else ()))
     asked = with_floors(asked, floors)
-    checked = check(before, after, asked, accept_unfit=shown.accept_unfit)
+    checked = check(before, after, asked, accept_unfit=shown.accept_unfit, variation=variation)
     doubts = doubts_of(before, after)
     text = FORMATS[shown.form.value](checked, doubts)
     if shown.out is None:
@@ -353,6 +384,55 @@ def _gate(
         # On standard error, so that the output stays machine-readable.
         print(f"tare: note: {doubt}", file=sys.stderr)
     return worst(checked)
+
+
+def _variation(
+    runs: Sequence[RunData], before: Comparison, baseline: str, shown: Shown
+) -> RunVariation:
+    """Return how far runs of one set-up differ: from named runs, the host's history, or assumed.
+
+    Raises:
+        InputError: A named run cannot be compared, or the assumed share is not one.
+    """
+    from tare.analysis.runs.run_variation import repeated_runs, share_of
+
+    if shown.repeats:
+        repeats = effects_of(shown.repeats, baseline)
+        _require_different([*(run.run for run in runs), *(one.runs[0].run for one in repeats)])
+        source = "named with --repeat-run"
+    else:
+        repeats = effects_of(_history_of(runs), baseline)
+        source = "from this host's history"
+    variation = repeated_runs([before, *repeats], source) if repeats else repeated_runs([], "")
+    if not shown.run_variation:
+        return variation
+    return replace(variation, share=share_of(shown.run_variation), asked=True)
+
+
+def _history_of(runs: Sequence[RunData]) -> list[Path]:
+    """Return the folders of the other runs of this study on this host, the newest ones.
+
+    There are none where the two runs are of different hosts or studies.
+    """
+    from tare.analysis.effects.resolving import SAME_HOST
+    from tare.run.lifecycle.known_runs import is_there, known_runs, names_of_hosts
+
+    first, second = runs
+    study = str(first.study.get("study", ""))
+    hosts = names_of_hosts(first.host)
+    same = all(first.host.get(name) == second.host.get(name) for name in SAME_HOST)
+    deterministic = first.counts_instructions and second.counts_instructions
+    if deterministic or not same or second.study.get("study") != study:
+        return []
+    known = [
+        run.folder
+        for run in known_runs(study)
+        if run.status == "complete"
+        and run.hosts == hosts
+        and run.run not in (first.run, second.run)
+        and is_there(run)
+    ]
+    return known[-MOST_REPEATS:]
 
 
 def _read_twice(shown: Shown) -> bool:

@@ -20,6 +20,7 @@ from typing import Literal
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Effect, Interval
 from tare.analysis.runs.run_changes import SPOILS, Change, changes
+from tare.analysis.runs.run_variation import RunVariation, value_with_variation, with_variation
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.statistics.tails import median_interval
 from tare.analysis.words import unfit_words
@@ -29,6 +30,9 @@ from tare.units import DURATION_UNITS
 
 ERROR = 0.05
 """How often any gate of a call may fail, or hold, though the truth is on the other side."""
+
+WITHIN = "runs of one set-up may differ by as much: more blocks would not tell, more runs would"
+"""Why a gate is open that the two runs alone would decide."""
 
 Outcome = Literal["holds", "fails", "open"]
 
@@ -106,6 +110,8 @@ class Checked:
         at: The value.
         reason: Why it is open although its interval alone would decide; empty: nothing else is.
         by_floor: Whether the limit is that of a floor, which is farther than the gate's own.
+        runs: What the interval includes of the variation between runs, as the end of a sentence;
+            empty where time counts instructions, as runs do not differ by themselves then.
     """
 
     gate: Gate
@@ -116,6 +122,7 @@ class Checked:
     at: float = math.nan
     reason: str = ""
     by_floor: bool = False
+    runs: str = ""
 
 
 def parse_gate(text: str, floor: float = 0.0, share: float = 0.0) -> Gate:
@@ -178,12 +185,13 @@ def check(
     gates: Sequence[Gate],
     *,
     accept_unfit: bool = False,
+    variation: RunVariation = RunVariation(),
 ) -> tuple[Checked, ...]:
     """Hold all gates of one call against two runs; they are one family.
 
     Each side of each interval errs in at most `ERROR` ÷ checks, so that any gate at all is
-    wrongly failed, or wrongly passed, in at most `ERROR` of calls (Bonferroni). Where both runs are
-    of deterministic labs and too short for an interval, the range of their blocks is held against
+    wrongly failed, or wrongly passed, in at most `ERROR` of calls (Bonferroni). Intervals include
+    the variation between runs. Where both runs are of deterministic labs and too short for an interval, the range of their blocks is held against
     the limit instead, which has no such error.
 
     Args:
@@ -192,6 +200,7 @@ def check(
         gates: The gates.
         accept_unfit: Whether to decide gates although a host was not fit for measuring. Without
             it they are all open then, with the reason.
+        variation: How far runs of one set-up differ; by default an assumed share.
 
     Raises:
         InputError: A gate is about nothing that both runs have; says what there is. Or an arm that
@@ -205,8 +214,12 @@ def check(
         _require_unit(gate, [change for change in found if gate.matches(change)])
     checks = sum(gate.matches(change) for gate in gates for change in found)
     narrow = changes(before, after, 1 - 2 * ERROR / max(1, checks), ranges=True)
+    counted = all(run.counts_instructions for run in (*before.runs, *after.runs))
     found_by = tuple(
-        _checked(gate, change) for gate in gates for change in narrow if gate.matches(change)
+        _checked(gate, change, None if counted else variation)
+        for gate in gates
+        for change in narrow
+        if gate.matches(change)
     )
     unfit = "" if accept_unfit else unfit_reason(before, after)
     if not unfit:
@@ -265,8 +278,20 @@ def _require_unit(gate: Gate, about: Sequence[Change]) -> None:
         )
 
 
-def _checked(gate: Gate, change: Change) -> Checked:
+def _checked(gate: Gate, change: Change, variation: RunVariation | None) -> Checked:
+    """Return what came out for one change.
+
+    Args:
+        gate: The gate.
+        change: The change between the two runs.
+        variation: How far runs of one set-up differ; None: not by themselves.
+    """
     checked = _by_interval(gate, change)
+    if variation is not None:
+        alone = checked.outcome
+        checked = replace(_by_interval(gate, change, variation), runs=variation.describe(change))
+        if checked.outcome != alone:
+            return replace(checked, reason=WITHIN)
     reason = _doubt(checked)
     return replace(checked, outcome="open", reason=reason) if reason else checked
 
@@ -302,11 +327,22 @@ def _doubt(checked: Checked) -> str:
     )
 
 
-def _by_interval(gate: Gate, change: Change) -> Checked:
+def _by_interval(gate: Gate, change: Change, variation: RunVariation | None = None) -> Checked:
+    """Return what the interval alone decides.
+
+    Args:
+        gate: The gate.
+        change: The change between the two runs.
+        variation: The variation between runs to include; None: none.
+    """
     if gate.value:
         at, interval = _own(change.after, change.confidence)
+        if variation is not None:
+            interval = value_with_variation(at, interval, change, variation)
         outcome = _outcome(gate, interval.low, interval.high, gate.limit)
         return Checked(gate, change, gate.limit, outcome, interval, at)
+    if variation is not None:
+        change = with_variation(change, variation)
     value = change.value
     even = 1.0 if change.ratio else 0.0
     # A ratio of effects tells a change as a share of the arm's value; so are absolute limits told.

@@ -82,10 +82,8 @@ def _error(checked: Sequence[Checked]) -> str:
     family = "one gate" if len(checked) == 1 else f"{len(checked)} gates, one family"
     if any(one.change.ranged for one in checked):
         return f"{family}: {RANGED}"
-    return (
-        f"{family}: wrongly failed or passed in at most {100 * ERROR:g} % of calls, about these "
-        "two runs only: how far runs of one set-up differ by themselves is not known from them"
-    )
+    error = f"{family}: wrongly failed or passed in at most {100 * ERROR:g} % of calls"
+    return "; ".join([error, *dict.fromkeys(one.runs for one in checked if one.runs)])
 
 
 def as_markdown(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
