@@ -20,7 +20,12 @@ from typing import Literal
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Effect, Interval
 from tare.analysis.runs.run_changes import SPOILS, Change, changes
-from tare.analysis.runs.run_variation import RunVariation, value_with_variation, with_variation
+from tare.analysis.runs.run_variation import (
+    ASSUMED,
+    RunVariation,
+    value_with_variation,
+    with_variation,
+)
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.statistics.tails import median_interval
 from tare.analysis.words import unfit_words
@@ -185,14 +190,14 @@ def check(
     gates: Sequence[Gate],
     *,
     accept_unfit: bool = False,
-    variation: RunVariation = RunVariation(),
+    variation: RunVariation = ASSUMED,
 ) -> tuple[Checked, ...]:
     """Hold all gates of one call against two runs; they are one family.
 
     Each side of each interval errs in at most `ERROR` ÷ checks, so that any gate at all is
     wrongly failed, or wrongly passed, in at most `ERROR` of calls (Bonferroni). Intervals include
-    the variation between runs. Where both runs are of deterministic labs and too short for an interval, the range of their blocks is held against
-    the limit instead, which has no such error.
+    the variation between runs. Where both runs are of deterministic labs and too short for an
+    interval, the range of their blocks is held against the limit instead, which has no such error.
 
     Args:
         before: The first run.

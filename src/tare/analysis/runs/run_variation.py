@@ -70,7 +70,8 @@ class RunVariation:
         """Return what a change's interval includes, as the end of a sentence."""
         known = self.known(change)
         if known is not None:
-            return f"with the variation between {len(known.effects)} runs of one set-up ({self.source})"
+            runs = len(known.effects)
+            return f"with the variation between {runs} runs of one set-up ({self.source})"
         if self.asked:
             if not self.share:
                 return "about these two runs only: variation between runs is not included"
@@ -81,6 +82,10 @@ class RunVariation:
             f"{percent(self.share)} (1 SD of an effect from run to run). To measure it, repeat the "
             f"first run {LEAST_RUNS - 1} times and name each with --repeat-run"
         )
+
+
+ASSUMED = RunVariation()
+"""Where nothing is known of the variation between runs."""
 
 
 def share_of(text: str) -> float:
@@ -106,7 +111,7 @@ def repeated_runs(comparisons: Sequence[Comparison], source: str) -> RunVariatio
         InputError: The runs have different baselines.
     """
     if not comparisons:
-        return RunVariation()
+        return ASSUMED
     require_same_baseline(comparisons)
     found: dict[tuple[Key, str], list[tuple[float, float, bool, int]]] = {}
     for comparison in comparisons:
