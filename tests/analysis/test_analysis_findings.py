@@ -246,6 +246,28 @@ def test_the_clocks_grid_is_in_the_interval() -> None:
     assert "the clock's steps hide 5.1 %, however many blocks" in effect.sentence
 
 
+@pytest.mark.parametrize(("unit", "step"), [("s", 1e-9), ("W", 1.0), ("1", 0.01)])
+def test_means_of_rounded_values_are_known_to_the_step_only(unit: str, step: float) -> None:
+    """20.9 and 21.05 steps, cut off to whole ones and averaged, often look more than 2 % apart."""
+
+    def cut(event: Event) -> Event:
+        if isinstance(event, Observed):
+            value = math.floor(event.value / step) * step
+            return event.model_copy(update={"value": value})
+        return event
+
+    truth = {**dict.fromkeys(ARMS, 20.9 * step), "vm": 21.05 * step}
+    metric = replace(EQUAL, truth=truth, unit=unit, spreads=(0.0, 0.006))
+    studies, declared, apart = 20, 0, 0
+    for seed in range(studies):
+        found = of(compared(cut, metric, blocks=8, repeats=5, seed=seed, shared_spread=0.0))
+        declared += found.verdict in ("worse", "better")
+        apart += found.estimate > 1.02
+        assert found.step == pytest.approx(step)
+    assert apart > studies / 3
+    assert declared <= 0.05 * studies + 1
+
+
 @pytest.mark.parametrize("kind", ["typical", "tail", "maximum"])
 def test_losses_in_some_boots_alone_are_not_equal_to_none(kind: str) -> None:
     rng = np.random.default_rng(4)

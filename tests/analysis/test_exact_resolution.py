@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tare.analysis.statistics.resolution import NANOSECOND, grid_step, log_widening
+from tare.analysis.statistics.resolution import NANOSECOND, decimal_step, grid_step, log_widening
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,26 @@ def test_an_interval_widens_by_half_a_step_of_either_value() -> None:
     assert log_widening(1.0, 10.0, 40.0) == pytest.approx(expected, rel=1e-14)
     assert log_widening(1.0, 40.0, 10.0) == pytest.approx(expected, rel=1e-14)
     assert log_widening(0.0, 40.0, 10.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        ([0.11, 0.12, 0.45], 0.01),
+        ([1.5e-8, 2.1e-8, 2.3e-8], 1e-9),
+        ([100.0, 200.0, 700.0], 100.0),
+        ([0.0, -0.5, 2.5], 0.1),
+        ([1.0, 2.0, 1.0], 0.0),  # Two distinct values show nothing.
+        ([math.pi, math.e, math.tau], 0.0),
+        ([1.00000003, 2.0, 3.0], 0.0),  # A step of 1e-8 would hide nothing.
+        ([1.0, 2.0, 1.0, 2.0], 1.0),  # Unless they repeat.
+        ([10.0, 11.0, 11.0, 10.0], 1.0),
+        ([0.0, 0.0, 0.0], 0.0),
+        ([], 0.0),
+    ],
+)
+def test_a_decimal_step_is_that_of_the_last_digit(values: list[float], step: float) -> None:
+    assert decimal_step(values) == pytest.approx(step, rel=1e-12)
 
 
 def test_of_a_value_below_its_step_a_thousandth_is_left() -> None:

@@ -33,6 +33,7 @@ class Measured(OfMetric):
         default_factory=dict, init=False, compare=False
     )
     _pooled: dict[str, list[float]] = field(default_factory=dict, init=False, compare=False)
+    _raw: dict[str, list[float]] = field(default_factory=dict, init=False, compare=False)
     _positive: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
     _single: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
 
@@ -64,6 +65,10 @@ class Measured(OfMetric):
             self._pooled[arm] = [v for block in blocks for repeat in block for v in repeat]
         return self._pooled[arm]
 
+    def raw(self, arm: str) -> list[float]:
+        """Return all values of an arm as they were recorded, also where boots are averaged."""
+        return self._raw[arm] if arm in self._raw else self.pooled(arm)
+
     def single(self, arm: str) -> bool:
         """Return whether each block of the arm is one value of one repeat, the usual case."""
         if arm not in self._single:
@@ -71,7 +76,9 @@ class Measured(OfMetric):
             self._single[arm] = len(self.pooled(arm)) == len(self.arms[arm])
         return self._single[arm]
 
-    def add(self, name: str, blocks: dict[BlockId, Block], *, positive: bool) -> None:
+    def add(
+        self, name: str, blocks: dict[BlockId, Block], *, positive: bool, raw: list[float]
+    ) -> None:
         """Add the blocks of several arms that are taken together.
 
         Args:
@@ -79,7 +86,9 @@ class Measured(OfMetric):
             blocks: Their blocks.
             positive: Whether all values behind them are above zero. A mean may be so
                 where a value is not, and no ratio is to rest on that.
+            raw: The recorded values behind them.
         """
+        self._raw[name] = raw
         self.arms[name] = blocks
         self._positive[name] = positive
 

@@ -77,7 +77,8 @@ class _AllPairs:
         }
         folded = replace(measured, arms={**own, **alone})
         for name, (first, _) in both.items():
-            folded.add(first, known[name], positive=measured.positive((name,)))
+            positive, raw = measured.positive((name,)), measured.raw(name)
+            folded.add(first, known[name], positive=positive, raw=raw)
         return folded
 
     def found(self, most: int | None) -> AllPairs:

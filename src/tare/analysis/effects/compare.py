@@ -22,10 +22,10 @@ from tare.analysis.effects.duets import overlaps
 from tare.analysis.effects.estimates import (
     Estimate,
     Pair,
-    clock_step,
     estimate_all,
     pair_up,
     rare_events,
+    rounding_step,
 )
 from tare.analysis.effects.families import Tested, tested
 from tare.analysis.effects.findings import failure_rates, lost_cells, slow_modes
@@ -138,7 +138,7 @@ class Comparing:
         for key, measured in self.measured.items():
             for arm in measured.arms:
                 values = list(measured.values(arm, logs=False).values())
-                humps = two_humped(values, step=clock_step(measured.unit, values))
+                humps = two_humped(values, step=rounding_step(measured.unit, measured.raw(arm)))
                 if humps.flagged:
                     found[key, arm] = humps.p
         return found
@@ -150,7 +150,8 @@ class Comparing:
             for measured in self.measured.values():
                 if both[1] in measured.arms:
                     together = taken_together(measured, both)
-                    measured.add(name, together, positive=measured.positive(both))
+                    raw = [value for arm in both for value in measured.raw(arm)]
+                    measured.add(name, together, positive=measured.positive(both), raw=raw)
             if self.places is not None:
                 place_together(self.places, name, both)
         return names
@@ -380,6 +381,7 @@ class Comparing:
                 *robust_flags(estimate, evidence.interval, pair.scale, pair.measured.better),
             ),
             widened=wider,
+            step=pair.step,
             each=pair.each,
             compared=pair.compared,
         )

@@ -29,7 +29,12 @@ from tare.analysis.statistics.bootstrap import (
 )
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.statistics.position import at_equal_positions
-from tare.analysis.statistics.resolution import NANOSECOND, grid_step, log_widening
+from tare.analysis.statistics.resolution import (
+    NANOSECOND,
+    decimal_step,
+    grid_step,
+    log_widening,
+)
 from tare.analysis.statistics.robust import hodges_lehmann
 from tare.analysis.statistics.shares import Share, exact_share
 from tare.analysis.statistics.tails import boot_level_interval, median_interval
@@ -192,7 +197,7 @@ def pair_up(
     later_by = _later_by(places, shared, arm, baseline) if places is not None else ()
     return Pair(
         key, arm, baseline, measured, scale, shared, tuple(differences), later_by,
-        _step(measured, (over, under)),
+        rounding_step(measured.unit, [*measured.raw(arm), *measured.raw(baseline)]),
     )  # fmt: skip
 
 
@@ -225,27 +230,28 @@ def _later_by(
     return tuple(place[arm] - place[baseline] for place in known)
 
 
-def _timed(unit: str) -> bool:
+def timed(unit: str) -> bool:
+    """Return whether a unit is that of durations or of rates."""
     return unit == "s" or unit.endswith("/s")
 
 
-def clock_step(unit: str, values: Sequence[float]) -> float:
-    """Return the step of the grid that durations and rates sit on; 0 for what is counted.
+def rounding_step(unit: str, values: Sequence[float]) -> float:
+    """Return the step that recorded values are rounded to; 0 where none is found.
 
-    A rate is on one where few pieces of work were done in a time that was given, or where a
-    program rounds what it tells.
+    Means over iterations, repeats or boots are on no grid, so only recorded values are looked at. A
+    duration or a rate is on one where a clock has coarse steps, or where few pieces of work were
+    done in a given time. Any value is on one where a program rounds what it reports. Whole counts
+    and whole bytes are exact.
 
     Args:
         unit: The values' unit.
-        values: Those of all boots and arms.
+        values: The recorded values of all boots and of both arms.
     """
-    return grid_step(values, NANOSECOND if unit == "s" else 0.0) if _timed(unit) else 0.0
-
-
-def _step(measured: Measured, sides: Sequence[Mapping[BlockId, float]]) -> float:
-    if not _timed(measured.unit):
-        return 0.0
-    return clock_step(measured.unit, [value for side in sides for value in side.values()])
+    if timed(unit):
+        found = grid_step(values, NANOSECOND if unit == "s" else 0.0)
+        return found or decimal_step(values)
+    found = decimal_step(values)
+    return 0.0 if found >= 1 and unit in ("1", "B") else found
 
 
 def estimate_all(

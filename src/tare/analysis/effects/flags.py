@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tare.analysis.effects.block_order import BlockOrder
 from tare.analysis.effects.duets import LEAST_BESIDE, Cells
-from tare.analysis.effects.estimates import Estimate, Pair
+from tare.analysis.effects.estimates import Estimate, Pair, timed
 from tare.analysis.effects.findings import LostCells, SlowBoots
 from tare.analysis.effects.results import Flag, Interval, Key, Scale, as_cost, cost_ends
 from tare.analysis.effects.survivorship_bias import lost_alone
@@ -148,7 +148,8 @@ def _of_values(pair: Pair) -> list[Flag]:
             counts.append(f"{name} in {_of(share)}")
         flags.append(Flag("seldom", f"boots with any: {'; '.join(counts)}"))
     if pair.step:
-        text = "values sit on the clock's grid; what that hides is in the interval"
+        on = "sit on the clock's grid" if timed(pair.measured.unit) else "are rounded"
+        text = f"values {on}; what that hides is in the interval"
         flags.append(Flag("resolution", text))
     return flags
 

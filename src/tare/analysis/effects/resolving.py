@@ -107,7 +107,8 @@ def basis_of(run: RunData, source: str, each: Each = "block") -> Basis | None:
             if both[1] in measured.arms and base in measured.arms:
                 against = "+".join(both)
                 together = taken_together(measured, both)
-                measured.add(against, together, positive=measured.positive(both))
+                raw = [value for each in both for value in measured.raw(each)]
+                measured.add(against, together, positive=measured.positive(both), raw=raw)
             across = sessions.across(arm, against)
             if across != (each == "round"):
                 continue

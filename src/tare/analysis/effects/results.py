@@ -235,6 +235,7 @@ class Effect(OfMetric):
         compared: The arm's value and the baseline's over the shared blocks, as the estimate
             compares them: geometric means of ratios, means of differences; of tails and maxima
             medians. None where they were left out.
+        step: The step that recorded values are rounded to, in their unit; 0 where none is found.
     """
 
     key: Key
@@ -264,6 +265,7 @@ class Effect(OfMetric):
     sentence: str
     flags: tuple[Flag, ...] = ()
     widened: float = 1.0
+    step: float = 0.0
     each: Each = "block"
     compared: tuple[float, float] | None = None
 

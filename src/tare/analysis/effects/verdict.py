@@ -247,7 +247,9 @@ def _resolved(evidence: Evidence) -> str:
     if evidence.grid >= wanted:
         hidden = percent(math.expm1(evidence.grid))
         many = f"however many {evidence.each}s"
-        return f"{text}: the clock's steps hide {hidden}, {many}: measure longer work"
+        if evidence.unit == "s" or evidence.unit.endswith("/s"):
+            return f"{text}: the clock's steps hide {hidden}, {many}: measure longer work"
+        return f"{text}: the rounding of its values hides {hidden}, {many}"
     needed = blocks_for_equality(half - evidence.grid, wanted - evidence.grid, evidence.blocks)
     if needed <= MOST_BLOCKS_TOLD:
         return (

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from tare.analysis.effects.comparison import Comparison
-from tare.analysis.effects.estimates import clock_step
 from tare.analysis.effects.results import Effect, Key
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.logratio import deviation
@@ -224,12 +223,9 @@ def hidden_by_clock(effect: Effect, ratio: bool, *, counted: bool = False) -> fl
         counted: Whether time counts instructions in that run.
     """
     sides = effect.arm_summary.blocks, effect.baseline_summary.blocks
-    if counted:
-        # That clock steps by a nanosecond each instruction (QEMU's -icount shift=0). Values that
-        # are the same in all boots, as they are there, would be taken for those of a coarse one.
-        step = NANOSECOND if effect.unit == "s" else 0.0
-    else:
-        step = clock_step(effect.unit, [block.value for side in sides for block in side])
+    # A counted clock steps by a nanosecond each instruction (QEMU's -icount shift=0). Values that
+    # are the same in all boots, as they are there, would be taken for those of a coarse one.
+    step = (NANOSECOND if effect.unit == "s" else 0.0) if counted else effect.step
     if not step or not ratio:
         return step
     arm, baseline = (median(block.value for block in side) for side in sides)

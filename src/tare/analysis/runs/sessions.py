@@ -61,7 +61,8 @@ class InSessions:
                 round_: list(chain.from_iterable(of_blocks))
                 for round_, of_blocks in by_round(blocks.items(), self.rounds).items()
             }
-            found.add(arm, rounds, positive=measured.positive((arm,)))
+            positive, raw = measured.positive((arm,)), measured.raw(arm)
+            found.add(arm, rounds, positive=positive, raw=raw)
         return found
 
     def session_of(self, block: BlockId) -> Hashable:

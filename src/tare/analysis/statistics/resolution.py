@@ -7,6 +7,14 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+_FLOAT = 1e-12
+"""Values that differ by a smaller share of the greatest differ by floating-point rounding only."""
+_DECADES = 7
+"""A decimal step below this many decades of the greatest value hides nothing that matters."""
+_DIGITS = 1e-8
+"""How far multiples of a decimal step may be off, in steps."""
+LEAST_DISTINCT = 3
+"""Fewest distinct values that show a decimal step, unless values repeat."""
 NANOSECOND = 1e-9
 """The finest step that the agent tells durations in."""
 
@@ -28,13 +36,37 @@ def grid_step(values: ArrayLike, finest: float = 0.0) -> float:
         return 0.0
     # `np.unique` would load masked arrays, only to look whether this is one.
     steps = np.diff(np.sort(sample))
-    steps = steps[steps > 0]
+    steps = steps[steps > _FLOAT * np.abs(sample).max()]
     if not steps.size:
         return finest
     least = float(sample.min())
     if steps.size == 1 and least > 0:
         return _common_step(least, float(sample.max()), finest)
     return float(steps.min())
+
+
+def decimal_step(values: ArrayLike) -> float:
+    """Return the greatest power of ten that all values are a multiple of; 0 where there is none.
+
+    A program that writes a value with few decimals rounds it, however rarely values repeat. Values
+    that were not rounded are multiples of no such step, but for chance of less than one in a
+    million for each value.
+
+    Args:
+        values: All recorded values of one metric over all boots and arms.
+    """
+    given = np.asarray(values, dtype=np.float64)
+    sample = np.array(sorted(set(given.tolist())))
+    greatest = float(np.abs(sample).max(initial=0.0))
+    repeat = sample.size == LEAST_DISTINCT - 1 and 2 * sample.size <= given.size
+    if not (sample.size >= LEAST_DISTINCT or repeat) or not math.isfinite(greatest):
+        return 0.0
+    highest = math.floor(math.log10(greatest))
+    for exponent in range(highest, highest - _DECADES, -1):
+        multiples = sample * 10.0**-exponent
+        if float(np.abs(multiples - np.round(multiples)).max()) <= _DIGITS:
+            return min(10.0**exponent, float(np.diff(sample).min()))
+    return 0.0
 
 
 def _common_step(less: float, more: float, finest: float) -> float:
