@@ -22,6 +22,7 @@ from tare.events.model import (
     MachineReady,
     MachineStarting,
     MachineStopped,
+    NoiseMeasured,
     Observed,
     Planned,
     PlatformChecked,
@@ -33,7 +34,7 @@ from tare.events.model import (
     SeriesSaved,
     Skipped,
 )
-from tare.events.parts import Calibration, Check
+from tare.events.parts import Calibration, Check, CpuNoise
 from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 from tare.events.stream import EventLog, UnreadableStream, read_events
 
@@ -49,6 +50,7 @@ __all__ = [
     "Check",
     "ClusterReady",
     "ClusterStopped",
+    "CpuNoise",
     "CpusChanged",
     "Decided",
     "Event",
@@ -62,6 +64,7 @@ __all__ = [
     "MachineReady",
     "MachineStarting",
     "MachineStopped",
+    "NoiseMeasured",
     "Observed",
     "Planned",
     "PlatformChecked",

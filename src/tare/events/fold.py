@@ -25,6 +25,7 @@ from tare.events.model import (
     MachineReady,
     MachineStarting,
     MachineStopped,
+    NoiseMeasured,
     Planned,
     PlatformChecked,
     Preflight,
@@ -129,6 +130,8 @@ class Fold:
     unfit: dict[CheckResult, None] = field(default_factory=dict)
     """Each check that was bad, whenever the host was looked at."""
     calibrated: dict[str, Calibrated] = field(default_factory=dict)
+    noise: dict[str, NoiseMeasured] = field(default_factory=dict)
+    """The last measured noise of each host."""
     """The newest of each host."""
     platforms: dict[str, PlatformChecked] = field(default_factory=dict)
     skipped: list[SkippedPart] = field(default_factory=list)
@@ -192,6 +195,8 @@ class Fold:
                 self.unfit |= dict.fromkeys(c for c in self.checks if c.level == "bad")
             case Calibrated():
                 self.calibrated[event.host] = event
+            case NoiseMeasured():
+                self.noise[event.host] = event
             case Planned():
                 self.planned = event
             case PlatformChecked():

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tare.events.metric import Better, Kind, Metric, Resource
-from tare.events.parts import SUBJECT, Base, Calibration, Check
+from tare.events.parts import SUBJECT, Base, Calibration, Check, CpuNoise
 from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 
 STREAM_VERSION = 2
@@ -76,6 +76,28 @@ class Calibrated(Base):
     host: str = ""
     took_s: float
     found: tuple[Calibration, ...]
+
+
+class NoiseMeasured(Base):
+    """What firmware, and everything else, took from a host's CPUs before a real-time study.
+
+    ``by`` is the kernel's tracer that measured ``firmware``, with interrupts off: ``osnoise``, or
+    ``hwlat``, whose ``taken_s`` are lower bounds. ``system`` was measured with interrupts on.
+    ``missing`` is why nothing was measured. ``limit_s`` is the longest gap by firmware that the
+    study allows. On a ``virtual`` host, ``firmware`` includes what the hypervisor below took.
+    An ``emulated`` host shows its emulator's noise.
+    """
+
+    type: Literal["noise_measured"] = "noise_measured"
+    host: str = ""
+    took_s: float
+    by: str = ""
+    firmware: tuple[CpuNoise, ...] = ()
+    system: tuple[CpuNoise, ...] = ()
+    missing: str = ""
+    limit_s: float
+    virtual: bool = False
+    emulated: bool = False
 
 
 class PlatformChecked(Base):
@@ -430,6 +452,7 @@ Event = Annotated[
     | RunResumed
     | Preflight
     | Calibrated
+    | NoiseMeasured
     | PlatformChecked
     | Skipped
     | Planned

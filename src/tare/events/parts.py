@@ -58,3 +58,26 @@ class Calibration(Base):
     by: str = ""
     level: Level
     found: str
+
+
+class CpuNoise(Base):
+    """Time that one CPU lost to anything but the program that reads its clock.
+
+    It was ``watched_s``, of which ``taken_s`` were lost, ``longest_s`` at once. ``hardware`` counts
+    the gaps that nothing known to the kernel explains; the others count what the kernel did.
+    """
+
+    cpu: int
+    watched_s: float = 0.0
+    taken_s: float = 0.0
+    longest_s: float = 0.0
+    hardware: int = 0
+    nmis: int = 0
+    irqs: int = 0
+    softirqs: int = 0
+    threads: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of the watched time that was lost."""
+        return self.taken_s / self.watched_s if self.watched_s else 0.0

@@ -17,6 +17,7 @@ from tare.events import (
     HostJoined,
     ImageReady,
     Interrupted,
+    NoiseMeasured,
     Planned,
     PlatformChecked,
     Preflight,
@@ -150,7 +151,7 @@ class HostPart:
                 self._join(event)
             case Preflight():
                 self._merger.condition(self._host, event)
-            case Calibrated() | CpusChanged():
+            case Calibrated() | NoiseMeasured() | CpusChanged():
                 self._merger.append(event.model_copy(update={"host": self._host}))
             case BlockStarted():
                 self._merger.block(event, self._host)

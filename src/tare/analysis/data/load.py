@@ -91,6 +91,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         checks=fold.checks,
         were_bad=tuple(fold.unfit),
         calibrated=tuple(fold.calibrated.values()),
+        noise=tuple(fold.noise.values()),
         sessions=tuple(fold.sessions.begun.values()),
         platforms=tuple(
             replace(each, options=present_options(study, each.arm, each.platform, each.options))

@@ -25,7 +25,7 @@ from tare.events.results import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from tare.events import ArmEnded, Calibrated, CpusChanged, LabFroze
+    from tare.events import ArmEnded, Calibrated, CpusChanged, LabFroze, NoiseMeasured
     from tare.events.session_progress import SessionResult
 
 OBSERVATION_COLUMNS: Mapping[str, type] = MappingProxyType(
@@ -90,6 +90,7 @@ class RunData:
         block_hosts: The host that measured each block, where several shared the run.
         doubts: What shows that the folder is not as the run wrote it, one sentence each.
         calibrated: What the agent and its peers measured on each host before the first block.
+        noise: What firmware and everything else took from each host's CPUs, where measured.
         sessions: Those that were begun, where one computer was booted in turns.
         cpu_changes: When CPUs of a host went offline or online, or its cpuset changed.
         freezes: When an emulated host froze.
@@ -132,6 +133,7 @@ class RunData:
     freezes: tuple[LabFroze, ...] = ()
     block_hosts: Mapping[int, str] = field(default_factory=dict)
     calibrated: tuple[Calibrated, ...] = ()
+    noise: tuple[NoiseMeasured, ...] = ()
     sessions: tuple[SessionResult, ...] = ()
     were_bad: tuple[CheckResult, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -237,6 +237,37 @@ class FileSetting(Setting[str]):
         return await super().undo(before, value) if await self._host.exists(self._path) else ""
 
 
+class ChoiceSetting(FileSetting):
+    """A setting whose file lists several words, one of which is chosen.
+
+    Either the chosen word is in brackets, as in sysfs, or the file lists only words that hold, as
+    the options of a tracer do.
+
+    Args:
+        host: Where it is.
+        path: The file.
+        choices: The words that exclude each other.
+    """
+
+    kind = "choice"
+
+    def __init__(self, host: Host, path: str | Path, choices: Sequence[str]) -> None:
+        super().__init__(host, path)
+        self._choices = tuple(choices)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Its path and the words."""
+        return {**super().details, "choices": list(self._choices)}
+
+    async def read(self) -> str:
+        """Return the chosen word; empty if the file has none of them; raise OSError."""
+        words = (await super().read()).split()
+        bracketed = [word[1:-1] for word in words if word.startswith("[") and word.endswith("]")]
+        holding = bracketed or words
+        return next((choice for choice in self._choices if choice in holding), "")
+
+
 async def held_unaltered(host: Host, ledger: Ledger) -> None:
     """Check that every setting that Tare holds still has Tare's value.
 
@@ -259,5 +290,8 @@ async def held_unaltered(host: Host, ledger: Ledger) -> None:
 
 
 UNDOERS: Mapping[str, Undo] = {
-    FileSetting.kind: undo_setting(lambda host, details: FileSetting(host, str(details["path"])))
+    FileSetting.kind: undo_setting(lambda host, details: FileSetting(host, str(details["path"]))),
+    ChoiceSetting.kind: undo_setting(
+        lambda host, details: ChoiceSetting(host, str(details["path"]), details["choices"])
+    ),
 }

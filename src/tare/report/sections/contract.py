@@ -115,6 +115,11 @@ def has_matrices(report: ReportData) -> bool:
     return any(run.study.get("designs") for run in report.runs)
 
 
+def has_noise(report: ReportData) -> bool:
+    """Return whether the noise of any host was measured."""
+    return any(event.firmware or event.system for run in report.runs for event in run.noise)
+
+
 SECTIONS = (
     Entry("tare.report.sections.overview:Overview"),
     Entry("tare.report.page.explorer:Explorer"),
@@ -133,6 +138,7 @@ SECTIONS = (
     Entry("tare.report.sections.response_times:ResponseTimes", recorded(RESPONSES)),
     Entry("tare.report.sections.mapreduce:MapReduce", recorded(JOB)),
     Entry("tare.report.sections.spikes:Spikes", recorded(HOST_TRACE)),
+    Entry("tare.report.sections.noise:NoiseSection", has_noise),
     Entry("tare.report.sections.exits:ExitReasons", recorded(PROBES)),
     Entry("tare.report.sections.monitoring:Monitoring", recorded(COUNTERS)),
     Entry("tare.report.sections.hypervisors:Hypervisors", recorded(HYPERVISOR)),

@@ -40,6 +40,7 @@ from tare.run.lifecycle.folder import resume_command
 from tare.run.lifecycle.interrupt import StopRequest, listening
 from tare.run.lifecycle.setup import Decision, RunSetup, platform_of
 from tare.run.preflight.checking import arm_shape, is_realtime
+from tare.run.preflight.noise import noise_check
 from tare.run.preflight.toolbox import study_needs
 from tare.units import format_duration
 from tare.workloads import MachineFacts
@@ -110,7 +111,10 @@ class Execution:
             run_host.context.leaving.leave()
 
     async def _blocks(self, stop: StopRequest) -> None:
-        self._log.append(Preflight(checks=await self._setup.preflight()))
+        checks, noise = await self._setup.preflight(), await self._setup.noise()
+        self._log.append(Preflight(checks=(*checks, *map(noise_check, noise))))
+        for each in noise:
+            self._log.append(each)
         before_cells = BeforeCells(self._calibrate)
         before_cells.begin()
         # Another computer may be rebooted for the first arm, and cannot be calibrated meanwhile.

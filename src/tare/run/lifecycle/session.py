@@ -32,10 +32,11 @@ from tare.run.lifecycle.undoers import all_undoers
 from tare.run.preflight.cache_wait import ReleasableLock, releasing_while_waiting
 from tare.run.preflight.calibrating import calibrate
 from tare.run.preflight.checking import arranged_cpus, arranging_of
+from tare.run.preflight.noise import noise_of_hosts
 from tare.study.model.study import Study
 
 if TYPE_CHECKING:
-    from tare.events import Calibrated, Check
+    from tare.events import Calibrated, Check, NoiseMeasured
     from tare.hosts import Host
     from tare.hosts.ssh.host import SshHost
     from tare.hosts.ssh.options import SshOptions
@@ -153,6 +154,9 @@ async def run_session(
                 found += [_named(check, name) for check in there]
             return tuple(found)
 
+        async def noise() -> tuple[NoiseMeasured, ...]:
+            return await noise_of_hosts(run_hosts, installed().workloads, study)
+
         async def calibrated() -> tuple[Calibrated, ...]:
             # An emulated computer's clock and memory are its emulator's.
             real = {name: each for name, each in run_hosts.items() if not each.emulated}
@@ -163,6 +167,7 @@ async def run_session(
             workloads=installed().workloads,
             decide=decide,
             preflight=checks,
+            noise=noise,
             calibrate=calibrated,
             say=say,
             subscribers=subscribers,

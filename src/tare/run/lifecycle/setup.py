@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tare.events import Calibrated, Check, Fold, Record
+from tare.events import Calibrated, Check, Fold, NoiseMeasured, Record
 from tare.platforms.contract import Context, Platform
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ async def not_calibrated() -> tuple[Calibrated, ...]:
     return ()
 
 
+async def no_noise() -> tuple[NoiseMeasured, ...]:
+    """Measure nothing."""
+    return ()
+
+
 @dataclass(frozen=True)
 class RunSetup:
     """Everything that a run needs, chosen by the caller.
@@ -75,6 +80,7 @@ class RunSetup:
         workloads: All known workloads by name.
         decide: Decides after each block, from the fold of all events, whether to continue.
         preflight: Checks the condition of the hosts.
+        noise: Measures what firmware takes from each host, if the study is a real-time one.
         calibrate: Measures clock and memory of each host.
         subscribers: Receive every record as it is written.
         say: Shows the user a sentence before there are events.
@@ -87,6 +93,7 @@ class RunSetup:
     workloads: Mapping[str, Workload[Any]]
     decide: Decide
     preflight: Callable[[], Awaitable[tuple[Check, ...]]]
+    noise: Callable[[], Awaitable[tuple[NoiseMeasured, ...]]] = no_noise
     calibrate: Callable[[], Awaitable[tuple[Calibrated, ...]]] = not_calibrated
     say: Callable[[str], None] = lambda _: None
     subscribers: tuple[Callable[[Record], None], ...] = ()

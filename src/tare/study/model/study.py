@@ -110,6 +110,24 @@ def _as_tuple(value: object) -> object:
 ProbeNames = Annotated[tuple[Slug, ...], BeforeValidator(_as_tuple)]
 
 
+class NoiseGate(Part):
+    """How the noise of the hosts is measured before a study with real-time workloads."""
+
+    duration: Duration = Field(
+        2.0,
+        ge=0,
+        le=600,
+        description="Time for each of the two measurements: firmware alone, with interrupts off, "
+        "and everything. 0 measures nothing.",
+    )
+    limit: Duration = Field(
+        100e-6,
+        gt=0,
+        description="The longest gap by firmware that is acceptable. If one is longer, the host "
+        "counts as unfit for the study.",
+    )
+
+
 class ArmFrame(Part):
     """The keys of every arm, whatever its platform."""
 
@@ -257,6 +275,11 @@ class StudyFrame(Spreadable, CpuKeys):
         description="For arms that need one computer booted differently, for example from another "
         "disk: which arms belong to which boot. Boots are measured in turn, and `tare plan` says "
         "when to swap.",
+    )
+    noise: NoiseGate = Field(
+        default_factory=lambda: NoiseGate.model_validate({}),
+        description="With real-time workloads, Tare first measures what firmware and the rest of "
+        "each host take from the CPUs, with the kernel's tracers `osnoise` and `hwlat`.",
     )
     probes: ProbeNames = Field(
         (),

@@ -14,7 +14,7 @@ from tare.events.metric import Metric
 from tare.study.model.matrix import Matrix
 from tare.study.model.scenario import Companion, Neighbours, Scenario, Subject
 from tare.study.model.shape import Shape
-from tare.study.model.study import ArmFrame, Catalog, StudyFrame, WorkloadSpec
+from tare.study.model.study import ArmFrame, Catalog, NoiseGate, StudyFrame, WorkloadSpec
 from tare.study.planning.blocks import Blocks
 from tare.study.planning.session_plan import SessionBoot, Sessions
 from tare.study.reading.checking import model_in, named_model_in
@@ -60,6 +60,8 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[Metric]]) -
         _table(Boot),
         "### `lab`\n",
         _table(LabSpec),
+        "### `noise`\n",
+        _table(NoiseGate),
         "## Arms\n",
         _ARMS,
         _table(ArmFrame),
