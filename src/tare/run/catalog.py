@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tare.probes import Probe, ProbedCell, ProbeKind
 from tare.registry import installed
-from tare.study.model.study import Catalog, Study
+from tare.study.model.study import Arm, Catalog, Study
 from tare.study.reading.checking import suggestion
 from tare.study.reading.load import wrong_in_study
 
@@ -45,12 +45,22 @@ def _first_paragraph(model: type) -> str:
     return " ".join(text.partition("\n\n")[0].split())
 
 
-def _own_probes() -> dict[str, ProbeKind]:
+def _own_probes(study: Study) -> dict[str, ProbeKind]:
     """Return Tare's own probes that a study can name."""
     from tare.run.probes.energy import EnergyKind
     from tare.run.probes.exits import ExitsKind
 
-    return {kind.name: kind for kind in (EnergyKind(), ExitsKind())}
+    meters = {arm: study.computers[study.host_of(arm)].bmc for arm in study.arms}
+    energy = EnergyKind(
+        {arm: meter for arm, meter in meters.items() if meter is not None},
+        elsewhere=[name for name, arm in study.arms.items() if _is_elsewhere(arm)],
+    )
+    return {kind.name: kind for kind in (energy, ExitsKind())}
+
+
+def _is_elsewhere(arm: Arm) -> bool:
+    platform = installed().platforms.get(arm.platform)
+    return platform is not None and platform.stated(arm.options).elsewhere
 
 
 def probe_kinds(study: Study) -> tuple[ProbeKind, ...]:
@@ -58,7 +68,7 @@ def probe_kinds(study: Study) -> tuple[ProbeKind, ...]:
 
     These are the installed ones that observe every cell, and those that the study names.
     """
-    kinds = {**installed().probes, **_own_probes()}
+    kinds = {**installed().probes, **_own_probes(study)}
     asked = {name: [arm for arm in study.arms if name in study.probes_of(arm)] for name in kinds}
     return tuple(
         ProbeOfArms(kind, frozenset(asked[name])) if kind.on_request else kind
@@ -95,7 +105,7 @@ def require_known_probes(study: Study, path: Path) -> None:
     Raises:
         InputError: One does not exist; the message suggests the nearest.
     """
-    known = {**installed().probes, **_own_probes()}
+    known = {**installed().probes, **_own_probes(study)}
     named: list[tuple[tuple[str, ...], tuple[str, ...]]] = [(("probes",), study.probes)]
     named += [(("arms", name, "probes"), arm.probes or ()) for name, arm in study.arms.items()]
     found = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare.analysis.data.rundata import SUBJECT, RunData
@@ -61,10 +61,26 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
+    """What a cell did, by one headline metric.
+
+    Args:
+        metric: The metric; empty if none counts work.
+        unit: Its unit.
+        value: Its value: units of work per second, or seconds of one unit.
+    """
+
     metric: str
     unit: str
     value: float
+
+    def per_unit(self, per_second: float) -> float:
+        """Return the cost of a unit of work.
+
+        Args:
+            per_second: The cost of a second, such as CPU seconds or joules.
+        """
+        return per_second / self.value if self.unit.endswith("/s") else per_second * self.value
 
 
 def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tuple[UnitCost, ...]:
@@ -81,9 +97,9 @@ def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tup
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
     for run in runs:
         costed = [cell for cell in run.cells if cell.status == "ok" and "host_cost" in cell.facts]
-        work = _work_of(run) if costed else {}
+        work = work_of(run) if costed else {}
         for cell in costed:
-            for done in work.get(cell.cell) or [_Work("", "", 0.0)]:
+            for done in work.get(cell.cell) or [Work("", "", 0.0)]:
                 key = Key(cell.scenario, cell.workload, cell.parameters, SUBJECT, done.metric)
                 units[key] = done.unit
                 group = groups.setdefault(key, {}).setdefault(cell.arm, _Group())
@@ -104,23 +120,23 @@ def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tup
     )
 
 
-def _work_of(run: RunData) -> dict[str, list[_Work]]:
+def work_of(run: RunData) -> dict[str, list[Work]]:
     """Return the headline metrics of each cell that count work: rates, or else durations."""
-    found: dict[str, list[_Work]] = {}
+    found: dict[str, list[Work]] = {}
     for cell in run.counted:
         for role, metric, value in cell.observed:
             if role == SUBJECT and metric.headline and metric.kind == "typical" and value > 0:
-                work = _Work(metric.name, metric.unit, value)
+                work = Work(metric.name, metric.unit, value)
                 found.setdefault(cell.result.cell, []).append(work)
     return {cell: _counting(work) for cell, work in found.items()}
 
 
-def _counting(work: Sequence[_Work]) -> list[_Work]:
+def _counting(work: Sequence[Work]) -> list[Work]:
     rates = [done for done in work if done.unit.endswith("/s")]
     return rates or [done for done in work if done.unit == "s"]
 
 
-def _take(group: _Group, cell: CellResult, done: _Work) -> None:
+def _take(group: _Group, cell: CellResult, done: Work) -> None:
     cost = cell.facts["host_cost"]
     block = (cell.run, cell.block)
     group.blocks.add(block)
@@ -134,8 +150,47 @@ def _take(group: _Group, cell: CellResult, done: _Work) -> None:
     cpus = cpu_s / wall_s
     group.cpus.append(cpus)
     if done.value > 0 and cpu_s >= LEAST_CPU_S:
-        each = cpus / done.value if done.unit.endswith("/s") else cpus * done.value
-        group.per_unit.setdefault(block, []).append(math.log(each))
+        group.per_unit.setdefault(block, []).append(math.log(done.per_unit(cpus)))
+
+
+Logs = Mapping[tuple[str, int], Sequence[float]]
+"""By run and block: logarithms of the cost of a unit of work, one for each cell."""
+
+
+@dataclass(frozen=True)
+class MeanCost:
+    """The cost of a unit of work over all blocks.
+
+    Args:
+        per_unit: Geometric mean over blocks; None without values.
+        ratio: The same over the baseline's in the same block; None without.
+        interval: The interval of the ratio, Student's t over blocks; None with fewer than two.
+    """
+
+    per_unit: float | None
+    ratio: float | None
+    interval: Interval | None
+
+
+def mean_over_blocks(mine: Logs, others: Logs, confidence: float) -> MeanCost:
+    """Return the mean cost of a unit of work, and its ratio to the baseline's.
+
+    Args:
+        mine: Costs of the arm.
+        others: Costs of the baseline; empty for the baseline itself.
+        confidence: Nominal coverage of the interval.
+    """
+    logs = {block: statistics.fmean(values) for block, values in mine.items()}
+    ratios = [logs[block] - statistics.fmean(others[block]) for block in logs if block in others]
+    interval = None
+    if len(ratios) > 1:
+        ends = mean_interval(ratios, confidence)
+        interval = Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
+    return MeanCost(
+        math.exp(statistics.fmean(logs.values())) if logs else None,
+        math.exp(statistics.fmean(ratios)) if ratios else None,
+        interval,
+    )
 
 
 def _cost(
@@ -147,22 +202,17 @@ def _cost(
     emulated: bool,
     confidence: float,
 ) -> UnitCost:
-    logs = {block: statistics.fmean(values) for block, values in group.per_unit.items()}
     others = base.per_unit if base is not None and base is not group else {}
-    ratios = [logs[block] - statistics.fmean(others[block]) for block in logs if block in others]
-    interval = None
-    if len(ratios) > 1:
-        ends = mean_interval(ratios, confidence)
-        interval = Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
+    mean = mean_over_blocks(group.per_unit, others, confidence)
     return UnitCost(
         key=key,
         arm=arm,
         emulated=emulated,
         unit=unit,
         cpus=statistics.median(group.cpus) if group.cpus else None,
-        per_unit_s=math.exp(statistics.fmean(logs.values())) if logs else None,
-        ratio=math.exp(statistics.fmean(ratios)) if ratios else None,
-        interval=interval,
+        per_unit_s=mean.per_unit,
+        ratio=mean.ratio,
+        interval=mean.interval,
         rss_bytes=statistics.median(group.memory) if group.memory else None,
         blocks=len(group.blocks),
     )

@@ -140,6 +140,7 @@ SECTIONS = (
     Entry("tare.report.sections.spikes:Spikes", recorded(HOST_TRACE)),
     Entry("tare.report.sections.noise:NoiseSection", has_noise),
     Entry("tare.report.sections.exits:ExitReasons", recorded(PROBES)),
+    Entry("tare.report.sections.energy:Energy", recorded(PROBES)),
     Entry("tare.report.sections.monitoring:Monitoring", recorded(COUNTERS)),
     Entry("tare.report.sections.hypervisors:Hypervisors", recorded(HYPERVISOR)),
     Entry("tare.report.sources.section:Sources", lambda report: bool(report.references)),

@@ -258,7 +258,7 @@ def unit_cost_table(comparison: Comparison, costs: Sequence[UnitCost]) -> Table[
         Column("parameters", lambda c: c.key.parameters),
         Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
         Column("emulated", lambda c: c.emulated),
-        Column("metric", lambda c: c.key.metric, "Work", lambda c: _work(c)),
+        Column("metric", lambda c: c.key.metric, "Work", lambda c: work_name(c.key, c.unit)),
         Column("unit", lambda c: c.unit),
         Column(
             "cpus",
@@ -299,16 +299,33 @@ def unit_cost_table(comparison: Comparison, costs: Sequence[UnitCost]) -> Table[
     return Table("host-cost-per-unit", caption, columns, tuple(costs), tone=tone)
 
 
-def _work(cost: UnitCost) -> str:
-    if not cost.key.metric:
+def work_name(key: Key, unit: str) -> str:
+    """Return the unit of work as people call it; a dash if no metric counts work.
+
+    Args:
+        key: What was measured.
+        unit: The metric's unit.
+    """
+    if not key.metric:
         return NONE
-    name = metric_name(cost.key.metric)
-    return name if cost.unit.endswith("/s") else f"one {cost.key.workload} ({name})"
+    name = metric_name(key.metric)
+    return name if unit.endswith("/s") else f"one {key.workload} ({name})"
 
 
 def per_unit(cost: UnitCost) -> str:
     """Return CPU time per unit as people write it: ``1.2 µs``, ``0.31 s/GB``."""
-    if cost.per_unit_s is None:
+    return quantity_per_unit(cost.per_unit_s, "s", cost.unit)
+
+
+def quantity_per_unit(value: float | None, quantity: str, unit: str) -> str:
+    """Return a cost of a unit of work as people write it: ``1.2 µs``, ``3.1 J/GB``.
+
+    Args:
+        value: The cost; None if it is unknown.
+        quantity: Its unit, such as ``s``.
+        unit: That of the metric that counts the work.
+    """
+    if value is None:
         return NONE
-    times, per = _LARGE.get(cost.unit, (1.0, ""))
-    return format_quantity(cost.per_unit_s * times, "s") + per
+    times, per = _LARGE.get(unit, (1.0, ""))
+    return format_quantity(value * times, quantity) + per

@@ -284,8 +284,8 @@ class StudyFrame(Spreadable, CpuKeys):
     probes: ProbeNames = Field(
         (),
         description="Probes that observe each cell and cost a little time: `exits` counts the "
-        "exits of KVM's machines by reason; `energy` records the energy of the host's processors "
-        "(RAPL), if the host has counters that can be read.",
+        "exits of machines by reason; `energy` records the energy of the host's processors (RAPL) "
+        "and of the whole host (its `bmc`), where these can be read.",
     )
     matrix: dict[Slug, Matrix] = Field(
         default_factory=dict,

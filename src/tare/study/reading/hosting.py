@@ -212,6 +212,74 @@ class CpuKeys(Part):
         return CpuChoice(self.cpus or "", self.housekeeping or "", self.cores)
 
 
+ON_THE_HOST = "host"
+"""In place of a BMC's address: it is reached through the host's own driver."""
+
+
+def _or_ipmi(schema: dict[str, Any]) -> None:
+    """Allow `ipmi` in a schema as a short form of the whole mapping."""
+    _or_words("ipmi")(schema)
+
+
+class BmcSpec(Part):
+    """How to read a computer's power from its management controller (BMC); it holds no secrets.
+
+    `ipmi` means `{ipmi: host}`.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_or_ipmi)
+
+    redfish: Annotated[str, AfterValidator(host_alone)] | None = Field(
+        None,
+        min_length=1,
+        max_length=255,
+        description="Name or address of the BMC, as its certificate has it, to ask by Redfish.",
+    )
+    ipmi: Annotated[str, AfterValidator(host_alone)] | None = Field(
+        None,
+        min_length=1,
+        max_length=255,
+        description="`host`: run `ipmitool` on the host itself, as root. Or the address of the "
+        "BMC, to run `ipmitool` on this computer (IPMI 2.0 over LAN).",
+    )
+    port: int = Field(443, ge=1, le=65535, description="The TCP port of Redfish.")
+    credentials: str | None = Field(
+        None,
+        min_length=1,
+        description="A file for its owner's eyes only (mode 600) with the lines `user=…` and "
+        "`password=…`. Default: the environment's `TARE_BMC_USER` and `TARE_BMC_PASSWORD`.",
+    )
+    ca: str | None = Field(
+        None,
+        min_length=1,
+        description="A file of PEM certificates to trust instead of the system's: a private CA's, "
+        "or the BMC's own. Certificates are always verified.",
+    )
+    chassis: str | None = Field(
+        None,
+        min_length=1,
+        max_length=255,
+        description="The id of the chassis in `/redfish/v1/Chassis`, if several report power.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            if data != "ipmi":
+                raise ValueError(f"must be `ipmi` or {{redfish: ADDRESS}}, not {data!r}")
+            return {"ipmi": ON_THE_HOST}
+        return data
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.redfish is None) == (self.ipmi is None):
+            raise ValueError("give either `redfish` or `ipmi`")
+        if self.redfish is None and (self.ca or self.chassis or self.port != 443):
+            raise ValueError("`port`, `ca` and `chassis` only apply to `redfish`")
+        return self
+
+
 class HostSpec(Login, CpuKeys):
     """The computer that machines run on: its name, or how to reach it over SSH."""
 
@@ -236,6 +304,11 @@ class HostSpec(Login, CpuKeys):
         None,
         description="Boot menu entries, with which one host can run arms of several hypervisors.",
     )
+    bmc: BmcSpec | None = Field(
+        None,
+        description="The power meter in the host's management controller, which the probe "
+        "`energy` reads.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -248,7 +321,7 @@ class HostSpec(Login, CpuKeys):
                 )
             return {"kind": data}
         if isinstance(data, Mapping) and data and "kind" not in data:
-            if data.get("ssh") is None and data.keys() <= CpuKeys.model_fields.keys():
+            if data.get("ssh") is None and data.keys() <= {*CpuKeys.model_fields, "bmc"}:
                 return {**data, "kind": "local"}
             if data.get("ssh") is None:
                 raise ValueError("name the host, as in {ssh: NAME}, or write `local` or `lab`")
@@ -260,7 +333,7 @@ class HostSpec(Login, CpuKeys):
         if (self.kind == "ssh") != (self.ssh is not None):
             raise ValueError("name the host, as in {ssh: NAME}, or write `local` or `lab`")
         if self.kind != "ssh":
-            fit = {"kind", "ssh", *CpuKeys.model_fields}
+            fit = {"kind", "ssh", "bmc", *CpuKeys.model_fields}
             extra = sorted(self.model_fields_set - fit - _unset(self))
             if extra:
                 raise ValueError(
