@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +12,14 @@ from typing import Any, Self
 import pytest
 
 from deadlines import patient
+from loaded_commands import COMMANDS, TARE
 
-TARE = Path(sys.executable).parent / "tare"
 Event = dict[str, Any]
 
 
 def tare(*words: str | Path, limit_s: float = 400) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TARE, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=patient(limit_s),
-        check=False,
-    )
+    """Run a command to its end."""
+    return COMMANDS.run(*map(str, words), limit_s=patient(limit_s))
 
 
 def events(folder: Path) -> list[Event]:
