@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import patient
 from run.run_driving import Running, assert_no_ledger_is_left, events
 from run.run_hostile import Message, Says, run_beside
 from run.test_run_lab import emulator
@@ -82,7 +84,7 @@ async def frozen_run(
         return hosts[0]
 
     twist = Silences(len(found), hello=hello)
-    fold = await run_beside(twist, folder, agent, patience_s=4.0, run_host=host)
+    fold = await run_beside(twist, folder, agent, patience_s=patient(1.0), run_host=host)
     return fold, hosts[0]
 
 
@@ -117,14 +119,15 @@ async def test_two_freezes_of_a_batch_fail_its_cells_with_that_reason(
 
 
 async def test_a_freeze_uses_up_no_try_of_its_cell(agent_program: Path, tmp_path: Path) -> None:
-    # A guest fell by itself, and at the cell's second try the host froze.
-    fold, _ = await frozen_run(tmp_path / "run", agent_program, [False, True])
-    assert (cell_of(fold, "bad").status, cell_of(fold, "bad").attempt) == ("ok", 3)
-    fold, _ = await frozen_run(tmp_path / "other", agent_program, [True, False])
-    assert (cell_of(fold, "bad").status, cell_of(fold, "bad").attempt) == ("ok", 3)
+    (fell_first, _), (froze_first, _), (fell_twice, _) = await asyncio.gather(
+        frozen_run(tmp_path / "fell-first", agent_program, [False, True]),
+        frozen_run(tmp_path / "froze-first", agent_program, [True, False]),
+        frozen_run(tmp_path / "fell-twice", agent_program, [False, False]),
+    )
+    assert (cell_of(fell_first, "bad").status, cell_of(fell_first, "bad").attempt) == ("ok", 3)
+    assert (cell_of(froze_first, "bad").status, cell_of(froze_first, "bad").attempt) == ("ok", 3)
     # Without a freeze two tries are all there are.
-    fold, _ = await frozen_run(tmp_path / "third", agent_program, [False, False])
-    assert (cell_of(fold, "bad").status, cell_of(fold, "bad").attempt) == ("failed", 2)
+    assert (cell_of(fell_twice, "bad").status, cell_of(fell_twice, "bad").attempt) == ("failed", 2)
 
 
 @pytest.mark.parametrize("freezes", [1, 2])
