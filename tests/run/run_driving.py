@@ -12,7 +12,8 @@ from typing import Any, Self
 import pytest
 
 from deadlines import patient
-from loaded_commands import COMMANDS, TARE
+from loaded_commands import COMMANDS
+from loaded_commands import TARE as TARE
 
 Event = dict[str, Any]
 
