@@ -14,4 +14,4 @@ def test_a_tools_words_come_last_and_in_one_line(todo: str, words: str) -> None:
     assert hint.startswith(todo)
     told = hint.removeprefix(todo).strip()
     assert bool(told) == bool(words.split())
-    assert not told or told == f'(xl said: "{" ".join(words.split())}")'
+    assert not told or told == f'(xl reported: "{" ".join(words.split())}")'

@@ -74,5 +74,5 @@ def heard(todo: str, tool: str, words: str) -> str:
         words: Its message; empty if there is none.
     """
     line = " ".join(plain(words).split())
-    quoted = f'({tool} said: "{line}")' if line else ""
+    quoted = f'({tool} reported: "{line}")' if line else ""
     return " ".join(part for part in (todo, quoted) if part)

@@ -45,7 +45,7 @@ def two_hosts(folder: Path, agent: Path, *, mtu: int = 1500) -> Iterator[tuple[C
     Args:
         folder: Where their ledgers are.
         agent: The agent's program.
-        mtu: Of the wire between them; 0: there is none.
+        mtu: The MTU of the wire between them; 0: there is no wire.
     """
     spaces = [f"test-{os.getpid()}-{letter}" for letter in "ab"]
     with ExitStack() as held:

@@ -115,7 +115,7 @@ class Sshd:
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         assert self.process is not None
         self._signal(signal.SIGCONT)
         self.process.send_signal(signal.SIGCONT)
@@ -152,7 +152,7 @@ class Sshd:
     def in_a_study(self, address: str = "127.0.0.1") -> str:
         """Return the keys by which a host or an arm of a study is reached.
 
-        Whoever runs the tests may have an SSH configuration, which is to change nothing of them.
+        Whoever runs the tests may have an SSH configuration, which must not affect them.
         """
         return (
             f"ssh: {address}, port: {self.port}, user: {getpass.getuser()}, "

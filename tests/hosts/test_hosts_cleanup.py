@@ -48,8 +48,8 @@ async def test_a_setting_that_someone_else_set_is_left(
     setting = tmp_path / "setting"
     setting.write_text("3\n")
     ledger.record("setting", path=str(setting), before="1", value="2")
-    (told,) = await clean(host, ledger, {})
-    assert "left" in told
+    (message,) = await clean(host, ledger, {})
+    assert "left" in message
     assert setting.read_text() == "3\n"
     assert ledger.open_entries() == ()
 
@@ -82,11 +82,12 @@ async def test_the_process_of_an_entry_is_killed(host: Host, ledger: Ledger) -> 
     # As when Tare was killed before it could note the id, and after it.
     ledger.record("process", token="by-token", command="sleep")
     ledger.record("process", token="none", command="sleep", pid=other.pid, starttime=started)
-    told = await clean(host, ledger, {})
+    messages = await clean(host, ledger, {})
     assert await process.wait() == -9
     assert await other.wait() == -9
     assert [
-        f"(process {pid})" in text for pid, text in zip((other.pid, process.pid), told, strict=True)
+        f"(process {pid})" in text
+        for pid, text in zip((other.pid, process.pid), messages, strict=True)
     ] == [
         True,
         True,
@@ -109,7 +110,7 @@ async def test_what_begins_while_its_parent_is_killed_is_killed_as_well(
 
     async def run_late(argv: Sequence[str], **how: Any) -> Completed:
         if argv[-1] == f"kill -9 {parent.pid}" and not born:
-            # Who is to be killed was looked up already; now there is one more.
+            # The processes to kill were looked up already; now there is one more.
             assert parent.stdin is not None
             parent.stdin.write(b"go\n")
             async with asyncio.timeout(30):
@@ -119,11 +120,11 @@ async def test_what_begins_while_its_parent_is_killed_is_killed_as_well(
 
     monkeypatch.setattr(host, "run", run_late)
     try:
-        (told,) = await clean(host, ledger, {})
+        (message,) = await clean(host, ledger, {})
         assert await parent.wait() == -9
         assert await find_by_token(host, token) == ()
         (child,) = born
-        assert str(child) in told and str(parent.pid) in told
+        assert str(child) in message and str(parent.pid) in message
         assert ledger.open_entries() == ()
     finally:
         for pid in await find_by_token(host, token):
@@ -180,11 +181,11 @@ async def test_only_what_is_named_as_tare_names_it_is_removed(
     ledger.record("directory", path=f"{mine}/../precious")
     ledger.record("cgroup", path=str(mine))
     ledger.record("container", runtime="runc", root=str(foreign), id="precious")
-    told = await clean(host, ledger, {"container": undo_container})
+    messages = await clean(host, ledger, {"container": undo_container})
     assert not mine.exists()
     assert (foreign / "file").exists()
-    assert sum(text.startswith("Left ") for text in told) == 4
-    assert f"Removed {mine}." in told
+    assert sum(text.startswith("Left ") for text in messages) == 4
+    assert f"Removed {mine}." in messages
 
 
 async def test_a_link_is_removed_and_not_followed(
@@ -202,15 +203,15 @@ async def test_a_link_is_removed_and_not_followed(
 
 async def test_what_no_installed_platform_made_stays(host: Host, ledger: Ledger) -> None:
     ledger.record("jail", id="tare-r1-1-subject")
-    (told,) = await clean(host, ledger, {})
-    assert told.startswith("Could not undo jail tare-r1-1-subject: the extension that made it")
+    (message,) = await clean(host, ledger, {})
+    assert message.startswith("Could not undo jail tare-r1-1-subject: the extension that made it")
     assert len(ledger.open_entries()) == 1
 
 
 async def test_what_cannot_be_undone_stays_in_the_ledger(host: Host, ledger: Ledger) -> None:
     ledger.record("setting", path="/proc/sys/kernel/ostype", before="Minix", value="Linux")
-    (told,) = await clean(host, ledger, {})
-    assert told.startswith("Could not undo setting /proc/sys/kernel/ostype")
+    (message,) = await clean(host, ledger, {})
+    assert message.startswith("Could not undo setting /proc/sys/kernel/ostype")
     assert len(ledger.open_entries()) == 1
 
 
@@ -244,14 +245,14 @@ async def test_every_ledger_is_cleaned_but_that_of_a_live_run(
         ledger.record("directory", path=str(live))
     with Ledger(ledger_path("live")) as ledger:
         ledger.record("directory", path=str(live))
-        told = await clean_all(LocalHost(), {})
+        messages = await clean_all(LocalHost(), {})
         # A run of two hosts that are one computer meets its own, which nobody left behind.
-        of_a_run = await clean_all(LocalHost(), {}, tell_of_going=False)
+        of_a_run = await clean_all(LocalHost(), {}, report_running=False)
     assert [each for each in of_a_run if not each.startswith("far: ")] == []
     assert not dead.exists()
     assert live.exists()
-    assert told[0] == f"dead: Removed {dead}."
-    assert told[1] == "far: left alone: it lists what was made on root@far."
-    assert told[2].startswith("live: left alone")
+    assert messages[0] == f"dead: Removed {dead}."
+    assert messages[1] == "far: left alone: it lists what was made on root@far."
+    assert messages[2].startswith("live: left alone")
     assert not ledger_path("dead").exists()
     assert ledger_path("live").exists()

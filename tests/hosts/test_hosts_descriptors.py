@@ -16,7 +16,7 @@ def test_a_process_may_open_as_many_files_as_it_may_get() -> None:
     def lower() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
 
-    told = subprocess.run(
+    output = subprocess.run(
         with_most_descriptors(
             ["sh", "-c", 'echo "$(ulimit -S -n) $(ulimit -H -n) $1"', "sh", "a b"]
         ),
@@ -25,7 +25,7 @@ def test_a_process_may_open_as_many_files_as_it_may_get() -> None:
         check=True,
         text=True,
     )
-    soft, most, words = told.stdout.strip().split(" ", 2)
+    soft, most, words = output.stdout.strip().split(" ", 2)
     # Root raises the hard limit too, unless its container forbids it.
     assert (int(soft), int(most)) in {(hard, hard), (MOST_DESCRIPTORS, MOST_DESCRIPTORS)}
     assert words == "a b", "a command's words are kept as they are"

@@ -20,7 +20,7 @@ from tare.hosts.ssh.streams import Outgoing
 
 
 class Heard:
-    """Who sent what."""
+    """A record of senders and what they sent."""
 
     def __init__(self) -> None:
         self.said: list[tuple[dict[str, Any], int]] = []
@@ -101,10 +101,10 @@ def collected() -> Iterator[None]:
 async def test_frames_keep_their_order_whoever_collects(
     sshd: Sshd, agent_program: Path, tmp_path: Path
 ) -> None:
-    told: list[str] = []
-    async with SshHost(sshd.options(), agent_program, tell=told.append) as host:
+    notices: list[str] = []
+    async with SshHost(sshd.options(), agent_program, tell=notices.append) as host:
         for _ in range(5):
             async with asyncio.timeout(30):
                 writing = (host.write(tmp_path / str(number), b"x") for number in range(12))
                 await asyncio.gather(*writing)
-    assert not told
+    assert not notices

@@ -23,9 +23,9 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "LEAVING_S", 1.0)
 
 
-@pytest.mark.parametrize("told_first", [True, False])
+@pytest.mark.parametrize("leave_first", [True, False])
 async def test_one_who_leaves_gives_a_silent_host_up_for_good(
-    sshd: Sshd, way: Way, agent_program: Path, told_first: bool
+    sshd: Sshd, way: Way, agent_program: Path, leave_first: bool
 ) -> None:
     notices: list[str] = []
     leaving = Leaving()
@@ -34,7 +34,7 @@ async def test_one_who_leaves_gives_a_silent_host_up_for_good(
     await host.connect()
     process = await host.start(["sleep", "300"])
     way.silent = True
-    if not told_first:
+    if not leave_first:
         while not notices:
             await asyncio.sleep(0.02)
     began = time.monotonic()
@@ -42,7 +42,7 @@ async def test_one_who_leaves_gives_a_silent_host_up_for_good(
     with pytest.raises(MachineFault, match="did not come back within 1 s"):
         async with asyncio.timeout(30):
             await process.wait()
-    assert any("is waited for at most 1 s more" in notice for notice in notices) is not told_first
+    assert any("is waited for at most 1 s more" in notice for notice in notices) is not leave_first
     # Whoever clears up asks for one thing after another, and all are answered at once.
     way.silent = False
     for _ in range(10):

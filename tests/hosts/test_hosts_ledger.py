@@ -76,7 +76,7 @@ def test_a_record_is_on_the_file_before_record_returns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (b"nonsense", "line 2"),
         (b'{"entry":0,"kind":"../x","boot":"","details":{}}', "is not a kind"),
@@ -84,10 +84,10 @@ def test_a_record_is_on_the_file_before_record_returns(tmp_path: Path) -> None:
         (b"[]", "line 2"),
     ],
 )
-def test_a_damaged_line_is_named(tmp_path: Path, line: bytes, told: str) -> None:
+def test_a_damaged_line_is_named(tmp_path: Path, line: bytes, message: str) -> None:
     path = tmp_path / "run.jsonl"
     path.write_bytes(b'{"ledger":1}\n' + line + b"\n")
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         Ledger(path)
 
 
@@ -110,8 +110,8 @@ def test_a_full_disk_leaves_the_ledger_whole(tmp_path: Path) -> None:
     )
     path = tmp_path / "run.jsonl"
     call = [sys.executable, "-c", program, str(path)]
-    told = subprocess.run(call, capture_output=True, text=True, check=True).stdout
-    assert told == "File too large 1\n"
+    output = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    assert output == "File too large 1\n"
     assert path.read_bytes().endswith(b"\n")
     with Ledger(path) as ledger:
         assert [entry.details for entry in ledger.open_entries()] == [{"path": "/first"}]
@@ -128,8 +128,8 @@ def test_a_ledger_in_use_cannot_be_opened_by_another_process(tmp_path: Path) -> 
     )
     call = [sys.executable, "-c", program, str(path)]
     with Ledger(path):
-        told = subprocess.run(call, capture_output=True, text=True, check=True).stdout
-        assert "another running Tare" in told
+        output = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+        assert "another running Tare" in output
     assert subprocess.run(call, capture_output=True, text=True, check=True).stdout == "opened\n"
 
 

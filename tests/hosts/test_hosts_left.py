@@ -44,9 +44,9 @@ async def test_a_machine_that_is_gone_is_tried_once_for_all_that_is_in_it(ledger
             raise MachineFault("me@gone did not let Tare in", transient=True)
         return ""
 
-    told = await clean(HERE, ledger, {AFAR: undo})
+    messages = await clean(HERE, ledger, {AFAR: undo})
     assert tried == ["me@there"] * 3 + ["me@gone"]
-    assert told == [
+    assert messages == [
         "Could not undo process other on me@gone: me@gone did not let Tare in.",
         "2 more of me@gone were not tried; run `tare clean` when it is back.",
     ]
@@ -62,9 +62,9 @@ async def test_one_thing_that_does_not_end_is_no_reason_to_leave_the_others(ledg
         tried.append(entry.number)
         raise MachineFault("process 7 does not end")
 
-    told = await clean(HERE, ledger, {AFAR: undo})
+    messages = await clean(HERE, ledger, {AFAR: undo})
     assert tried == [2, 1, 0]
-    assert len(told) == 3
+    assert len(messages) == 3
     ledger.close()
 
 
@@ -95,7 +95,9 @@ async def test_a_host_that_is_lost_while_a_process_is_ended_shows_no_traceback(
     ledger.close()
 
 
-async def test_what_was_begun_tells_those_who_wait_alone(unraised: list[dict[str, Any]]) -> None:
+async def test_fault_of_a_begun_task_reaches_only_its_waiters(
+    unraised: list[dict[str, Any]],
+) -> None:
     async def fails() -> None:
         await asyncio.sleep(0.01)
         raise MachineFault("the host is lost")

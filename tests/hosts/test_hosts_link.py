@@ -58,9 +58,9 @@ class End:
                 self.taken.append(taken)
 
     def reconnect(self, other: End) -> None:
-        said = Decoder().feed(other.link.greeting())[0]
+        greeting = Decoder().feed(other.link.greeting())[0]
         self.wire.clear()
-        self.link.resume(self.wire.append, json.loads(said.payload)["received"])
+        self.link.resume(self.wire.append, json.loads(greeting.payload)["received"])
 
 
 @given(steps=st.lists(st.tuples(st.sampled_from("abABx?"), st.integers(0, 4)), max_size=60))
@@ -71,7 +71,7 @@ def test_everything_arrives_once_and_in_order(steps: list[tuple[str, int]]) -> N
     def reconnect() -> None:
         for end in ends.values():
             end.link.cut()
-        # Both learn what the other has before either goes on.
+        # Both learn what the other has before either continues.
         ends["a"].reconnect(ends["b"])
         ends["b"].reconnect(ends["a"])
 

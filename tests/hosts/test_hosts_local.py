@@ -18,7 +18,7 @@ from tare.hosts.processes import find_by_token, start_time
 HOST = LocalHost()
 
 
-async def test_run_returns_what_the_command_said(host: Host) -> None:
+async def test_run_returns_the_commands_output(host: Host) -> None:
     done = await host.run(["sh", "-c", "cat; echo no >&2; exit 3"], input=b"yes")
     assert (done.returncode, done.stdout, done.stderr) == (3, b"yes", b"no\n")
     assert not done.ok
@@ -31,9 +31,7 @@ async def test_run_reads_nothing_without_input_and_adds_to_the_environment(host:
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])
-async def test_files_are_told_from_their_ends_and_links_and_pipes_are_not(
-    tmp_path: Path, most: int
-) -> None:
+async def test_ends_of_files_are_read_but_not_links_and_pipes(tmp_path: Path, most: int) -> None:
     (tmp_path / "b.log").write_bytes(b"long words")
     (tmp_path / "a b.log").write_bytes(b"\xff\n")
     (tmp_path / "empty.log").write_bytes(b"")
@@ -41,14 +39,14 @@ async def test_files_are_told_from_their_ends_and_links_and_pipes_are_not(
     (tmp_path / "link.log").symlink_to("/etc/hostname")
     (tmp_path / "folder.log").mkdir()
     os.mkfifo(tmp_path / "pipe.log")
-    told = await HOST.ends(tmp_path, "*.log", most)
-    assert {path.name: end for path, end in told.items()} == {
+    ends = await HOST.ends(tmp_path, "*.log", most)
+    assert {path.name: end for path, end in ends.items()} == {
         "a b.log": b"\xff\n"[-most:],
         "b.log": b"long words"[-most:],
         "empty.log": b"",
     }
-    # This computer does without programs, and tells the same as any other host.
-    assert await Host.ends(HOST, tmp_path, "*.log", most) == told
+    # This computer needs no programs for it, and gives the same as any other host.
+    assert await Host.ends(HOST, tmp_path, "*.log", most) == ends
     assert await HOST.ends(tmp_path / "gone", "*.log", most) == {}
 
 
@@ -166,10 +164,10 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(InputError, match=f"another run \\(process {holder.pid}, ") as told:  # noqa: SIM117
+    with pytest.raises(InputError, match=f"another run \\(process {holder.pid}, ") as caught:  # noqa: SIM117
         with host_lock("second", lock):
             pass
-    assert told.value.hint.endswith(f"kill -INT {holder.pid}")
+    assert caught.value.hint.endswith(f"kill -INT {holder.pid}")
     holder.kill()
     holder.communicate()
     with host_lock("third", lock):

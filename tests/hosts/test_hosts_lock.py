@@ -75,7 +75,7 @@ def test_two_users_share_one_lock_whoever_made_it(
         shutil.rmtree(folder)
 
 
-def test_what_counts_instructions_runs_side_by_side_but_not_beside_what_measures(
+def test_counting_runs_share_the_lock_but_exclude_measuring_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
@@ -114,7 +114,7 @@ def test_the_same_lock_is_held_over_ssh(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "written", ['{"run": "x", "pid": 1}', "x" * 5000, '{"run": "\\u001b[2J"}', "held"]
 )
-def test_advice_is_of_who_holds_the_lock_and_never_of_what_stands_in_it(
+def test_advice_names_the_holder_and_never_the_locks_content(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, written: str
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="tare-lock-test-"))
@@ -144,6 +144,6 @@ def test_a_process_that_is_not_seen_to_have_the_file_is_not_to_be_killed() -> No
 
 
 @given(st.binary(max_size=200))
-def test_whatever_a_host_says_of_a_lock_is_no_end_of_a_message(said: bytes) -> None:
-    assert "two runs would disturb each other" in taken(holder_afar(said)).message
-    assert isinstance(run_of(said), str)
+def test_any_content_of_a_lock_gives_a_complete_message(answer: bytes) -> None:
+    assert "two runs would disturb each other" in taken(holder_afar(answer)).message
+    assert isinstance(run_of(answer), str)

@@ -59,7 +59,7 @@ def test_a_nested_ledger_knows_what_one_of_its_own_would(steps: list[tuple[str, 
             assert [what(entry_there(entry)) for entry in rest] == wanted
 
 
-def test_two_machines_of_one_carrier_are_told_apart(tmp_path: Path) -> None:
+def test_ledgers_of_two_machines_of_one_carrier_are_separate(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger") as parent:
         ledgers = [
             NestedLedger(parent, host=name, boot=lambda: "", reach=REACH) for name in ("a", "b")

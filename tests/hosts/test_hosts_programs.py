@@ -56,14 +56,14 @@ async def test_a_program_is_found_in_path_system_folders_and_files(folder: Path)
         (b"ID=alpine\n", "apk add qemu-system-x86_64 iproute2"),
     ],
 )
-async def test_what_to_install_is_said_for_the_hosts_own_distribution(
+async def test_install_command_is_that_of_the_hosts_distribution(
     release: bytes, command: str
 ) -> None:
     host = FakeHost(lambda argv: Completed(0, b"", b""), {"/usr/lib/os-release": release})
     assert await how_to_install(host, QEMU, IP) == command
 
 
-async def test_a_host_of_an_unknown_kind_is_told_the_names() -> None:
+async def test_unknown_distribution_gets_the_program_names() -> None:
     host = FakeHost(lambda argv: Completed(0, b"", b""))
     words = await how_to_install(host, QEMU)
     assert words.startswith("install qemu-system-x86_64 with this distribution's package manager")

@@ -1,4 +1,4 @@
-"""A QEMU that waits is told to go on by the agent on its host, and is spoken with again."""
+"""A QEMU that waits is resumed by the agent on its host, and its monitor is opened again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def monitor(host: Host, place: Path, died: Died) -> Monitor:
     return monitor
 
 
-async def test_the_guest_goes_on_and_its_monitor_is_there_again(
+async def test_guest_resumes_and_its_monitor_is_opened_again(
     host: Host, monitor: Monitor, place: Path, died: Died, agent_program: Path
 ) -> None:
     assert (await monitor.execute("query-status"))["status"] == "prelaunch"
@@ -49,9 +49,9 @@ async def test_the_guest_goes_on_and_its_monitor_is_there_again(
     await again.close()
 
 
-async def test_where_nobody_listens_any_more_that_is_told(
+async def test_missing_listener_is_reported(
     host: Host, monitor: Monitor, place: Path, died: Died, agent_program: Path
 ) -> None:
     agent, nowhere = host.agent or agent_program, place.with_name("elsewhere")
-    with pytest.raises(MachineFault, match=r"did not carry out cont: .*elsewhere"):
+    with pytest.raises(MachineFault, match=r"did not run cont: .*elsewhere"):
         await let_go(host, agent, "m", monitor, nowhere, died)

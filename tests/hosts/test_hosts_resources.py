@@ -16,7 +16,7 @@ from tare.hosts.ledger.resources import Resource, created, remove_resource, undo
 
 
 class Note(Resource):
-    """A file that refuses its removal, or stays, as often as it is told."""
+    """A file that refuses its removal, or stays, a chosen number of times."""
 
     kind = "note"
     removal_s = 1.0

@@ -24,7 +24,7 @@ BOOT, OTHER_BOOT = "6f9c3c4e-1", "0b1d2a3f-2"
 
 @dataclass(frozen=True)
 class Fake:
-    """What a host shows of which machine it is."""
+    """The signs that identify a host."""
 
     boot: str = BOOT
     machine_id: str | None = "a" * 32
@@ -59,7 +59,7 @@ def test_the_machine_is_known_by_boot_and_machine_id(other: Fake, same: bool) ->
     assert (of(Fake()) == of(other)) is same
 
 
-def test_without_a_machine_id_the_process_namespace_tells_containers_apart() -> None:
+def test_process_namespace_distinguishes_containers_without_machine_id() -> None:
     here = Fake(machine_id=None)
     assert of(here) == of(Fake(machine_id=""))
     assert of(here) != of(replace(here, namespace="pid:[4026532999]"))

@@ -20,9 +20,9 @@ async def test_what_somebody_else_sets_meanwhile_is_noticed_and_left(tmp_path: P
             setting.write_text("700000\n")
             with pytest.raises(
                 MachineFault, match=r"changed .*runtime_us from -1 to 700000 "
-            ) as told:
+            ) as caught:
                 await held_unaltered(host, ledger)
-            assert told.value.transient
+            assert caught.value.transient
         assert setting.read_text() == "700000\n"
         await held_unaltered(host, ledger)
 
@@ -75,8 +75,8 @@ async def test_a_setting_that_is_not_taken_fails_with_both_values(tmp_path: Path
     with Ledger(tmp_path / "ledger") as ledger:
         with pytest.raises(
             MachineFault, match="was set to 2, but reads 1: it takes its time"
-        ) as told:
+        ) as caught:
             async with changed(ledger, Slow(LocalHost(), path, late=1000), "2"):
                 pass
-        assert told.value.hint == "ask for less"
+        assert caught.value.hint == "ask for less"
         assert ledger.open_entries() == ()

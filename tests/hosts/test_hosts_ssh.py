@@ -16,12 +16,12 @@ from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.through import not_reached
 
 
-async def test_a_refused_connection_is_told(sshd: Sshd, agent_program: Path) -> None:
+async def test_refused_connection_is_reported(sshd: Sshd, agent_program: Path) -> None:
     port = free_port()
-    with pytest.raises(MachineFault, match="cannot be reached") as told:
+    with pytest.raises(MachineFault, match="cannot be reached") as caught:
         await SshHost(sshd.options(port=port), agent_program).connect()
-    assert told.value.transient
-    assert f"ssh -p {port}" in told.value.hint
+    assert caught.value.transient
+    assert f"ssh -p {port}" in caught.value.hint
 
 
 async def test_an_unknown_key_is_refused_with_its_fingerprint(
@@ -29,13 +29,13 @@ async def test_an_unknown_key_is_refused_with_its_fingerprint(
 ) -> None:
     for content in ("", "example.com ssh-ed25519 AAAA\n"):
         sshd.known_hosts.write_text(content)
-        with pytest.raises(InputError, match="has no key for") as told:
+        with pytest.raises(InputError, match="has no key for") as caught:
             await SshHost(sshd.options(), agent_program).connect()
         call = ["ssh-keygen", "-lf", str(sshd.host_key)]
         shown = subprocess.run(call, capture_output=True, text=True, check=True)
-        assert shown.stdout.split()[1] in told.value.hint
+        assert shown.stdout.split()[1] in caught.value.hint
     # The hint's own command makes it work.
-    command = told.value.hint.partition("run: ")[2]
+    command = caught.value.hint.partition("run: ")[2]
     subprocess.run(["sh", "-c", command], check=True)
     async with SshHost(sshd.options(), agent_program) as host:
         assert (await host.run(["true"])).ok
@@ -54,9 +54,9 @@ async def test_each_cause_has_its_own_message_whether_keys_are_known_or_not(
         writer.close()
 
     async def message(**changes: object) -> str:
-        with pytest.raises((InputError, MachineFault)) as told:
+        with pytest.raises((InputError, MachineFault)) as caught:
             await SshHost(sshd.options(**changes), agent_program).connect()
-        return str(told.value)
+        return str(caught.value)
 
     async def answering(greeting: bytes) -> str:
         server = await asyncio.start_server(lambda _, to: says(greeting, to), "127.0.0.1", 0)
@@ -91,24 +91,24 @@ def test_a_name_server_that_does_not_answer_passes(sshd: Sshd) -> None:
 
 async def test_no_file_of_known_keys(sshd: Sshd, agent_program: Path) -> None:
     sshd.known_hosts.unlink()
-    with pytest.raises(InputError, match="there is no file") as told:
+    with pytest.raises(InputError, match="there is no file") as caught:
         await SshHost(sshd.options(), agent_program).connect()
-    assert "SHA256:" in told.value.hint
+    assert "SHA256:" in caught.value.hint
 
 
 async def test_a_wrong_key_is_refused(sshd: Sshd, agent_program: Path, tmp_path: Path) -> None:
     make_key(tmp_path / "other")
     sshd.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {(tmp_path / 'other.pub').read_text()}")
-    with pytest.raises(InputError, match="differs from the one in") as told:
+    with pytest.raises(InputError, match="differs from the one in") as caught:
         await SshHost(sshd.options(), agent_program).connect()
-    assert "ssh-keygen -f" in told.value.hint
+    assert "ssh-keygen -f" in caught.value.hint
 
 
-async def test_a_refused_login_is_told(sshd: Sshd, agent_program: Path, tmp_path: Path) -> None:
+async def test_refused_login_is_reported(sshd: Sshd, agent_program: Path, tmp_path: Path) -> None:
     key = make_key(tmp_path / "stranger")
-    with pytest.raises(InputError, match="refuses the login") as told:
+    with pytest.raises(InputError, match="refuses the login") as caught:
         await SshHost(sshd.options(key=key), agent_program).connect()
-    assert f"-i {key}" in told.value.hint
+    assert f"-i {key}" in caught.value.hint
 
 
 async def test_files_that_are_missing_are_named(sshd: Sshd, agent_program: Path) -> None:
@@ -137,9 +137,11 @@ async def test_secrets_stay_secret(
     ):
         assert options.password() == "hunter2"
         host = SshHost(options, agent_program)
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as caught:
             await host.connect()
-        assert "hunter2" not in f"{options!r} {host!r} {told.value!r} {told.value} {caplog.text}"
+        assert (
+            "hunter2" not in f"{options!r} {host!r} {caught.value!r} {caught.value} {caplog.text}"
+        )
     file.chmod(0o640)
     with pytest.raises(InputError, match="chmod 600"):
         sshd.options(password_file=file).password()
@@ -147,11 +149,11 @@ async def test_secrets_stay_secret(
         sshd.options(passphrase_env="TARE_NO_SUCH").passphrase()
 
 
-async def test_a_silent_host_is_told(sshd: Sshd, way: Way, agent_program: Path) -> None:
+async def test_silent_host_is_reported(sshd: Sshd, way: Way, agent_program: Path) -> None:
     way.silent = True
-    with pytest.raises(MachineFault, match=r"within 0\.5 s") as told:
+    with pytest.raises(MachineFault, match=r"within 0\.5 s") as caught:
         await SshHost(sshd.options(port=way.port, connect_s=0.5), agent_program).connect()
-    assert told.value.transient
+    assert caught.value.transient
 
 
 async def test_a_slow_host_is_only_slow(sshd: Sshd, way: Way, agent_program: Path) -> None:

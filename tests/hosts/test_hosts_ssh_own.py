@@ -55,5 +55,5 @@ def test_nor_by_the_commands_that_they_start(sshd: Sshd, stray: str, tmp_path: P
     assert found.returncode == 0, found.stdout + found.stderr
     study.write_text(STUDY.format(reached=f"{{{reached.replace(', ssh-config: none', '')}}}"))
     astray = tare("plan", study, "--probe")
-    told = " ".join((astray.stdout + astray.stderr).split())
-    assert f"{stray} cannot be reached" in told, told
+    output = " ".join((astray.stdout + astray.stderr).split())
+    assert f"{stray} cannot be reached" in output, output

@@ -22,9 +22,9 @@ from tare.hosts.ssh.host import SshHost
 async def test_nothing_is_lost_when_connections_break(
     sshd: Sshd, way: Way, agent_program: Path
 ) -> None:
-    told: list[str] = []
+    notices: list[str] = []
     sent = os.urandom(1 << 16) * 100
-    async with SshHost(sshd.options(port=way.port), agent_program, tell=told.append) as host:
+    async with SshHost(sshd.options(port=way.port), agent_program, tell=notices.append) as host:
         process = await host.start(["cat"])
 
         async def send() -> None:
@@ -44,20 +44,20 @@ async def test_nothing_is_lost_when_connections_break(
         assert got == sent
         assert await process.wait() == 0
         assert (await running).stdout == b"done\n"
-    assert sum("broke" in text for text in told) >= 2
-    assert sum("connected again" in text for text in told) >= 2
+    assert sum("broke" in text for text in notices) >= 2
+    assert sum("connected again" in text for text in notices) >= 2
 
 
 async def test_a_silent_connection_is_replaced(sshd: Sshd, way: Way, agent_program: Path) -> None:
-    told: list[str] = []
+    notices: list[str] = []
     options = sshd.options(port=way.port, silence_s=1.0)
-    async with SshHost(options, agent_program, tell=told.append) as host:
+    async with SshHost(options, agent_program, tell=notices.append) as host:
         process = await host.start(["cat"])
         way.silent = True
         process.stdin.write(b"into the void\n")
-        while not told:
+        while not notices:
             await asyncio.sleep(0.02)
-        assert "nothing was received for 1 s" in told[0]
+        assert "nothing was received for 1 s" in notices[0]
         way.cut()
         way.silent = False
         assert await process.stdout.readline() == b"into the void\n"
@@ -76,9 +76,9 @@ async def test_a_server_that_is_killed_and_comes_back(sshd: Sshd, agent_program:
 
 
 async def test_a_server_that_does_not_come_back(sshd: Sshd, agent_program: Path) -> None:
-    told: list[str] = []
+    notices: list[str] = []
     options = sshd.options(patience_s=0.5, lease_s=2)
-    host = SshHost(options, agent_program, tell=told.append)
+    host = SshHost(options, agent_program, tell=notices.append)
     await host.connect()
     process = await host.start(["sleep", "300"])
     running = asyncio.create_task(host.run(["sleep", "300"]))
@@ -97,7 +97,7 @@ async def test_a_server_that_does_not_come_back(sshd: Sshd, agent_program: Path)
         await process.kill()
     # The lease ends what nobody can reach any more.
     await gone(process.pid)
-    assert "did not come back" in told[-1]
+    assert "did not come back" in notices[-1]
     # And the host can be used again once it is back.
     sshd.start()
     assert (await host.run(["echo", "new"])).stdout == b"new\n"
@@ -145,9 +145,9 @@ async def test_a_killed_keeper_takes_its_processes_along(sshd: Sshd, agent_progr
         folder = folder_of(keeper)
         os.kill(keeper, signal.SIGKILL)
         await gone(process.pid)
-        with pytest.raises(MachineFault, match="its processes of Tare have ended") as told:
+        with pytest.raises(MachineFault, match="its processes of Tare have ended") as caught:
             await process.wait()
-        assert told.value.transient
+        assert caught.value.transient
         await process.kill()
         assert process.returncode == -signal.SIGKILL
         assert (await host.run(["echo", "again"])).stdout == b"again\n"
@@ -157,7 +157,7 @@ async def test_a_killed_keeper_takes_its_processes_along(sshd: Sshd, agent_progr
 async def test_nobody_waits_for_what_was_broken_off_with_all_else(
     sshd: Sshd, agent_program: Path
 ) -> None:
-    """As when an event loop ends early: it cancels all tasks, of which some wait for answers."""
+    """End as an event loop that ends early: it cancels all tasks, even those awaiting an answer."""
     async with SshHost(sshd.options(lease_s=2), agent_program) as host:
         process = await host.start(["sleep", "600"])
         own = asyncio.current_task()
@@ -228,10 +228,10 @@ async def test_a_reboot_is_noticed(tmp_path: Path, agent_program: Path) -> None:
     probe = subprocess.run([*sshd.wrap, "true"], capture_output=True)
     if probe.returncode != 0:
         pytest.skip(f"no mount namespace here: {probe.stderr.decode()}")
-    told: list[str] = []
+    notices: list[str] = []
     try:
         sshd.start()
-        host = SshHost(sshd.options(), agent_program, tell=told.append)
+        host = SshHost(sshd.options(), agent_program, tell=notices.append)
         await host.connect()
         assert host.boot_id() == "first"
         with Ledger(tmp_path / "ledger", host=host.name, boot=host.boot_id) as ledger:
@@ -251,7 +251,7 @@ async def test_a_reboot_is_noticed(tmp_path: Path, agent_program: Path) -> None:
             assert ledger.open_entries() == ()
         assert (await host.run(["echo", "up"])).stdout == b"up\n"
         assert host.boot_id() == "second"
-        assert any("was rebooted" in text for text in told)
+        assert any("was rebooted" in text for text in notices)
         await host.close()
     finally:
         sshd.stop()

@@ -156,19 +156,19 @@ async def test_a_login_shell_that_runs_no_commands_is_named(
 ) -> None:
     with (
         login_shell(tmp_path, shell, f"{start_up}\n", sshd_config=sshd_config) as sshd,
-        pytest.raises(MachineFault, match=words) as told,
+        pytest.raises(MachineFault, match=words) as caught,
     ):
         await SshHost(sshd.options(), agent_program).connect()
-    assert "try: ssh" in told.value.hint
+    assert "try: ssh" in caught.value.hint
 
 
 async def test_a_start_up_file_that_never_ends(tmp_path: Path, agent_program: Path) -> None:
     with (
         login_shell(tmp_path, "/bin/bash", "sleep 1000\n") as sshd,
-        pytest.raises(MachineFault, match="did not run a command within 8 s") as told,
+        pytest.raises(MachineFault, match="did not run a command within 8 s") as caught,
     ):
         await SshHost(sshd.options(connect_s=2), agent_program).connect()
-    assert "start-up files" in told.value.hint
+    assert "start-up files" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -192,10 +192,10 @@ async def test_a_folder_where_the_agent_cannot_be_is_named(
             sshd.options(agent_folder=place / "tare-agent-x"),
             sshd.options(kept_in=place, sudo=bool(shutil.which("sudo"))),
         ):
-            with pytest.raises(InputError, match=words) as told:
+            with pytest.raises(InputError, match=words) as caught:
                 await SshHost(options, agent_program).connect()
-            assert str(place) in told.value.message
-            assert "folder: /var/tmp" in told.value.hint
+            assert str(place) in caught.value.message
+            assert "folder: /var/tmp" in caught.value.hint
     assert not list(place.iterdir())
 
 
@@ -205,9 +205,9 @@ async def test_the_folder_that_is_suggested_works(tmp_path: Path, agent_program:
     with login_shell(
         tmp_path, "/bin/sh", mounts=f"mount -t tmpfs -o noexec tmpfs {place} && {mounts}"
     ) as sshd:
-        with pytest.raises(InputError, match="noexec") as told:
+        with pytest.raises(InputError, match="noexec") as caught:
             await SshHost(sshd.options(kept_in=place), agent_program).connect()
-        better = told.value.hint.partition("`folder: ")[2].partition("`")[0]
+        better = caught.value.hint.partition("`folder: ")[2].partition("`")[0]
         assert better == "/tmp"
         async with SshHost(sshd.options(kept_in=Path(better)), agent_program) as host:
             assert (await host.run(["true"])).ok

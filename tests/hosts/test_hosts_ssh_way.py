@@ -54,10 +54,10 @@ def block(name: str, server: Sshd, *more: str) -> str:
     return "\n  ".join((f"Host {name}", *lines)) + "\n"
 
 
-def found(folder: Path, config: str, name: str = "vm", **said: Any) -> SshOptions:
+def found(folder: Path, config: str, name: str = "vm", **settings: Any) -> SshOptions:
     file = folder / "ssh_config"
     file.write_text(config)
-    login = Login.model_validate({"ssh_config": str(file), **said})
+    login = Login.model_validate({"ssh_config": str(file), **settings})
     return replace(options_for(name, login, 30.0), lease_s=20)
 
 
@@ -120,24 +120,24 @@ async def test_it_goes_through_a_program_that_ends_with_the_connection(
 async def test_a_program_that_leads_nowhere_is_quoted(sshd: Sshd, tmp_path: Path) -> None:
     agent = tmp_path / "agent"
 
-    async def told(program: str, **changes: Any) -> str:
+    async def message_of(program: str, **changes: Any) -> str:
         options = found(tmp_path, block("vm", sshd, f"ProxyCommand {program}"))
         with pytest.raises((MachineFault, InputError)) as raised:
             await SshHost(replace(options, **changes), agent).connect()
         return str(raised.value)
 
-    said = await told("sh -c 'echo no token >&2; echo log in first >&2; exit 3'")
-    assert said.startswith(f"{ME}@vm:{sshd.port} cannot be reached: ")
-    assert "; its ProxyCommand reported: no token / log in first" in said
-    assert "no-such-program" in await told("no-such-program %h")
-    silent = await told("sh -c 'echo waiting >&2; exec sleep 60'", connect_s=1.0)
+    answer = await message_of("sh -c 'echo no token >&2; echo log in first >&2; exit 3'")
+    assert answer.startswith(f"{ME}@vm:{sshd.port} cannot be reached: ")
+    assert "; its ProxyCommand reported: no token / log in first" in answer
+    assert "no-such-program" in await message_of("no-such-program %h")
+    silent = await message_of("sh -c 'echo waiting >&2; exec sleep 60'", connect_s=1.0)
     assert "did not let Tare in within 1 s; its ProxyCommand reported: waiting" in silent
     make_key(tmp_path / "key")
     other = tmp_path / "other"
     other.write_text(f"example {(tmp_path / 'key.pub').read_text()}")
     # The key that is asked for comes by the program as well.
     way = f"{sys.executable} -c '{CARRY}' %h %p"
-    assert "; it shows SHA256:" in await told(way, known_hosts=other)
+    assert "; it shows SHA256:" in await message_of(way, known_hosts=other)
 
 
 def test_a_program_knows_who_logs_in_where_and_a_jump_goes_before_it(tmp_path: Path) -> None:
@@ -189,13 +189,13 @@ async def test_no_key_is_taken_on_trust(sshd: Sshd, jump: Sshd, tmp_path: Path) 
         options = replace(
             options, jumps=(replace(options.jumps[0], known_hosts=tmp_path / "nothing"),)
         )
-        with pytest.raises(InputError, match="there is no file") as told:
+        with pytest.raises(InputError, match="there is no file") as caught:
             await SshHost(options, agent).connect()
-        assert f"on the way to {ME}@vm:{sshd.port}: " in told.value.message
-        assert f"the key of {ME}@bastion:{jump.port}" in told.value.message
+        assert f"on the way to {ME}@vm:{sshd.port}: " in caught.value.message
+        assert f"the key of {ME}@bastion:{jump.port}" in caught.value.message
 
 
-async def test_what_fails_is_said_of_the_one_that_it_is_about(
+async def test_failure_names_the_hop_that_it_is_about(
     sshd: Sshd, jump: Sshd, tmp_path: Path
 ) -> None:
     agent = tmp_path / "agent"
@@ -206,7 +206,7 @@ async def test_what_fails_is_said_of_the_one_that_it_is_about(
     wrong = tmp_path / "wrong"
     public = (tmp_path / "other.pub").read_text()
 
-    async def told(options: SshOptions, kind: type[InputError | MachineFault]) -> str:
+    async def message_of(options: SshOptions, kind: type[InputError | MachineFault]) -> str:
         with pytest.raises(kind) as raised:
             await SshHost(options, agent).connect()
         return str(raised.value)
@@ -215,25 +215,25 @@ async def test_what_fails_is_said_of_the_one_that_it_is_about(
         return replace(right, jumps=(replace(right.jumps[0], **changes),))
 
     wrong.write_text(f"[127.0.0.1]:{jump.port} {public}")
-    said = await told(first(known_hosts=wrong), InputError)
-    assert said.startswith(
+    answer = await message_of(first(known_hosts=wrong), InputError)
+    assert answer.startswith(
         f"on the way to {vm}: the key of {bastion} differs from the one in {wrong}"
     )
     wrong.write_text(f"example {public}")
-    said = await told(first(known_hosts=wrong), InputError)
-    assert said.startswith(f"on the way to {vm}: {wrong} has no key for {bastion}")
-    said = await told(first(identities=(tmp_path / "other",)), InputError)
-    assert said.startswith(f"on the way to {vm}: {bastion} refuses the login")
-    said = await told(first(port=free_port()), MachineFault)
-    assert said.startswith(f"on the way to {vm}: {ME}@bastion:")
-    assert "cannot be reached: nothing accepts connections on port" in said
+    answer = await message_of(first(known_hosts=wrong), InputError)
+    assert answer.startswith(f"on the way to {vm}: {wrong} has no key for {bastion}")
+    answer = await message_of(first(identities=(tmp_path / "other",)), InputError)
+    assert answer.startswith(f"on the way to {vm}: {bastion} refuses the login")
+    answer = await message_of(first(port=free_port()), MachineFault)
+    assert answer.startswith(f"on the way to {vm}: {ME}@bastion:")
+    assert "cannot be reached: nothing accepts connections on port" in answer
     # The target's key is seen through the one before it.
-    said = await told(replace(right, known_hosts=wrong), InputError)
-    assert said.startswith(f"{wrong} has no key for {vm}; it shows SHA256:")
-    said = await told(replace(right, identities=(tmp_path / "other",)), InputError)
-    assert said.startswith(f"{vm} refuses the login")
-    said = await told(replace(right, port=(port := free_port())), MachineFault)
-    assert said.startswith(f"{ME}@vm:{port} cannot be reached from {bastion}: ")
+    answer = await message_of(replace(right, known_hosts=wrong), InputError)
+    assert answer.startswith(f"{wrong} has no key for {vm}; it shows SHA256:")
+    answer = await message_of(replace(right, identities=(tmp_path / "other",)), InputError)
+    assert answer.startswith(f"{vm} refuses the login")
+    answer = await message_of(replace(right, port=(port := free_port())), MachineFault)
+    assert answer.startswith(f"{ME}@vm:{port} cannot be reached from {bastion}: ")
 
 
 async def test_a_host_that_lets_nobody_through(sshd: Sshd, tmp_path: Path) -> None:
@@ -243,10 +243,12 @@ async def test_a_host_that_lets_nobody_through(sshd: Sshd, tmp_path: Path) -> No
             config.write("AllowTcpForwarding no\n")
         closed.start()
         options = found(tmp_path, block("vm", sshd, "ProxyJump closed") + block("closed", closed))
-        with pytest.raises(InputError, match=r"does not allow connections to 127\.0\.0\.1") as told:
+        with pytest.raises(
+            InputError, match=r"does not allow connections to 127\.0\.0\.1"
+        ) as caught:
             await SshHost(options, tmp_path / "agent").connect()
-        assert told.value.message.startswith(f"{ME}@closed:{closed.port} ")
-        assert "AllowTcpForwarding" in told.value.hint
+        assert caught.value.message.startswith(f"{ME}@closed:{closed.port} ")
+        assert "AllowTcpForwarding" in caught.value.hint
 
 
 def test_what_a_study_says_goes_before(tmp_path: Path) -> None:
@@ -262,9 +264,9 @@ def test_what_a_study_says_goes_before(tmp_path: Path) -> None:
     assert f"-J {ME}@z,first@a " in plain.jumps[2].login
     assert options_of(json.loads(json.dumps(way_of(plain)))) == plain
     assert (plain.known_as, plain.identities) == ("the-vm", (Path("~/one").expanduser(),))
-    said = found(tmp_path, config, user="you", port=24, key="k", known_hosts="kh", jump="none")
-    assert (said.user, said.port, said.jumps) == ("you", 24, ())
-    assert (said.key, said.identities, said.known_hosts) == (Path("k"), (), Path("kh"))
+    options = found(tmp_path, config, user="you", port=24, key="k", known_hosts="kh", jump="none")
+    assert (options.user, options.port, options.jumps) == ("you", 24, ())
+    assert (options.key, options.identities, options.known_hosts) == (Path("k"), (), Path("kh"))
     other = found(tmp_path, config, name="other", password_env="SECRET", key="k", jump="a")
     assert (other.user, other.port, other.reached_at) == ("root", 22, "other")
     # The password is the target's alone; the key opens what has none of its own.

@@ -132,9 +132,7 @@ async def test_a_closed_terminal_takes_nothing_more(host: Host) -> None:
     os.close(far)
 
 
-async def test_settings_and_refusals_are_told_as_the_kernel_tells_them(
-    host: Host, tmp_path: Path
-) -> None:
+async def test_settings_and_refusals_are_those_of_the_kernel(host: Host, tmp_path: Path) -> None:
     assert (await host.read("/proc/sys/kernel/ostype")) == b"Linux\n"
     with pytest.raises(FileNotFoundError, match="no-such-file"):
         await host.read(tmp_path / "no-such-file")

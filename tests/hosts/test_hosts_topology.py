@@ -59,7 +59,7 @@ def test_what_is_read_agrees_with_hwloc(name: str) -> None:
         assert mine == cpu_list(own) or (not mine and name == "fakeheterocpunuma")
 
 
-def test_kinds_are_ranked_and_designs_told_from_favoured_cores() -> None:
+def test_kinds_are_ranked_and_designs_differ_from_favoured_cores() -> None:
     hybrid = snapshot("20em64t-hybrid-1p6c2t+2ca4co1t")
     assert [(kind.name, kind.cpus) for kind in hybrid.kinds] == [
         ("performance", tuple(range(12))),
@@ -96,9 +96,11 @@ def text(**files: str) -> str:
         f"{CPU}/online": "0-3",
         "/proc/self/status": "Cpus_allowed_list:\t0-3",
         **{f"{CPU}/cpu{cpu}/topology/core_id": str(cpu) for cpu in range(4)},
-        **{path.replace("__", "/"): said for path, said in files.items()},
+        **{path.replace("__", "/"): content for path, content in files.items()},
     }
-    return "".join(f"{path}:{row}\n" for path, said in known.items() for row in said.split("\n"))
+    return "".join(
+        f"{path}:{row}\n" for path, content in known.items() for row in content.split("\n")
+    )
 
 
 def read(files: Mapping[str, str]) -> HostCpus:
@@ -195,16 +197,16 @@ def test_unknown_ids_and_capacities_of_arm_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("answer", "why"),
     [
         ("", "lists no CPU"),
         (text(**{KERNEL_ALLOWS: "7"}), "control group .* leave none"),
         (text(**{"/proc/self/status": "Cpus_allowed_list:\t9"}), "was started on leave none"),
     ],
 )
-def test_where_no_cpu_may_be_used_the_reason_is_named(said: str, why: str) -> None:
+def test_where_no_cpu_may_be_used_the_reason_is_named(answer: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        read_topology(said)
+        read_topology(answer)
 
 
 def test_what_may_be_used_now_follows_hotplug_and_the_control_group() -> None:
@@ -215,7 +217,7 @@ def test_what_may_be_used_now_follows_hotplug_and_the_control_group() -> None:
     assert now_usable(look.format("0-3", "0-1", "0-1"), cpus) == (0, 1)
 
 
-def test_this_computer_tells_the_same_twice() -> None:
+def test_this_computer_reports_the_same_twice() -> None:
     host = LocalHost()
     assert asyncio.run(host.usable_cpus()) == host.topology().online
 
@@ -225,7 +227,7 @@ def test_cpu_lists() -> None:
     assert cpu_list("\n") == ()
 
 
-async def test_a_host_over_ssh_tells_what_it_tells_itself(
+async def test_host_over_ssh_reports_what_it_reports_locally(
     shared_sshd: Sshd, agent_program: Path
 ) -> None:
     here = LocalHost()

@@ -76,7 +76,7 @@ def test_no_page_is_read_beyond_its_end(page: bytes) -> None:
         assert 0 <= start <= start + size <= len(page)
 
 
-def test_formats_tell_where_fields_stand() -> None:
+def test_formats_give_the_place_of_each_field() -> None:
     layout = parse_format(
         "name: sched_switch\nID: 372\nformat:\n"
         "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n"
@@ -111,7 +111,7 @@ def test_masks_are_written_as_the_kernel_reads_them(cpus: tuple[int, ...], mask:
         *((bits, Left.STOPPED) for bits in (0x04, 0x08)),
     ],
 )
-def test_how_a_thread_left_is_told_by_its_state(prev_state: int, left: Left) -> None:
+def test_state_shows_how_a_thread_left(prev_state: int, left: Left) -> None:
     assert how_left(prev_state) == left
 
 
@@ -190,7 +190,7 @@ async def test_a_host_whose_time_is_not_its_own_is_left_alone_while_it_is_record
     except NoTracing as why:
         pytest.skip(str(why))
     assert set(looked) == ({"bytes"} if looks else set())
-    # What was lost is told either way.
+    # Lost events are reported either way.
     assert "dropped events" in asked
 
 
@@ -219,9 +219,9 @@ def test_threads_with_other_numbers_than_the_kernels_are_not_looked_for_in_its_t
     apart = ("unshare", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child")
     ledger = tmp_path / "apart.jsonl"
     words = [*apart, sys.executable, "-c", IN_A_CONTAINER, str(ledger)]
-    told = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert "whose thread ids differ" in told
-    assert "--pid=host" in told
+    output = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "whose thread ids differ" in output
+    assert "--pid=host" in output
     assert not ledger.exists() or "trace" not in ledger.read_text()
 
 
@@ -234,8 +234,8 @@ async def test_clean_removes_what_a_killed_recorder_left(ledger: Ledger) -> None
     except NoTracing as why:
         pytest.skip(str(why))
     (instance / "events/sched/sched_switch/enable").write_text("1")
-    told = await clean(host, ledger, {})
-    assert any(instance.name in sentence for sentence in told)
+    messages = await clean(host, ledger, {})
+    assert any(instance.name in sentence for sentence in messages)
     assert not instance.exists()
     assert ledger.open_entries() == ()
     assert await clean(host, ledger, {}) == []
@@ -244,9 +244,9 @@ async def test_clean_removes_what_a_killed_recorder_left(ledger: Ledger) -> None
 async def test_clean_leaves_what_does_not_look_like_tares(ledger: Ledger) -> None:
     ledger.record("trace", path="/sys/kernel/tracing/instances/somebody")
     ledger.record("mount", path="/mnt", type="tracefs")
-    told = await clean(LocalHost(), ledger, {})
-    assert all(sentence.startswith("Left") for sentence in told)
-    assert len(told) == 2
+    messages = await clean(LocalHost(), ledger, {})
+    assert all(sentence.startswith("Left") for sentence in messages)
+    assert len(messages) == 2
 
 
 # Threads
@@ -270,14 +270,14 @@ async def test_this_computer_is_read_as_any_other_is(tmp_path: Path) -> None:
     (tmp_path / "a4").write_text("\nbelow\n")
     (tmp_path / "b").write_bytes(b"a:b \xff\n")
     patterns = [f"{tmp_path}/a*", f"{tmp_path}/b", f"{tmp_path}/gone*", f"{tmp_path}/gone"]
-    told = await LocalHost().first_lines(patterns)
-    assert {Path(path).name: line for path, line in told.items()} == {
+    lines = await LocalHost().first_lines(patterns)
+    assert {Path(path).name: line for path, line in lines.items()} == {
         "a1": "one",
         "a2": "last",
         "a4": "",
         "b": "a:b \ufffd",
     }
-    assert await Host.first_lines(LocalHost(), patterns) == told
+    assert await Host.first_lines(LocalHost(), patterns) == lines
 
 
 async def test_threads_of_this_computer_are_listed_without_starting_anything(
@@ -301,12 +301,12 @@ async def test_quota_counters_are_found_in_the_group_that_lost_most(tmp_path: Pa
     assert await quota_files(host, os.getpid(), None) == ()
 
 
-async def test_the_clock_of_a_host_is_told_by_an_agent_there(
+async def test_agent_on_a_host_reports_its_clock(
     host: Host, ledger: Ledger, agent_program: Path
 ) -> None:
-    async with host_agent(host, ledger, host.agent or agent_program) as beside:
+    async with host_agent(host, ledger, host.agent or agent_program) as agent:
         assert [entry.kind for entry in ledger.open_entries()] == ["process"]
-        own, its = await in_turn(beside, beside)
+        own, its = await in_turn(agent, agent)
         async with kept_busy(host, ledger):
             assert len(ledger.open_entries()) == 2
     counters = counter_offset(own, its)

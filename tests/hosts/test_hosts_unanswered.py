@@ -1,4 +1,4 @@
-"""Requests that nobody answers over a connection that lives: sent again, or told of in time."""
+"""Requests that nobody answers over a connection that lives: sent again, or reported in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tare.hosts.ssh.link import STUCK, Link
 from tare.hosts.ssh.session import Session
 
 
-def test_a_link_is_stuck_where_answers_tell_of_nothing_new() -> None:
+def test_link_without_new_acknowledgements_is_stuck() -> None:
     link, wire = Link(), list[bytes]()
     link.resume(wire.append, 0)
     for number in range(1, 4):
@@ -49,9 +49,9 @@ def test_a_link_over_which_nothing_is_under_way_is_not_stuck() -> None:
 async def test_a_frame_that_is_lost_is_sent_again(
     sshd: Sshd, agent_program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    notices: list[str] = []
     options = sshd.options(silence_s=1.0)
-    async with SshHost(options, agent_program, tell=told.append) as host:
+    async with SshHost(options, agent_program, tell=notices.append) as host:
         process = await host.start(["cat"])
         with monkeypatch.context() as once:
             once.setattr(Link, "_send", _lost)
@@ -60,17 +60,17 @@ async def test_a_frame_that_is_lost_is_sent_again(
         async with asyncio.timeout(20):
             await signalling
             assert await process.wait() == -15
-    assert "broke (it accepts nothing)" in told[0]
-    assert "connected again" in told[1]
+    assert "broke (it accepts nothing)" in notices[0]
+    assert "connected again" in notices[1]
 
 
 async def test_a_keeper_that_misses_a_frame_ends_the_connection_at_once(
     sshd: Sshd, agent_program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    notices: list[str] = []
     # So patient that nothing but the keeper can notice.
     options = sshd.options(silence_s=300.0)
-    async with SshHost(options, agent_program, tell=told.append) as host:
+    async with SshHost(options, agent_program, tell=notices.append) as host:
         process = await host.start(["cat"])
         with monkeypatch.context() as once:
             once.setattr(Link, "_send", _lost)
@@ -80,8 +80,8 @@ async def test_a_keeper_that_misses_a_frame_ends_the_connection_at_once(
             assert await host.read("/proc/version")
             await signalling
             assert await process.wait() == -15
-    assert "broke (it was closed)" in told[0]
-    assert "connected again" in told[1]
+    assert "broke (it was closed)" in notices[0]
+    assert "connected again" in notices[1]
 
 
 _SEND = Link._send
@@ -104,9 +104,9 @@ def silent_on(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
             waited.add(begun[0])
         return begun
 
-    def taking(self: Session, said: dict[str, Any]) -> None:
-        if said.get("done") not in waited:
-            take(self, said)
+    def taking(self: Session, message: dict[str, Any]) -> None:
+        if message.get("done") not in waited:
+            take(self, message)
 
     monkeypatch.setattr(Session, "begin", beginning)
     monkeypatch.setattr(Session, "_take_message", taking)
@@ -120,10 +120,10 @@ async def test_a_keeper_that_ends_nothing_is_replaced(
         first = await host.start(["sleep", "300"])
         with monkeypatch.context() as silent:
             silent_on("signal", silent)
-            with pytest.raises(MachineFault, match="did not answer `signal` within 1 s") as told:
+            with pytest.raises(MachineFault, match="did not answer `signal` within 1 s") as caught:
                 async with asyncio.timeout(20):
                     await first.kill()
-        assert "tare clean" in told.value.hint
+        assert "tare clean" in caught.value.hint
         # Whatever is asked next has a new one begin, and ends the old one with all it started.
         assert await host.read("/proc/version")
         await gone(first.pid)
@@ -144,7 +144,7 @@ async def test_one_request_that_hangs_leaves_the_others(
         await running.kill()
 
 
-async def test_a_process_that_does_not_end_though_killed_is_told_of(
+async def test_process_that_survives_kill_is_reported(
     sshd: Sshd, agent_program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with SshHost(sshd.options(), agent_program) as host:

@@ -162,9 +162,9 @@ def test_nothing_is_removed_without_being_asked_for(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_is_left_too(host: Host) -> None:
-    (told,) = await undo_unlisted(host, [Entry(0, "link", "", {"name": "eth0"})])
-    assert isinstance(told, Left)
+    (left,) = await undo_unlisted(host, [Entry(0, "link", "", {"name": "eth0"})])
+    assert isinstance(left, Left)
     with Ledger(ledger_path("x")) as ledger:
         ledger.record("link", name="eth0")
-        (told,) = await clean(host, ledger, {})
-    assert isinstance(told, Left)
+        (left,) = await clean(host, ledger, {})
+    assert isinstance(left, Left)

@@ -111,11 +111,11 @@ class HypervServer(LoopbackServer):
         message = envelope.findtext(f"{{{S}}}Header/{{{WSA}}}MessageID") or ""
         try:
             body = self._act(asked, envelope)
-            return self._told(200, message, body)
+            return self._envelope(200, message, body)
         except Refused as fault:
-            return self._told(500, message, _fault(fault))
+            return self._envelope(500, message, _fault(fault))
 
-    # Who asks.
+    # Authentication.
 
     def _unproven(self, asked: Asked) -> Answer | None:
         """Return the answer to callers that have not logged in yet; None: they have."""
@@ -230,7 +230,7 @@ class HypervServer(LoopbackServer):
             ET.SubElement(made, f"{{{RSP}}}CommandState", CommandId=command, State=state)
         return made
 
-    def _told(self, status: int, message: str, body: ET.Element) -> Answer:
+    def _envelope(self, status: int, message: str, body: ET.Element) -> Answer:
         envelope = ET.Element(f"{{{S}}}Envelope")
         header = ET.SubElement(envelope, f"{{{S}}}Header")
         ET.SubElement(header, f"{{{WSA}}}RelatesTo").text = message

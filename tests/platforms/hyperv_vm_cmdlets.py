@@ -244,7 +244,7 @@ def start_vm(host: Host, given: Given, objects: list[Any]) -> Made:
                 "machine cannot be supported by this host."
             )
             raise refused("OperationFailed", "Start-VM", words)
-        # Of one that runs already, it only warns.
+        # For a VM that already runs, it only warns.
         if vm.state == "Off":
             host.start(vm)
     return ()

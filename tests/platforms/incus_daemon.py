@@ -69,7 +69,7 @@ class Product:
         name: As it is called by Tare, and by whoever reads why a test was skipped.
         program: Its daemon.
         package: The package that has it.
-        folder: By which variable it is told its folder.
+        folder: The variable that names its folder to it.
         path: Where it finds programs.
         more: Further variables that its service gives it.
     """
@@ -168,8 +168,8 @@ def _wait(
     while time.monotonic() < deadline and process.poll() is None:
         if subprocess.run(ready, env=environment, capture_output=True, check=False).returncode == 0:
             return
-    said = (folder / "log").read_text(errors="replace")[-2000:]
-    pytest.skip(f"{product.name} does not start here: {said}")
+    output = (folder / "log").read_text(errors="replace")[-2000:]
+    pytest.skip(f"{product.name} does not start here: {output}")
 
 
 def own_address() -> str:
@@ -184,7 +184,7 @@ def own_address() -> str:
 
 
 def left_in(folder: Path) -> list[str]:
-    """Return what a server holds besides its pool and its own project."""
+    """Return what a server holds in addition to its pool and its own project."""
     way = way_of(folder)
     projects = asked(way, "GET", "/1.0/projects")
     instances = asked(way, "GET", "/1.0/instances?all-projects=true")

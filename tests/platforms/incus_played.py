@@ -2,7 +2,7 @@
 
 usage: incus_played.py FOLDER PROGRAM [WORD...]    (root; in a mount name space of its own)
 
-``modprobe``, the device vhost-vsock and the kernel's answers are played, so that the server goes on
+``modprobe``, the device vhost-vsock and the kernel's answers are played, so that the server gets
 to what is really tried. No VM can speak by the sockets: tests take the device from it.
 
 - ``/dev/vhost-vsock`` is there, and takes the number that a VM's sockets are to have.
@@ -26,14 +26,14 @@ from pathlib import Path
 
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
 ALLOW, DONE, ASK = 0x7FFF0000, 0x00050000, 0x7FC00000
-"""What a filter answers (linux/seccomp.h): go on; succeed without being done; ask the listener."""
+"""A filter's answers (linux/seccomp.h): continue; succeed without being done; ask the listener."""
 IOCTL, BIND, SETRLIMIT, PRLIMIT, SECCOMP, PIDFD_GETFD = 16, 49, 160, 302, 317, 438
 """Numbers of system calls on x86-64."""
 MEMLOCK, SET_GUEST_CID = 8, 0x4008AF60
 PLAYED = ((PRLIMIT, 1, MEMLOCK), (SETRLIMIT, 0, MEMLOCK), (IOCTL, 1, SET_GUEST_CID))
 """Calls that succeed without being done: each with the argument that has some value."""
 SET_FILTER, NEW_LISTENER = 1, 8
-RECEIVE, SEND, GO_ON = 0xC0502100, 0xC0182101, 1
+RECEIVE, SEND, CONTINUE = 0xC0502100, 0xC0182101, 1
 """How a listener is asked and answers (linux/seccomp.h)."""
 NOTICE, ANSWER = struct.Struct("QIIiIQ6Q"), struct.Struct("QqiI")
 VSOCK, HOST, ANY = 40, 2, 0xFFFFFFFF
@@ -94,8 +94,10 @@ def answer(listener: int) -> None:
         notice = bytearray(NOTICE.size)
         try:
             fcntl.ioctl(listener, RECEIVE, notice)
-            said = NOTICE.unpack(notice)
-            fcntl.ioctl(listener, SEND, bytearray(answered(said[0], said[1], said[6], said[7])))
+            fields = NOTICE.unpack(notice)
+            fcntl.ioctl(
+                listener, SEND, bytearray(answered(fields[0], fields[1], fields[6], fields[7]))
+            )
         except OSError:
             # Whoever asked has ended meanwhile.
             continue
@@ -108,7 +110,7 @@ def answered(asked: int, thread: int, file: int, address: int) -> bytes:
         read = memory.read(ADDRESS.size)
     family, _, port, context = ADDRESS.unpack(read.ljust(ADDRESS.size, b"\0"))
     if (family, context) != (VSOCK, HOST):
-        return ANSWER.pack(asked, 0, 0, GO_ON)
+        return ANSWER.pack(asked, 0, 0, CONTINUE)
     try:
         with socket.socket(fileno=_file_of(thread, file)) as its:
             its.bind((ANY, port))

@@ -1,7 +1,7 @@
 """The guests of the server that stands for Proxmox: QEMU's emulation, which boots a live image.
 
-It is made of a VM's configuration as Proxmox would make it: the mainboard, the card, each drive on
-its bus. A new disk is a file of zeros of the size that the server has noted.
+It is built from a VM's configuration as Proxmox would build it: the mainboard, the card, each drive
+on its bus. A new disk is a file of zeros of the size that the server has noted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Wire:
 
     Args:
         tap: Its name.
-        guest: The guest's address and the length of the network's prefix, which it is told.
+        guest: The guest's address and the length of the network's prefix, as the guest gets them.
     """
 
     tap: str
@@ -39,7 +39,7 @@ class LiveGuests:
     """QEMUs by the numbers of their VMs.
 
     Args:
-        server: Its VMs are started, and told to be off once their guest has ended.
+        server: Its VMs are started, and marked as off once their guest has ended.
         image: The live image, which no guest changes.
         folder: For the files of all of them.
         wires: What guests are connected to, one after the other; where none is left, to QEMU's
@@ -56,16 +56,16 @@ class LiveGuests:
     def plug(self, number: int, images: list[bytes]) -> None:
         """Start a guest; called from the server's threads."""
         config = self._server.vms[number]["config"]
-        (told,) = filter(None, map(read_configuration, images))
+        (configuration,) = filter(None, map(read_configuration, images))
         disc, wire = self._folder / f"{number}.iso", next(self._wires, None)
         if wire is None:
             # As a router before them would: what the guest dials leads here.
-            port = str(told["callback"]).rpartition(":")[2]
-            told["callback"], net = f"{GATEWAY}:{port}", "user"
+            port = str(configuration["callback"]).rpartition(":")[2]
+            configuration["callback"], net = f"{GATEWAY}:{port}", "user"
         else:
-            told["network"] = {"address": wire.guest}
+            configuration["network"] = {"address": wire.guest}
             net = f"tap,ifname={wire.tap},script=no,downscript=no"
-        disc.write_bytes(configuration_image(told))
+        disc.write_bytes(configuration_image(configuration))
         process = subprocess.Popen(
             self._argv(number, config, disc, net),
             stdin=subprocess.DEVNULL,
@@ -81,8 +81,8 @@ class LiveGuests:
             process.kill()
             process.wait()
 
-    def said(self) -> str:
-        """Return what stands on their consoles, and what their QEMUs complain of."""
+    def console_words(self) -> str:
+        """Return the text on their consoles, and their QEMUs' complaints."""
         files = sorted([*self._folder.glob("*.console"), *self._folder.glob("*.err")])
         return "\n".join(file.read_text(errors="replace") for file in files)
 

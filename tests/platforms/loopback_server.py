@@ -1,4 +1,4 @@
-"""A server of HTTPS on loopback with a certificate of its own: vendors' servers stand on it."""
+"""A server of HTTPS on loopback with a certificate of its own: the base of vendors' servers."""
 
 from __future__ import annotations
 

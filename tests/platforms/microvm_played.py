@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 SET_NAME = 15
-"""Of prctl(2)."""
+"""The operation ``PR_SET_NAME`` of prctl(2)."""
 AGENT_PORT = 1024
 MOST_VCPUS = {"firecracker": 32, "cloud-hypervisor": 255}
 DRIVE = {"drive_id", "path_on_host", "is_root_device", "is_read_only", "cache_type", "io_engine"}

@@ -54,7 +54,7 @@ XML = {"Content-Type": "application/xml"}
 JSON = {"Content-Type": "application/json"}
 
 
-class Said(Exception):
+class Fault(Exception):
     """A fault: its HTTP status and its words."""
 
     def __init__(self, status: int, *detail: str) -> None:
@@ -180,7 +180,7 @@ class OvirtServer(LoopbackServer):
             return Answer(200, b"{}", headers=dict(JSON))
         token = asked.headers.get("authorization", "").removeprefix("Bearer ")
         if token not in self.tokens:
-            return self._fault(Said(401, "The session has ended"))
+            return self._fault(Fault(401, "The session has ended"))
         way = parts.path.removeprefix(API).strip("/").split("/")
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         body = asked.body.decode()
@@ -188,27 +188,27 @@ class OvirtServer(LoopbackServer):
         try:
             with self.lock:
                 if asked.method != "GET" and not self.may_write:
-                    raise Said(403, "User is not authorized to perform this action.")
+                    raise Fault(403, "User is not authorized to perform this action.")
                 return self._do(asked.method, [step for step in way if step], query, given)
-        except Said as said:
+        except Fault as said:
             return self._fault(said)
 
     def _log_in(self, form: dict[str, list[str]]) -> Answer:
         if (form["username"], form["password"]) != ([USER], [self.password]):
-            told = {"error_code": "access_denied", "error": "Cannot authenticate user: no."}
-            return Answer(400, json.dumps(told).encode(), headers=dict(JSON))
+            answer = {"error_code": "access_denied", "error": "Cannot authenticate user: no."}
+            return Answer(400, json.dumps(answer).encode(), headers=dict(JSON))
         token = secrets.token_hex(16)
         self.tokens.add(token)
         return Answer(200, json.dumps({"access_token": token}).encode(), headers=dict(JSON))
 
-    def _fault(self, said: Said) -> Answer:
-        fault = self.types.Fault(reason="Operation Failed", detail=f"[{said.detail}]")
-        return Answer(said.status, self._written(fault).encode(), headers=dict(XML))
+    def _fault(self, failure: Fault) -> Answer:
+        fault = self.types.Fault(reason="Operation Failed", detail=f"[{failure.detail}]")
+        return Answer(failure.status, self._written(fault).encode(), headers=dict(XML))
 
     def _written(self, value: Any, root: str | None = None) -> str:
         return str(self.sdk.writer.Writer.write(value, root=root))
 
-    def _told(self, value: Any, root: str | None = None) -> Answer:
+    def _answer(self, value: Any, root: str | None = None) -> Answer:
         return Answer(200, self._written(value, root).encode(), headers=dict(XML))
 
     def _do(self, method: str, way: list[str], query: dict[str, str], given: Any) -> Answer:
@@ -217,41 +217,41 @@ class OvirtServer(LoopbackServer):
                 version = self.types.Version(full_version="4.5.4-1.el8")
                 product = self.types.ProductInfo(name="oVirt Engine", version=version)
                 user = self.types.User(id="u1")
-                return self._told(self.types.Api(product_info=product, authenticated_user=user))
+                return self._answer(self.types.Api(product_info=product, authenticated_user=user))
             case "GET", "users", "u1", "permissions":
                 role, cluster = self.types.Role(id="r1"), self.types.Cluster(id="c1")
                 given = self.types.Permission(id="p1", role=role, cluster=cluster)
-                return self._told([given], "permissions")
+                return self._answer([given], "permissions")
             case "GET", "roles":
-                return self._told([self.types.Role(id="r1", name="TareMeasures")], "roles")
+                return self._answer([self.types.Role(id="r1", name="TareMeasures")], "roles")
             case "GET", "schedulingpolicies", "p1":
-                return self._told(self.types.SchedulingPolicy(id="p1", name="none"))
+                return self._answer(self.types.SchedulingPolicy(id="p1", name="none"))
             case "GET", "hosts", "h1", "numanodes":
-                return self._told(self.nodes, "host_numa_nodes")
+                return self._answer(self.nodes, "host_numa_nodes")
             case "GET", "hosts", "h1", "statistics":
-                return self._told(list(self._figures()), "statistics")
+                return self._answer(list(self._figures()), "statistics")
             case "GET", ("vms" | "disks") as kind:
                 there = (self.vms if kind == "vms" else self.disks).values()
                 name = query.get("search", "").removeprefix("name=")
                 found = [each for each in there if name in ("", each.name)]
-                return self._told(found, kind)
+                return self._answer(found, kind)
             case "GET", "openstacknetworkproviders":
-                return self._told(self.providers, "openstack_network_providers")
+                return self._answer(self.providers, "openstack_network_providers")
             case "GET", "networks":
                 name = query.get("search", "").removeprefix("name=")
                 found = [each for each in self.networks.values() if name in ("", each.name)]
-                return self._told(found, "networks")
+                return self._answer(found, "networks")
             case "POST", "networks":
-                return self._told(self._add_network(given))
+                return self._answer(self._add_network(given))
             case "POST", "clusters", "c1", "networks":
                 self.attached_networks.add(self._known(self.networks, given.id).id)
-                return self._told(given)
+                return self._answer(given)
             case "DELETE", "networks", network:
                 name = self._known(self.networks, network).name
                 profiles = self.there["vnicprofiles"]
                 gone = {each.id for each in profiles if each.name == name}
                 if any(c.vnic_profile.id in gone for vm in self.vms for c in self.cards[vm]):
-                    raise Said(409, "Cannot remove Network. The network is in use by a VM.")
+                    raise Fault(409, "Cannot remove Network. The network is in use by a VM.")
                 self.there["vnicprofiles"] = [p for p in profiles if p.id not in gone]
                 del self.networks[network]
                 return self._done()
@@ -261,40 +261,40 @@ class OvirtServer(LoopbackServer):
                     "cpuprofiles": "cpu_profiles",
                     "storagedomains": "storage_domains",
                 }
-                return self._told(self.there[kind], roots.get(kind, kind))
+                return self._answer(self.there[kind], roots.get(kind, kind))
             case "GET", "datacenters", "dc1", "qoss":
-                return self._told(self.qualities, "qoss")
+                return self._answer(self.qualities, "qoss")
             case "POST", "datacenters", "dc1", "qoss":
-                return self._told(self._make_quality(given))
+                return self._answer(self._make_quality(given))
             case "DELETE", "datacenters", "dc1", "qoss", quality:
                 self.qualities = [each for each in self.qualities if each.id != quality]
                 return self._done()
             case "POST", "cpuprofiles":
-                return self._told(self._make_profile(given))
+                return self._answer(self._make_profile(given))
             case "DELETE", "cpuprofiles", profile:
                 self._remove_profile(profile)
                 return self._done()
             case "POST", "vms":
-                return self._told(self._make(given))
+                return self._answer(self._make(given))
             case _, "vms", vm, *more:
                 return self._vm(method, self._known(self.vms, vm), more, given)
             case "POST", "disks":
-                return self._told(self._empty(given))
+                return self._answer(self._empty(given))
             case "POST", "disks", disk, "copy":
                 self._copy(self._known(self.disks, disk), given)
                 return self._done()
             case "DELETE", "disks", disk:
                 if self._known(self.disks, disk).status != self.types.DiskStatus.OK:
-                    raise Said(409, f"Cannot remove Virtual Disk: The disk {disk} is locked.")
+                    raise Fault(409, f"Cannot remove Virtual Disk: The disk {disk} is locked.")
                 del self.disks[disk]
                 return self._done()
-        raise Said(404, "Entity not found:", "/".join(way))
+        raise Fault(404, "Entity not found:", "/".join(way))
 
     def _add_network(self, network: Any) -> Any:
         if network.data_center.id != "dc1" or network.external_provider.id not in {
             each.id for each in self.providers
         }:
-            raise Said(404, "Entity not found: the data center or the provider")
+            raise Fault(404, "Entity not found: the data center or the provider")
         network.id = str(uuid.uuid4())
         self.networks[network.id] = network
         # The engine adds a profile of the network's name by itself.
@@ -309,18 +309,18 @@ class OvirtServer(LoopbackServer):
             yield self.types.Statistic(name=name, values=[datum], type=self.types.ValueType.INTEGER)
 
     def _done(self) -> Answer:
-        return self._told(self.types.Action(status="complete"))
+        return self._answer(self.types.Action(status="complete"))
 
     def _known(self, there: dict[str, Any], key: str) -> Any:
         if key not in there:
-            raise Said(404, "Entity not found:", key)
+            raise Fault(404, "Entity not found:", key)
         return there[key]
 
     def _make_quality(self, quality: Any) -> Any:
         if quality.type != self.types.QosType.CPU or not 1 <= quality.cpu_limit <= 100:
-            raise Said(409, "Cannot add QoS. Values are out of range.")
+            raise Fault(409, "Cannot add QoS. Values are out of range.")
         if any(each.name == quality.name for each in self.qualities):
-            raise Said(409, "Cannot add QoS. QoS name already exists.")
+            raise Fault(409, "Cannot add QoS. QoS name already exists.")
         quality.id = str(uuid.uuid4())
         self.qualities.append(quality)
         return quality
@@ -328,29 +328,29 @@ class OvirtServer(LoopbackServer):
     def _make_profile(self, profile: Any) -> Any:
         known = {each.id for each in self.qualities}
         if profile.cluster.id != "c1" or profile.qos.id not in known:
-            raise Said(404, "Entity not found: the cluster or the QoS")
+            raise Fault(404, "Entity not found: the cluster or the QoS")
         if any(each.name == profile.name for each in self.there["cpuprofiles"]):
-            raise Said(409, "Cannot add CPU Profile. The Profile name is already in use.")
+            raise Fault(409, "Cannot add CPU Profile. The Profile name is already in use.")
         profile.id = str(uuid.uuid4())
         self.there["cpuprofiles"].append(profile)
         return profile
 
     def _remove_profile(self, profile: str) -> None:
         if any(vm.cpu_profile and vm.cpu_profile.id == profile for vm in self.vms.values()):
-            raise Said(409, "Cannot remove CPU Profile. It is in use by VMs.")
+            raise Fault(409, "Cannot remove CPU Profile. It is in use by VMs.")
         there = self.there["cpuprofiles"]
         self.there["cpuprofiles"] = [each for each in there if each.id != profile]
 
     def _make(self, vm: Any) -> Any:
         states = self.types.VmStatus
         if any(each.name == vm.name for each in self.vms.values()):
-            raise Said(409, "Cannot add VM. VM with the same name already exists.")
+            raise Fault(409, "Cannot add VM. VM with the same name already exists.")
         if vm.cluster.id != "c1" or vm.template.name != "Blank":
-            raise Said(404, "Entity not found: the cluster or the template")
+            raise Fault(404, "Entity not found: the cluster or the template")
         if vm.placement_policy.hosts[0].id != "h1":
-            raise Said(404, "Entity not found: the host")
+            raise Fault(404, "Entity not found: the host")
         if vm.high_availability.enabled:
-            raise Said(409, "Cannot add VM. A highly available VM cannot be pinned to a Host")
+            raise Fault(409, "Cannot add VM. A highly available VM cannot be pinned to a Host")
         vm.id, vm.status = str(uuid.uuid4()), states.IMAGE_LOCKED
         vm.cpu_shares = vm.cpu_shares or 0
         self.vms[vm.id] = vm
@@ -373,54 +373,54 @@ class OvirtServer(LoopbackServer):
         down = self.types.VmStatus.DOWN
         match method, *more:
             case ("GET",):
-                return self._told(vm)
+                return self._answer(vm)
             case "GET", "snapshots":
-                return self._told(self.snapshots[vm.id], "snapshots")
+                return self._answer(self.snapshots[vm.id], "snapshots")
             case "GET", "backups":
-                return self._told(self.backups[vm.id], "backups")
+                return self._answer(self.backups[vm.id], "backups")
             case "GET", "cdroms":
-                return self._told([self.types.Cdrom(id="cd")], "cdroms")
+                return self._answer([self.types.Cdrom(id="cd")], "cdroms")
             case "PUT", "cdroms", "cd":
                 self.drives[vm.id] = self._known(self.disks, given.file.id).id
-                return self._told(given)
+                return self._answer(given)
             case "POST", "nics":
                 self.cards[vm.id].append(given)
-                return self._told(given)
+                return self._answer(given)
             case "POST", "diskattachments":
                 if self._known(self.disks, given.disk.id).status != self.types.DiskStatus.OK:
                     words = f"Cannot attach Virtual Disk: The disk {given.disk.id} is locked."
-                    raise Said(409, words)
+                    raise Fault(409, words)
                 self.attached[vm.id].append(given)
-                return self._told(given)
+                return self._answer(given)
             case "POST", "start":
                 self._start(vm)
                 return self._done()
             case "POST", "stop":
                 if vm.status == down:
-                    raise Said(409, "Cannot stop VM. VM is not running.")
+                    raise Fault(409, "Cannot stop VM. VM is not running.")
                 self.unplug(vm.id)
                 self.powered_off(vm.id)
                 return self._done()
             case ("DELETE",):
                 if vm.status == self.types.VmStatus.IMAGE_LOCKED:
-                    raise Said(409, "Cannot remove VM: VM is locked. Please try again.")
+                    raise Fault(409, "Cannot remove VM: VM is locked. Please try again.")
                 if vm.status != down:
-                    raise Said(409, "Cannot remove VM. VM is running.")
+                    raise Fault(409, "Cannot remove VM. VM is running.")
                 for attachment in self.attached.pop(vm.id):
                     self.disks.pop(attachment.disk.id, None)
                 del self.vms[vm.id]
                 return self._done()
-        raise Said(404, "Entity not found:", *more)
+        raise Fault(404, "Entity not found:", *more)
 
     def _start(self, vm: Any) -> None:
         if vm.status == self.types.VmStatus.IMAGE_LOCKED:
-            raise Said(409, "Cannot run VM: VM is locked. Please try again in a few minutes.")
+            raise Fault(409, "Cannot run VM: VM is locked. Please try again in a few minutes.")
         if vm.status != self.types.VmStatus.DOWN:
-            raise Said(409, "Cannot run VM. VM is running.")
+            raise Fault(409, "Cannot run VM. VM is running.")
         tune = vm.cpu.cpu_tune
         for pin in (tune.vcpu_pins if tune is not None else None) or ():
             if int(pin.cpu_set) >= 16:
-                raise Said(409, "Cannot run VM. The CPU pinning does not suit the host.")
+                raise Fault(409, "Cannot run VM. The CPU pinning does not suit the host.")
         vm.status = self.types.VmStatus.UP
         vm.host = self.types.Host(id="h1")
         vm.start_time = datetime.datetime.now(datetime.UTC)
@@ -433,12 +433,12 @@ class OvirtServer(LoopbackServer):
     def _empty(self, disk: Any) -> Any:
         domains = {each.id for each in self.there["storagedomains"]}
         if disk.storage_domains[0].id not in domains:
-            raise Said(404, "Entity not found: the storage domain")
+            raise Fault(404, "Entity not found: the storage domain")
         if disk.format == self.types.DiskFormat.RAW and disk.sparse is not False:
             words = "Cannot add Virtual Disk. Disk configuration (RAW Sparse) is incompatible with"
-            raise Said(409, f"{words} the storage domain type.")
+            raise Fault(409, f"{words} the storage domain type.")
         if self.full:
-            raise Said(409, "Cannot add Virtual Disk. Low disk space on the Storage Domain data.")
+            raise Fault(409, "Cannot add Virtual Disk. Low disk space on the Storage Domain data.")
         disk.id, disk.status = str(uuid.uuid4()), self.types.DiskStatus.LOCKED
         self.disks[disk.id] = disk
         self._later(lambda: setattr(disk, "status", self.types.DiskStatus.OK))
@@ -447,7 +447,7 @@ class OvirtServer(LoopbackServer):
     def _copy(self, disk: Any, action: Any) -> None:
         types = self.types
         if self.full:
-            raise Said(409, "Cannot copy Virtual Disk. Low disk space on the Storage Domain data.")
+            raise Fault(409, "Cannot copy Virtual Disk. Low disk space on the Storage Domain data.")
         copy = types.Disk(
             id=str(uuid.uuid4()),
             name=action.disk.name,

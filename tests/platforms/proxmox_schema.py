@@ -30,7 +30,7 @@ NEW = re.compile(r"[^/:\s]+:(\d+(?:\.\d+)?)")
 """A disk that is to be made: a storage, and GiB ($NEW_DISK_RE of PVE/API2/Qemu.pm)."""
 
 
-class Said(Exception):
+class ApiFault(Exception):
     """What Proxmox dies with: an HTTP status and words."""
 
     def __init__(self, status: int, words: str, errors: dict[str, str] | None = None) -> None:
@@ -58,7 +58,7 @@ def check_settings(server: Server, given: dict[str, Any], who: str, path: str) -
             server.need(who, path, right)
         elif key in ("affinity", "args"):
             if who != ROOT:
-                raise Said(500, f"only root can set '{key}' config")
+                raise ApiFault(500, f"only root can set '{key}' config")
         else:
             words = "property is not defined in schema and the schema does not allow additional"
             raise wrong(**{key: f"{words} properties"})
@@ -67,7 +67,7 @@ def check_settings(server: Server, given: dict[str, Any], who: str, path: str) -
     if "net1" in given:
         vnet = dict(parse_qsl(given["net1"].replace(",", "&")))["bridge"]
         if vnet not in server.vnets:
-            raise Said(500, f"bridge '{vnet}' does not exist")
+            raise ApiFault(500, f"bridge '{vnet}' does not exist")
         server.need(who, f"/sdn/zones/{server.vnets[vnet]['zone']}/{vnet}", "SDN.Use")
 
 
@@ -85,25 +85,25 @@ def _check_range(key: str, value: Any) -> None:
 
 def _check_drive(server: Server, value: str, who: str, path: str) -> None:
     volume, *options = value.split(",")
-    said = dict(option.split("=", 1) for option in options)
+    given = dict(option.split("=", 1) for option in options)
     storage = volume.partition(":")[0]
     if storage not in server.storages:
-        raise Said(500, f"storage '{storage}' does not exist")
-    server.need(who, path, "VM.Config.CDROM" if said.get("media") == "cdrom" else "VM.Config.Disk")
-    if source := said.get("import-from"):
+        raise ApiFault(500, f"storage '{storage}' does not exist")
+    server.need(who, path, "VM.Config.CDROM" if given.get("media") == "cdrom" else "VM.Config.Disk")
+    if source := given.get("import-from"):
         server.need(who, f"/storage/{storage}", "Datastore.AllocateSpace")
         if source not in server.storages[source.partition(":")[0]]["volumes"]:
-            raise Said(500, f"volume '{source}' does not exist")
+            raise ApiFault(500, f"volume '{source}' does not exist")
     elif NEW.fullmatch(volume):
         server.need(who, f"/storage/{storage}", "Datastore.AllocateSpace")
         if "images" not in server.storages[storage]["content"].split(","):
             raise wrong(storage=f"storage '{storage}' does not support vm images")
     elif volume not in server.storages[storage]["volumes"]:
-        raise Said(500, f"volume '{volume}' does not exist")
+        raise ApiFault(500, f"volume '{volume}' does not exist")
 
 
-def wrong(**errors: str) -> Said:
-    return Said(400, "Parameter verification failed.", errors)
+def wrong(**errors: str) -> ApiFault:
+    return ApiFault(400, "Parameter verification failed.", errors)
 
 
 def parts_of(kind: str, body: bytes) -> dict[str, Any]:

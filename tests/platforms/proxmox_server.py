@@ -17,7 +17,7 @@ to start what runs: the task fails              PVE/QemuServer.pm vm_start_noloc
 to remove what runs                             PVE/API2/Qemu.pm destroy_vm
 what is locked: the task fails                  PVE/QemuServer.pm check_lock
 a new disk in a storage without `images`        PVE/API2/Qemu.pm check_storage_access
-an upload that is no .iso or .img               PVE/API2/Storage/Status.pm upload
+an upload that is not .iso or .img             PVE/API2/Storage/Status.pm upload
 a storage that does not take such content       the same
 =============================================== ===============================================
 """
@@ -35,7 +35,16 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from platforms.loopback_server import Answer, Asked, LoopbackServer
-from platforms.proxmox_schema import DRIVE, NEW, RIGHTS, ROOT, Said, check_settings, parts_of, wrong
+from platforms.proxmox_schema import (
+    DRIVE,
+    NEW,
+    RIGHTS,
+    ROOT,
+    ApiFault,
+    check_settings,
+    parts_of,
+    wrong,
+)
 
 NODE = "pve"
 
@@ -99,7 +108,7 @@ class Proxmox(LoopbackServer):
         if number in self.vms:
             self.vms[number] |= {"status": "stopped", "pid": None}
 
-    def befall(self, number: int, kind: str) -> None:
+    def disturb(self, number: int, kind: str) -> None:
         """Do something to a VM as somebody else would."""
         self._task(kind, str(number), "root@pam", lambda: None)
 
@@ -115,7 +124,7 @@ class Proxmox(LoopbackServer):
         try:
             with self.lock:
                 data = self._route(asked, words, given)
-        except Said as said:
+        except ApiFault as said:
             body = {"data": None, **({"errors": said.errors} if said.errors else {})}
             return Answer(said.status, json.dumps(body).encode(), said.words.replace("\n", " "))
         headers = {"Content-Type": "application/json;charset=UTF-8"}
@@ -139,32 +148,34 @@ class Proxmox(LoopbackServer):
                 return self._sdn(method, rest, given, who)
             case method, ["nodes", node, *rest]:
                 if node != NODE:
-                    raise Said(500, f"hostname lookup '{node}' failed - failed to get address info")
+                    raise ApiFault(
+                        500, f"hostname lookup '{node}' failed - failed to get address info"
+                    )
                 return self._node(method, rest, given, who)
-        raise Said(501, f"Method '{asked.method} /{'/'.join(words)}' not implemented")
+        raise ApiFault(501, f"Method '{asked.method} /{'/'.join(words)}' not implemented")
 
     def _log_in(self, given: dict[str, Any]) -> Any:
         user, word = given["username"], given["password"]
         if self.passwords.get(user) != word and self.tickets.get(word, ("",))[0] != user:
-            raise Said(401, "authentication failure")
+            raise ApiFault(401, "authentication failure")
         ticket, csrf = f"PVE:{user}:{secrets.token_hex(16)}", secrets.token_hex(16)
         self.tickets[ticket] = (user, csrf)
         return {"ticket": ticket, "CSRFPreventionToken": csrf, "username": user}
 
     def _who(self, asked: Asked) -> str:
-        if (said := asked.headers.get("authorization", "")).startswith("PVEAPIToken="):
-            name, _, word = said.removeprefix("PVEAPIToken=").partition("=")
+        if (header := asked.headers.get("authorization", "")).startswith("PVEAPIToken="):
+            name, _, word = header.removeprefix("PVEAPIToken=").partition("=")
             if self.tokens.get(name) != word:
-                raise Said(401, "invalid token value!")
+                raise ApiFault(401, "invalid token value!")
             return name
         found = re.search(r'PVEAuthCookie="?([^;"]+)', asked.headers.get("cookie", ""))
         if found is None:
-            raise Said(401, "No ticket")
+            raise ApiFault(401, "No ticket")
         user, csrf = self.tickets.get(unquote(found[1]), ("", ""))
         if not user:
-            raise Said(401, "permission denied - invalid PVE ticket")
+            raise ApiFault(401, "permission denied - invalid PVE ticket")
         if asked.method != "GET" and asked.headers.get("csrfpreventiontoken") != csrf:
-            raise Said(401, "Permission denied - invalid csrf token")
+            raise ApiFault(401, "Permission denied - invalid csrf token")
         return user
 
     def _rights_of(self, who: str, path: str) -> set[str]:
@@ -181,7 +192,7 @@ class Proxmox(LoopbackServer):
 
     def need(self, who: str, path: str, *rights: str) -> None:
         if lacking := [right for right in rights if right not in self._rights_of(who, path)]:
-            raise Said(403, f"Permission check failed ({path}, {lacking[0]})")
+            raise ApiFault(403, f"Permission check failed ({path}, {lacking[0]})")
 
     def _sdn(self, method: str, rest: list[str], given: dict[str, Any], who: str) -> Any:
         match method, rest:
@@ -193,28 +204,28 @@ class Proxmox(LoopbackServer):
                 self.need(who, "/sdn/zones", "SDN.Allocate")
                 zone = _sdn_name("zone", given)
                 if zone in self.zones:
-                    raise Said(500, f"create sdn zone object failed: '{zone}' already defined")
+                    raise ApiFault(500, f"create sdn zone object failed: '{zone}' already defined")
                 self.zones[zone] = given
                 return None
             case "POST", ["vnets"]:
                 self.need(who, f"/sdn/zones/{given['zone']}", "SDN.Allocate")
                 vnet = _sdn_name("vnet", given)
                 if given["zone"] not in self.zones:
-                    raise Said(500, f"zone {given['zone']} does not exist")
+                    raise ApiFault(500, f"zone {given['zone']} does not exist")
                 self.vnets[vnet] = given
                 return None
             case "DELETE", ["vnets", vnet]:
                 if vnet not in self.vnets:
-                    raise Said(500, f"sdn '{vnet}' does not exist")
+                    raise ApiFault(500, f"sdn '{vnet}' does not exist")
                 self.need(who, f"/sdn/zones/{self.vnets[vnet]['zone']}", "SDN.Allocate")
                 del self.vnets[vnet]
                 return None
             case "DELETE", ["zones", zone]:
                 self.need(who, f"/sdn/zones/{zone}", "SDN.Allocate")
                 if zone not in self.zones:
-                    raise Said(500, f"sdn '{zone}' does not exist")
+                    raise ApiFault(500, f"sdn '{zone}' does not exist")
                 if used := [v for v, each in self.vnets.items() if each["zone"] == zone]:
-                    raise Said(500, f"zone {zone} is used by vnet {used[0]}")
+                    raise ApiFault(500, f"zone {zone} is used by vnet {used[0]}")
                 del self.zones[zone]
                 return None
             case "PUT", []:
@@ -222,7 +233,7 @@ class Proxmox(LoopbackServer):
                 return self._task(
                     "reloadnetworkall", "", who, lambda: self.applied.append(frozenset(self.vnets))
                 )
-        raise Said(501, f"Method '{method} /cluster/sdn' not implemented")
+        raise ApiFault(501, f"Method '{method} /cluster/sdn' not implemented")
 
     def _node(self, method: str, rest: list[str], given: dict[str, Any], who: str) -> Any:
         match method, rest:
@@ -234,15 +245,15 @@ class Proxmox(LoopbackServer):
                     "sockets": self.sockets,
                     "model": "A CPU",
                 }
-                told: dict[str, Any] = {"current-kernel": {"release": "6.8.12-9-pve"}}
+                answer: dict[str, Any] = {"current-kernel": {"release": "6.8.12-9-pve"}}
                 if self.booted is not None:
-                    told["uptime"] = int(time.time() - self.booted)
-                return {"cpuinfo": cpu, "memory": self.memory, **told}
+                    answer["uptime"] = int(time.time() - self.booted)
+                return {"cpuinfo": cpu, "memory": self.memory, **answer}
             case "GET", ["subscription"]:
                 return {"status": "notfound", "message": "There is no subscription key"}
             case "GET", ["tasks", task, "status"]:
                 if task not in self.tasks:
-                    raise Said(500, "unable to parse worker upid")
+                    raise ApiFault(500, "unable to parse worker upid")
                 return self.tasks[task]
             case "GET", ["tasks"]:
                 return self._listed(given)
@@ -258,7 +269,7 @@ class Proxmox(LoopbackServer):
                 return self._create(given, who)
             case _, ["qemu", number, *more]:
                 return self._vm(method, int(number), more, given, who)
-        raise Said(501, f"Method '{method} {'/'.join(rest)}' not implemented")
+        raise ApiFault(501, f"Method '{method} {'/'.join(rest)}' not implemented")
 
     def _listed(self, given: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the tasks as a list has them: one that has ended says when, and how."""
@@ -280,12 +291,12 @@ class Proxmox(LoopbackServer):
             ]
         name = rest[0]
         if name not in self.storages:
-            raise Said(500, f"storage '{name}' does not exist")
+            raise ApiFault(500, f"storage '{name}' does not exist")
         known, path = self.storages[name], f"/storage/{name}"
         match method, rest[1:]:
             case "GET", ["content"]:
                 if not seen & self._rights_of(who, path):
-                    raise Said(403, f"Permission check failed ({path}, Datastore.Audit)")
+                    raise ApiFault(403, f"Permission check failed ({path}, Datastore.Audit)")
                 listed = [{"volid": volume} for volume in known["volumes"]]
                 kind = given.get("content")
                 return [v for v in listed if kind is None or f":{kind}/" in v["volid"]]
@@ -296,7 +307,7 @@ class Proxmox(LoopbackServer):
                     raise wrong(filename="wrong file extension")
                 if given["content"] not in known["content"].split(","):
                     words = f"storage '{name}' does not support '{given['content']}' content"
-                    raise Said(500, words)
+                    raise ApiFault(500, words)
                 volume = f"{name}:iso/{file}"
                 return self._task(
                     "imgcopy", "", who, lambda: known["volumes"].__setitem__(volume, content)
@@ -305,17 +316,17 @@ class Proxmox(LoopbackServer):
                 self.need(who, path, "Datastore.Allocate")
                 asked = "/".join(volume)
                 if asked not in known["volumes"]:
-                    raise Said(500, f"volume '{asked}' does not exist")
+                    raise ApiFault(500, f"volume '{asked}' does not exist")
                 # What another task freed first is warned of, no fault (PVE/Storage/Plugin.pm
                 # free_image).
                 return self._task("imgdel", name, who, lambda: known["volumes"].pop(asked, None))
-        raise Said(501, f"Method '{method} /storage' not implemented")
+        raise ApiFault(501, f"Method '{method} /storage' not implemented")
 
     def _create(self, given: dict[str, Any], who: str) -> str:
         number, pool = int(given.pop("vmid")), given.pop("pool", None)
         self.need(who, f"/pool/{pool}" if pool else f"/vms/{number}", "VM.Allocate")
         if number in self.vms:
-            raise Said(
+            raise ApiFault(
                 500, f"unable to create VM {number} - VM {number} already exists on node '{NODE}'"
             )
         check_settings(self, given, who, f"/pool/{pool}" if pool else f"/vms/{number}")
@@ -323,7 +334,7 @@ class Proxmox(LoopbackServer):
         def make() -> None:
             # Disks first, as in PVE; what was made is freed where a later step fails.
             if words := self.fails.pop("disks", None):
-                raise Said(500, words)
+                raise ApiFault(500, words)
             config = self._with_disks(number, given)
             self.vms[number] = {"config": config, "status": "stopped", "pool": pool}
 
@@ -343,7 +354,7 @@ class Proxmox(LoopbackServer):
             self.storages[storage]["volumes"][made] = b""
             kibibytes = int(float(found[1]) * (1 << 20)) or 1024
             if copied is not None:
-                # What it was copied from is no part of the configuration.
+                # The source of the copy is not a part of the configuration.
                 more = ",".join(f"{name}={value}" for name, value in source.items())
             config[key] = ",".join(filter(None, (made, more, f"size={kibibytes}K")))
         return config
@@ -357,7 +368,7 @@ class Proxmox(LoopbackServer):
         self.need(who, path, "VM.Audit" if method == "GET" else "VM.PowerMgmt")
         if number not in self.vms:
             words = f"Configuration file 'nodes/{NODE}/qemu-server/{number}.conf' does not exist"
-            raise Said(500, words)
+            raise ApiFault(500, words)
         vm = self.vms[number]
         match method, rest:
             case "GET", ["config"]:
@@ -383,19 +394,19 @@ class Proxmox(LoopbackServer):
             case "DELETE", []:
                 self.need(who, path, "VM.Allocate")
                 if vm["status"] == "running":
-                    raise Said(500, f"VM {number} is running - destroy failed")
+                    raise ApiFault(500, f"VM {number} is running - destroy failed")
                 return self._task("qmdestroy", str(number), who, lambda: self._destroy(number))
-        raise Said(501, f"Method '{method} /qemu' not implemented")
+        raise ApiFault(501, f"Method '{method} /qemu' not implemented")
 
     def _unlocked(self, number: int) -> dict[str, Any]:
         if lock := self.vms[number].get("lock"):
-            raise Said(500, f"VM is locked ({lock})")
+            raise ApiFault(500, f"VM is locked ({lock})")
         return self.vms[number]
 
     def _start(self, number: int) -> None:
         vm = self._unlocked(number)
         if vm["status"] == "running":
-            raise Said(500, f"VM {number} already running")
+            raise ApiFault(500, f"VM {number} already running")
         images = []
         for key, value in vm["config"].items():
             if DRIVE.fullmatch(key):
@@ -428,9 +439,9 @@ class Proxmox(LoopbackServer):
                 try:
                     if words := self.fails.pop(kind, None):
                         held = [*self.passwords.values(), *self.tickets, *self.tokens.values()]
-                        raise Said(500, words.replace("{asked}", " ".join(held)))
+                        raise ApiFault(500, words.replace("{asked}", " ".join(held)))
                     work()
-                except Said as said:
+                except ApiFault as said:
                     state["exitstatus"] = said.words
                 else:
                     state["exitstatus"] = "OK"

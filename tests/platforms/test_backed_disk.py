@@ -1,4 +1,4 @@
-"""What a machine's disk is made of on its host, and that nothing of it stays."""
+"""The backing of a machine's disk on its host, and its complete removal."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ async def test_the_volume_of_a_killed_run_is_removed_by_its_ledger(
     spec = spec_of(tmp_path)
     making = backed_disk(context, spec, "lvm", GROUP)
     await making.__aenter__()
-    told = await clean(context.host, context.ledger, Qemu.undoers)
-    assert f"Removed the logical volume {GROUP}/{spec.name}." in told
+    messages = await clean(context.host, context.ledger, Qemu.undoers)
+    assert f"Removed the logical volume {GROUP}/{spec.name}." in messages
     assert list(group.iterdir()) == []
     assert await clean(context.host, context.ledger, Qemu.undoers) == []
     # Removing it once more does nothing.
@@ -113,7 +113,7 @@ async def test_the_volume_of_a_killed_run_is_removed_by_its_ledger(
     [(128 * MIB, GROUP, "insufficient free space"), (16 * MIB, "other", "not found")],
     ids=["too large", "no such group"],
 )
-async def test_what_lvm_refuses_is_told_and_nothing_stays(
+async def test_refusal_of_lvm_is_reported_and_leaves_nothing(
     context: Context, group: Path, tmp_path: Path, size: int, wanted: str, words: str
 ) -> None:
     with pytest.raises(MachineFault, match=words):
@@ -123,7 +123,7 @@ async def test_what_lvm_refuses_is_told_and_nothing_stays(
     assert context.ledger.open_entries() == ()
 
 
-async def test_a_group_that_is_not_there_is_told_before(context: Context, group: Path) -> None:
+async def test_missing_volume_group_is_reported_before_a_run(context: Context, group: Path) -> None:
     problem = await lacking_backing(context.host, "lvm", "other")
     assert problem is not None
     assert "there is no volume group other" in problem[0]

@@ -129,7 +129,7 @@ async def test_an_agent_that_never_starts_says_why(context: Context, tmp_path: P
     program.chmod(0o755)
     broken = Context(context.host, context.ledger, context.cache, program)
     machine = await start(broken)
-    with pytest.raises(MachineFault, match="with status 7") as told:
+    with pytest.raises(MachineFault, match="with status 7") as caught:
         await machine.ready(20)
-    assert told.value.console_tail == ("no library for you",)
+    assert caught.value.console_tail == ("no library for you",)
     await machine.stop()

@@ -1,4 +1,4 @@
-"""A certificate follows from its own events, and tells nothing of its owner."""
+"""A certificate follows from its own events, and hides its owner."""
 
 from __future__ import annotations
 
@@ -139,17 +139,17 @@ def test_what_was_made_better_afterwards_is_found() -> None:
     ],
     ids=["a number", "a switch", "a text", "statuses of two kinds", "no float"],
 )
-def test_what_no_run_can_have_written_is_told_and_ends_nothing(changes: dict[str, Any]) -> None:
+def test_impossible_content_is_reported_and_raises_nothing(changes: dict[str, Any]) -> None:
     whole = certificate(events=tuple(events([1.0])))
-    (told,) = contradictions(whole.model_copy(update=changes))
-    assert "none of a" in told
+    (contradiction,) = contradictions(whole.model_copy(update=changes))
+    assert "none of a" in contradiction
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"certificate": 2}', "\x00", '{"made": "today"}'])
 def test_what_is_no_certificate_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.json"
     file.write_text(text)
-    with pytest.raises(InputError, match="is no certificate"):
+    with pytest.raises(InputError, match="is not a certificate"):
         read_certificate(file)
 
 
@@ -176,12 +176,12 @@ def test_options_keep_what_names_nobody() -> None:
 def test_no_planted_secret_is_in_any_text(secret: str) -> None:
     options = ProxmoxOptions.model_validate({"address": "pve.corp.example"})
     private = texts_to_hide(options, {"PROXMOX_PASSWORD": secret, "HOME": "/home/x"}, ("alice",))
-    said = {
+    settings = {
         "reason": f"401 for alice@pam with {secret} at pve.corp.example (10.1.2.3)",
         "versions": {"pve": "8.2.4.1"},
         "deep": [{"words": (f"x{secret}y",)}],
     }
-    clean = json.dumps(hidden(said, private), ensure_ascii=False)
+    clean = json.dumps(hidden(settings, private), ensure_ascii=False)
     for each in ("alice", "pve.corp.example", "10.1.2.3"):
         assert each not in clean
     assert json.dumps(secret, ensure_ascii=False)[1:-1] not in clean.replace(HIDDEN, "")

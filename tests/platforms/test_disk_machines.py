@@ -102,15 +102,15 @@ async def test_every_arm_has_the_same_files_on_a_disk_that_is_proven(
     context: Context, tmp_path: Path, platform: str, options: dict[str, Any]
 ) -> None:
     async with running(context, platform, options, tmp_path) as (machine, proof):
-        seen, told = proof["scratch"], machine.applied["disk"]
+        seen, applied = proof["scratch"], machine.applied["disk"]
         assert seen["file_system"] == "ext4"
         assert seen["options"] == "rw,nosuid,nodev,relatime"
-        assert told["bytes"] == DISK
-        assert told["file_system"] == "ext4"
+        assert applied["bytes"] == DISK
+        assert applied["file_system"] == "ext4"
         if platform == "qemu":
             through = options.get("disk_cache") == "writethrough"
             assert seen["cache"] == ("write through" if through else "write back")
-            assert told["cache_told_by_qemu"]["direct"] is not through
+            assert applied["cache_told_by_qemu"]["direct"] is not through
         else:
             assert seen["device"] == "loop"
         outcome = await machine.agent.run("filebench", QUICK, deadline_s=PATIENCE_S)
@@ -119,7 +119,7 @@ async def test_every_arm_has_the_same_files_on_a_disk_that_is_proven(
         assert outcome.value["caches_dropped"] == ("files" if platform == "oci" else "all")
         forgotten = await machine.forget_disk()
         assert forgotten["dropped"] != "nothing"
-        # A disk that is too small is told before anything is measured.
+        # A disk that is too small is reported before anything is measured.
         with pytest.raises(WorkloadFault, match="disk is too small"):
             much = {**QUICK, "mean_bytes": 100 * MIB}
             await machine.agent.run("filebench", much, deadline_s=PATIENCE_S)
@@ -181,8 +181,8 @@ async def test_what_a_killed_run_left_mounted_is_undone(context: Context, tmp_pa
     file = given.workdir / FILE
     assert await mounted(host, disk.path)
     assert await attached(host, file)
-    told = await clean(host, ledger, {})
-    assert len(told) == 2
+    messages = await clean(host, ledger, {})
+    assert len(messages) == 2
     assert not await mounted(host, disk.path)
     assert await attached(host, file) == ()
     # Undoing again, as the run itself would, finds nothing to do.
@@ -217,9 +217,9 @@ async def test_no_disk_is_made_where_none_is_asked_for(context: Context, tmp_pat
 
 def test_qemus_words_of_a_cache_are_found_by_the_nodes_name() -> None:
     cache = {"writeback": True, "direct": False, "no-flush": False}
-    said: list[dict[str, Any]] = [
+    blocks: list[dict[str, Any]] = [
         {"device": ""},
         {"inserted": {"node-name": "disk", "cache": cache}},
     ]
-    assert block_cache(said, "disk") == cache
-    assert block_cache(said, "other") is None
+    assert block_cache(blocks, "disk") == cache
+    assert block_cache(blocks, "other") is None

@@ -29,7 +29,7 @@ class RuntimeOptions(PlatformOptions):
     runtime: str = "auto"
 
 
-class Told(Platform[RuntimeOptions]):
+class ScriptedPlatform(Platform[RuntimeOptions]):
     """A platform whose checks are scripted."""
 
     name = "oci"
@@ -71,9 +71,9 @@ def context(tmp_path: Path, agent_program: Path) -> Context:
     return Context(LocalHost(agent_program), ledger, tmp_path, agent_program)
 
 
-async def test_every_variant_is_told(context: Context) -> None:
+async def test_doctor_reports_every_variant(context: Context) -> None:
     good = Verdict(True, "it runs", "", False, {"crun": "1"}, ABLE)
-    oci = Told(
+    oci = ScriptedPlatform(
         {"crun": good, "runc": InputError("no way", "do this"), "runsc": OSError("disk is gone")},
     )
     platforms: dict[str, Platform[Any]] = {"bare": Bare(), "oci": oci}
@@ -91,7 +91,7 @@ async def test_every_variant_is_told(context: Context) -> None:
         assert Finding.model_validate_json(found.model_dump_json()) == found
 
 
-class Single(Told):
+class Single(ScriptedPlatform):
     name = "new"
     variants = (Variant(),)
 

@@ -76,7 +76,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @asynccontextmanager
 async def wired(context: Context) -> AsyncIterator[tuple[str, Wire]]:
-    """Hold a tap with an address of this computer's, and what a guest at it is told."""
+    """Hold a tap with an address of this computer's, and the settings of a guest at it."""
     async with AsyncExitStack() as held:
         parts, subnet = Parts(context, held), await free_subnet([context.host])
         name = f"tare-{os.getpid()}w"
@@ -137,7 +137,7 @@ async def test_a_guest_is_measured_over_the_network_it_has(
         guests = LiveGuests(server, disc, tmp_path, [wire])
         async with begun(context, server, guests, here) as (machine, spec, joined):
             proof = (await machine.ready(BOOT_S)).proof
-            print(guests.said())
+            print(guests.console_words())
             require_network(spec.name, proof)
             assert proof["network"]["driver"] == "virtio_net"
             link = joined.network.links[spec.name]
@@ -146,9 +146,9 @@ async def test_a_guest_is_measured_over_the_network_it_has(
             like = replace(spec, toolbox=toolbox)
             async with started_peer(context, joined.network, like) as peer:
                 await peer.prove(machine, (2.0, 10.0))
-                for name, said in MEASURED.items():
+                for name, parameters in MEASURED.items():
                     workload = PAIRS[name]
-                    asked = workload.parameters.model_validate(said)
+                    asked = workload.parameters.model_validate(parameters)
                     ends = workload.ends(asked)
                     outcome = await peer.run(
                         ends,
@@ -166,8 +166,8 @@ async def test_a_guest_behind_translated_addresses_is_refused(
     """QEMU's user-mode network is such a place: the guest is 10.0.2.15 to itself alone."""
     guests = LiveGuests(server, disc, tmp_path)
     async with begun(context, server, guests, "127.0.0.1") as (machine, _, _):
-        with pytest.raises(MachineFault, match="NAT") as told:
+        with pytest.raises(MachineFault, match="NAT") as caught:
             await machine.ready(BOOT_S)
-        print(guests.said())
+        print(guests.console_words())
     words = "its own address is 10.0.2.15, and here it is seen as 127.0.0.1"
-    assert words in told.value.message
+    assert words in caught.value.message

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tare.errors import InputError, MachineFault
 from tare.hosts import Completed, LocalHost
-from tare.hosts.address_pair import AddressPair, of_transport, told_by_sshd
+from tare.hosts.address_pair import AddressPair, from_sshd, of_transport
 from tare.platforms.existing_network import (
     LONGEST,
     longest_packet,
@@ -65,7 +65,7 @@ async def able(platform: str, **more: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("platform", ARMS)
-async def test_who_does_not_ask_is_told_what_to_write(platform: str) -> None:
+async def test_missing_network_way_names_what_to_write(platform: str) -> None:
     study, offered = await able(platform)
     if ISOLATED in offered.network:
         assert (
@@ -107,8 +107,8 @@ async def test_who_asks_is_offered_it_and_nothing_is_claimed_of_it(platform: str
 )
 async def test_what_it_cannot_carry_is_skipped_by_reason(scenario: str, words: str) -> None:
     study, offered = await able("proxmox", scenario=scenario, **{"network-way": GIVEN})
-    told = lacking_loads(WORKLOADS, study, "vm", offered).get("one", "")
-    assert told.startswith(words) and bool(told) == bool(words)
+    reason = lacking_loads(WORKLOADS, study, "vm", offered).get("one", "")
+    assert reason.startswith(words) and bool(reason) == bool(words)
 
 
 async def test_a_container_of_incus_has_none() -> None:
@@ -129,10 +129,10 @@ async def test_a_container_of_incus_has_none() -> None:
 
 
 @pytest.mark.parametrize("platform", sorted(set(ARMS) - {"bare-live"}))
-def test_the_way_in_the_place_of_a_name_is_told_what_to_write(platform: str) -> None:
-    with pytest.raises(InputError) as told:
+def test_given_as_a_network_name_names_what_to_write(platform: str) -> None:
+    with pytest.raises(InputError) as caught:
         parse_study(study_of(platform, network=GIVEN), "given.yaml", build_catalog())
-    assert "write `network-way: given`" in f"{told.value.message} {told.value.hint}"
+    assert "write `network-way: given`" in f"{caught.value.message} {caught.value.hint}"
 
 
 def test_another_way_is_refused() -> None:
@@ -183,41 +183,41 @@ def test_no_proof_is_believed_without_an_mtu(about: Any) -> None:
         assert not about.get("error") and 0 < mtu <= about["mtu"] and mtu <= LONGEST
 
 
-def test_an_agent_that_is_too_old_is_told_of() -> None:
-    with pytest.raises(MachineFault, match="does not report its network") as told:
+def test_agent_without_network_report_is_refused_with_a_hint() -> None:
+    with pytest.raises(MachineFault, match="does not report its network") as caught:
         longest_packet("tare-x", {})
-    assert "tare image live" in told.value.hint
+    assert "tare image live" in caught.value.hint
     assert longest_packet("tare-x", {"network": {"mtu": 65_536, "error": None}}) == LONGEST
 
 
 @given(variable=st.text(max_size=40))
 def test_no_word_of_an_ssh_server_makes_it_fail(variable: str) -> None:
-    assert isinstance(told_by_sshd(variable), AddressPair)
+    assert isinstance(from_sshd(variable), AddressPair)
 
 
 def test_both_ends_of_a_connection_name_the_same_pair() -> None:
-    assert told_by_sshd("192.0.2.1 5000 192.0.2.9 22") == AddressPair("192.0.2.9", "192.0.2.1")
+    assert from_sshd("192.0.2.1 5000 192.0.2.9 22") == AddressPair("192.0.2.9", "192.0.2.1")
     known = {"peername": ("192.0.2.9", 22), "sockname": ("192.0.2.1", 5000)}
     assert of_transport(known.get) == AddressPair("192.0.2.9", "192.0.2.1")
-    assert of_transport(lambda _: None) == told_by_sshd("") == AddressPair()
+    assert of_transport(lambda _: None) == from_sshd("") == AddressPair()
 
 
 @dataclass
 class Routes(LocalHost):
-    """A host that tells of its routes what a test wants."""
+    """A host whose routes are what a test wants."""
 
-    said: bytes
+    output: bytes
     status: int = 0
     name: str = "kvm1"
 
     async def run(self, argv: Any, **_: Any) -> Completed:
         assert argv[:4] == ["ip", "-4", "-o", "route"]
-        return Completed(self.status, self.said, b"")
+        return Completed(self.status, self.output, b"")
 
 
 async def test_a_host_speaks_by_the_address_of_its_route() -> None:
-    told = b"192.0.2.9 via 10.0.0.1 dev eth0 src 10.0.0.7 uid 0 \\    cache \n"
-    assert await source_towards(Routes(told), "192.0.2.9") == "10.0.0.7"
-    for said, status in ((b"", 2), (b"192.0.2.9 dev eth0 src\n", 0), (b"src nowhere", 0)):
+    route = b"192.0.2.9 via 10.0.0.1 dev eth0 src 10.0.0.7 uid 0 \\    cache \n"
+    assert await source_towards(Routes(route), "192.0.2.9") == "10.0.0.7"
+    for output, status in ((b"", 2), (b"192.0.2.9 dev eth0 src\n", 0), (b"src nowhere", 0)):
         with pytest.raises(MachineFault, match="has no way to 192"):
-            await source_towards(Routes(said, status), "192.0.2.9")
+            await source_towards(Routes(output, status), "192.0.2.9")

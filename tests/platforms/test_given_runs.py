@@ -53,25 +53,25 @@ async def test_machines_of_one_cell_meet_on_it(tmp_path: Path) -> None:
     server.start()
     try:
         async with ports_held():
-            status, said = await tare(
+            status, output = await tare(
                 "run", str(file), "--out", str(out), XDG_STATE_HOME=str(tmp_path / "state")
             )
     finally:
         await guests.close()
         server.stop()
-    assert status == 0, said
+    assert status == 0, output
     assert not server.vms
     lines = (out / "events.jsonl").read_text().splitlines()
     events = [json.loads(line)["event"] for line in lines]
     ended = [event for event in events if event["type"] == "cell_finished"]
-    assert [event["status"] for event in ended] == ["ok"] * 6, said
+    assert [event["status"] for event in ended] == ["ok"] * 6, output
     ways = [
         (event["placement"]["role"], event["placement"]["network"]["way"])
         for event in events
         if event["type"] == "machine_ready"
     ]
     assert set(ways) == {("subject", "given"), ("neighbour-1", "given"), ("peer", "given")}
-    # A guest is told to tell of its network only where that is asked for.
+    # A guest is set to report its network only if that is asked for.
     assert all(each.get("given") is True for each in guests.configurations.values())
     skipped = {
         (event["arm"], event["scenario"]): event["reason"]

@@ -1,4 +1,4 @@
-"""Hyper-V's counts are reported as they were counted; a cell that it disturbed is withheld."""
+"""Hyper-V's counts are reported unchanged; a cell that it disturbed is withheld."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_vcpu_that_was_dispatched_more_often_counts_for_more() -> None:
 
 
 @given(st.floats(0, 30), st.floats(0, 30))
-def test_readings_stand_on_either_side_of_a_while(one: float, two: float) -> None:
+def test_readings_enclose_the_measured_period(one: float, two: float) -> None:
     begun, ended = sorted((one, two))
     readings = [
         Reading(at, at + 0.5, {0: (int(at) * 100, int(at))}) for at in (5.0, 10.0, 15.0, 20.0)

@@ -61,7 +61,7 @@ async def test_a_machine_has_static_memory_and_its_share(
     options = options_of(server, scheduling=scheduling)
     machine = await started(Hyperv(), context, options, spec_of(tmp_path, vcpus=3))
     (vm,) = server.host.vms.values()
-    # Of three vCPUs, one and a half are half of all.
+    # Half of three vCPUs is one and a half.
     assert vm.processor == {"Count": 3, "Maximum": 50, "Reserve": 17, "RelativeWeight": 200}
     assert (vm.generation, vm.memory, vm.dynamic) == (1, 256 * MIB, False)
     assert (vm.checkpoints, vm.path) == ("Disabled", f"{FOLDER}\\{NAME}")
@@ -471,8 +471,8 @@ async def test_secrets_are_in_no_file_and_no_message(
     (found,) = filter(None, map(read_configuration, plugged))
     planted.append(str(found["key"]))
     messages.append(await messages_of(machine.stop))
-    # A host that says back what it was sent.
-    server.host.fails["Get-VMSwitch"] = PsError("Repeated", f"said {server.password}")
+    # A host that repeats what it was sent.
+    server.host.fails["Get-VMSwitch"] = PsError("Repeated", f"sent {server.password}")
     messages.append(await messages_of(lambda: Hyperv().check(context, options)))
     assert "Repeated" in messages[-1] and "(secret)" in messages[-1]
     server.password = "another-word"

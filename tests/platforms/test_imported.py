@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - descriptions stand as their tools write them
-"""Descriptions of other tools become arms, and nothing of them is dropped without a word."""
+"""Descriptions of other tools become arms, and whatever is dropped is listed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_domain_of_libvirts_becomes_an_arm() -> None:
         "mlock": True,
         # The one enlightenment that the domain has, of those that Tare has usually.
         "enlightenments": {"hyperv": True, "remove": WITHOUT_RELAXED},
-        # Of threads that are not named, `cpuset` of <vcpu> says where they are.
+        # `cpuset` of <vcpu> applies to threads that are not named.
         "emulator-cpus": [0, 1, 2, 3],
         "scheduling": {"weight": 512},
         "shape": {"vcpus": 2, "memory": "4GiB"},
@@ -190,7 +190,7 @@ def test_a_command_line_that_libvirt_writes_is_read_too() -> None:
     arm = imported(line)
     assert arm.settings["disk-queues"] == 3
     assert arm.settings["disk-cache"] == "none"
-    # Of the file's node, which the device does not name.
+    # From the file's node, which the device does not name.
     assert arm.settings["disk-aio"] == "io_uring"
     assert arm.settings["disk-format"] == "qcow2"
     assert arm.settings["numa-node"] == 0
@@ -217,7 +217,7 @@ def test_a_configuration_of_proxmox_becomes_an_arm() -> None:
         "disk-cache": "none",
         "disk-aio": "native",
         "disk-format": "block",
-        # What Proxmox tells QEMU to offer to every guest.
+        # What Proxmox makes QEMU offer to every guest.
         "enlightenments": {"add": ["kvm-pv-eoi", "kvm-pv-unhalt"]},
         "iothread": True,
         "nic-queues": 4,
@@ -311,15 +311,15 @@ def test_only_a_cpu_for_each_vcpu_is_what_a_scenario_says(pins: str) -> None:
         ("<cachetune vcpus='0-1'/>", None, ("cachetune vcpus=0-1",)),
     ],
 )
-def test_limits_and_weights_are_carried_over_and_what_is_not_is_told(
+def test_cpu_tuning_is_imported_or_listed(
     tune: str, scheduling: dict[str, Any] | None, words: tuple[str, ...]
 ) -> None:
     arm = tuned(tune)
     assert arm.settings.get("scheduling") == scheduling
     left(arm, *words)
-    # Beside that nothing is told but of the disk and what it boots.
-    told = [each for each in arm.left if "disk" not in each and "boots" not in each]
-    assert len(told) == len(words), told
+    # Nothing else is listed except the disk and what it boots.
+    listed = [each for each in arm.left if "disk" not in each and "boots" not in each]
+    assert len(listed) == len(words), listed
 
 
 def test_a_share_of_cpus_of_proxmox_is_that_of_the_arm() -> None:
@@ -386,9 +386,9 @@ SHAPES = st.builds(Shape, st.integers(1, 16), st.integers(32, 4096).map(lambda m
 
 
 def same(arm: Arm, wanted: dict[str, Any], shape: Shape) -> None:
-    said = {key.replace("-", "_"): value for key, value in arm.settings.items()}
+    settings = {key.replace("-", "_"): value for key, value in arm.settings.items()}
     for name, value in wanted.items():
-        assert said.get(name, False) == value, (name, arm)
+        assert settings.get(name, False) == value, (name, arm)
     size = yaml.safe_load(arm.text())["arms"][arm.name]["shape"]
     assert size["vcpus"] == shape.vcpus
     memory = size["memory"]
@@ -421,12 +421,12 @@ def test_commands_of_tares_own_come_back_as_they_were(wanted: dict[str, Any], sh
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
-        (b"\xff\xfe", "is no text"),
+        (b"\xff\xfe", "is not text"),
         (b"<html/>", "begins with <html>"),
         (b"<domain type='lxc'><vcpu>1</vcpu></domain>", "describes a container"),
         (b"<domain>", "no element found"),
         (b"<!DOCTYPE x [<!ENTITY a 'b'>]><domain/>", "document type"),
-        (b"cores 2", "line 1 is no"),
+        (b"cores 2", "line 1 is not"),
         (b"qemu-system-x86_64 -m '1", "No closing quotation"),
         (b"x" * ((4 << 20) + 1), "too long"),
         (b"<Envelope/>", "describes no virtual machine"),

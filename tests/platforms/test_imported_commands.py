@@ -15,7 +15,7 @@ from tare.errors import InputError
 QEMU = "qemu-system-x86_64 -accel kvm -m 1G -smp 2"
 
 
-def said(text: str) -> dict[str, Any]:
+def settings_of(text: str) -> dict[str, Any]:
     return dict(imported(text).settings)
 
 
@@ -39,7 +39,7 @@ def said(text: str) -> dict[str, Any]:
     ],
 )
 def test_the_first_accelerator_that_works_is_taken(line: str, accelerator: str) -> None:
-    assert said(line)["accelerator"] == accelerator
+    assert settings_of(line)["accelerator"] == accelerator
 
 
 def test_a_fallback_of_the_accelerator_is_listed() -> None:
@@ -53,7 +53,7 @@ DEVICE = "-device virtio-blk-pci,drive=d,iothread=t,num-queues=3"
 
 @pytest.mark.parametrize("words", [f"{DRIVE} {DEVICE}", f"{DEVICE} {DRIVE}"])
 def test_a_device_may_come_before_what_holds_it(words: str) -> None:
-    arm = said(f"{QEMU} -object iothread,id=t {words}")
+    arm = settings_of(f"{QEMU} -object iothread,id=t {words}")
     assert (arm["disk-cache"], arm["disk-aio"], arm["disk-format"]) == ("none", "native", "block")
     assert (arm["disk-queues"], arm["iothread"]) == (3, True)
 
@@ -77,19 +77,19 @@ def test_a_chain_of_nodes_is_followed_to_what_holds_the_data() -> None:
         "node-name": "d",
         "file": {"driver": "qcow2", "cache": {"direct": True}, "file": file},
     }
-    arm = said(f"{QEMU} -blockdev {shlex.quote(json.dumps(nested))} -device scsi-hd,drive=d")
+    arm = settings_of(f"{QEMU} -blockdev {shlex.quote(json.dumps(nested))} -device scsi-hd,drive=d")
     assert (arm["disk-cache"], arm["disk-aio"], arm["disk-format"]) == ("none", "io_uring", "qcow2")
     # The same, each node by itself and by its name, the outermost first.
     lone = {**nested, "file": "f"}
     form = {**nested["file"], "node-name": "f", "file": "s"}  # type: ignore[dict-item]
     words = [json.dumps(each) for each in (lone, form, {**file, "node-name": "s"})]
     split = " ".join(f"-blockdev {shlex.quote(word)}" for word in words)
-    assert said(f"{QEMU} {split} -device scsi-hd,drive=d") == arm
+    assert settings_of(f"{QEMU} {split} -device scsi-hd,drive=d") == arm
     dots = (
         "driver=qcow2,node-name=d,cache.direct=on,file.driver=host_device,file.filename=/dev/x,"
         "file.aio=native"
     )
-    arm = said(f"{QEMU} -blockdev {dots} -device virtio-blk-pci,drive=d")
+    arm = settings_of(f"{QEMU} -blockdev {dots} -device virtio-blk-pci,drive=d")
     assert (arm["disk-format"], arm["disk-aio"], arm["disk-cache"]) == ("block", "native", "none")
 
 
@@ -133,7 +133,7 @@ def test_what_starts_qemu_is_carried_over_or_listed(
     wrapper: str, options: dict[str, Any], note: str | None
 ) -> None:
     arm = imported(f"{wrapper} {QEMU}")
-    plain = said(QEMU)
+    plain = settings_of(QEMU)
     assert {name: held for name, held in arm.settings.items() if plain.get(name) != held} == options
     if note:
         left(arm, note)
@@ -145,11 +145,11 @@ def test_memory_of_several_nodes_is_not_that_of_the_last() -> None:
     assert "numa-node" not in arm.settings
     left(arm, "memory of the NUMA nodes 0, 1")
     both = f"{QEMU} -object memory-backend-ram,id=a,size=1G,host-nodes=0,host-nodes=1,policy=bind"
-    assert "numa-node" not in said(both)
-    assert said(f"{QEMU} {nodes.format(0, 1)}{nodes.format(1, 1)}")["numa-node"] == 1
+    assert "numa-node" not in settings_of(both)
+    assert settings_of(f"{QEMU} {nodes.format(0, 1)}{nodes.format(1, 1)}")["numa-node"] == 1
     of_proxmox = "memory: 512\nnuma: 1\nnuma0: cpus=0,hostnodes={},memory=512,policy=bind\n"
-    assert said(of_proxmox.format(1))["numa-node"] == 1
-    assert "numa-node" not in said(of_proxmox.format("0-1"))
+    assert settings_of(of_proxmox.format(1))["numa-node"] == 1
+    assert "numa-node" not in settings_of(of_proxmox.format("0-1"))
     left(imported(of_proxmox.replace("bind", "preferred").format(1)), "numa0 hostnodes=1: ")
 
 

@@ -84,24 +84,24 @@ def forgotten_elements(place: str, names: list[str]) -> list[str]:
     for name in names:
         inner = ET.SubElement(parent, name, {f"zebra-{name}": "1"})
         ET.SubElement(inner, f"quagga-{name}").text = "7"
-    said = noted(root)
-    if not said and len(names) > 1:
+    listed = noted(root)
+    if not listed and len(names) > 1:
         return [each for name in names for each in forgotten_elements(place, [name])]
-    return [name for name in names if said and not has(said, f"zebra-{name}", f"quagga-{name}")]
+    return [name for name in names if listed and not has(listed, f"zebra-{name}", f"quagga-{name}")]
 
 
 def forgotten_attributes(place: str, names: list[str]) -> list[str]:
     root, parent = domain_with(place)
     for name in names:
         parent.attrib.setdefault(name, "zebra")
-    said = noted(root)
-    if not said and len(names) > 1:
+    listed = noted(root)
+    if not listed and len(names) > 1:
         return [each for name in names for each in forgotten_attributes(place, [name])]
-    return [name for name in names if said and not has(said, name)]
+    return [name for name in names if listed and not has(listed, name)]
 
 
-def has(said: str, *words: str) -> bool:
-    return all(re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", said) for word in words)
+def has(text: str, *words: str) -> bool:
+    return all(re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for word in words)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -136,10 +136,13 @@ def trees(draw: st.DrawFn, depth: int = 0) -> ET.Element:
 def test_no_attribute_of_a_domain_is_forgotten(parts: list[ET.Element]) -> None:
     root = ET.fromstring("<domain type='kvm'><vcpu>1</vcpu></domain>")
     root.extend(parts)
-    said = notes(imported(ET.tostring(root, encoding="unicode")))
+    listed = notes(imported(ET.tostring(root, encoding="unicode")))
     for element in root.iter():
         for name in element.attrib:
-            assert re.search(rf"\b{name}\b", said) or element.tag in ("disk",), (element.tag, name)
+            assert re.search(rf"\b{name}\b", listed) or element.tag in ("disk",), (
+                element.tag,
+                name,
+            )
 
 
 # QEMU.
@@ -187,8 +190,8 @@ WORDS = st.from_regex(r"[a-z][a-z0-9-]{2,12}", fullmatch=True)
 @given(st.sampled_from(["machine", "smp", "accel kvm", "overcommit", "m 512"]), WORDS)
 def test_each_property_of_an_option_is_carried_over_or_listed(option: str, name: str) -> None:
     name_of, _, first = option.partition(" ")
-    said = notes(imported(f"{QEMU} -{name_of} {first + ',' if first else ''}{name}=7"))
-    assert name in said or name.startswith("pflash")
+    listed = notes(imported(f"{QEMU} -{name_of} {first + ',' if first else ''}{name}=7"))
+    assert name in listed or name.startswith("pflash")
 
 
 @given(WORDS, st.sampled_from(["virtio-blk-pci", "scsi-hd", "virtio-net-pci", "virtio-scsi-pci"]))
@@ -216,8 +219,8 @@ PROXMOX_KEYS = words_of(
 
 @pytest.mark.parametrize("key", PROXMOX_KEYS)
 def test_each_key_of_proxmox_is_carried_over_or_listed(key: str) -> None:
-    said = notes(imported(f"sockets: 1\n{key}: 64\n"))
-    assert re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])", said) or key in ("net0",), said
+    listed = notes(imported(f"sockets: 1\n{key}: 64\n"))
+    assert re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])", listed) or key in ("net0",), listed
 
 
 DISK_PROPERTIES = words_of(
@@ -238,8 +241,8 @@ SILENT_OF_DISK = set(
 
 @pytest.mark.parametrize("name", DISK_PROPERTIES)
 def test_each_property_of_a_disk_of_proxmox_is_listed_unless_it_is_read(name: str) -> None:
-    said = notes(imported(f"memory: 512\nscsi0: local:1/vm-1-disk-0.raw,{name}=5\n"))
-    assert f"{name}=5" in said or (name in SILENT_OF_DISK and name in said), said
+    listed = notes(imported(f"memory: 512\nscsi0: local:1/vm-1-disk-0.raw,{name}=5\n"))
+    assert f"{name}=5" in listed or (name in SILENT_OF_DISK and name in listed), listed
 
 
 # The others.
@@ -257,22 +260,22 @@ def test_each_element_of_a_descriptor_is_carried_over_or_listed(place: str) -> N
 @pytest.mark.parametrize("name", ["Reservation", "Limit", "Weight", "CoresPerSocket", "Zebra"])
 def test_each_field_of_an_item_is_carried_over_or_listed(name: str) -> None:
     field = f"<rasd:{name}>17</rasd:{name}><rasd:ResourceType>4<"
-    said = notes(imported(OVF.replace("<rasd:ResourceType>4<", field)))
-    assert has(said.lower(), name.lower())
+    listed = notes(imported(OVF.replace("<rasd:ResourceType>4<", field)))
+    assert has(listed.lower(), name.lower())
 
 
 @given(st.dictionaries(WORDS, st.integers(1, 9), min_size=1, max_size=5))
 def test_each_setting_of_a_xen_guest_is_carried_over_or_listed(settings: dict[str, int]) -> None:
     lines = "".join(f"{name.replace('-', '_')} = {value}\n" for name, value in settings.items())
-    said = notes(imported(f"vif = ['']\nmemory = 512\nvcpus = 2\n{lines}"))
-    assert all(name.replace("-", "_") in said for name in settings)
+    listed = notes(imported(f"vif = ['']\nmemory = 512\nvcpus = 2\n{lines}"))
+    assert all(name.replace("-", "_") in listed for name in settings)
 
 
 @given(st.dictionaries(WORDS, st.integers(1, 9), min_size=1, max_size=5))
 def test_each_setting_of_vmware_is_carried_over_or_listed(settings: dict[str, int]) -> None:
     lines = "".join(f'scsi0:0.{name} = "{value}"\n' for name, value in settings.items())
-    said = notes(imported(f'memsize = "512"\nscsi0:0.fileName = "x.vmdk"\n{lines}'))
-    assert all(name in said for name in settings)
+    listed = notes(imported(f'memsize = "512"\nscsi0:0.fileName = "x.vmdk"\n{lines}'))
+    assert all(name in listed for name in settings)
 
 
 def places(value: object, place: str = "") -> Iterator[str]:
@@ -293,8 +296,8 @@ TREES = st.recursive(
 @given(TREES)
 def test_each_value_of_firecracker_is_carried_over_or_listed(tree: dict[str, object]) -> None:
     whole = {"machine-config": {"vcpu_count": 2, "mem_size_mib": 256}, **tree}
-    said = notes(imported(json.dumps(whole)))
-    assert all(place in said for place in places(whole))
+    listed = notes(imported(json.dumps(whole)))
+    assert all(place in listed for place in places(whole))
 
 
 @given(TREES, st.sampled_from(["domain", "domain.devices", "domain.cpu", "domain.features", ""]))
@@ -307,6 +310,6 @@ def test_each_value_of_kubevirt_is_carried_over_or_listed(
         inner = inner[name]  # type: ignore[assignment]
     inner.update({f"z{name}": held for name, held in tree.items()})
     whole = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": machine}
-    said = notes(imported(yaml.safe_dump(whole)))
+    listed = notes(imported(yaml.safe_dump(whole)))
     wanted = [f"{where}." if where else ""]
-    assert all(f"{wanted[0]}z{place}" in said for place in places(tree)), said
+    assert all(f"{wanted[0]}z{place}" in listed for place in places(tree)), listed

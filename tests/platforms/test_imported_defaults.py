@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - descriptions stand as their tools write them
-"""What a description does not say is as its tool does it, and what is odd in it is told."""
+"""What a description leaves out follows its tool's defaults; what is odd in it is listed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QEMU = "qemu-system-x86_64 -accel kvm -m 1G -smp 2"
 DISK = f"{QEMU} -drive file=/x.img,format=raw,if=virtio"
 
 
-def said(text: str) -> dict[str, Any]:
+def settings_of(text: str) -> dict[str, Any]:
     return dict(imported(text).settings)
 
 
@@ -23,20 +23,20 @@ def said(text: str) -> dict[str, Any]:
 
 
 def test_a_command_line_is_as_qemu_takes_it() -> None:
-    arm = said("qemu-system-x86_64 -hda disk.qcow2")
+    arm = settings_of("qemu-system-x86_64 -hda disk.qcow2")
     assert (arm["accelerator"], arm["machine"], arm["cpu"]) == ("tcg", "pc", "qemu64")
     assert arm["shape"] == {"vcpus": 1, "memory": "128MiB"}
     assert (arm["disk-cache"], arm["disk-format"]) == ("writeback", "qcow2")
-    assert said("qemu-system-x86_64 disk.qcow2") == arm
-    # A line that lost its quotations has words that are no images.
+    assert settings_of("qemu-system-x86_64 disk.qcow2") == arm
+    # A line that lost its quotation marks has words that are not images.
     lost = imported(f"{QEMU} -append console=ttyS0 root=/dev/vda quiet")
-    left(lost, "root=/dev/vda: it is no option", "quiet: it is no option")
+    left(lost, "root=/dev/vda: it is not an option", "quiet: it is not an option")
     assert "disk-cache" not in lost.settings
     # QEMU's `host` may migrate, and Tare's own may not.
-    assert said(f"{QEMU} -cpu host")["cpu"] == "host"
-    assert "cpu" not in said(f"{QEMU} -cpu host,migratable=off")
-    assert "cpu" not in said(f"{QEMU} -cpu max")
-    assert "memory" not in said(f"{QEMU} -m lots")["shape"]
+    assert settings_of(f"{QEMU} -cpu host")["cpu"] == "host"
+    assert "cpu" not in settings_of(f"{QEMU} -cpu host,migratable=off")
+    assert "cpu" not in settings_of(f"{QEMU} -cpu max")
+    assert "memory" not in settings_of(f"{QEMU} -m lots")["shape"]
 
 
 @pytest.mark.parametrize(
@@ -51,19 +51,20 @@ def test_a_command_line_is_as_qemu_takes_it() -> None:
     ],
 )
 def test_a_cache_mode_is_read_in_its_parts(words: str, cache: str) -> None:
-    assert said(f"{DISK},{words}")["disk-cache"] == cache
+    assert settings_of(f"{DISK},{words}")["disk-cache"] == cache
 
 
 def test_a_cache_mode_of_a_device_is_read_too() -> None:
     line = f"{QEMU} -blockdev raw,node-name=d,cache.direct=on,file.driver=file,file.filename=/x"
     assert (
-        said(f"{line} -device virtio-blk-pci,drive=d,write-cache=off")["disk-cache"] == "directsync"
+        settings_of(f"{line} -device virtio-blk-pci,drive=d,write-cache=off")["disk-cache"]
+        == "directsync"
     )
-    assert said(f"{line} -device virtio-blk-pci,drive=d")["disk-cache"] == "none"
+    assert settings_of(f"{line} -device virtio-blk-pci,drive=d")["disk-cache"] == "none"
 
 
 def test_firmware_is_no_disk() -> None:
-    """As nearly every command line with UEFI has it: it stood in the place of the disk."""
+    """Check that firmware, which nearly every command line with UEFI has, is not the disk."""
     flash = "-drive if=pflash,format=raw,readonly=on,file=/OVMF_CODE.fd -drive if=pflash,format=raw,file=/VARS.fd"
     whole = f"{QEMU} {flash} -drive file=/d.qcow2,if=virtio,format=qcow2,cache=none,aio=native"
     arm = imported(whole)
@@ -95,13 +96,13 @@ def test_a_microvm_stays_one() -> None:
 
 def test_a_card_is_connected_as_it_was() -> None:
     card = "-device virtio-net-pci-non-transitional,netdev=n"
-    assert said(f"{QEMU} -netdev user,id=n {card}")["network"] == "user"
-    # QEMU carries packets itself unless it is told not to.
-    assert said(f"{QEMU} -netdev tap,id=n {card}")["vhost"] == "off"
-    assert "vhost" not in said(f"{QEMU} -netdev tap,id=n,vhost=on {card}")
+    assert settings_of(f"{QEMU} -netdev user,id=n {card}")["network"] == "user"
+    # QEMU carries packets itself by default.
+    assert settings_of(f"{QEMU} -netdev tap,id=n {card}")["vhost"] == "off"
+    assert "vhost" not in settings_of(f"{QEMU} -netdev tap,id=n,vhost=on {card}")
     left(imported(f"{QEMU} -netdev vhost-user,id=n,chardev=c {card}"), "network by vhost-user")
-    assert said(f"{QEMU} -nic user,model=virtio-net-pci")["network"] == "user"
-    assert not any("nic" in each or "network" in each for each in said(f"{QEMU} -nic none"))
+    assert settings_of(f"{QEMU} -nic user,model=virtio-net-pci")["network"] == "user"
+    assert not any("nic" in each or "network" in each for each in settings_of(f"{QEMU} -nic none"))
 
 
 def test_a_controller_has_the_queues_and_the_thread_of_its_disk() -> None:
@@ -109,14 +110,14 @@ def test_a_controller_has_the_queues_and_the_thread_of_its_disk() -> None:
         f"{QEMU} -drive id=d,file=x,if=none,format=raw -object iothread,id=t "
         "-device virtio-scsi-pci,num_queues=4,iothread=t -device scsi-hd,drive=d"
     )
-    arm = said(line)
+    arm = settings_of(line)
     assert (arm["disk-bus"], arm["disk-queues"], arm["iothread"]) == ("virtio-scsi", 4, True)
-    beside = said(line.replace("scsi-hd", "virtio-blk-pci"))
-    assert "disk-queues" not in beside and "iothread" not in beside
+    other = settings_of(line.replace("scsi-hd", "virtio-blk-pci"))
+    assert "disk-queues" not in other and "iothread" not in other
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("-drive file=/dev/vg/a,format=raw,if=virtio", "a block device of the host"),
         ("-drive file=rbd:pool/a,format=raw,if=virtio", "a disk by rbd"),
@@ -127,16 +128,16 @@ def test_a_controller_has_the_queues_and_the_thread_of_its_disk() -> None:
         ("-accel kvm,kernel-irqchip=split", "-accel kernel-irqchip=split"),
     ],
 )
-def test_what_is_not_carried_over_is_told(words: str, told: str) -> None:
-    left(imported(f"{QEMU} {words}"), told)
+def test_unsupported_options_are_listed(words: str, message: str) -> None:
+    left(imported(f"{QEMU} {words}"), message)
 
 
-def test_other_processors_are_told() -> None:
+def test_foreign_processor_architectures_are_listed() -> None:
     left(imported("qemu-system-aarch64 -M virt -m 1G"), "processors of the kind aarch64")
     left(imported(DOMAIN.replace("arch='x86_64'", "arch='aarch64'")), "of the kind aarch64")
 
 
-def test_a_command_may_stand_in_a_script() -> None:
+def test_command_inside_a_script_is_imported() -> None:
     arm = imported(f"#!/bin/sh\n# start the kvm guest\nexec {QEMU} \\\n  -cpu max\n")
     assert arm.settings["shape"]["vcpus"] == 2 and not any("guest" in each for each in arm.left)
 
@@ -160,11 +161,11 @@ def test_a_configuration_is_as_proxmox_takes_it() -> None:
     left(arm, "vCPUs that may be added, up to 4", "Proxmox takes io_uring", "disk discard=on")
     assert not any("unused" in each for each in arm.left)
     left(imported(f"{text}scsi0: local-lvm:vm-1-disk-0,size=1G"), "storage local-lvm: on LVM")
-    assert said(f"{text}kvm: 0")["cpu"] == "qemu64"
+    assert settings_of(f"{text}kvm: 0")["cpu"] == "qemu64"
 
 
 @pytest.mark.parametrize(
-    ("cpu", "model", "told"),
+    ("cpu", "model", "message"),
     [
         ("host,hidden=1", "host", "kvm-pv-eoi: no effect on a guest that does not see KVM"),
         ("host,phys-bits=40", "host,phys-bits=40", None),
@@ -179,14 +180,14 @@ def test_a_configuration_is_as_proxmox_takes_it() -> None:
         ("Haswell", "Haswell,vendor=GenuineIntel", None),
     ],
 )
-def test_a_processor_of_proxmox(cpu: str, model: str | None, told: str | None) -> None:
+def test_a_processor_of_proxmox(cpu: str, model: str | None, message: str | None) -> None:
     arm = imported(f"memory: 512\ncpu: {cpu}\n")
     assert arm.settings.get("cpu") == model
     own = {"kvm": False} if "hidden" in cpu else {"add": ["kvm-pv-eoi", "kvm-pv-unhalt"]}
     assert arm.settings["enlightenments"] == own
     cpus = [each for each in arm.left if "CPU" in each and "CPU enforce" not in each]
     assert ("CPU enforce" in "".join(arm.left)) is not cpu.startswith("host")
-    assert (not cpus) if told is None else any(told in each for each in cpus)
+    assert (not cpus) if message is None else any(message in each for each in cpus)
 
 
 @pytest.mark.parametrize(
@@ -210,13 +211,13 @@ def test_what_is_no_vm_is_refused(text: str, words: str) -> None:
 def test_a_domain_is_as_libvirt_takes_it() -> None:
     plain = "<domain type='kvm'><memory unit='GiB'>4</memory><vcpu>2</vcpu><devices>{}</devices></domain>"
     disk = "<disk type='file'><driver type='raw'/><target dev='vda' bus='virtio'/></disk>"
-    arm = said(plain.format(disk))
+    arm = settings_of(plain.format(disk))
     assert (arm["machine"], arm["cpu"], arm["disk-cache"]) == ("pc", "qemu64", "writeback")
     default = disk.replace("type='raw'", "type='raw' cache='default'")
-    assert said(plain.format(default)) == arm
+    assert settings_of(plain.format(default)) == arm
 
 
-def test_what_a_domain_has_less_of_is_told() -> None:
+def test_smaller_current_memory_and_vcpus_are_listed() -> None:
     text = "<domain type='kvm'><currentMemory unit='GiB'>1</currentMemory><memory unit='GiB'>4</memory><vcpu current='2'>8</vcpu></domain>"
     arm = imported(text)
     assert arm.settings["shape"] == {"vcpus": 2, "memory": "4GiB"}
@@ -225,7 +226,7 @@ def test_what_a_domain_has_less_of_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "options", "told"),
+    ("devices", "options", "message"),
     [
         ("<interface type='hostdev'/>", {"nic": None}, "device interface hostdev"),
         ("<interface type='user'><model type='virtio'/></interface>", {"network": "user"}, None),
@@ -263,14 +264,14 @@ def test_what_a_domain_has_less_of_is_told() -> None:
         ),
     ],
 )
-def test_devices_of_a_domain(devices: str, options: dict[str, Any], told: str | None) -> None:
+def test_devices_of_a_domain(devices: str, options: dict[str, Any], message: str | None) -> None:
     arm = imported(f"<domain type='kvm'><vcpu>1</vcpu><devices>{devices}</devices></domain>")
     assert {name: arm.settings.get(name) for name in options} == options
-    if told is not None:
-        left(arm, told)
+    if message is not None:
+        left(arm, message)
 
 
-def test_arguments_of_qemus_own_in_a_domain_are_told() -> None:
+def test_qemu_arguments_inside_a_domain_are_listed() -> None:
     text = (
         "<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><vcpu>1</vcpu>"
         "<qemu:commandline><qemu:arg value='-overcommit'/></qemu:commandline></domain>"
@@ -289,7 +290,7 @@ def test_an_nvme_controller_is_none_of_sata() -> None:
     nvme = OVF.replace("VirtualSCSI", "vmware.nvme.controller").replace(
         "<rasd:ResourceType>6<", "<rasd:ResourceType>20<"
     )
-    assert said(nvme)["disk-bus"] == "nvme"
+    assert settings_of(nvme)["disk-bus"] == "nvme"
 
 
 def test_of_several_deployments_the_default_one_is_taken() -> None:

@@ -1,4 +1,4 @@
-"""The devices and the memory of other tools' descriptions, each carried over by itself or told."""
+"""The devices and the memory of other tools' descriptions, each imported by itself or listed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_memory_that_is_made_ready_beforehand_is_carried_over() -> None:
     left(imported(DOMAIN.replace("nodeset='1'", "nodeset='0-1'")), "NUMA nodes 0-1: write `numa")
 
 
-def test_a_disk_on_a_bus_that_tare_has_not_is_told() -> None:
+def test_disk_on_an_unknown_bus_is_listed() -> None:
     arm = imported(DOMAIN.replace("dev='vda' bus='virtio'", "dev='sda' bus='usb'"))
     left(arm, "disk on usb: the usual bus is taken")
     assert "disk-bus" not in arm.settings

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - descriptions as their tools write them
-"""Sources beside libvirt, QEMU, Proxmox and OVF: xl.cfg, .vmx, Firecracker, KubeVirt, XenCenter."""
+"""Sources other than libvirt, QEMU, Proxmox and OVF: xl.cfg, .vmx, Firecracker, KubeVirt, XenCenter."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_an_instance_type_has_the_size_and_is_named() -> None:
         ("apiVersion: v1\nkind: [\n", "is not YAML"),
         ("apiVersion: &a v1\nkind: *a\n", "alias"),
         ('{"a": 1}', "is JSON, but not"),
-        ('{"a": ', "line 1 is no JSON"),
+        ('{"a": ', "line 1 is not JSON"),
     ],
 )
 def test_what_is_no_machine_of_kubernetes_is_refused(text: str, words: str) -> None:
@@ -334,11 +334,11 @@ def test_a_rich_domain_is_carried_over_or_listed_in_full() -> None:
     assert arm.settings["enlightenments"]["hyperv"] is True
     assert "kvm-poll-control" in arm.settings["enlightenments"]["add"]
     assert "cpu" not in arm.settings  # `host,migratable=off` is Tare's own
-    said = "\n".join(arm.left + arm.aside)
+    listed = "\n".join(arm.left + arm.aside)
     for word in ("smm", "graphics", "video", "qxl", "type=usb", "redirdev", "guest_agent"):
-        assert word in said, word
+        assert word in listed, word
     for word in ("/machine/prod", "memory mode=interleave 0-1"):
-        assert word in said, word
+        assert word in listed, word
     assert "migratable" in "\n".join(arm.carried)
 
 

@@ -93,7 +93,7 @@ def test_all_that_the_machine_has_is_in_the_study_where_the_host_has_it() -> Non
     assert "disk" in study["workloads"]
 
 
-def test_what_this_host_lacks_is_said_first() -> None:
+def test_what_this_host_lacks_is_listed_first() -> None:
     text = imported(SOURCES["large"]).study(ROOMS["ours"])
     notes = text[: text.index("study:")]
     assert "the machine has 128 vCPUs and this host 2 CPUs: all arms have 2" in notes
@@ -131,8 +131,8 @@ def test_any_size_is_a_study(machine: tuple[int, int, int | None, bool], cpus: i
     shape: dict[str, Any] = {"vcpus": vcpus, "memory": memory}
     if disk is not None:
         shape["disk"] = disk
-    said = {"platform": "qemu", "accelerator": "kvm", "shape": shape}
-    arm = Arm("x", said, (), pinned, has_disk=disk is not None)
+    settings = {"platform": "qemu", "accelerator": "kvm", "shape": shape}
+    arm = Arm("x", settings, (), pinned, has_disk=disk is not None)
     room = Room(frozenset(range(cpus)), 1 << 32)
     study = read_back(arm.study(room))
     assert study.shape_of("x").vcpus == min(vcpus, cpus)

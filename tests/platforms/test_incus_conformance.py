@@ -28,8 +28,8 @@ class Containers(PlatformCases):
     def server(cls) -> Iterator[None]:
         with served() as folder:
             cls.way, cls.killed_words = way_of(folder), killed_words()
-            said = {"type": "container", "socket": cls.way["socket"], **cls.chosen}
-            cls.options = IncusOptions.model_validate(said)
+            settings = {"type": "container", "socket": cls.way["socket"], **cls.chosen}
+            cls.options = IncusOptions.model_validate(settings)
             yield
             assert left_in(folder) == []
 

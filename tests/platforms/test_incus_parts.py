@@ -59,12 +59,12 @@ ANSWERS = st.dictionaries(
 )
 
 
-def options(**said: Any) -> IncusOptions:
-    return IncusOptions.model_validate({"type": "container", **said})
+def options(**settings: Any) -> IncusOptions:
+    return IncusOptions.model_validate({"type": "container", **settings})
 
 
-def vm(**said: Any) -> IncusOptions:
-    return options(type="vm", image="tare-live", callback="192.0.2.7:0", **said)
+def vm(**settings: Any) -> IncusOptions:
+    return options(type="vm", image="tare-live", callback="192.0.2.7:0", **settings)
 
 
 def spec(cpus: tuple[int, ...] = (), vcpus: int = 1, role: str = "subject") -> MachineSpec:
@@ -81,14 +81,14 @@ def test_whatever_answers_is_an_answer_or_a_fault(status: int, content: bytes) -
 
 @pytest.mark.fuzz
 @given(ANSWERS | JSON)
-def test_whatever_a_server_tells_is_read_without_harm(told: Any) -> None:
+def test_any_answer_of_a_server_is_read_without_error(reply: Any) -> None:
     with suppress(MachineFault):
-        assert ended(told) in (True, False)
-    assert facts_of(told).version
-    assert threads_in(told) in ("", "on", "off")
-    if isinstance(told, dict):
-        assert all(value > 0 for value in cost_in(told).values())
-        assert differing({"config": {"limits.cpu": "1"}, "devices": {}}, told)
+        assert ended(reply) in (True, False)
+    assert facts_of(reply).version
+    assert threads_in(reply) in ("", "on", "off")
+    if isinstance(reply, dict):
+        assert all(value > 0 for value in cost_in(reply).values())
+        assert differing({"config": {"limits.cpu": "1"}, "devices": {}}, reply)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_whatever_a_server_tells_is_read_without_harm(told: Any) -> None:
         ({"hello": "world"}, MachineFault, "neither Incus nor LXD"),
     ],
 )
-def test_what_a_server_refuses_is_told_in_its_words(
+def test_refusal_of_a_server_is_reported_in_its_words(
     content: dict[str, Any], kind: type[MachineFault], words: str
 ) -> None:
     with pytest.raises(kind, match=words) as found:
@@ -111,7 +111,7 @@ def test_what_a_server_refuses_is_told_in_its_words(
     assert type(found.value) is kind
 
 
-def test_an_operation_ends_well_or_tells_why() -> None:
+def test_failed_operation_reports_its_reason() -> None:
     assert not ended({"status_code": 103})
     assert ended({"status_code": 200})
     with pytest.raises(MachineFault, match="no space"):
@@ -179,11 +179,11 @@ def test_a_weight_is_the_subjects_percentage() -> None:
 
 
 def test_hyper_threading_is_what_the_cores_have() -> None:
-    def told(*cores: int) -> dict[str, Any]:
+    def resources(*cores: int) -> dict[str, Any]:
         listed = [{"threads": [{"id": n} for n in range(threads)]} for threads in cores]
         return {"cpu": {"sockets": [{"cores": listed}], "total": sum(cores)}}
 
-    found = [threads_in(told(*cores)) for cores in ((2, 2), (1, 1), ())]
+    found = [threads_in(resources(*cores)) for cores in ((2, 2), (1, 1), ())]
     assert [*found, threads_in({"cpu": {}})] == ["on", "off", "", ""]
 
 
@@ -195,10 +195,10 @@ def test_hyper_threading_is_what_the_cores_have() -> None:
         (None, "a client's certificate that the server trusts"),
     ],
 )
-async def test_a_certificates_rights_are_told_as_the_server_has_them(
+async def test_rights_of_a_certificate_are_those_at_the_server(
     certificate: dict[str, Any] | None, words: str
 ) -> None:
-    class Told:
+    class AnsweringSession:
         host, name = None, "a server"
 
         async def ask(self, method: str, path: str) -> Any:
@@ -208,9 +208,9 @@ async def test_a_certificates_rights_are_told_as_the_server_has_them(
                 raise Missing("no such certificate")
             return {"/1.0/certificates/f00d": certificate}[path]
 
-    session: Any = Told()
-    (told,) = await Server(session).rights()
-    assert told.endswith(words)
+    session: Any = AnsweringSession()
+    (rights,) = await Server(session).rights()
+    assert rights.endswith(words)
 
 
 async def test_a_container_that_just_ends_is_asked_for_again() -> None:
@@ -253,11 +253,11 @@ def test_a_vm_is_asked_for_as_the_arm_says() -> None:
     assert "raw.qemu" not in plain and plain["security.secureboot"] == "true"
 
 
-def test_what_is_not_as_was_asked_is_told() -> None:
+def test_what_is_not_as_was_asked_is_resources() -> None:
     wanted = {"config": {"limits.cpu": "1-1"}, "devices": {"root": {"pool": "p"}}}
     found = {"expanded_config": {"limits.cpu": "2"}, "expanded_devices": {"root": {"pool": "p"}}}
-    assert differing(wanted, found) == "limits.cpu was to be 1-1, but the server says 2"
-    same = {f"expanded_{part}": said for part, said in wanted.items()}
+    assert differing(wanted, found) == "limits.cpu was to be 1-1, but the server reports 2"
+    same = {f"expanded_{part}": values for part, values in wanted.items()}
     assert differing(wanted, same) == ""
 
 
@@ -282,7 +282,7 @@ def test_projects_have_short_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("settings", "words"),
     [
         ({"image": "x"}, "`image` is of VMs"),
         ({"accelerator": "tcg"}, "`accelerator` is of VMs"),
@@ -299,17 +299,19 @@ def test_projects_have_short_names_of_their_own() -> None:
         ({"extra_config": {"user.x": "1"}}, "a configuration key"),
     ],
 )
-def test_what_does_not_go_together_is_refused(said: dict[str, Any], words: str) -> None:
+def test_what_does_not_go_together_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
-        options(**said)
+        options(**settings)
 
 
-def test_an_arm_without_what_it_needs_is_told_what_to_add() -> None:
+def test_incomplete_arm_names_what_to_add() -> None:
     assert list(options().faults(True)) == []
     assert list(vm().faults(True)) == []
-    said = dict(options(type="vm").faults(True))
-    assert "guests reach themselves by 127.0.0.1" in said["callback"] or "add" in said["callback"]
-    assert "tare-live" in said["image"]
+    faults = dict(options(type="vm").faults(True))
+    assert (
+        "guests reach themselves by 127.0.0.1" in faults["callback"] or "add" in faults["callback"]
+    )
+    assert "tare-live" in faults["image"]
     far = dict(options(address="far.example").faults(True))
     assert {"callback", "credentials"} == set(far)
 
@@ -325,7 +327,7 @@ def test_a_client_s_certificate_is_for_its_owner_s_eyes(tmp_path: Path) -> None:
     file.chmod(0o600)
     client_certificate(str(file))
     file.write_text("nothing")
-    with pytest.raises(InputError, match="no client's certificate"):
+    with pytest.raises(InputError, match="not a client's certificate"):
         client_certificate(str(file))
 
 
@@ -369,7 +371,7 @@ def answering(folder: Path, content: bytes) -> Iterator[str]:
         ),
     ],
 )
-async def test_what_is_no_server_that_trusts_tare_is_told(
+async def test_what_is_no_server_that_trusts_tare_is_resources(
     context: Context, tmp_path: Path, content: bytes, words: str
 ) -> None:
     with answering(tmp_path, content) as path:
@@ -378,16 +380,20 @@ async def test_what_is_no_server_that_trusts_tare_is_told(
     assert any(word in verdict.reason for word in words.split("|")), verdict.reason
 
 
-def test_an_arm_is_told_by_what_is_special_of_it() -> None:
+def test_description_names_only_special_settings() -> None:
     platform = Incus()
-    told = platform.describe(options(privileged=True, extra_config={"raw.lxc": "a = b"}))
-    assert "container" in told and "host's root" in told and "raw.lxc: a = b" in told
-    told = platform.describe(vm(accelerator="tcg", secure_boot=False, hugepages=True))
+    description = platform.describe(options(privileged=True, extra_config={"raw.lxc": "a = b"}))
+    assert (
+        "container" in description
+        and "host's root" in description
+        and "raw.lxc: a = b" in description
+    )
+    description = platform.describe(vm(accelerator="tcg", secure_boot=False, hugepages=True))
     for word in ("virtual machine", "without KVM", "without Secure Boot", "huge pages"):
-        assert word in told
+        assert word in description
 
 
-def test_only_what_is_emulated_is_said_to_be() -> None:
+def test_only_emulated_vms_are_stated_as_emulated() -> None:
     platform = Incus()
     assert platform.stated(vm(accelerator="tcg")).emulated
     assert not platform.stated(vm()).emulated
@@ -399,7 +405,7 @@ PAGE = 2 << 20
 
 
 @pytest.mark.parametrize(
-    ("told", "memories", "reason", "hint"),
+    ("reported", "memories", "reason", "hint"),
     [
         ({}, (1 << 30,), "has no huge pages", "CONFIG_HUGETLBFS"),
         (
@@ -412,7 +418,7 @@ PAGE = 2 << 20
         (
             {"hugepages_size": PAGE, "hugepages_total": 9999 * PAGE, "hugepages_used": 0},
             ((1 << 30) + 1,),
-            "no whole number of huge pages of 2 MiB",
+            "not a whole number of huge pages of 2 MiB",
             "give the shape",
         ),
         (
@@ -426,7 +432,7 @@ PAGE = 2 << 20
 async def test_a_vm_whose_huge_pages_the_server_lacks_is_skipped_with_what_to_reserve(
     context: Context,
     monkeypatch: pytest.MonkeyPatch,
-    told: dict[str, int],
+    reported: dict[str, int],
     memories: tuple[int, ...],
     reason: str,
     hint: str,
@@ -436,7 +442,7 @@ async def test_a_vm_whose_huge_pages_the_server_lacks_is_skipped_with_what_to_re
 
         async def ask(self, method: str, path: str) -> Any:
             assert (method, path) == ("GET", "/1.0/resources")
-            return {"memory": told}
+            return {"memory": reported}
 
     @asynccontextmanager
     async def logged_in(*_: object) -> AsyncIterator[Any]:

@@ -46,8 +46,8 @@ def over_https(folder: Path, here: Path) -> dict[str, Any]:
     body = pem[pem.index(begin) + len(begin) : pem.index(end)]
     bare = "".join(body.split())
     asked(way, "POST", "/1.0/certificates", {"type": "client", "name": "t", "certificate": bare})
-    said = {"address": "127.0.0.1", "port": port, "ca": str(folder / "server.crt")}
-    return {**said, "credentials": str(shown)}
+    settings = {"address": "127.0.0.1", "port": port, "ca": str(folder / "server.crt")}
+    return {**settings, "credentials": str(shown)}
 
 
 def owned(folder: Path) -> tuple[str, str]:
@@ -63,8 +63,8 @@ def owned(folder: Path) -> tuple[str, str]:
 async def test_a_container_over_https_is_made_measured_and_what_is_left_of_one_is_cleaned(
     folder: Path, context: Context, tmp_path: Path
 ) -> None:
-    said = await asyncio.to_thread(over_https, folder, tmp_path)
-    options = IncusOptions.model_validate({"type": "container", "pool": POOL, **said})
+    settings = await asyncio.to_thread(over_https, folder, tmp_path)
+    options = IncusOptions.model_validate({"type": "container", "pool": POOL, **settings})
     platform, name = Incus(), f"tare-test-{os.getpid()}-subject"
     last = context.host.topology().online[-1]
     spec = MachineSpec(name, SHAPE, (last,), tmp_path / "w", False)
@@ -89,9 +89,9 @@ async def test_a_container_over_https_is_made_measured_and_what_is_left_of_one_i
         await asyncio.to_thread(asked, way_of(folder), "POST", "/1.0/projects", body)
     for noted in (name, "tare-another", "not-of-tare"):
         context.ledger.record(PROJECT, **way, name=noted)
-    told = await clean(context.host, context.ledger, platform.undoers)
-    assert f"Removed {name} and its project {own}." in told
-    assert any("does not start with tare-" in line for line in told)
+    messages = await clean(context.host, context.ledger, platform.undoers)
+    assert f"Removed {name} and its project {own}." in messages
+    assert any("does not start with tare-" in line for line in messages)
     assert await asyncio.to_thread(asked, way_of(folder), "GET", "/1.0/images") == [kept[0]]
     await asyncio.to_thread(asked, way_of(folder), "DELETE", kept[1])
     path = f"/1.0/projects/{project_of('tare-another')}"
@@ -103,8 +103,8 @@ async def test_a_container_over_https_is_made_measured_and_what_is_left_of_one_i
 async def test_a_weight_becomes_the_kernels_own(
     folder: Path, context: Context, tmp_path: Path
 ) -> None:
-    said = {"type": "container", "pool": POOL, "socket": str(folder / "unix.socket")}
-    options = IncusOptions.model_validate({**said, "scheduling": {"weight": 50}})
+    settings = {"type": "container", "pool": POOL, "socket": str(folder / "unix.socket")}
+    options = IncusOptions.model_validate({**settings, "scheduling": {"weight": 50}})
     name = f"tare-test-{os.getpid()}-subject"
     machine = await started(
         Incus(), context, options, MachineSpec(name, SHAPE, (), tmp_path / "w", False)
@@ -122,8 +122,8 @@ async def test_a_weight_becomes_the_kernels_own(
 def weight_of(process: int) -> int:
     """Return what the kernel weighs a process' control group with, of whichever version."""
     lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()
-    told = [line.split(":", 2) for line in lines]
-    groups = {kind: path for _, kinds, path in told for kind in kinds.split(",")}
+    reported = [line.split(":", 2) for line in lines]
+    groups = {kind: path for _, kinds, path in reported for kind in kinds.split(",")}
     root = Path("/sys/fs/cgroup")
     if "cpu" in groups:
         return int((root / "cpu" / groups["cpu"].lstrip("/") / "cpu.shares").read_text())
@@ -132,7 +132,7 @@ def weight_of(process: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.boots
-def test_who_is_not_trusted_or_names_what_is_not_there_is_told(
+def test_untrusted_client_or_missing_object_is_reported(
     folder: Path, context: Context, tmp_path: Path
 ) -> None:
     platform = Incus()
@@ -147,9 +147,11 @@ def test_who_is_not_trusted_or_names_what_is_not_there_is_told(
     assert "no storage pool fast; it has: test" in reason(**here, pool="fast")
     vm = {**here, "type": "vm", "image": "tare-live", "callback": "192.0.2.1:0"}
     assert "VMs need /dev/kvm" in reason(**vm) or "no image tare-live" in reason(**vm)
-    said = over_https(folder, tmp_path)
-    assert "is not trusted" in reason(**{**said, "ca": None})
+    settings = over_https(folder, tmp_path)
+    assert "is not trusted" in reason(**{**settings, "ca": None})
     stranger = tmp_path / "stranger.pem"
     stranger.touch(0o600)
     stranger.write_text(identity("ecdsa-p256").pem)
-    assert "does not trust Tare's certificate" in reason(**{**said, "credentials": str(stranger)})
+    assert "does not trust Tare's certificate" in reason(
+        **{**settings, "credentials": str(stranger)}
+    )

@@ -32,8 +32,8 @@ async def test_a_container_of_a_host_afar_measures_and_what_is_left_there_goes(
 ) -> None:
     platform = Incus()
     with serving(tmp_path) as sshd:
-        said = {"type": "container", "socket": str(folder / "unix.socket")}
-        near = IncusOptions.model_validate(said)
+        settings = {"type": "container", "socket": str(folder / "unix.socket")}
+        near = IncusOptions.model_validate(settings)
         options = near.model_copy(update={"callback": f"{own_address()}:0"})
         async with SshHost(sshd.options(), context.agent) as host:
             afar = replace(context, host=host, here=LocalHost(context.agent))
@@ -48,7 +48,7 @@ async def test_a_container_of_a_host_afar_measures_and_what_is_left_there_goes(
             work = await machine.agent.run("numeric-sort", {"seconds": 0.2}, deadline_s=30)
             assert work.value["iterations_per_s"] > 0
             # As after a Tare that was killed: the ledger's word suffices, from here.
-            told = await clean(afar.host, afar.ledger, platform.undoers)
-            assert any(line.startswith(f"Removed {name} and its project") for line in told)
+            messages = await clean(afar.host, afar.ledger, platform.undoers)
+            assert any(line.startswith(f"Removed {name} and its project") for line in messages)
             await machine.stop()
             assert afar.ledger.open_entries() == ()

@@ -134,7 +134,7 @@ async def test_plans_recall_what_was_found_last_and_ask_nobody(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("files", [{}, {"/proc/sys/kernel/random/boot_id": b"boot-1"}])
-async def test_a_host_that_cannot_be_told_from_others_is_not_remembered(
+async def test_answer_of_a_host_without_identity_is_not_kept(
     tmp_path: Path, files: dict[str, bytes]
 ) -> None:
     host = FakeHost(silent, files)

@@ -1,4 +1,4 @@
-"""What befalls a domain withholds its cell, and how long its vCPUs waited is told by libvirt."""
+"""Disturbances of a domain withhold its cell; libvirt reports how long its vCPUs waited."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tare.platforms.libvirt.looks import (
     SUSPENDED,
     Look,
     Waits,
-    befallen,
     delays_in,
+    list_disturbances,
     swapped,
     waited,
 )
@@ -40,16 +40,19 @@ UNPAUSED = 5
 CALM = Look((RUNNING, UNPAUSED), memory=256 * MIB)
 
 
-def told(look: Look, memory: int = 256 * MIB) -> list[str]:
-    return list(befallen(look, memory))
+def disturbances_in(look: Look, memory: int = 256 * MIB) -> list[str]:
+    return list(list_disturbances(look, memory))
 
 
 def test_a_domain_that_just_runs_was_not_disturbed() -> None:
-    assert told(CALM) == []
+    assert disturbances_in(CALM) == []
     # A domain of 1.5 KiB more was asked for in whole KiB.
-    assert told(CALM, 256 * MIB + 1023) == []
-    # Its start is no disturbance, and neither is a job that is none.
-    assert told(Look(CALM.state, job={"type": 0}, ended={"type": 3, "operation": 1}), 0) == []
+    assert disturbances_in(CALM, 256 * MIB + 1023) == []
+    # Its start is not a disturbance, and neither is the lack of a job.
+    assert (
+        disturbances_in(Look(CALM.state, job={"type": 0}, ended={"type": 3, "operation": 1}), 0)
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,13 +70,13 @@ def test_a_domain_that_just_runs_was_not_disturbed() -> None:
         (Look(CALM.state, ended={"type": 3, "operation": 9, "time_elapsed": 31}), "took 31 ms"),
     ],
 )
-def test_what_befell_it_is_told_in_words(look: Look, words: str) -> None:
-    (phrase,) = told(look, 0)
+def test_each_disturbance_is_reported_in_words(look: Look, words: str) -> None:
+    (phrase,) = disturbances_in(look, 0)
     assert words in phrase
 
 
 def test_less_memory_than_it_was_given_is_a_balloon() -> None:
-    (phrase,) = told(CALM, 512 * MIB)
+    (phrase,) = disturbances_in(CALM, 512 * MIB)
     assert "ballooned" in phrase and str(256 * MIB) in phrase
 
 
@@ -93,7 +96,7 @@ def test_delays_are_those_of_vcpus() -> None:
 
 
 @given(st.floats(0, 30), st.floats(0, 30))
-def test_looks_stand_on_either_side_of_a_while(one: float, two: float) -> None:
+def test_looks_enclose_the_measured_period(one: float, two: float) -> None:
     begun, ended = sorted((one, two))
     looks = [Waits(at, at + 0.5, {0: int(at * 1e8), 1: 0}) for at in (5.0, 10.0, 15.0, 20.0)]
     found = waited(looks, begun, ended)
@@ -108,13 +111,13 @@ def test_looks_stand_on_either_side_of_a_while(one: float, two: float) -> None:
         assert figure.values[1] == 0
 
 
-def test_a_delay_that_ran_backwards_or_is_not_told_is_not_shown() -> None:
+def test_backward_or_missing_delay_is_not_shown() -> None:
     first, last = Waits(0, 1, {0: 7}), Waits(9, 10, {0: 3})
     assert waited([first, last], 2, 8) is None
     assert waited([first, Waits(9, 10, {})], 2, 8) is None
 
 
-async def test_what_is_swapped_out_is_told_by_how_much(
+async def test_swapped_memory_is_reported_with_its_amount(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def status(_: LocalHost, path: str) -> bytes:
@@ -145,7 +148,7 @@ def folder() -> Iterator[Path]:
 
 
 async def looked(machine: Any, meanwhile: Any = None) -> HypervisorSide:
-    """Return what is said of a cell in which something is done to the machine."""
+    """Return the doubts about a cell in which something is done to the machine."""
     side = HypervisorSide(machine)
     await side.open()
     if meanwhile is not None:
@@ -154,8 +157,8 @@ async def looked(machine: Any, meanwhile: Any = None) -> HypervisorSide:
     return side
 
 
-async def steal_is_not_told(machine: Any, hello: Any) -> None:
-    """QEMU's emulation tells its guest nothing of steal: nowhere is a zero of it."""
+async def assert_steal_is_not_reported(machine: Any, hello: Any) -> None:
+    """Check that QEMU's emulation reports no steal to its guest, and that no zero is shown."""
     assert hello.proof["hypervisor"]["signatures"] == ["TCGTCGTCGTCG"]
     assert hello.proof["hypervisor"]["tells_steal"] is False
     await machine.agent.counters_start()
@@ -172,19 +175,19 @@ async def steal_is_not_told(machine: Any, hello: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.boots
 @pytest.mark.skipif(os.geteuid() != 0, reason="libvirt's system driver needs root")
-async def test_what_befalls_a_running_domain_withholds_its_cell(
+async def test_disturbance_of_a_running_domain_withholds_its_cell(
     driver: str, context: Context, folder: Path
 ) -> None:
     shape = Shape(vcpus=1, memory=192 * MIB, disk=32 * MIB)
     platform = Libvirt()
     options = LibvirtOptions(uri=driver, disk_format="qcow2")
     prepared = await platform.prepare(context, options, shape, realtime=False)
-    name = f"tare-test-{os.getpid()}-befallen"
+    name = f"tare-test-{os.getpid()}-list_disturbances"
     spec = MachineSpec(name, shape, (), folder / "m", realtime=False)
     machine = await platform.start(context, options, prepared, spec)
     opened = library().open(driver)
     try:
-        await steal_is_not_told(machine, await machine.ready(300))
+        await assert_steal_is_not_reported(machine, await machine.ready(300))
         domain = opened.lookupByName(name)
         calm = await looked(machine)
         assert calm.doubt == ""

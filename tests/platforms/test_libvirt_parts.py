@@ -1,4 +1,4 @@
-"""A domain's XML says what was asked for; what libvirt lacks or refuses is told."""
+"""A domain's XML says what was asked for; what libvirt lacks or refuses is reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="libvirt's system driver nee
 
 @st.composite
 def options(draw: st.DrawFn) -> LibvirtOptions:
-    said: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "accelerator": draw(st.sampled_from(["tcg", "kvm"])),
         "devices": draw(st.sampled_from(["paravirtual", "emulated"])),
         "machine": draw(st.sampled_from(["q35", "pc"])),
@@ -59,7 +59,7 @@ def options(draw: st.DrawFn) -> LibvirtOptions:
         "extra_args": draw(st.sampled_from([[], ["-global", "a,b=<&>"]])),
     }
     try:
-        return LibvirtOptions.model_validate(said)
+        return LibvirtOptions.model_validate(settings)
     except ValidationError:
         assume(False)
         raise
@@ -90,13 +90,13 @@ def test_a_domain_says_what_was_asked_for(
     assert (quota is None) == (wanted.cap is None)
     if wanted.cap is not None:
         assert int(quota or 0) / PERIOD_US == pytest.approx(wanted.cap, abs=1e-5)
-    told = reported_disk(text)
-    assert expected_disk(wanted).items() <= told.items()
-    assert ("iothread" in told) == wanted.iothread
-    assert ("queues" in told) == (wanted.disk_queues is not None)
+    reported = reported_disk(text)
+    assert expected_disk(wanted).items() <= reported.items()
+    assert ("iothread" in reported) == wanted.iothread
+    assert ("queues" in reported) == (wanted.disk_queues is not None)
     source = domain.find("devices/disk/source")
     assert source is not None
-    assert source.get("dev" if told["held"] == "block" else "file") == "/d&<.img"
+    assert source.get("dev" if reported["held"] == "block" else "file") == "/d&<.img"
     assert reported_features(text) == {each[1:]: each[0] == "+" for each in wanted.cpu_features}
     bound = domain.find("numatune/memory")
     assert (None if bound is None else bound.get("nodeset")) == (
@@ -118,7 +118,7 @@ def test_a_domain_says_what_was_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("settings", "words"),
     [
         ({"disk_io": "native", "disk_cache": "writeback"}, "disk-io: native"),
         ({"iothread": True, "devices": "emulated"}, "iothread"),
@@ -132,9 +132,9 @@ def test_a_domain_says_what_was_asked_for(
         ({"cap": 0.001}, "cap"),
     ],
 )
-def test_what_does_not_go_together_is_refused(said: dict[str, Any], words: str) -> None:
+def test_what_does_not_go_together_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
-        LibvirtOptions.model_validate(said)
+        LibvirtOptions.model_validate(settings)
 
 
 async def test_without_its_library_the_doctor_says_how_to_install_it(
@@ -191,7 +191,7 @@ def test_the_embedded_driver_is_there_twice() -> None:
 @ROOT
 @pytest.mark.slow
 @pytest.mark.boots
-async def test_what_libvirt_refuses_is_told_and_nothing_is_left(
+async def test_refusal_of_libvirt_is_reported_and_leaves_nothing(
     driver: str, context: Context, tmp_path: Path
 ) -> None:
     # Without a control group of CPUs libvirt refuses shares, and says so only when it starts.
@@ -221,30 +221,30 @@ async def test_what_libvirt_refuses_is_told_and_nothing_is_left(
         ]
         assert await connection.why_off(uuid)
         context.ledger.record("libvirt-domain", uri=driver, name=name, id=uuid)
-        (told,) = await clean(context.host, context.ledger, Libvirt.undoers)
-        assert told == f"Removed the domain {name}."
+        (messages,) = await clean(context.host, context.ledger, Libvirt.undoers)
+        assert messages == f"Removed the domain {name}."
         assert not await connection.has(uuid, name)
     finally:
         await connection.close()
 
 
-def test_an_arm_is_told_by_what_is_special_of_it() -> None:
+def test_description_names_only_special_settings() -> None:
     wanted = LibvirtOptions(cap=0.5, disk_io="io_uring", emulator_cpus=(1,))
-    said = Libvirt().describe(wanted)
-    assert "at most 0.5 of a CPU" in said
-    assert "disk by io_uring" in said
-    assert "emulator on CPUs 1" in said
+    description = Libvirt().describe(wanted)
+    assert "at most 0.5 of a CPU" in description
+    assert "disk by io_uring" in description
+    assert "emulator on CPUs 1" in description
     wanted = LibvirtOptions(
         disk_bus="virtio-scsi", disk_format="qcow2", extra_args=("-global", "x.y=1"), numa_node=1
     )
-    said = Libvirt().describe(wanted)
+    description = Libvirt().describe(wanted)
     for word in (
         "disk on virtio-scsi",
         "disk in a qcow2 file",
         "extra arguments that Tare does not know: -global x.y=1",
         "memory of NUMA node 1",
     ):
-        assert word in said, (word, said)
+        assert word in description, (word, description)
 
 
 async def test_what_the_host_lacks_of_the_switches_makes_a_domain_unusable(

@@ -121,15 +121,15 @@ async def test_a_connection_is_called_as_on_its_own_host(
 ) -> None:
     async with forwarded_uri(context.host, "qemu:///session") as here:
         assert here == "qemu:///session"
-    with pytest.raises(InputError, match="only libvirt's system connection") as told:
+    with pytest.raises(InputError, match="only libvirt's system connection") as caught:
         async with forwarded_uri(afar.host, "qemu:///session"):
             pass
-    assert "qemu:///system" in told.value.hint
+    assert "qemu:///system" in caught.value.hint
     monkeypatch.setattr("tare.platforms.libvirt.connection.SOCKETS", ("/nowhere/a", "/nowhere/b"))
-    with pytest.raises(InputError, match=r"does not listen on .*neither /nowhere/a nor") as told:
+    with pytest.raises(InputError, match=r"does not listen on .*neither /nowhere/a nor") as caught:
         async with forwarded_uri(afar.host, "qemu:///system"):
             pass
-    assert "systemctl start" in told.value.hint
+    assert "systemctl start" in caught.value.hint
 
 
 async def test_a_way_leaves_nothing_behind(afar: Context, daemon: Daemon) -> None:
@@ -143,16 +143,14 @@ async def test_a_way_leaves_nothing_behind(afar: Context, daemon: Daemon) -> Non
     assert not {task for task in asyncio.all_tasks() - others if "_pass" in repr(task)}
 
 
-async def test_a_daemon_that_does_not_listen_is_told(afar: Context, tmp_path: Path) -> None:
+async def test_daemon_that_does_not_listen_is_reported(afar: Context, tmp_path: Path) -> None:
     uri = f"qemu+unix:///system?socket={tmp_path}/none"
     verdict = await Libvirt().check(afar, LibvirtOptions(uri=uri))
     assert not verdict.usable
     assert f"libvirt does not answer at {uri} of " in verdict.reason
 
 
-async def test_a_connection_that_is_cut_is_told(
-    sshd: Sshd, context: Context, daemon: Daemon
-) -> None:
+async def test_cut_connection_is_reported(sshd: Sshd, context: Context, daemon: Daemon) -> None:
     options = sshd.options(patience_s=0.2, connect_s=5.0)
     async with SshHost(options, context.agent) as host, connected(host, daemon.uri) as connection:
         assert await connection.versions()
@@ -205,7 +203,7 @@ async def test_what_a_killed_run_left_is_removed_afar(
     spec = MachineSpec("tare-left", SHAPE, (), folder / "m", realtime=False)
     machine = await platform.start(afar, options, prepared, spec)
     assert [domain.name() for domain in daemon.domains()] == ["tare-left"]
-    told = await clean(afar.host, afar.ledger, Libvirt.undoers)
-    assert "Removed the domain tare-left." in told
+    messages = await clean(afar.host, afar.ledger, Libvirt.undoers)
+    assert "Removed the domain tare-left." in messages
     assert daemon.domains() == []
     await machine.stop()

@@ -1,4 +1,4 @@
-"""`nohz_full`: what a guest's kernel is told, and where that is refused."""
+"""`nohz_full`: the guest kernel's arguments, and where the option is refused."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def image(folder: Path, content: bytes, *, packed: bool = False) -> GuestImage:
 
 @given(st.integers(2, 256))
 def test_all_vcpus_but_the_first_lose_their_tick_and_do_the_work(vcpus: int) -> None:
-    told = dict(word.split("=") for word in tickless_arguments(True, vcpus))
-    first, _, last = told["nohz_full"].partition("-")
+    words = dict(word.split("=") for word in tickless_arguments(True, vcpus))
+    first, _, last = words["nohz_full"].partition("-")
     named = tuple(range(int(first), int(last or first) + 1))
     assert named == tickless_cpus(True, vcpus) == tuple(range(1, vcpus))
-    assert told["rcu_nocbs"] == told["nohz_full"]
+    assert words["rcu_nocbs"] == words["nohz_full"]
 
 
-def test_nothing_is_told_where_nothing_was_asked(tmp_path: Path) -> None:
+def test_no_kernel_arguments_without_the_option(tmp_path: Path) -> None:
     assert tickless_arguments(False, 4) == ()
     assert tickless_cpus(False, 4) == ()
     require_tickless(False, image(tmp_path, b""), 1)

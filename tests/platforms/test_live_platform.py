@@ -54,7 +54,7 @@ def spec(folder: Path, number: int) -> MachineSpec:
 
 @contextlib.asynccontextmanager
 async def played(agent: Path, medium: Path) -> AsyncIterator[list[int]]:
-    """Play a machine that starts anew whenever its host is done with it; counts its boots."""
+    """Play a machine that restarts whenever its host is done with it; counts its boots."""
     boots: list[int] = []
 
     async def play() -> None:
@@ -157,7 +157,7 @@ async def test_a_machine_that_nobody_boots_is_waited_for_and_given_up(
     await machine.stop()
 
 
-async def test_a_machine_that_dials_is_heard_and_goes_on_dialling(
+async def test_dialling_machine_is_answered_and_keeps_dialling(
     context: Context, medium: Path, agent_program: Path, tmp_path: Path
 ) -> None:
     live, options = BareLive(), LiveOptions(medium=str(medium), virtual=True)
@@ -180,7 +180,7 @@ async def test_where_no_machine_dials_none_is_there(medium: Path, context: Conte
     assert "the machine cannot dial back" in found.absent
 
 
-async def test_what_is_wrong_with_a_medium_is_told_before_anything_starts(
+async def test_faulty_medium_is_reported_before_anything_starts(
     context: Context, medium: Path, tmp_path: Path
 ) -> None:
     async def refused(file: Path | str, **more: str) -> str:
@@ -202,10 +202,10 @@ async def test_what_is_wrong_with_a_medium_is_told_before_anything_starts(
 
 
 def test_a_medium_is_its_owners_alone_and_the_private_key_is_not_on_it(medium: Path) -> None:
-    beside = certificate_file(medium)
-    assert {file.stat().st_mode & 0o777 for file in (medium, beside)} == {0o600}
+    certificate = certificate_file(medium)
+    assert {file.stat().st_mode & 0o777 for file in (medium, certificate)} == {0o600}
     assert b"PRIVATE KEY" not in medium.read_bytes()
-    assert read_medium(medium).key.reveal().encode() not in beside.read_bytes()
+    assert read_medium(medium).key.reveal().encode() not in certificate.read_bytes()
     assert read_medium(medium).key.reveal().encode() in medium.read_bytes()
     with pytest.raises(InputError, match="cannot be written"):
         make_medium(medium.parent / "none" / "x", CallbackAddress("127.0.0.1", 1))
@@ -256,7 +256,7 @@ async def test_a_computer_that_boots_the_live_image_is_measured_boot_by_boot(
                 assert hello.proof["live"]["network"]["by"] == "DHCP"
             finally:
                 await machine.stop()
-        # The one computer has started anew for the second, which none of the first could answer.
+        # The one computer has restarted for the second; no agent of its first boot could answer.
         assert computer.returncode is None
     finally:
         if computer.returncode is None:

@@ -119,16 +119,16 @@ async def test_a_group_that_is_there_already_stays(context: Context) -> None:
 async def share_from_the_disk(running: Machine) -> float:
     """Read a file of twice the memory over and over; return how much of that the disk read."""
     outcome = await running.agent.run("filebench", READING, deadline_s=120)
-    told, disk = outcome.value, outcome.value["disk"]
-    read = float(told["bytes_per_s"] * told["seconds"])
-    assert read > 2.5 * FILE, told
+    result, disk = outcome.value, outcome.value["disk"]
+    read = float(result["bytes_per_s"] * result["seconds"])
+    assert read > 2.5 * FILE, result
     return float(disk["read_bytes_per_s"] * disk["seconds"]) / read
 
 
 async def test_a_file_beyond_the_memory_comes_from_the_disk_and_not_from_the_host(
     context: Context,
 ) -> None:
-    """A guest of 64 MiB could hold half of the file, of which a sequential read finds nothing."""
+    """Check that a sequential read finds nothing cached: 64 MiB could hold half of the file."""
     shares = {}
     for limit in ("auto", "none"):
         running = await machine(context, 4 * MEMORY, uses_disk=True, memory_limit=limit)
@@ -208,7 +208,7 @@ async def test_what_is_written_in_version_2(
         assert "64 MiB" in await group.exhausted()
 
 
-async def test_what_needs_more_is_ended_and_told_to_have_run_out_of_memory(
+async def test_machine_that_exceeds_its_limit_ends_as_out_of_memory(
     context: Context,
 ) -> None:
     greedy = ["sh", "-c", f"head -c {2 * MEMORY} /dev/zero | tail -c {2 * MEMORY} >/dev/null"]
@@ -255,11 +255,11 @@ async def test_why_a_host_with_version_2_keeps_nothing_to_its_memory(
         return CgroupMounts((tmp_path,), {}, tmp_path)
 
     monkeypatch.setattr(groups, "cgroup_mounts", mounts)
-    said = await lacks_memory_groups(context.host)
-    assert why in said and bool(said) == bool(why)
+    reason = await lacks_memory_groups(context.host)
+    assert why in reason and bool(reason) == bool(why)
     verdict = await Bare().check(context, BareOptions())
-    assert verdict.usable and verdict.capabilities.no_own_cache == said
-    assert (said in verdict.reason) or not said
+    assert verdict.usable and verdict.capabilities.no_own_cache == reason
+    assert (reason in verdict.reason) or not reason
     wanting = await Bare().check(context, BareOptions(memory_limit="shape"))
     assert wanting.usable == (not why), wanting.reason
 

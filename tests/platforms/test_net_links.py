@@ -1,4 +1,4 @@
-"""Networks on paper: addresses that clash with nothing, and what machines are told."""
+"""Networks on paper: addresses that clash with nothing, and what machines get."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_a_chosen_network_is_private_and_free(
 
 
 class Routed(LocalHost):
-    """A host that tells of these routes."""
+    """A host that lists these routes."""
 
     def __init__(self, routes: Sequence[ipaddress.IPv4Network]) -> None:
         super().__init__()
-        self._told = json.dumps([{"dst": str(route)} for route in routes]).encode()
+        self._listed = json.dumps([{"dst": str(route)} for route in routes]).encode()
 
     async def run(self, argv: Sequence[str], **how: Any) -> Completed:
-        return Completed(0, self._told if "route" in argv else b"", b"")
+        return Completed(0, self._listed if "route" in argv else b"", b"")
 
 
 @given(routes=st.lists(st.lists(networks, max_size=4), min_size=1, max_size=4))
@@ -118,12 +118,12 @@ def test_routes_and_addresses_are_read_but_the_default_route_takes_nothing() -> 
 
 
 @pytest.mark.fuzz
-@given(told=plain_json)
-def test_whatever_ip_says_is_read_or_left(told: Any) -> None:
-    assert all(network.prefixlen > 0 for network in networks_in(told))
+@given(listed=plain_json)
+def test_whatever_ip_says_is_read_or_left(listed: Any) -> None:
+    assert all(network.prefixlen > 0 for network in networks_in(listed))
 
 
-def test_a_machine_is_told_its_address_and_mtu() -> None:
+def test_machine_gets_its_address_and_mtu() -> None:
     assert TAP.word == "10.7.8.11/24,mtu=1500"
     assert TAP.reach(8080) == ("10.7.8.11", 8080)
     assert USER.reach(8080) == ("127.0.0.1", 40001)
@@ -149,13 +149,13 @@ def test_qemu_connects_its_interface(link: Link | None, words: str) -> None:
     shape = Shape(1, 1 << 28)
     argv = command(QemuOptions(), image, "tare-x", shape, places, append=(), link=link)
     assert argv[argv.index("-netdev") + 1] == words
-    told = argv[argv.index("-append") + 1].split()
-    assert [word for word in told if word.startswith("tare.net=")] == (
+    arguments = argv[argv.index("-append") + 1].split()
+    assert [word for word in arguments if word.startswith("tare.net=")] == (
         [f"tare.net={link.word}"] if link else []
     )
 
 
-def test_machines_of_one_network_are_told_apart_by_their_interfaces() -> None:
+def test_interfaces_of_one_network_have_different_addresses() -> None:
     macs = {Link("tap", f"10.7.{third}.{last}", 24).mac for third in (8, 9) for last in (10, 11)}
     assert len(macs) == 4 and all(mac.startswith("52:54:00:07:") for mac in macs)
     kernel = Path("/k")
@@ -207,7 +207,7 @@ entries  clashres found insert insert_failed drop early_drop
 """
 
 
-def test_what_a_switch_tracked_and_lost_is_told_for_a_cell() -> None:
+def test_tracked_and_lost_connections_are_reported_for_a_cell() -> None:
     now = tracking.read(SHOWN)
     assert (now.count, now.most, now.lost) == (7, 262144, {"drop": 26, "insert_failed": 2})
     before = tracking.read(SHOWN.replace("0000000a", "00000000"))
@@ -217,7 +217,7 @@ def test_what_a_switch_tracked_and_lost_is_told_for_a_cell() -> None:
         "the switch's conntrack lost 10 packets (drop); its table has 7 of 262144 connections"
     ]
     assert tracking.warnings({"switch": "bridge"}) == []
-    # A kernel without the statistics tells the rest.
+    # A kernel without the statistics reports the rest.
     assert tracking.read("3\n100\n") == tracking.Tracked(3, 100, {})
 
 

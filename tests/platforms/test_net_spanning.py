@@ -233,7 +233,7 @@ async def test_a_killed_run_is_cleaned_on_all_hosts(
 
 @needs_root
 @needs_ip
-async def test_a_tunnel_that_breaks_is_told(tmp_path: Path, agent_program: Path) -> None:
+async def test_broken_tunnel_is_reported(tmp_path: Path, agent_program: Path) -> None:
     with two_hosts(tmp_path, agent_program, mtu=0) as contexts:
         async with spanning_network(contexts, rooted=True) as network:
             await network.on("host-a").here("machine")

@@ -141,14 +141,14 @@ async def test_a_runtime_outside_the_path_is_used(
     assert f"ran a container (as {own})" in verdict.reason
 
 
-async def test_the_runtimes_own_words_are_told(context: Context, tmp_path: Path) -> None:
+async def test_message_of_the_runtime_is_reported(context: Context, tmp_path: Path) -> None:
     broken = tmp_path / "agent"
     broken.write_text("no program")
     other = Context(context.host, context.ledger, context.cache, broken)
     verdict = await OCI.check(other, OciOptions(runtime="runc"))
     assert not verdict.usable
     assert verdict.reason.endswith(" does not run a container here")
-    todo, _, words = verdict.hint.partition(" (runc said: ")
+    todo, _, words = verdict.hint.partition(" (runc reported: ")
     assert todo
     assert "exec format error" in words
 
@@ -196,11 +196,11 @@ async def test_calls_are_filtered_where_that_is_asked_for(
     try:
         status = Path(f"/proc/{await inside(wanted)}/status").read_text()
         assert f"Seccomp:\t{mode}\n" in status
-        told = machine.applied["runs_as"]
-        assert told["seccomp"] == seccomp and told["filtered"] == (mode == "2")
+        applied = machine.applied["runs_as"]
+        assert applied["seccomp"] == seccomp and applied["filtered"] == (mode == "2")
         # CAP_IPC_LOCK and CAP_SYS_NICE alone.
-        assert int(told["capabilities"], 16) == 1 << 14 | 1 << 23
-        assert told["no_new_privileges"]
+        assert int(applied["capabilities"], 16) == 1 << 14 | 1 << 23
+        assert applied["no_new_privileges"]
         # What is measured works under it, real-time priority and threads too.
         asked = {"samples": 100, "threads": 2, "allow_untrusted_tsc": True}
         found = await machine.agent.run("switch", asked, deadline_s=60)
@@ -224,7 +224,7 @@ async def test_neighbours_share_the_changed_setting(
 
 
 @pytest.mark.skipif(not shutil.which("busybox"), reason="busybox-static is not installed")
-async def test_running_out_of_memory_is_told_as_such(
+async def test_out_of_memory_is_reported_as_such(
     context: Context, spec: Callable[..., MachineSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = spec(memory=32 * MIB)
@@ -250,9 +250,9 @@ async def test_a_container_that_does_not_start_says_why(
     broken = await own_copy(context, monkeypatch, "broken")
     (broken / "tare-agent").write_text("no program")
     machine = await OCI.start(context, AUTO, prepared, wanted)
-    with pytest.raises(MachineFault) as told:
+    with pytest.raises(MachineFault) as caught:
         await machine.ready(20)
-    assert any("exec format error" in line for line in told.value.console_tail)
+    assert any("exec format error" in line for line in caught.value.console_tail)
     await machine.stop()
     assert await leftovers(wanted.name) == []
 
@@ -307,13 +307,13 @@ async def test_clean_undoes_what_a_killed_tare_left(tmp_path: Path, agent_progra
         await asyncio.sleep(0.01)
     assert host.setting.read_text().strip() == "-1"
     with Ledger(ledger_file) as ledger:
-        told = await clean(host, ledger, all_undoers())
-        assert ledger.open_entries() == (), told
+        messages = await clean(host, ledger, all_undoers())
+        assert ledger.open_entries() == (), messages
         assert await clean(host, ledger, all_undoers()) == []
     assert host.setting.read_text() == USUAL
     assert await leftovers(name) == []
     assert not (tmp_path / name).exists()
-    assert any("sched_rt_runtime_us" in sentence for sentence in told)
+    assert any("sched_rt_runtime_us" in sentence for sentence in messages)
 
 
 async def test_the_root_is_not_made_twice(context: Context) -> None:

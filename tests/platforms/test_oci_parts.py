@@ -122,7 +122,7 @@ def test_a_filter_refuses_what_dockers_refuses_and_is_no_default() -> None:
     ]
     # Docker's own mask of all seven (moby, profiles/seccomp): clone is let through without them.
     assert sum(value for _, _, value, _ in asked) == 2114060288
-    assert all(told[:2] == (["clone"], "SCMP_CMP_MASKED_EQ") for told in asked)
+    assert all(each_rule[:2] == (["clone"], "SCMP_CMP_MASKED_EQ") for each_rule in asked)
     assert all(value == mask for _, _, value, mask in asked)
 
 

@@ -108,9 +108,9 @@ class TestForReal:
         machine = await OCI.start(context, ROOTLESS, prepared, spec)
         try:
             hello = await machine.ready(60)
-            told = machine.applied["runs_as"]
-            assert told["uid"] and (os.geteuid() or told["uid"] >= 1_920_000_000)
-            assert int(told["capabilities"], 16) == 0 and told["no_new_privileges"]
+            applied = machine.applied["runs_as"]
+            assert applied["uid"] and (os.geteuid() or applied["uid"] >= 1_920_000_000)
+            assert int(applied["capabilities"], 16) == 0 and applied["no_new_privileges"]
             assert hello.proof["kernel"]["release"] == os.uname().release
             outcome = await machine.agent.run("numeric-sort", {"seconds": 0.05}, deadline_s=60)
             assert outcome.value["verified"]
@@ -148,9 +148,9 @@ class TestForReal:
         assert "in a user namespace of its own" in words
         assert found["runc"].runs_as.startswith("root, which control groups")
         root = os.geteuid() == 0
-        told = found["tcg"].runs_as
-        assert ("a user of its own" in told and "no guest is trusted" in told) or (
-            "as Tare itself" in told and (not root or ":" in told)
+        runs_as = found["tcg"].runs_as
+        assert ("a user of its own" in runs_as and "no guest is trusted" in runs_as) or (
+            "as Tare itself" in runs_as and (not root or ":" in runs_as)
         )
 
 
@@ -162,7 +162,7 @@ class TestForReal:
         ("setresuid: Operation not permitted", "unshare --user"),
     ],
 )
-async def test_a_runtime_that_refuses_is_told_in_its_own_words(
+async def test_refusal_of_a_runtime_is_reported_in_its_words(
     context: Context, monkeypatch: pytest.MonkeyPatch, words: str, advice: str
 ) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as place:

@@ -1,4 +1,4 @@
-"""What a runtime tells of a container's first process is a number of one, or no process."""
+"""A runtime's answer about a container's first process is a process number, or none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
     max_leaves=6,
 )
-TOLD = st.binary(max_size=40) | st.builds(
+ANSWERS = st.binary(max_size=40) | st.builds(
     lambda pid, more: json.dumps({**more, "pid": pid}).encode(),
     JSON,
     st.dictionaries(st.text(max_size=4), JSON, max_size=2),
@@ -29,24 +29,24 @@ TOLD = st.binary(max_size=40) | st.builds(
 
 
 class Answering:
-    """A host whose one command tells this."""
+    """A host whose one command prints this."""
 
-    def __init__(self, told: bytes) -> None:
-        self.told = told
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
 
     async def run(self, argv: list[str], *, timeout_s: float) -> Completed:
-        return Completed(0, self.told, b"")
+        return Completed(0, self.answer, b"")
 
 
 @pytest.mark.fuzz
-@given(TOLD)
+@given(ANSWERS)
 @example(b'{"pid": Infinity}')
 @example(b'{"pid": true}')
 @example(b'{"pid": 0}')
 @example(b'{"pid": -1}')
 @example(b"[" * 100_000)
-async def test_whatever_a_runtime_tells_is_a_process_or_none(told: bytes) -> None:
-    host = cast(Host, Answering(told))
+async def test_any_answer_of_a_runtime_is_a_process_or_none(answer: bytes) -> None:
+    host = cast(Host, Answering(answer))
     try:
         pid = await _first_process(host, Runtime("runc"), Path("/x"), "box")
     except ProcessLookupError as error:
@@ -55,6 +55,6 @@ async def test_whatever_a_runtime_tells_is_a_process_or_none(told: bytes) -> Non
         assert type(pid) is int and pid > 0
 
 
-async def test_a_process_is_told() -> None:
+async def test_reported_process_is_read() -> None:
     host = cast(Host, Answering(b'{"id": "box", "pid": 4711, "status": "running"}'))
     assert await _first_process(host, Runtime("runc"), Path("/x"), "box") == 4711

@@ -1,4 +1,4 @@
-"""What an engine refuses is told as what it is, and nothing is left of what failed half-way."""
+"""An engine's refusals are distinguished, and a request that fails half-way leaves nothing."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_the_engine_has_not_is_refused_in_the_study(
         options_of(server, **more)
 
 
-def test_a_vm_that_is_not_as_was_asked_is_told(server: OvirtServer, tmp_path: Path) -> None:
+def test_vm_that_differs_from_the_request_is_reported(server: OvirtServer, tmp_path: Path) -> None:
     spec = spec_of(tmp_path, cpus=(1,), vcpus=2)
     asked = wanted(server, spec)
     assert differing(asked, wanted(server, spec)) == ""
@@ -203,7 +203,7 @@ async def test_a_certificate_of_nobody_known_is_refused(server: OvirtServer) -> 
     assert "pki-resource" in refused.value.hint and server.asked == []
 
 
-async def test_an_engine_that_is_not_there_is_told(server: OvirtServer, context: Context) -> None:
+async def test_unreachable_engine_is_reported(server: OvirtServer, context: Context) -> None:
     verdict = await Ovirt().check(context, options_of(server, port=1))
     assert not verdict.usable and "broke" in verdict.reason and "Curl" not in verdict.reason
 
@@ -211,7 +211,7 @@ async def test_an_engine_that_is_not_there_is_told(server: OvirtServer, context:
 # What is refused.
 
 
-async def test_refusals_are_told_apart(server: OvirtServer, tmp_path: Path) -> None:
+async def test_refusals_are_distinguished(server: OvirtServer, tmp_path: Path) -> None:
     asked = wanted(server, spec_of(tmp_path))
     async with engine_of(server) as engine:
         with pytest.raises(Missing, match="Entity not found"):
@@ -246,8 +246,8 @@ async def test_what_others_called_so_is_left(
         named = OvirtVmResource(engine.session, {"name": theirs.name})
         assert not await remove_resource(named)
     context.ledger.record("ovirt-vm", **options_of(server).connection(), name="theirs")
-    told = await clean(context.host, context.ledger, Ovirt.undoers)
-    assert "does not start with tare-" in told[0] and len(server.vms) == 1
+    messages = await clean(context.host, context.ledger, Ovirt.undoers)
+    assert "does not start with tare-" in messages[0] and len(server.vms) == 1
 
 
 async def test_a_disk_of_the_name_is_nobodys_copy(
@@ -295,13 +295,13 @@ async def test_an_empty_list_is_a_missing_right(server: OvirtServer, context: Co
     assert not verdict.usable and "shows this account 0 clusters" in verdict.reason
 
 
-async def test_a_host_in_maintenance_is_told(server: OvirtServer, context: Context) -> None:
+async def test_host_in_maintenance_is_reported(server: OvirtServer, context: Context) -> None:
     server.there["hosts"][0].status = server.types.HostStatus.MAINTENANCE
     verdict = await Ovirt().check(context, options_of(server))
     assert not verdict.usable and verdict.reason == "the host node1 is maintenance"
 
 
-async def test_a_check_tells_build_and_cpus(server: OvirtServer, context: Context) -> None:
+async def test_check_reports_build_and_cpus(server: OvirtServer, context: Context) -> None:
     verdict = await Ovirt().check(context, options_of(server, cpu_profile="half"))
     assert verdict.usable and verdict.versions["ovirt"] == "4.5.4-1.el8"
     assert verdict.capabilities.max_vcpus == 16 and verdict.shown["HA reservation"] == "off"
@@ -360,7 +360,7 @@ async def test_a_locked_vm_is_waited_for(
     assert nothing_left(server, context)
 
 
-# What befalls a machine.
+# Disturbances of a machine.
 
 
 @pytest.mark.parametrize("what", ["snapshot", "backup", "migrated", "paused", "started", "balloon"])
@@ -397,7 +397,7 @@ async def test_a_cell_that_was_disturbed_is_withheld(
 # Secrets.
 
 
-async def test_secrets_are_in_nothing_that_is_written_or_said(
+async def test_secrets_are_in_no_output(
     server: OvirtServer,
     context: Context,
     tmp_path: Path,
@@ -405,27 +405,27 @@ async def test_secrets_are_in_nothing_that_is_written_or_said(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="tare")
-    said: list[str] = []
+    outputs: list[str] = []
     planted = [server.password]
 
     options = options_of(server)
     machine = await started(Ovirt(), context, options, spec_of(tmp_path))
     (vm,) = server.vms.values()
     planted += [*server.tokens, str(configuration_key(vm))]
-    said.append(await messages_of(machine.stop))
+    outputs.append(await messages_of(machine.stop))
     # A server that says back what it was sent.
     server.there["clusters"][0].name = server.password
-    said.append(
+    outputs.append(
         await messages_of(
             lambda: Ovirt().check(context, options_of(server, cluster=server.password))
         )
     )
     server.password = "another-word"
-    said.append(await messages_of(lambda: Ovirt().check(context, options)))
-    said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
+    outputs.append(await messages_of(lambda: Ovirt().check(context, options)))
+    outputs += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
     assert len(planted) == 3 and all(len(word) > 8 for word in planted)
     for word in planted:
-        assert not any(word in text for text in said)
+        assert not any(word in text for text in outputs)
     # Nor in an address that was asked for, which servers keep in their logs.
     assert not any(word in asked for word in planted for asked in server.asked)
 

@@ -81,7 +81,7 @@ def test_what_is_stated_can_be_read(variant: Row) -> None:
 
 
 def tracing_mounts() -> list[str]:
-    # Of tracing alone: tests beside this one mount disks of their own.
+    # Only those of tracing: other tests mount disks of their own.
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     return [" ".join(mount) for mount in mounts if mount[2] in ("tracefs", "debugfs")]
 

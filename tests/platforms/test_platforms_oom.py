@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tare.hosts import Completed, Host, LocalHost
 from tare.platforms.linux import oom
 
-# Of Linux 6.1, dmesg.
+# From dmesg of Linux 6.1.
 LOG = """\
 [ 91.1] qemu-system-x86 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0
 [ 91.2] Out of memory: Killed process 4711 (qemu-system-x86) total-vm:1kB, anon-rss:1kB

@@ -138,7 +138,7 @@ def test_ranges_name_exactly_the_cpus(cpus: set[int]) -> None:
 
 
 @pytest.mark.skipif(os.nice(0) != 0, reason="the tests themselves were begun with a niceness")
-async def test_what_tare_inherited_of_its_own_priority_is_told() -> None:
+async def test_inherited_priority_is_reported() -> None:
     assert (await _priority_under([])).level == "ok"
     nicer = await _priority_under(["nice", "-n", "5"])
     assert (nicer.level, "nice 5" in nicer.found) == ("bad", True)

@@ -28,7 +28,7 @@ async def test_an_image_that_is_a_disk_is_copied_for_each_vm(
     del server.storages["local"]["volumes"][raw]
     assert nothing_left(server, context)
     assert server.storages["fast"]["volumes"] == {}
-    # A storage that keeps no disks is told before anything is made.
+    # A storage that keeps no disks is reported before anything is made.
     server.storages["local"]["volumes"][raw] = b"live"
-    told = await Proxmox().check(context, options_of(server, image=raw, disks="local"))
-    assert not told.usable and "does not accept `images`" in told.reason
+    verdict = await Proxmox().check(context, options_of(server, image=raw, disks="local"))
+    assert not verdict.usable and "does not accept `images`" in verdict.reason

@@ -63,15 +63,15 @@ class TestProxmoxOfLiveGuests(PlatformCases):
             server, make_disc(agent_program, folder / "tare.iso", "base"), folder
         )
         server.plug, server.unplug = guests.plug, guests.unplug
-        said: dict[str, Any] = {"image": IMAGE, "disks": "fast", "kvm": False, "cpu": "max"}
+        settings: dict[str, Any] = {"image": IMAGE, "disks": "fast", "kvm": False, "cpu": "max"}
         way = reached(server, ROOT, server.passwords[ROOT])
-        cls.options = ProxmoxOptions.model_validate({**way, **said})
+        cls.options = ProxmoxOptions.model_validate({**way, **settings})
         server.start()
         try:
             yield
             assert server.vms == {} and server.storages["fast"]["volumes"] == {}
         finally:
-            print(guests.said())
+            print(guests.console_words())
             guests.close()
             server.stop()
 

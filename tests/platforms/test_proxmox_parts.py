@@ -1,4 +1,4 @@
-"""What Proxmox refuses is told as what it is, and nothing is left of what failed half-way."""
+"""Proxmox's refusals are distinguished, and a request that fails half-way leaves nothing."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_an_expired_ticket_is_renewed_once(server: Server) -> None:
     async with node_of(server) as node:
         server.expire()
         assert (await node.facts())["product"] == "Proxmox VE"
-        logins = [said for said in server.asked if "access/ticket" in said]
+        logins = [call for call in server.asked if "access/ticket" in call]
         assert len(logins) == 2
         server.expire()
         server.passwords[ROOT] = "changed"
@@ -129,7 +129,7 @@ async def test_an_expired_ticket_is_renewed_once(server: Server) -> None:
             await node.facts()
 
 
-async def test_a_wrong_token_is_told_as_a_login(server: Server) -> None:
+async def test_wrong_token_is_reported_as_a_failed_login(server: Server) -> None:
     options = options_of(server, TOKEN)
     server.tokens[TOKEN] = "another"
     with pytest.raises(InputError, match=re.escape(f"does not let {TOKEN} in")):
@@ -148,7 +148,7 @@ async def test_a_certificate_of_nobody_known_is_refused(server: Server) -> None:
 # What is refused.
 
 
-async def test_refusals_are_told_apart(server: Server) -> None:
+async def test_refusals_are_distinguished(server: Server) -> None:
     async with node_of(server) as node:
         with pytest.raises(Missing, match="does not exist"):
             await node.config(4711)
@@ -237,7 +237,7 @@ async def test_of_a_connection_that_breaks_nothing_is_left(
     except TareError as error:
         assert "broke" in str(error)
     else:
-        # A task goes on, however often its state cannot be asked.
+        # A task continues, however often its state cannot be read.
         assert "tasks" in request_cut
         await machine.stop()
     assert server.cuts == []
@@ -316,7 +316,7 @@ async def test_a_locked_vm_is_waited_for(
     monkeypatch.setattr(ProxmoxVmResource, "removal_s", 0.0)
     with pytest.raises(Refused, match="locked"):
         await machine.stop()
-    # It is told, and stays in the ledger until `tare clean`.
+    # It is reported, and stays in the ledger until `tare clean`.
     assert {entry.kind for entry in context.ledger.open_entries()} >= {"proxmox-vm"}
     del server.vms[100]["lock"]
     await clean(context.host, context.ledger, Proxmox.undoers)
@@ -331,8 +331,8 @@ async def test_rights_that_were_taken_away_are_no_removal(
         Proxmox(), context, options_of(server, TOKEN, pool="tare"), spec_of(tmp_path)
     )
     server.rights[TOKEN] = {**ALLOWED, "/pool/tare": set()}
-    told = await clean(context.host, context.ledger, Proxmox.undoers)
-    assert any("Could not undo proxmox-vm" in sentence for sentence in told)
+    messages = await clean(context.host, context.ledger, Proxmox.undoers)
+    assert any("Could not undo proxmox-vm" in sentence for sentence in messages)
     server.rights[TOKEN] = ALLOWED
     await clean(context.host, context.ledger, Proxmox.undoers)
     await machine.stop()
@@ -345,13 +345,15 @@ async def test_names_that_are_not_tares_are_left(server: Server, context: Contex
     way = {**options_of(server).connection(), "node": "pve", "pool": None}
     context.ledger.record("proxmox-vm", **way, number=100, name="theirs")
     context.ledger.record("proxmox-upload", **way, volume="local:iso/theirs.iso")
-    told = await clean(context.host, context.ledger, Proxmox.undoers)
-    assert len(told) == 2 and all("does not start with tare-" in sentence for sentence in told)
+    messages = await clean(context.host, context.ledger, Proxmox.undoers)
+    assert len(messages) == 2 and all(
+        "does not start with tare-" in sentence for sentence in messages
+    )
     assert list(server.vms) == [100]
     assert "local:iso/theirs.iso" in server.storages["local"]["volumes"]
 
 
-# What befalls a machine, and what its node tells.
+# Disturbances of a machine, and what its node reports.
 
 
 @pytest.mark.parametrize("kind", ["vzdump", "qmsnapshot", "qmigrate", "lock"])
@@ -366,7 +368,7 @@ async def test_a_cell_that_was_disturbed_is_withheld(
     if kind == "lock":
         server.vms[100] |= {"lock": "snapshot"}
     else:
-        server.befall(100, kind)
+        server.disturb(100, kind)
     await side.close()
     server.vms[100].pop("lock", None)
     await machine.stop()
@@ -403,7 +405,7 @@ def test_what_the_node_does_not_tell_is_left_out() -> None:
 # Secrets.
 
 
-async def test_secrets_are_in_nothing_that_is_written_or_said(
+async def test_secrets_are_in_no_output(
     server: Server,
     context: Context,
     tmp_path: Path,
@@ -411,24 +413,24 @@ async def test_secrets_are_in_nothing_that_is_written_or_said(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="tare")
-    said: list[str] = []
+    outputs: list[str] = []
     planted = [server.passwords[ROOT]]
 
     options = options_of(server)
     machine = await started(Proxmox(), context, options, spec_of(tmp_path))
-    said.append(await messages_of(machine.stop))
+    outputs.append(await messages_of(machine.stop))
     # A server that says back what it was sent.
     for kind in ("qmcreate", "qmstart", "imgcopy"):
         planted += [*server.tickets, *(csrf for _, csrf in server.tickets.values())]
         server.expire()
         server.fails[kind] = "broken by {asked}"
-        said.append(
+        outputs.append(
             await messages_of(lambda: started(Proxmox(), context, options, spec_of(tmp_path)))
         )
-        assert "broken by (secret)" in said[-1]
+        assert "broken by (secret)" in outputs[-1]
     server.passwords[ROOT] = "another"
-    said.append(await messages_of(lambda: Proxmox().check(context, options)))
-    said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
+    outputs.append(await messages_of(lambda: Proxmox().check(context, options)))
+    outputs += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
     assert len(planted) == 7 and all(len(word) > 8 for word in planted)
     for word in planted:
-        assert not any(word in text for text in said)
+        assert not any(word in text for text in outputs)

@@ -35,14 +35,14 @@ TOKEN = "tare@pve!runs"
         ("certificate verify failed: self-signed certificate in chain", "pve-root-ca.pem"),
     ],
 )
-def test_a_certificate_that_is_not_taken_is_told_with_what_helps(
+def test_refused_certificate_is_reported_with_a_remedy(
     words: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_PROXMOX_USER", "root@pam")
     monkeypatch.setenv("TARE_PROXMOX_PASSWORD", "planted-word")
     way = {"address": "pve.example", "port": None, "ca": None, "credentials": None}
-    told = ProxmoxSession(way).fault(requests.exceptions.SSLError(words))
-    assert isinstance(told, InputError) and hint in told.hint
+    fault = ProxmoxSession(way).fault(requests.exceptions.SSLError(words))
+    assert isinstance(fault, InputError) and hint in fault.hint
 
 
 def made_by_a_node(folder: Path, address: str = "127.0.0.1") -> tuple[Path, Path]:

@@ -83,7 +83,7 @@ def test_a_comma_in_a_path_stays_part_of_it() -> None:
     assert any("path=/tmp/a,,b/qmp.sock" in word for word in argv)
 
 
-def test_the_kernel_is_told_nothing_that_changes_a_measurement() -> None:
+def test_kernel_arguments_change_no_measurement() -> None:
     changing = ("mitigations", "nohz", "isolcpus", "clocksource", "tsc=", "nosmt", "idle=", "hz=")
     for devices, channel in (("paravirtual", "tare.agent"), ("emulated", "/dev/ttyS1")):
         words = kernel_arguments(QemuOptions.model_validate({"devices": devices}))
@@ -131,7 +131,7 @@ TAP = Link("tap", "10.1.2.3", 24, "tare-1")
 
 
 def networked(vhost: bool = False, **options: object) -> tuple[str, str]:
-    """Return what QEMU is told of the network card, and of what carries its packets."""
+    """Return QEMU's options for the network card, and for what carries its packets."""
     chosen = QemuOptions.model_validate(options)
     argv = command(chosen, IMAGE, "tare-x", SHAPE, places(), append=(), link=TAP, vhost=vhost)
     card = next(word for word in argv if "netdev=net" in word)
@@ -140,22 +140,22 @@ def networked(vhost: bool = False, **options: object) -> tuple[str, str]:
 
 @pytest.mark.parametrize("card", sorted(MODELS))
 @pytest.mark.parametrize("devices", ["paravirtual", "emulated"])
-def test_the_network_card_is_the_one_asked_for_beside_any_devices(card: str, devices: str) -> None:
-    told, _ = networked(nic=card, devices=devices)
-    assert told.startswith(f"{MODELS[card]},")
-    assert f"mac={TAP.mac}" in told
+def test_network_card_is_the_requested_one_with_any_devices(card: str, devices: str) -> None:
+    card_words, _ = networked(nic=card, devices=devices)
+    assert card_words.startswith(f"{MODELS[card]},")
+    assert f"mac={TAP.mac}" in card_words
     assert card in QemuOptions.model_validate({"nic": card, "devices": devices}).needs
     assert card in NEEDS
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [(True, "on"), (False, "off"), ("on", "on"), ("auto", "auto")]
+    ("given_value", "meant"), [(True, "on"), (False, "off"), ("on", "on"), ("auto", "auto")]
 )
-def test_vhost_may_be_written_as_yaml_reads_it(said: object, meant: str) -> None:
-    assert QemuOptions.model_validate({"vhost": said}).vhost == meant
+def test_vhost_may_be_written_as_yaml_reads_it(given_value: object, meant: str) -> None:
+    assert QemuOptions.model_validate({"vhost": given_value}).vhost == meant
 
 
-def test_queues_offloads_and_vhost_are_told_to_qemu() -> None:
+def test_queues_offloads_and_vhost_reach_the_command_line() -> None:
     card, carrier = networked(vhost=True, nic_queues=3, nic_offloads=False)
     assert "mq=on,vectors=8" in card
     assert "guest_tso4=off" in card
@@ -210,7 +210,7 @@ async def test_vhost_is_used_wherever_the_host_has_it(
 
 def test_reports_say_which_card_was_chosen() -> None:
     chosen = QemuOptions(nic="virtio", nic_queues=2, nic_offloads=False, vhost="off")
-    told = Qemu().describe(chosen)
+    description = Qemu().describe(chosen)
     for words in ("network card virtio", "2 pairs of queues", "no network offloads", "no vhost"):
-        assert words in told
+        assert words in description
     assert "network card" not in Qemu().describe(QemuOptions())

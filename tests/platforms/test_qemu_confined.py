@@ -77,7 +77,9 @@ async def test_devices_are_used_by_their_groups_and_roots_is_given_to_nobody(
 
 
 @ROOT
-async def test_what_its_user_cannot_use_is_told(agent_program: Path, tmp_path: Path) -> None:
+async def test_file_that_the_user_cannot_open_is_reported(
+    agent_program: Path, tmp_path: Path
+) -> None:
     host = LocalHost(agent_program)
     hidden = tmp_path / "kernel"
     hidden.write_text("x")
@@ -179,8 +181,8 @@ async def test_qemu_makes_its_machine_without_rights(
             monitor = Monitor("t", await reached(host, places.qmp, ended))
             try:
                 await monitor.open()
-                told = await prove_confined(host, "t", process.pid, confined)
-                assert told == {"uid": confined.uid, "sandbox": True}
+                proven = await prove_confined(host, "t", process.pid, confined)
+                assert proven == {"uid": confined.uid, "sandbox": True}
             finally:
                 await process.kill()
                 await monitor.close()
@@ -205,10 +207,10 @@ async def test_a_guest_boots_in_a_qemu_without_rights(agent_program: Path, tmp_p
         try:
             hello = await machine.ready(180)
             assert hello.proof["scratch"]["file_system"] == "ext4"
-            told: Mapping[str, Any] = machine.applied["runs_as"]
+            applied: Mapping[str, Any] = machine.applied["runs_as"]
             status = status_of(machine.pid)
-            assert told["sandbox"] and told["uid"] >= 1_900_000_000, told
-            assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(told["uid"])}
+            assert applied["sandbox"] and applied["uid"] >= 1_900_000_000, applied
+            assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(applied["uid"])}
             assert status["Groups"] == "" and int(status["CapEff"], 16) == 0
             assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
             command = Path(f"/proc/{machine.pid}/cmdline").read_bytes().split(b"\0")
@@ -223,6 +225,6 @@ async def test_qemu_dies_with_tare_though_it_has_another_user(agent_program: Pat
     """The kernel forgets that with a change of user; setpriv is to remind it."""
     started = Confinement(True, 1_900_000_001).around(["setpriv", "--dump"], [])
     process = await LocalHost(agent_program).start(started)
-    told = (await process.stdout.read()).decode()
-    assert "uid: 1900000001" in told and "Parent death signal: KILL" in told
+    output = (await process.stdout.read()).decode()
+    assert "uid: 1900000001" in output and "Parent death signal: KILL" in output
     await process.wait()

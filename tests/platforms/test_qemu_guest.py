@@ -142,7 +142,7 @@ async def test_a_killed_qemu_ends_the_wait_for_a_guest(start: Start) -> None:
         await machine.ready(PATIENCE_S)
 
 
-async def test_a_panic_is_told_in_the_kernels_words(start: Start) -> None:
+async def test_panic_is_reported_in_the_kernels_words(start: Start) -> None:
     words = (*kernel_arguments(QemuOptions()), "rdinit=/nonexistent", "init=/nonexistent")
     machine = await start(append=words)
     with pytest.raises(MachineFault, match="the guest's kernel panicked: ") as caught:
@@ -151,8 +151,8 @@ async def test_a_panic_is_told_in_the_kernels_words(start: Start) -> None:
     assert machine.died.done()
 
 
-async def test_a_panic_that_hangs_is_told_as_well(start: Start) -> None:
-    # panic=0: the kernel stays where it is, and QEMU goes on.
+async def test_panic_without_reboot_is_reported(start: Start) -> None:
+    # panic=0: the kernel stops, and QEMU keeps running.
     words = (*kernel_arguments(QemuOptions()), "panic=0", "rdinit=/none", "init=/none")
     machine = await start(append=words)
     with pytest.raises(MachineFault, match="the guest's kernel panicked: "):
@@ -185,7 +185,7 @@ async def test_noise_on_the_channel_and_console_does_no_harm(start: Start) -> No
     assert machine.agent.noise.bytes > 1000
 
 
-async def test_too_little_memory_is_told_by_qemu_or_the_kernel(start: Start) -> None:
+async def test_too_little_memory_is_reported_by_qemu_or_the_kernel(start: Start) -> None:
     with pytest.raises(MachineFault):
         machine = await start(shape=Shape(vcpus=1, memory=1 << 20))
         await machine.ready(PATIENCE_S)
@@ -211,7 +211,7 @@ async def test_more_threads_than_memory_holds_are_refused_and_the_guest_lives_on
     assert outcome.value["samples"] > 0
 
 
-async def test_an_option_that_qemu_refuses_is_told_in_its_words(
+async def test_refused_option_is_reported_in_qemus_words(
     start: Start, context: Context, tmp_path: Path
 ) -> None:
     with pytest.raises(MachineFault, match=r"QEMU ended with code 1: .*nonsense"):
@@ -249,7 +249,7 @@ async def test_kvm_is_usable_only_if_a_guest_boots(context: Context) -> None:
     assert not context.ledger.open_entries()
     again = await Qemu().check(context, QemuOptions(accelerator="kvm"))
     assert again.usable == verdict.usable
-    # Where the host was busy it is asked anew, and was busy in another way.
+    # If the host was busy it is asked again, and was busy in another way.
     first, second = (each.reason.partition("; the host was busy")[0] for each in (verdict, again))
     assert first == second
 

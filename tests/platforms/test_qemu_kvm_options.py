@@ -160,7 +160,7 @@ NOTHING_SEEN: dict[str, Any] = {"signatures": [], "leaves": {}}
         ({"remove": ["kvm-pv-eoi"]}, BOTH_SEEN, "the guest sees Hyper-V"),
     ],
 )
-def test_a_guest_that_was_told_otherwise_is_noticed(
+def test_guest_with_other_enlightenments_is_noticed(
     asked: dict[str, Any], seen: dict[str, Any], words: str
 ) -> None:
     found = contradiction(Enlightenments.model_validate(asked), seen)
@@ -183,7 +183,7 @@ async def test_the_flags_are_flags_of_qemu() -> None:
 
 
 @pytest.mark.skipif(shutil.which(PROGRAM) is None, reason="there is no QEMU")
-async def test_a_flag_that_this_qemu_lacks_is_told_in_its_words() -> None:
+async def test_flag_that_this_qemu_lacks_is_reported_in_its_words() -> None:
     options = QemuOptions(cpu="max,kvm-pv-nonsense=on")
     answer = await probe.taken(LocalHost(), trial(options))
     assert not answer.usable
@@ -206,7 +206,7 @@ async def test_a_flag_that_this_qemu_lacks_is_told_in_its_words() -> None:
         ((2,), (), (2,)),
     ],
 )
-def test_the_emulator_runs_where_it_is_told(
+def test_emulator_runs_on_the_chosen_cpus(
     chosen: str | tuple[int, ...], own: tuple[int, ...], cpus: tuple[int, ...]
 ) -> None:
     assert emulator_cpus(chosen, own, (0, 1, 2)) == cpus
@@ -259,7 +259,7 @@ NODE = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB"
         # Others have some in use, and some are promised.
         ({}, (8 * GIB,), POOL, (512, 12, 0), 4596),
         ({}, (8 * GIB,), POOL, (4096, 4096, 1), 4097),
-        # With neighbours, and with memory that is no whole number of pages.
+        # With neighbours, and with memory that is not a whole number of pages.
         ({}, (GIB, GIB, 256 * MIB), POOL, (0, 0, 0), 1152),
         ({}, (GIB + 1,), POOL, (0, 0, 0), 513),
         ({"hugepage_size": GIB}, (8 * GIB,), GIANT, (0, 0, 0), 8),
@@ -289,7 +289,7 @@ async def test_the_hint_reserves_what_the_machines_lack(
     assert await lacking_pages(host, kvm(hugepages=True, **options), memories) is None
 
 
-async def test_a_host_with_too_little_memory_is_told_so() -> None:
+async def test_host_with_too_little_memory_is_refused() -> None:
     meminfo = MEMINFO + b"MemAvailable:    1048576 kB\n"
     host = host_with(**{"/proc/meminfo": meminfo, f"{POOL}/free_hugepages": b"0"})
     lacking = await lacking_pages(host, kvm(hugepages=True), (8 << 30,))
@@ -308,13 +308,13 @@ async def test_memory_is_a_whole_number_of_pages() -> None:
     assert "256 MiB" in refused.value.hint
 
 
-async def test_a_host_tells_its_own_units() -> None:
+async def test_host_reports_its_own_units() -> None:
     here = await kernel_units(LocalHost())
     assert (here.ticks_per_s, here.page_bytes) == (100, 4096)
     vector = (17).to_bytes(8, "little") + (250).to_bytes(8, "little") + bytes(16) + b"torn"
-    told = await kernel_units(
+    units = await kernel_units(
         FakeHost(lambda argv: Completed(0, b"", b""), {"/proc/self/auxv": vector})
     )
-    assert (told.ticks_per_s, told.page_bytes) == (250, 4096)
+    assert (units.ticks_per_s, units.page_bytes) == (250, 4096)
     silent = await kernel_units(FakeHost(lambda argv: Completed(0, b"", b"")))
     assert silent.ticks_per_s == 100

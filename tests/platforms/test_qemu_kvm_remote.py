@@ -75,7 +75,7 @@ async def test_two_copies_at_once_are_one(far: SshHost, sshd: Sshd, big: Path) -
     assert not list(shipped(sshd).glob("*.part*"))
 
 
-async def test_a_copy_that_was_cut_short_later_is_made_anew(far: SshHost, big: Path) -> None:
+async def test_copy_that_was_truncated_later_is_made_again(far: SshHost, big: Path) -> None:
     there = await at_host(far, big)
     os.truncate(there, 1000)
     assert await at_host(far, big) == there
@@ -87,7 +87,7 @@ async def test_a_copy_that_is_not_the_same_is_refused(
 ) -> None:
     # As if the file had changed between the look at it and its way.
     monkeypatch.setattr(ship, "file_digest", lambda path: "0" * 64)
-    with pytest.raises(MachineFault, match="did not arrive as it was sent") as refused:
+    with pytest.raises(MachineFault, match="did not arrive unchanged") as refused:
         await at_host(far, big)
     assert refused.value.transient
     assert not list(shipped(sshd).glob("0000*"))

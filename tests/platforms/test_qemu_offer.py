@@ -46,7 +46,7 @@ ANSWERS: tuple[dict[str, Any], ...] = (
 
 
 class Scripted:
-    """A host with a QEMU that says what it is told to."""
+    """A host with a QEMU whose answers are scripted."""
 
     def __init__(
         self,
@@ -115,8 +115,8 @@ async def test_this_qemu_offers_what_its_help_shows(tmp_path: Path) -> None:
     ).stdout.partition("\n\n")[0]
     # Older ones begin each line with the architecture.
     assert offer.models == {*re.findall(r"^(?:x86 |  )(\S+)", shown, re.MULTILINE)}
-    told = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True)
-    assert f"version {offer.version} " in told.stdout
+    output = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True)
+    assert f"version {offer.version} " in output.stdout
     accelerators = subprocess.run(
         [PROGRAM, "-accel", "help"], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -201,7 +201,7 @@ def _offer(**changes: Any) -> Offer:
         ),
     ],
 )
-async def test_what_a_qemu_was_built_without_is_said_with_its_name(
+async def test_feature_that_qemu_was_built_without_is_named(
     offer: Offer, options: dict[str, str], reason: str
 ) -> None:
     asked = QemuOptions.model_validate({"accelerator": "tcg", **options})

@@ -49,7 +49,7 @@ async def test_a_device_that_creates_no_machine_says_so() -> None:
     assert not answer.usable
     assert answer.reason == "/dev/kvm opens, but no virtual machine can be created"
     assert answer.hint.endswith(
-        '(QEMU said: "ioctl(KVM_CREATE_VM) failed: 16 Device or resource busy")'
+        '(QEMU reported: "ioctl(KVM_CREATE_VM) failed: 16 Device or resource busy")'
     )
 
 
@@ -75,7 +75,7 @@ async def test_what_a_host_is_decides_how_long_a_boot_may_take(
     assert max(probe.BOOT_DEADLINES_S["emulated"]) > 60 > max(probe.BOOT_DEADLINES_S["virtual"])
 
 
-async def test_a_host_whose_agent_tells_nothing_may_be_virtual() -> None:
+async def test_host_whose_agent_reports_nothing_may_be_virtual() -> None:
     assert await probe.depth_of(FakeHost(silent), Path("/agent")) == "virtual"
 
 
@@ -113,10 +113,10 @@ async def test_a_refusal_is_a_sentence_with_what_to_do_before_qemus_words(
     answer = await probe.taken(refusing(b"qemu-system-x86_64: " + words), trial(options))
     assert not answer.usable
     assert answer.reason.startswith(reason)
-    todo, _, said = answer.hint.partition(" (QEMU said: ")
+    todo, _, output = answer.hint.partition(" (QEMU reported: ")
     assert todo
-    assert said.startswith(f'"{words.decode().splitlines()[0]}')
-    # The words stand in one line, and nowhere else.
+    assert output.startswith(f'"{words.decode().splitlines()[0]}')
+    # The words are in one line, and nowhere else.
     assert "\n" not in answer.hint
     assert words.decode().splitlines()[0] not in f"{answer.reason} {todo}"
 
@@ -149,7 +149,7 @@ async def test_a_host_without_qemu_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("fault", "lasting"), [(MachineFault("it said nothing"), False), (InputError("no"), True)]
+    ("fault", "lasting"), [(MachineFault("it did not answer"), False), (InputError("no"), True)]
 )
 async def test_what_was_not_answered_is_asked_again(
     tmp_path: Path, fault: TareError, lasting: bool

@@ -55,7 +55,7 @@ def test_the_disks_queues_and_thread_reach_qemu() -> None:
     assert f"iothread,id={DISK_THREAD}" in argv
 
 
-def test_what_tare_does_not_know_comes_last_and_is_told() -> None:
+def test_unknown_arguments_come_last_and_are_listed() -> None:
     extra = ("-global", "virtio-blk-pci.packed=on")
     argv = line(extra_args=extra)
     assert argv[-3:] == [*extra, "-S"]
@@ -64,7 +64,7 @@ def test_what_tare_does_not_know_comes_last_and_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("settings", "words"),
     [
         ({"disk_queues": 2, "devices": "emulated"}, "disk-queues"),
         ({"iothread": True, "devices": "emulated"}, "iothread"),
@@ -85,36 +85,36 @@ def test_what_tare_does_not_know_comes_last_and_is_told() -> None:
         ({"disk_queues": 0}, "disk_queues"),
     ],
 )
-def test_what_does_not_go_together_is_refused(said: dict[str, object], words: str) -> None:
+def test_what_does_not_go_together_is_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
-        QemuOptions.model_validate(said)
+        QemuOptions.model_validate(settings)
 
 
 class Answers:
     """A monitor that says what a test wants to hear; the real one is asked by the guests."""
 
-    def __init__(self, said: dict[str, object]) -> None:
-        self._said: dict[str, object] = {
+    def __init__(self, settings: dict[str, object]) -> None:
+        self._answers: dict[str, object] = {
             "type": "virtio-blk-pci",
             "num-queues": 2,
             "iothread": f"/objects/{DISK_THREAD}",
             "format": "raw",
             "protocol": "file",
-            **said,
+            **settings,
         }
 
     async def execute(self, command: str, **asked: object) -> object:
         if command == "qom-get":
-            return self._said[str(asked["property"])]
+            return self._answers[str(asked["property"])]
         if command == "query-named-block-nodes":
-            below = {"node-name": "#block1", "drv": self._said["protocol"]}
-            return [{"node-name": DISK_NODE, "drv": self._said["format"]}, below]
+            below = {"node-name": "#block1", "drv": self._answers["protocol"]}
+            return [{"node-name": DISK_NODE, "drv": self._answers["format"]}, below]
         modes = {"writeback": True, "direct": True, "no-flush": False}
         return [{"inserted": {"node-name": DISK_NODE, "cache": modes}}]
 
 
 @pytest.mark.parametrize(
-    ("said", "maps", "words"),
+    ("settings", "maps", "words"),
     [
         ({"num-queues": 1}, b"/[aio]", "num-queues"),
         ({"iothread": ""}, b"/[aio]", "iothread"),
@@ -125,14 +125,14 @@ class Answers:
     ],
 )
 async def test_a_disk_that_is_driven_otherwise_fails_the_machine(
-    said: dict[str, object], maps: bytes, words: str
+    settings: dict[str, object], maps: bytes, words: str
 ) -> None:
     wanted = QemuOptions(disk_queues=2, iothread=True, disk_aio="native")
     disk = OwnDisk(Path("/d"), 1 << 20, True)
     with pytest.raises(MachineFault, match=words):
-        await prove_disk("x", wanted, Answers(said), disk, maps)  # type: ignore[arg-type]
-    told = await prove_disk("x", wanted, Answers({}), disk, b"/[aio] (deleted)")  # type: ignore[arg-type]
-    assert (told["num_queues"], told["aio"]) == (2, "native")
+        await prove_disk("x", wanted, Answers(settings), disk, maps)  # type: ignore[arg-type]
+    proven = await prove_disk("x", wanted, Answers({}), disk, b"/[aio] (deleted)")  # type: ignore[arg-type]
+    assert (proven["num_queues"], proven["aio"]) == (2, "native")
 
 
 @pytest.mark.parametrize("bus", sorted(BUSES))
@@ -143,8 +143,8 @@ def test_the_guests_kernel_has_to_carry_the_disk_by_the_driver_of_its_bus(bus: s
         require_bus("x", bus, {"drivers": ["sd", "other"]})
 
 
-def test_an_arm_is_told_by_the_switches_that_were_turned() -> None:
-    said = Qemu().describe(
+def test_description_names_only_changed_switches() -> None:
+    description = Qemu().describe(
         QemuOptions(
             accelerator="kvm",
             machine="pc",
@@ -167,7 +167,7 @@ def test_an_arm_is_told_by_the_switches_that_were_turned() -> None:
         "halt polling 200 µs",
         "memory of NUMA node 1",
     ):
-        assert word in said, (word, said)
+        assert word in description, (word, description)
 
 
 def test_memory_of_one_node_is_bound_before_the_guest_touches_it() -> None:
@@ -202,22 +202,22 @@ async def test_arguments_that_qemu_does_not_take_make_an_arm_unusable(context: C
 
 
 @pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
-@pytest.mark.parametrize("said", [{"machine": "microvm"}, {"cpu_features": ["+aes"]}])
+@pytest.mark.parametrize("settings", [{"machine": "microvm"}, {"cpu_features": ["+aes"]}])
 async def test_what_a_qemu_may_have_been_built_without_is_tried_before_a_run(
-    context: Context, monkeypatch: pytest.MonkeyPatch, said: dict[str, object]
+    context: Context, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
 ) -> None:
     async def refusing(*_: object) -> Answer:
         return Answer(False, "this QEMU does not take it", "build another")
 
     monkeypatch.setattr(kvm_trial, "taken", refusing)
-    verdict = await Qemu().check(context, QemuOptions.model_validate(said))
+    verdict = await Qemu().check(context, QemuOptions.model_validate(settings))
     assert (verdict.usable, verdict.reason) == (False, "this QEMU does not take it")
     assert (await Qemu().check(context, QemuOptions())).usable
 
 
 @pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
 @pytest.mark.parametrize(
-    "said",
+    "settings",
     [
         {"disk_queues": 3, "iothread": True, "disk_aio": "native"},
         {"machine": "pc", "disk_queues": 2, "disk_aio": "threads"},
@@ -231,13 +231,13 @@ async def test_what_a_qemu_may_have_been_built_without_is_tried_before_a_run(
         {"machine": "microvm", "disk_bus": "virtio-scsi", "numa_node": 0, "prealloc": True},
         {"cpu_features": ["-avx2", "+aes"], "iothread": True, "iothread_cpus": [0]},
     ],
-    ids=lambda said: "-".join(map(str, said.values())),
+    ids=lambda settings: "-".join(map(str, settings.values())),
 )
 async def test_a_real_qemu_says_that_all_is_as_asked(
-    context: Context, said: dict[str, object]
+    context: Context, settings: dict[str, object]
 ) -> None:
-    # Its guest waits for ever: only what QEMU and the kernel tell is looked at.
-    wanted = QemuOptions.model_validate(said)
+    # Its guest waits for ever: only what QEMU and the kernel report is checked.
+    wanted = QemuOptions.model_validate(settings)
     if wanted.disk_format == "block" and os.geteuid():
         pytest.skip("loop devices need root")
     host = context.host
@@ -263,7 +263,7 @@ async def test_a_real_qemu_says_that_all_is_as_asked(
                 read = f'qemu-io {DISK_NODE} "read 0 512"'
                 await monitor.execute("human-monitor-command", **{"command-line": read})
                 asked = Asked("x", wanted, shape, monitor, disk)
-                told = await asked.proven(host, process.pid, await monitor.vcpu_threads(), ())
+                proven = await asked.proven(host, process.pid, await monitor.vcpu_threads(), ())
                 await monitor.close()
             finally:
                 process.kill()
@@ -272,13 +272,13 @@ async def test_a_real_qemu_says_that_all_is_as_asked(
     finally:
         shutil.rmtree(folder)
     assert context.ledger.open_entries() == ()
-    assert told["disk"]["bus"] == wanted.bus
-    assert told["disk"].get("aio", "default") == wanted.disk_aio
-    assert told["disk"].get("num_queues") == wanted.disk_queues
-    assert ("iothread" in told["disk"]) == wanted.iothread
-    assert told.get("disk_thread") == (None if wanted.iothread_cpus is None else [0])
-    assert told.get("memory", {}).get("numa_node") == wanted.numa_node
-    assert told.get("cpu_features", {}) == features.wanted(wanted.cpu_features)
+    assert proven["disk"]["bus"] == wanted.bus
+    assert proven["disk"].get("aio", "default") == wanted.disk_aio
+    assert proven["disk"].get("num_queues") == wanted.disk_queues
+    assert ("iothread" in proven["disk"]) == wanted.iothread
+    assert proven.get("disk_thread") == (None if wanted.iothread_cpus is None else [0])
+    assert proven.get("memory", {}).get("numa_node") == wanted.numa_node
+    assert proven.get("cpu_features", {}) == features.wanted(wanted.cpu_features)
 
 
 @pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
@@ -301,13 +301,13 @@ async def test_halt_polling_is_held_while_a_machine_runs_and_given_back(
     setting.write_text("200000\n")
     assert await halt_polling.lacking_polling(context.host, 0.0) is None
     async with AsyncExitStack() as held:
-        told = await halt_polling.hold_polling(held, context.host, context.ledger, "x", 0.00005)
-        assert told == {"halt_poll": {"ns": 50000, "before_ns": 200000}}
+        proven = await halt_polling.hold_polling(held, context.host, context.ledger, "x", 0.00005)
+        assert proven == {"halt_poll": {"ns": 50000, "before_ns": 200000}}
         assert setting.read_text() == "50000\n"
     assert setting.read_text() == "200000\n"
 
 
-async def test_what_a_host_lacks_is_told_with_the_reason(context: Context) -> None:
+async def test_what_a_host_lacks_is_reported_with_the_reason(context: Context) -> None:
     nodes = online_nodes(Path("/sys/devices/system/node/online").read_text())
     verdict = await Qemu().check(context, QemuOptions(numa_node=max(nodes) + 1))
     assert not verdict.usable
@@ -331,7 +331,7 @@ async def test_what_a_host_lacks_is_told_with_the_reason(context: Context) -> No
         ({"/proc/cpuinfo": "cpu MHz : 800.000\n", microvm._SCALED: ""}, None),
     ],
 )
-async def test_a_guest_without_timers_is_told_what_the_host_knows_of_its_counter(
+async def test_guest_without_timers_gets_the_hosts_counter_frequency(
     files: dict[str, str], khz: int | None
 ) -> None:
     class Known(LocalHost):
@@ -344,8 +344,8 @@ async def test_a_guest_without_timers_is_told_what_the_host_knows_of_its_counter
     host, emulated = Known(), QemuOptions(machine="microvm")
     assert (await microvm.lacking_frequency(host, emulated) is None) == (khz is not None)
     if khz is not None:
-        told = await microvm.frequency_words(host, emulated)
-        assert told == (f"tsc_early_khz={khz}", "tsc=reliable")
+        words = await microvm.frequency_words(host, emulated)
+        assert words == (f"tsc_early_khz={khz}", "tsc=reliable")
     for other in (QemuOptions(), QemuOptions(machine="microvm", accelerator="kvm")):
         assert await microvm.lacking_frequency(host, other) is None
         assert await microvm.frequency_words(host, other) == ()

@@ -152,7 +152,7 @@ async def test_a_cap_takes_its_part_in_gaps_as_long_as_the_rest_of_its_period(
 ) -> None:
     if "cap" not in (await offered_by_groups(context.host))[0]:
         pytest.skip("no control groups with quotas here")
-    # Of so great a weight that nothing else here keeps it from what its cap leaves it.
+    # Its weight is so great that nothing else here keeps it below its cap.
     machine = await start(platform, {"cap": "25 %", "period": "80ms", "weight": 10_000})
     group = machine.applied["scheduling"]["group"]
     folder = Path(group["path"])
@@ -229,7 +229,7 @@ async def test_a_machine_that_changed_its_mind_is_no_machine(
     await machine.stop()
 
 
-async def test_a_group_that_cannot_be_made_is_told_in_the_kernels_words(context: Context) -> None:
+async def test_refused_group_is_reported_in_the_kernels_words(context: Context) -> None:
     if not (await offered_by_groups(context.host))[0]:
         pytest.skip("no control groups here")
     wanted = Scheduling(weight=200)
@@ -259,10 +259,10 @@ async def test_clean_removes_the_group_of_a_killed_run(context: Context) -> None
         while str(inside.pid) not in (group.folder / "cgroup.procs").read_text().split():
             await asyncio.sleep(0.01)
     try:
-        told = await clean(context.host, context.ledger, {})
+        messages = await clean(context.host, context.ledger, {})
     finally:
         await kill_and_wait(context.host, [inside.pid])
         await inside.wait()
     assert not group.folder.exists()
-    assert told == [f"Removed cgroup {group.folder}."]
+    assert messages == [f"Removed cgroup {group.folder}."]
     assert context.ledger.open_entries() == ()

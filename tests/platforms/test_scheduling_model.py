@@ -126,11 +126,11 @@ def test_a_nice_group_weighs_what_a_nice_thread_weighs(nice: int) -> None:
         ("{polcy: fifo}", "unknown key; did you mean 'policy'?"),
     ],
 )
-def test_mistakes_are_told_with_their_place(scheduling: str, complaint: str) -> None:
-    with pytest.raises(InputError) as told:
+def test_mistakes_are_reported_with_their_place(scheduling: str, complaint: str) -> None:
+    with pytest.raises(InputError) as caught:
         parse_study((STUDY % scheduling).encode(), "s.yaml", build_catalog())
-    assert complaint in str(told.value)
-    assert "s.yaml:7:" in str(told.value)
+    assert complaint in str(caught.value)
+    assert "s.yaml:7:" in str(caught.value)
 
 
 def test_a_study_with_knobs_is_stored_and_restored() -> None:
@@ -153,7 +153,7 @@ def test_a_study_with_knobs_is_stored_and_restored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told", "complaint"),
+    ("wanted", "reported", "complaint"),
     [
         (Scheduling(nice=3), {"nice": 3, "policy": "SCHED_OTHER"}, ""),
         (Scheduling(nice=3), {"nice": 0}, "nice was set to 3, but the kernel says 0"),
@@ -163,8 +163,8 @@ def test_a_study_with_knobs_is_stored_and_restored() -> None:
     ],
 )
 def test_what_did_not_take_is_named(
-    wanted: Scheduling, told: dict[str, Any], complaint: str
+    wanted: Scheduling, reported: dict[str, Any], complaint: str
 ) -> None:
-    found = difference(told, wanted)
+    found = difference(reported, wanted)
     assert complaint in found
     assert bool(found) == bool(complaint)

@@ -81,10 +81,10 @@ async def test_two_free_functions_are_all_that_is_needed(host: SriovHost) -> Non
         "ens1f0v0",
         1500,
     )
-    assert not first.used and not first.beside
+    assert not first.used and not first.group_peers
 
 
-async def test_what_the_host_lacks_is_told_in_one_line_with_what_to_do(host: SriovHost) -> None:
+async def test_what_the_host_lacks_is_one_line_with_a_remedy(host: SriovHost) -> None:
     assert await why(host) == (
         "no network card of the host offers virtual functions",
         "use `network: tap`",
@@ -95,7 +95,7 @@ async def test_what_the_host_lacks_is_told_in_one_line_with_what_to_do(host: Sri
         "echo 2 > /sys/class/net/ens1f0/device/sriov_numvfs",
     )
     lacks, instead = await why(host, nic_function="eno9")
-    assert lacks.startswith("eno9 is no network card with virtual functions")
+    assert lacks.startswith("eno9 is neither a network card with virtual functions")
     assert instead == f"name one of ens1f0 ({CARD})"
 
 
@@ -164,7 +164,7 @@ async def test_a_jumbo_interface_is_no_hosts_end(host: SriovHost) -> None:
             driver=st.sampled_from(["", DRIVER, VFIO]),
             override=st.sampled_from(["", VFIO]),
             group=st.sampled_from(["", "7"]),
-            beside=st.sampled_from([(), (CARD,)]),
+            group_peers=st.sampled_from([(), (CARD,)]),
             interface=st.sampled_from(["", "a", "b"]),
             up=st.booleans(),
             mtu=st.sampled_from([1500, 9000]),
@@ -187,7 +187,7 @@ def test_what_is_taken_is_never_anybodys(
     for one in (own, port):
         assert one.address not in reserved
         assert not (one.up or one.joined or one.override or one.driver == VFIO)
-    assert own.group and not own.beside
+    assert own.group and not own.group_peers
     assert port.interface and port.mtu == 1500
     if wanted in (FIRST, "a") and any(wanted in (f.address, f.interface) for f in functions):
         assert wanted in (own.address, own.interface) or reserved
@@ -282,7 +282,7 @@ async def test_what_is_anothers_by_now_is_left(host: SriovHost) -> None:
     override.write_text("pci-stub\n")
     assert "kept for pci-stub" in await rebind(host, entry)
     assert host.written == []
-    # Of another boot, or of functions that are not there any more, nothing is left to undo.
+    # After another boot, or without the function, nothing is left to undo.
     override.write_text("vfio-pci\n")
     assert await rebind(host, Entry(0, FUNCTION, "earlier", entry.details)) == ""
     gone = {"address": "0000:03:10.7", "driver": DRIVER}
@@ -294,7 +294,7 @@ async def test_what_is_anothers_by_now_is_left(host: SriovHost) -> None:
     assert host.written == []
 
 
-async def test_one_that_its_driver_does_not_take_back_is_told(host: SriovHost) -> None:
+async def test_function_that_its_driver_does_not_take_back_is_reported(host: SriovHost) -> None:
     host.card("ens1f0", functions=1)
     entry = Entry(0, FUNCTION, host.boot_id(), {"address": FIRST, "driver": "ixgbevf"})
     (host.device(FIRST) / "driver_override").write_text("vfio-pci\n")
@@ -320,7 +320,7 @@ def test_qemu_gets_the_function_and_nothing_else_carries_packets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ({"switch": "bridge"}, "`network: sriov` needs `switch: routed`"),
         ({"switch": "openvswitch"}, "`network: sriov` needs `switch: routed`"),
@@ -332,8 +332,8 @@ def test_qemu_gets_the_function_and_nothing_else_carries_packets() -> None:
         ({"nic_function": "../ens1f0"}, "nic_function"),
     ],
 )
-def test_what_no_function_can_do_is_refused(asked: dict[str, object], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_what_no_function_can_do_is_refused(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         options(**asked)
 
 

@@ -42,18 +42,18 @@ def seen(steal_s: float = 0.0, **hypervisor: Any) -> Look:
     return Look({"hypervisor": hypervisor, "kernel": {"release": "6"}}, True, 1 << 30, steal_s, "")
 
 
-def test_steal_that_is_not_told_is_never_a_zero() -> None:
+def test_unreported_steal_is_never_zero() -> None:
     assert seen().steal == UNKNOWN_STEAL
     assert seen(signatures=["KVMKVMKVM"], leaves={"40000001.0": "00000001 0 0 0"}).steal == (
         UNKNOWN_STEAL
     )
-    assert seen(**KVM).steal == "told (nothing since it booted)"
-    assert seen(type="xen").steal == "told (nothing since it booted)"
+    assert seen(**KVM).steal == "reported (nothing since it booted)"
+    assert seen(type="xen").steal == "reported (nothing since it booted)"
     vmware: dict[str, Any] = {"signatures": ["VMwareVMware"], "leaves": {"40000001.0": "0 0 0 0"}}
     assert seen(**vmware).steal == seen(**vmware, tells_steal=False).steal == UNKNOWN_STEAL
-    assert seen(**vmware, tells_steal=True).steal == "told (nothing since it booted)"
+    assert seen(**vmware, tells_steal=True).steal == "reported (nothing since it booted)"
     assert seen(signatures=["Microsoft Hv"], tells_steal=False).steal == UNKNOWN_STEAL
-    assert seen(steal_s=1.5).steal == "told (1.5 s since it booted)"
+    assert seen(steal_s=1.5).steal == "reported (1.5 s since it booted)"
 
 
 def test_features_are_those_of_kvms_own_leaf() -> None:
@@ -68,7 +68,7 @@ def test_features_are_those_of_kvms_own_leaf() -> None:
     assert not seen(**KVM).emulated
 
 
-def test_only_what_is_shown_is_told() -> None:
+def test_only_shown_properties_are_reported() -> None:
     assert set(seen().shown()) == {"memory", "steal"}
     proof = {
         "machine": {"vendor": "QEMU", "product": "Standard PC", "firmware": None},
@@ -85,7 +85,7 @@ def test_only_what_is_shown_is_told() -> None:
     assert shown["CPUs"] == "0-1"
 
 
-def test_that_boots_were_not_varied_is_told_unless_they_were() -> None:
+def test_unvaried_boots_are_listed() -> None:
     assert any("boots were not varied" in each for each in uncontrolled(False, True))
     assert not any("boots" in each for each in uncontrolled(True, True))
     assert any("its threads were not seen" in each for each in uncontrolled(True, False))
@@ -113,13 +113,13 @@ class Saying(LocalHost):
 
 @pytest.mark.fuzz
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_what_is_no_proof_is_refused_in_one_way(said: bytes) -> None:
+def test_what_is_no_proof_is_refused_in_one_way(answer: bytes) -> None:
     try:
-        found = asyncio.run(look(Saying(said), "agent"))
+        found = asyncio.run(look(Saying(answer), "agent"))
     except MachineFault as fault:
         assert "proof" in fault.message
     else:
-        assert found.memory == json.loads(said)["memory"]["total"]
+        assert found.memory == json.loads(answer)["memory"]["total"]
 
 
 def test_a_command_line_is_of_a_machine_by_its_own_words_only() -> None:
@@ -280,8 +280,8 @@ async def test_sudo_makes_root_of_all_that_is_started(server: Sshd, agent_progra
     way = replace(server.options(), sudo=True, agent_folder=folder)
     async with SshHost(way, agent_program) as host:
         # What the keeper starts does not see its variables.
-        told = await host.run(["sh", "-c", "id -u; tr '\\0' '\\n' </proc/$PPID/environ"])
-        uid, *variables = told.stdout.decode().splitlines()
+        output = await host.run(["sh", "-c", "id -u; tr '\\0' '\\n' </proc/$PPID/environ"])
+        uid, *variables = output.stdout.decode().splitlines()
         (command,) = (each for each in variables if each.startswith("SUDO_COMMAND="))
         assert command.startswith(f"SUDO_COMMAND={folder}/tare-agent keep")
         assert uid == "0"
@@ -298,7 +298,7 @@ async def test_a_machine_without_sudo_says_what_to_do(server: Sshd, agent_progra
         (bare / name).symlink_to(found)
     server.stop()
     text = (server.folder / "config").read_text()
-    # Of several such lines the server follows the first alone.
+    # The server follows only the first of several such lines.
     assert text.count("SetEnv ") == 1
     (server.folder / "config").write_text(text.replace("SetEnv ", f"SetEnv PATH={bare} "))
     server.start()

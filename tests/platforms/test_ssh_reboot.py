@@ -1,4 +1,4 @@
-"""A machine that is rebooted is waited for, and told of where it does not come back."""
+"""A machine that is rebooted is waited for, and reported if it does not come back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tare.platforms.ssh.reboot import reboot
 
 
 class Booting:
-    """A machine that goes away when it is told to reboot, and comes back after some tries."""
+    """A machine that goes away on a reboot, and comes back after some tries."""
 
     name = "vm"
 
@@ -61,7 +61,7 @@ async def test_a_reboot_ends_with_another_boot() -> None:
     assert machine.asked[:2] == ["sync", "reboot"]
 
 
-async def test_a_machine_that_refuses_is_told_in_its_words() -> None:
+async def test_refused_reboot_is_reported_in_the_machines_words() -> None:
     with pytest.raises(InputError, match="Must be root") as caught:
         await reboot(as_host(Booting(1, "reboot: Must be root")), 30)
     assert "`reboot`" in caught.value.hint
@@ -80,4 +80,4 @@ def test_what_a_reboot_takes_is_in_the_plan() -> None:
     often = plain.model_copy(update={"reboot": True})
     assert Ssh().stated(often).boot_s > Ssh().stated(plain).boot_s
     assert "rebooted for each batch" in Ssh().describe(often)
-    assert "as it was found" in Ssh().describe(plain)
+    assert "left in the boot it had" in Ssh().describe(plain)

@@ -130,13 +130,13 @@ async def test_a_frozen_control_group(sleeper: int, agent_program: Path) -> None
         group.rmdir()
 
 
-def test_where_a_group_tells_whether_it_is_frozen() -> None:
+def test_freezer_files_of_each_control_group_version() -> None:
     listed = b"7:freezer:/a/b\n3:cpu,cpuacct:/c\n0::/d.slice/e.scope\n"
     assert freezers(listed) == {
         "/sys/fs/cgroup/freezer/a/b/freezer.state",
         "/sys/fs/cgroup/d.slice/e.scope/cgroup.events",
     }
-    # The root is never frozen, and what lies outside of a namespace cannot be read.
+    # The root is never frozen, and what is outside of a namespace cannot be read.
     assert freezers(b"0::/\n7:freezer:/\n0::/../x\nodd\n") == set()
 
 

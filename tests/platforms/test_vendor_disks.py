@@ -191,7 +191,7 @@ async def test_a_disk_is_formatted_in_the_guest_and_measured(
         moved = done.value["disk"]
         assert moved["write_bytes_per_s"] * moved["seconds"] >= 4 * MIB * 0.99, moved
     except BaseException:
-        print(guests.said())
+        print(guests.console_words())
         raise
     finally:
         await machine.stop()
@@ -224,7 +224,7 @@ async def test_a_run_compares_an_emulated_disk_with_a_paravirtual_one(
     who = {"TARE_PROXMOX_USER": ROOT, "TARE_PROXMOX_PASSWORD": str(server.passwords[ROOT])}
     who["XDG_STATE_HOME"] = str(tmp_path / "state")
     status, output = await tare_within(1400, "run", str(file), "--out", str(out), **who)
-    print(guests.said())
+    print(guests.console_words())
     assert status == 0, output
     ended = of_type(out, "cell_finished")
     assert [event["status"] for event in ended] == ["ok"] * 12, output

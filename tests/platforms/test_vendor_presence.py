@@ -44,7 +44,7 @@ class Product:
         module: The maker's library.
         platform: The driver.
         server: Makes the server.
-        user: Who may log in.
+        user: The user that may log in.
         password: Their password.
         downs: What makes the host start no machine, by the words of the reason.
         forget: Makes the server not report since when the host runs.
@@ -151,7 +151,7 @@ def server(product: Product, tmp_path: Path) -> Iterator[Any]:
         made.stop()
 
 
-async def test_a_host_that_is_up_tells_since_when(
+async def test_host_that_is_up_reports_since_when(
     product: Product, server: Any, context: Context
 ) -> None:
     if product.module == "proxmoxer":

@@ -237,7 +237,7 @@ class Faked(Session[int]):
 
     def fault(self, error: Exception) -> TareError:
         kind = Expired if isinstance(error, PermissionError) else MachineFault
-        return kind(f"it said: {error}")
+        return kind(f"it answered: {error}")
 
 
 async def test_an_expired_session_is_renewed_once() -> None:
@@ -270,7 +270,7 @@ async def test_an_error_is_reported_without_the_secret_that_it_repeats() -> None
 
     with pytest.raises(MachineFault) as refusal:
         await session.call(work)
-    assert str(refusal.value) == f"it said: bad login {HIDDEN}"
+    assert str(refusal.value) == f"it answered: bad login {HIDDEN}"
     assert PLANTED not in repr(refusal.value) and refusal.value.__cause__ is None
     assert refusal.value.__suppress_context__
 

@@ -1,6 +1,6 @@
 """VSphere passes the cases that every platform passes: the real driver and govmomi's simulator.
 
-The simulator boots nothing, so a local agent stands in for each guest: it reads the image that the
+The simulator boots nothing, so a local agent replaces each guest: it reads the image that the
 driver has uploaded and attached, and dials back.
 """
 

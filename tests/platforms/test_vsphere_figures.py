@@ -1,4 +1,4 @@
-"""ESXi's figures: whole intervals of 20 s, and nothing in between; and what befell a machine."""
+"""ESXi's figures: whole intervals of 20 s, and nothing in between; and a machine's disturbances."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def look(*kinds: str, host: str = "h1", taken: str = "") -> tuple[str, ...]:
     runtime = SimpleNamespace(
         host=SimpleNamespace(_moId=host, name=host), consolidationNeeded=False
     )
-    told = [
+    answer = [
         SimpleNamespace(name="runtime", val=runtime),
         SimpleNamespace(name="summary.quickStats", val=SimpleNamespace(**stats)),
     ]
@@ -104,7 +104,7 @@ def look(*kinds: str, host: str = "h1", taken: str = "") -> tuple[str, ...]:
         content=SimpleNamespace(
             eventManager=events(*kinds),
             propertyCollector=SimpleNamespace(
-                RetrieveContents=lambda _: [SimpleNamespace(propSet=told)]
+                RetrieveContents=lambda _: [SimpleNamespace(propSet=answer)]
             ),
         )
     )
@@ -144,7 +144,7 @@ async def test_memory_that_is_taken_withholds_every_cell_while_it_is(what: str) 
     side = HypervisorSide(machine, lambda: next(moments))
     await side.open()
     await side.close()
-    # It is as it was before the cell, and yet no cell is to be measured so.
+    # Nothing changed since before the cell, and yet no cell is to be measured in this state.
     assert "MiB of its memory are" in side.doubt
     (shown,) = side.facts["hypervisor"]["figures"]
     assert (shown["values"], shown["of"]) == ([5.0], [9.0])

@@ -377,7 +377,7 @@ async def test_a_cell_is_withheld_for_a_snapshot(there: Simulator, context: Cont
         )
         await side.close()
         assert "snapshot nightly" in side.doubt
-        # What befell it before the next cell does not count for that.
+        # A disturbance before the next cell does not count for that cell.
         await side.open()
         await side.close()
         assert side.doubt == ""

@@ -55,7 +55,7 @@ def test_a_guest_file_says_all_that_was_asked_for() -> None:
     assert {found[f"on_{end}"] for end in ("poweroff", "reboot", "crash")} == {"destroy"}
 
 
-def test_disks_and_networks_are_told_to_xen_and_to_the_agent() -> None:
+def test_disks_and_networks_reach_xen_and_the_agent() -> None:
     spec = replace(SPEC, shape=replace(SPEC.shape, disk=1 << 30))
     own = entry("xvde", "/dev/loop3", writable=True)
     tools = entry("xvdf", "/c/toolbox", writable=False)
@@ -211,7 +211,7 @@ def test_a_rate_limit_alone_leaves_the_slice() -> None:
     assert wanted_parameters(options(), now) == {}
 
 
-def test_reports_are_told_only_what_was_chosen() -> None:
+def test_reports_contain_only_chosen_options() -> None:
     assert options(type="pv").model_dump(mode="json") == {
         "type": "pv",
         "devices": "paravirtual",
@@ -251,14 +251,14 @@ def test_a_guest_keeps_what_xen_emulates_only_where_it_is_to_use_it(
 ) -> None:
     chosen = options(**asked)
     assert written(chosen)["vif"] == [vif]
-    told = [word for word in kernel_arguments(chosen) if word.startswith("xen_emul_unplug")]
-    assert told == ([unplugged] if unplugged else [])
+    found = [word for word in kernel_arguments(chosen) if word.startswith("xen_emul_unplug")]
+    assert found == ([unplugged] if unplugged else [])
     assert chosen.needs == needs
     firmware = written(chosen).get("device_model_args_hvm")
     assert firmware == (["-global", f"{chosen.card}.romfile="] if "ioemu" in vif else None)
 
 
-def test_what_dom0_may_be_given_is_told_and_what_does_not_fit_is_refused() -> None:
+def test_dom0_settings_are_described_and_misfits_refused() -> None:
     chosen = options(dom0_cpus=[0, 1], dom0_vcpus=2, dom0_weight=512, nic="auto")
     assert chosen.words().endswith("dom0 on CPUs 0, 1, dom0 with 2 vCPUs, dom0 weight 512 of 256")
     assert "dom0_cpus" not in options().model_dump()
@@ -317,8 +317,8 @@ async def test_a_cpu_for_dom0_that_is_not_there_is_found_before_anything_starts(
     context: Context, cpus: list[int], usable: bool, hint: str
 ) -> None:
     def answer(argv: Sequence[str]) -> Completed:
-        said = next((text for words, text in XL.items() if " ".join(argv).startswith(words)), "")
-        return Completed(0, said.encode(), b"")
+        output = next((text for words, text in XL.items() if " ".join(argv).startswith(words)), "")
+        return Completed(0, output.encode(), b"")
 
     signs = {"/sys/hypervisor/type": b"xen\n", "/proc/xen/capabilities": b"control_d\n"}
     where = replace(context, host=FakeHost(answer, signs))

@@ -90,7 +90,7 @@ def test_xens_reason_comes_without_its_place() -> None:
     assert read.reason("xl: unknown thing\n") == "xl: unknown thing"
 
 
-def test_the_end_of_a_domain_is_told_by_its_code() -> None:
+def test_shutdown_code_of_a_domain_is_read() -> None:
     assert read.shutdown_code("Domain 12 has shut down, reason code 3 0x3") == 3
     assert read.shutdown_code("Domain 12 has been destroyed.") is None
     assert read.created_id("Waiting for domain tare-x (domid 12) to die [pid 9]") == 12
@@ -115,7 +115,7 @@ def test_no_text_upsets_a_reader(text: str) -> None:
     st.lists(st.binary(max_size=60), max_size=4),
     st.binary(max_size=20).filter(lambda b: b.find(b"\xf5") < 0),
 )
-def test_text_between_frames_is_told_as_it_is(payloads: list[bytes], text: bytes) -> None:
+def test_text_between_frames_is_passed_on_unchanged(payloads: list[bytes], text: bytes) -> None:
     heard: list[bytes] = []
     decoder = Decoder(heard.append)
     frames = [encode(Kind.SERIES, number, payload) for number, payload in enumerate(payloads)]

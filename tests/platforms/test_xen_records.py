@@ -31,17 +31,17 @@ OTHER = st.builds(
 
 @given(st.lists(st.tuples(CHANGES, st.lists(OTHER, max_size=3)), max_size=30))
 def test_every_change_is_read_back_between_records_of_other_kinds(
-    told: list[tuple[Change, list[bytes]]],
+    changed: list[tuple[Change, list[bytes]]],
 ) -> None:
-    data = b"".join(window(one.cpu, b"".join(others) + of_change(one)) for one, others in told)
-    assert list(records(data)) == [one for one, _ in told]
+    data = b"".join(window(one.cpu, b"".join(others) + of_change(one)) for one, others in changed)
+    assert list(records(data)) == [one for one, _ in changed]
 
 
 @given(st.lists(CHANGES, min_size=1, max_size=10), st.integers(0, 200))
-def test_a_file_that_was_cut_off_gives_what_it_holds_whole(told: list[Change], cut: int) -> None:
-    whole = b"".join(window(one.cpu, of_change(one)) for one in told)
+def test_a_file_that_was_cut_off_gives_what_it_holds_whole(changed: list[Change], cut: int) -> None:
+    whole = b"".join(window(one.cpu, of_change(one)) for one in changed)
     kept = whole[: max(0, len(whole) - cut)]
-    assert list(records(kept)) == told[: len(kept) // len(window(0, of_change(told[0])))]
+    assert list(records(kept)) == changed[: len(kept) // len(window(0, of_change(changed[0])))]
 
 
 def test_lost_records_are_counted() -> None:
@@ -83,8 +83,8 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @pytest.mark.fuzz
 @given(st.lists(CHANGES, min_size=1, max_size=6), st.data())
-def test_a_damaged_file_is_read_or_refused(told: list[Change], data: st.DataObject) -> None:
-    whole = bytearray(b"".join(window(one.cpu, of_change(one)) for one in told))
+def test_a_damaged_file_is_read_or_refused(changed: list[Change], data: st.DataObject) -> None:
+    whole = bytearray(b"".join(window(one.cpu, of_change(one)) for one in changed))
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Xen's vCPUs take the place of threads in what the host's side is made of."""
+"""Xen's vCPUs take the place of threads in the host's series."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = Names(
 
 
 @given(st.integers(0, IDLE_DOMAIN - 1), st.integers(0, 0xFFFF))
-def test_a_vcpus_number_tells_its_domain_and_is_never_the_idle_ones(domain: int, vcpu: int) -> None:
+def test_vcpu_number_identifies_its_domain_and_is_never_idle(domain: int, vcpu: int) -> None:
     number = vcpu_id(domain, vcpu)
     assert number != IDLE
     assert number < 1 << 32
@@ -45,10 +45,10 @@ def test_time_away_is_blamed_on_who_had_the_cpu_and_none_is_lost(
     stays = [Stay(1, 5_000, Runstate.RUNNABLE), *stays, Stay(1, 5_000, Runstate.RUNNABLE)]
     # The measuring vCPU is always ready; the others come and go.
     stays = [Stay(1, s.ns, Runstate.RUNNABLE) if s.domain == 1 else s for s in stays]
-    told = changes(stays, switch_ns=switch_ns)
-    track = follow(schedule(told, HZ, 0).columns, [SUBJECT], NAMES)
+    records = changes(stays, switch_ns=switch_ns)
+    track = follow(schedule(records, HZ, 0).columns, [SUBJECT], NAMES)
     if track is None:
-        # It went on for less than a millisecond, and nobody else ran: nothing was recorded of it.
+        # It ran for less than a millisecond, and nobody else ran: nothing was recorded of it.
         assert all(stay.domain == 1 for stay in stays)
         return
     took: dict[str, int] = {}
@@ -75,20 +75,20 @@ def test_time_away_is_blamed_on_who_had_the_cpu_and_none_is_lost(
 
 
 def test_a_vcpu_that_was_taken_off_line_is_held_back_where_a_cap_can_do_that() -> None:
-    told = changes(
+    records = changes(
         [
             Stay(1, 1_000, Runstate.OFFLINE),
             Stay(IDLE_DOMAIN, 9_000, Runstate.RUNNABLE),
             Stay(1, 1_000, Runstate.RUNNABLE),
         ]
     )
-    paused, capped = schedule(told, HZ, 0), schedule(told, HZ, 0, capped=True)
+    paused, capped = schedule(records, HZ, 0), schedule(records, HZ, 0, capped=True)
     assert Left.STOPPED in paused.columns["runnable"].tolist()
     assert Left.STOPPED not in capped.columns["runnable"].tolist()
 
 
 def test_one_that_sleeps_is_woken_and_then_waits_for_who_is_there() -> None:
-    told = [
+    records = [
         Change(1_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
         Change(2_000, 1, 1, 0, Runstate.RUNNING, Runstate.BLOCKED),
         Change(2_000, 1, 2, 0, Runstate.RUNNABLE, Runstate.RUNNING),
@@ -97,7 +97,7 @@ def test_one_that_sleeps_is_woken_and_then_waits_for_who_is_there() -> None:
         Change(9_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
         Change(2_000_000, 1, 1, 0, Runstate.RUNNING, Runstate.RUNNING),
     ]
-    track = follow(schedule(told, HZ, 0).columns, [SUBJECT], NAMES)
+    track = follow(schedule(records, HZ, 0).columns, [SUBJECT], NAMES)
     assert track is not None
     assert [(each.cause, each.length_ns) for each in track.episodes] == [
         (Cause("platform"), 3_000),
@@ -107,8 +107,8 @@ def test_one_that_sleeps_is_woken_and_then_waits_for_who_is_there() -> None:
 
 def test_one_that_never_leaves_is_seen_to_run() -> None:
     runs = (Runstate.RUNNING, Runstate.RUNNING)
-    told = [Change(at * 300_000, 1, 1, 0, *runs) for at in range(1, 18)]
-    taken = schedule(told, HZ, 0)
+    records = [Change(at * 300_000, 1, 1, 0, *runs) for at in range(1, 18)]
+    taken = schedule(records, HZ, 0)
     # Not each time that Xen looked: once in a millisecond.
     assert taken.columns["kind"].tolist()[1:] == [HostEvent.RUNS_ON] * 4
     track = follow(taken.columns, [SUBJECT], NAMES)
@@ -118,7 +118,7 @@ def test_one_that_never_leaves_is_seen_to_run() -> None:
 
 
 def test_what_was_lost_is_counted_and_what_follows_is_not_taken_for_its_sequel() -> None:
-    told: list[Change | Lost] = [
+    records: list[Change | Lost] = [
         Change(1_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
         Lost(1, 12),
         Change(9_000, 1, 2, 0, Runstate.RUNNABLE, Runstate.RUNNING),
@@ -126,7 +126,7 @@ def test_what_was_lost_is_counted_and_what_follows_is_not_taken_for_its_sequel()
         Change(9_900, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
         Change(2_000_000, 1, 1, 0, Runstate.RUNNING, Runstate.RUNNING),
     ]
-    taken = schedule(told, HZ, 0)
+    taken = schedule(records, HZ, 0)
     assert taken.lost == 12
     track = follow(taken.columns, [SUBJECT], NAMES)
     assert track is not None
@@ -135,8 +135,8 @@ def test_what_was_lost_is_counted_and_what_follows_is_not_taken_for_its_sequel()
 
 @given(STAYS, st.floats(1e8, 5e9), st.integers(0, 900))
 def test_times_are_the_counters_at_its_frequency(stays: list[Stay], hz: float, origin: int) -> None:
-    told = changes(stays)
-    times = schedule(told, hz, origin).columns["time_ns"].tolist()
-    wanted = {round((each.ticks - origin) * 1e9 / hz) for each in told}
+    records = changes(stays)
+    times = schedule(records, hz, origin).columns["time_ns"].tolist()
+    wanted = {round((each.ticks - origin) * 1e9 / hz) for each in records}
     assert set(times) <= wanted
     assert times == sorted(times)

@@ -160,8 +160,8 @@ async def test_a_killed_runs_settings_are_restored_by_the_ledger_alone(
     ledger.record("xen-setting", before={"weight": "256"}, value={"weight": "512"}, **weight)
     ledger.record("xen-setting", before={"vcpus": "2"}, value={"vcpus": "1"}, what="dom0-vcpus")
     xen.change(tslice=1, vcpus=1, pins={"0": {"0": "0"}}, weights={"0": [300, 0]})
-    told = await clean(LocalHost(), ledger, Xen().undoers)
-    assert told == [
+    messages = await clean(LocalHost(), ledger, Xen().undoers)
+    assert messages == [
         "Xen's number of dom0's vCPUs is vcpus 2 again; Tare had set vcpus 1.",
         "Xen's weight of dom0 is weight 300, which is neither what Tare set (weight 512) nor what "
         "it was: left.",
@@ -172,7 +172,7 @@ async def test_a_killed_runs_settings_are_restored_by_the_ledger_alone(
     assert ledger.open_entries() == ()
 
 
-async def test_what_dom0_does_not_follow_is_told_with_what_to_do(
+async def test_setting_that_dom0_ignores_is_reported_with_a_remedy(
     xen: Played, ledger: Ledger
 ) -> None:
     setting = Dom0Vcpus(LocalHost())
@@ -195,7 +195,7 @@ async def test_a_domains_scheduling_is_verified(xen: Played) -> None:
         "cap_percent": 50,
     }
     for differs, says in (
-        ({"weights": {"5": [256, 50]}}, "Xen was told .*512.*, and says .*256"),
+        ({"weights": {"5": [256, 50]}}, "Xen was set to .*512.*, and reports .*256"),
         ({"pins": {"5": {"0": "all"}}}, "vCPU 0 was pinned to CPU 2, but Xen lets it run on all"),
     ):
         xen.change(**differs)
@@ -221,17 +221,17 @@ async def test_a_budget_is_set_and_verified(xen: Played) -> None:
         await apply_and_verify_scheduling(LocalHost(), more, SPEC, 5, held)
 
 
-async def test_a_domain_is_destroyed_from_the_ledger_or_told_of(
+async def test_domain_in_the_ledger_is_destroyed_or_reported(
     xen: Played, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DomainResource, "removal_s", 0.3)
     xen.change(domains={"tare-x": 7, "other": 8}, stubborn=True)
     ledger.record("domain", id="tare-x", uuid="")
     ledger.record("domain", id="other", uuid="")
-    told = await clean(LocalHost(), ledger, Xen().undoers)
-    assert "its name does not start with tare-" in told[0]
-    assert "the domain tare-x (id 7) survives its destruction: it is paused" in told[1]
-    assert "and holds 64 MiB: it is in use" in told[1]
+    messages = await clean(LocalHost(), ledger, Xen().undoers)
+    assert "its name does not start with tare-" in messages[0]
+    assert "the domain tare-x (id 7) survives its destruction: it is paused" in messages[1]
+    assert "and holds 64 MiB: it is in use" in messages[1]
     xen.change(stubborn=False)
     assert await clean(LocalHost(), ledger, Xen().undoers) == ["Destroyed domain tare-x."]
     assert xen["domains"] == {"other": 8}

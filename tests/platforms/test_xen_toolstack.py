@@ -13,15 +13,15 @@ from tare.platforms.xen.toolstack import unpause
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    told = tmp_path / "asked"
+    file = tmp_path / "asked"
     programs = tmp_path / "bin"
     programs.mkdir()
     refusal = 'echo "libxl: error: Domain $2:No such domain" >&2; exit 1'
     for name, then in (("xl", f'[ "$2" = 5 ] || {{ {refusal}; }}'), ("sleep", "")):
-        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {told}\n{then}\n')
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {file}\n{then}\n')
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    return told
+    return file
 
 
 async def test_a_domain_is_let_go(asked: Path, agent_program: Path) -> None:
@@ -29,7 +29,7 @@ async def test_a_domain_is_let_go(asked: Path, agent_program: Path) -> None:
     assert asked.read_text() == "xl unpause 5\n"
 
 
-async def test_where_time_counts_instructions_its_end_is_told_when_the_guest_has_booted(
+async def test_end_of_counted_time_is_known_once_the_guest_has_booted(
     asked: Path, agent_program: Path
 ) -> None:
     await unpause(LocalHost(agent_program), 5, counted_by=agent_program)
@@ -37,7 +37,7 @@ async def test_where_time_counts_instructions_its_end_is_told_when_the_guest_has
 
 
 @pytest.mark.parametrize("counted", [False, True])
-async def test_a_refusal_is_told_in_xens_words(
+async def test_refusal_is_reported_in_xens_words(
     asked: Path, agent_program: Path, counted: bool
 ) -> None:
     with pytest.raises(MachineFault, match="No such domain"):

@@ -1,4 +1,4 @@
-"""Xen's run states are reported as they were recorded: whole rows, or none."""
+"""Xen's run states are reported unchanged: whole rows, or none."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ async def test_missing_objects_are_named(
     assert not verdict.usable and words in verdict.reason and verdict.hint
 
 
-async def test_a_check_tells_build_and_cpus(server: XenServer, context: Context) -> None:
+async def test_check_reports_build_and_cpus(server: XenServer, context: Context) -> None:
     verdict = await Xenserver().check(context, options_of(server))
     assert verdict.usable and verdict.versions == {"xenserver": "8.3.0 cloud", "xen": "4.17.5"}
     assert verdict.capabilities.max_vcpus == 16

@@ -189,7 +189,7 @@ class Firmware:
         self._agent = agent
         self._guests: dict[str, LocalGuest] = {}
         self.keys: set[str] = set()
-        """Of all machines that were booted: secrets."""
+        """The secret keys of all machines that were booted."""
 
     async def follow(self) -> None:
         """Do as the virtual machines' power says, for ever."""

@@ -52,20 +52,20 @@ STAYS = st.lists(
 
 def changes(stays: Sequence[Stay], cpu: int = 1, switch_ns: int = 0) -> list[Change]:
     """Return what Xen notes where these have one CPU in turn; each switch takes so long."""
-    told: list[Change] = []
+    records: list[Change] = []
     now = 1_000
     doing: dict[int, Runstate] = {}
     for stay, after in zip(stays, [*stays[1:], None], strict=True):
         was = doing.get(stay.domain, Runstate.RUNNABLE)
-        told.append(Change(now, cpu, stay.domain, 0, was, Runstate.RUNNING))
+        records.append(Change(now, cpu, stay.domain, 0, was, Runstate.RUNNING))
         now += stay.ns
         if after is None or after.domain == stay.domain:
             # Xen lets the same one run on, and says so.
             if after is not None:
-                told.append(Change(now, cpu, stay.domain, 0, Runstate.RUNNING, Runstate.RUNNING))
+                records.append(Change(now, cpu, stay.domain, 0, Runstate.RUNNING, Runstate.RUNNING))
                 doing[stay.domain] = Runstate.RUNNING
             continue
-        told.append(Change(now, cpu, stay.domain, 0, Runstate.RUNNING, stay.left))
+        records.append(Change(now, cpu, stay.domain, 0, Runstate.RUNNING, stay.left))
         doing[stay.domain] = stay.left
         now += switch_ns
-    return told
+    return records

@@ -33,7 +33,7 @@ def of_transport(info: Callable[[str], Any]) -> AddressPair:
     return AddressPair(str(there[0]) if there else "", str(here[0]) if here else "")
 
 
-def told_by_sshd(variable: str) -> AddressPair:
+def from_sshd(variable: str) -> AddressPair:
     """Return the addresses that an SSH server sees, from its variable ``SSH_CONNECTION`` (ssh(1)).
 
     Args:

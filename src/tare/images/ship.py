@@ -101,9 +101,7 @@ async def at_host(host: Host, file: Path) -> Path:
         host.read_copies.add(digest)
         return Path(answer.removeprefix("have "))
     if answer == "damaged":
-        raise MachineFault(
-            f"{host.name}: {file.name} did not arrive as it was sent", transient=True
-        )
+        raise MachineFault(f"{host.name}: {file.name} did not arrive unchanged", transient=True)
     raise MachineFault(
         f"{host.name}: {file.name} cannot be copied there: {answer or f'status {code}'}",
         "make room on the host",

@@ -141,7 +141,7 @@ class Bare(Platform[BareOptions]):
         return PROCESS_MACHINE
 
     async def check(self, context: Context, options: BareOptions) -> Verdict:
-        """Run the agent once, and tell what the bare host cannot do."""
+        """Run the agent once, and report what the bare host cannot do."""
         versions: dict[str, str] = {}
         agent = str(context.host_agent)
         try:
@@ -172,7 +172,7 @@ class Bare(Platform[BareOptions]):
         )
         if no_own_cache and options.memory_limit == "shape":
             reason = f"memory cannot be kept to the shape: {no_own_cache}"
-            hint = "write `memory-limit: auto` to measure without that, and have it said"
+            hint = "write `memory-limit: auto` to measure without that limit; the report notes it"
             return Verdict(False, reason, hint, False, versions, capabilities)
         if not proof.ok:
             hint = heard(f"try it: {agent} proof", "it", proof.words())

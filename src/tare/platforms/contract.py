@@ -137,10 +137,10 @@ class Context:
             ``disk``, ``network``.
         counted: Whether the host's time counts instructions.
         release: The distribution's release that the kernel's package is of; None: this computer's.
-        leaving: Tells the hosts that are reached from here when Tare is to end.
+        leaving: Signals the hosts that are reached from here when Tare is to end.
         memories: The memory in bytes of each machine of the arm that runs at once; empty: not
             known, as for the doctor.
-        say: Tells the user a sentence.
+        say: Shows the user a sentence.
     """
 
     host: Host
@@ -178,8 +178,8 @@ class Platform(ABC, Generic[O]):
     product: ClassVar[str] = ""
     """What its makers call it, where that is another word; empty: as studies name it."""
     known_as: ClassVar[Mapping[str, str]] = {}
-    """Other words that people have for it, each to the options that it means besides the platform,
-    such as ``accelerator: kvm``; a study that uses one is refused with what to write."""
+    """Other words that people have for it, each to the options that it means in addition to the
+    platform, such as ``accelerator: kvm``; a study that uses one is refused with what to write."""
     options: type[O]
     """The model of its options."""
     variants: ClassVar[tuple[Variant, ...]] = (Variant(),)

@@ -18,8 +18,8 @@ _CLOCK = ("tsc_early_khz=1000000", "hpet=disable", "pmtmr=0")
 # Source: Linux, arch/x86/kernel/tsc.c (tsc_refine_calibration_work).
 
 LINUX = (*_WORK, *_CLOCK)
-"""What Linux is told in such a machine."""
+"""The kernel arguments of Linux in such a machine."""
 
 BEGUN_S = 300.0
 """Seconds of this computer within which a guest of such a host begins: ten minutes of the host's
-clock and the guest's boot, beside other work."""
+clock and the guest's boot, next to other work."""

@@ -33,7 +33,7 @@ _ASK_S = 20.0
 
 
 class GivenOptions(PlatformOptions):
-    """Of machines that Tare makes no network for, and that have one."""
+    """Options of machines that have a network, so that Tare makes none."""
 
     network_way: Literal["given"] | None = Field(
         default=None,

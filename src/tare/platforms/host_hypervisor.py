@@ -31,7 +31,7 @@ NO_DETAILS = Details()
 
 
 async def no_details(host: Host) -> Details:
-    """Return nothing: all is said by its being there."""
+    """Return nothing: that it is there is all there is to know."""
     return NO_DETAILS
 
 
@@ -59,7 +59,7 @@ class HostHypervisor:
         if not self.word.isalnum() or self.word in _WITHOUT:
             raise ValueError(f"{self.word!r} names no hypervisor; write letters and digits alone")
         if not self.signs:
-            raise ValueError(f"{self.name} has no sign that tells whether it is running")
+            raise ValueError(f"{self.name} has no sign that shows whether it is running")
 
 
 def hypervisor_of(boot: str) -> str:

@@ -14,7 +14,7 @@ Way = Literal[
 ]
 
 MTU = 1500
-"""Of every network on one host: that of Ethernet (IEEE 802.3)."""
+"""The MTU of every network on one host: that of Ethernet (IEEE 802.3)."""
 
 SERVED = (5201, 7100, 8080)
 """The ports that workloads serve in a machine; user-mode networks forward these alone."""
@@ -26,7 +26,7 @@ SHARED = (
 """What a record says of a network that Tare did not make."""
 
 VARIABLE = "TARE_NET"
-"""What tells an agent that is a process which network the host made for it."""
+"""The variable that names its network to an agent that is a process of the host."""
 
 
 class VirtualFunction(Protocol):

@@ -131,7 +131,7 @@ class Scheduling(BaseModel):
 
     @property
     def asks(self) -> bool:
-        """Whether it says anything at all."""
+        """Whether it sets anything."""
         return bool(self.knobs)
 
     @property

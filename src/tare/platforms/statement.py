@@ -104,7 +104,7 @@ NOTHING_AT_ALL = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbou
 class Statement:
     """What a platform with some options offers where the host lacks nothing.
 
-    ``tare help platforms`` is made of these, and every check begins with them.
+    ``tare help platforms`` is written from these, and every check begins with them.
 
     Args:
         capabilities: What it can do at best.
@@ -113,15 +113,15 @@ class Statement:
         needs: What the host must have, each with the package or setting that brings it.
         untested: What has not been tried on real hardware, in one sentence; empty if nothing.
         confirmed: Where it is known to run: on real computers (cloud instances among them), in
-            Tare's own emulated hosts, against a program that plays the product, or not at all.
+            Tare's own emulated hosts, against a program that plays the product, or nowhere.
         emulated: Whether results show behaviour only, not hardware speed.
         host_boot: What the host must be booted with: :data:`ANY_BOOT`, :data:`NO_HYPERVISOR`,
             :data:`KVM_BOOT`, :data:`TAKES_HOST`, or a hypervisor's own word such as ``xen:credit``.
         boots_image: Whether its machines boot the study's kernel and image; otherwise they run
             a kernel that is there, and an arm's ``kernel`` is refused.
         realtime_kernel: Whether its machines run dependably on a PREEMPT_RT kernel. Where one of
-            a study's arms does not, all boot a general one, and are compared on one kernel; so they
-            do beside machines that boot the live image.
+            a study's arms does not, all boot a general one, and are compared on one kernel. They
+            also do so next to machines that boot the live image.
         is_host: Whether its machine is the host itself, which others are compared with.
         elsewhere: Whether its machines are on another computer than the host that drives them.
         only_measures: Whether it can only measure a machine that exists, and creates none.
@@ -161,7 +161,7 @@ class Presence:
         absent: Why it is not, in words; empty: it is.
         boot: The identity of its present boot; empty where it is not known.
         since: Where nothing names the boot: since when the computer runs, in seconds since 1970, as
-            well as that is known; None: nobody tells.
+            well as that is known; None: unknown.
     """
 
     absent: str = ""
@@ -218,11 +218,11 @@ class Verdict:
         shown: What a machine that exists shows of itself and of its hypervisor, name to words.
         uncontrolled: What Tare does not control of a machine that exists, one sentence each.
         runs_as: With whose rights its machines run here, and why; empty: as the statement says.
-        rights: With which rights Tare works where the machines are, as far as their product tells
-            of the account: a role, a group, what it may do on which kind of object; no names of
-            people and places, for ``tare certify`` puts it into its file. Empty: nobody tells, and
+        rights: Tare's rights where the machines are, as far as their product reports them for
+            the account: a role, a group, what it may do on which kind of object; no names of
+            people and places, for ``tare certify`` puts it into its file. Empty: not reported, and
             Tare's own user on this computer counts.
-        machine: What tells a machine that exists from all others until it is booted again; empty
+        machine: What identifies a machine that exists until it is booted again; empty
             for machines that are made for a run, and where it is not known.
         kernels: Which kernels its machines can boot where the study names none.
         carrier: The computer that runs its machines, as its hypervisor's API reports it: plans

@@ -1,7 +1,7 @@
 """The page of platforms in docs, as Markdown; ``make docs`` writes it.
 
-The page is made of what the drivers state, with which their checks begin as well; so it says
-nothing that they do not.
+The page is written from what the drivers state. Their checks begin with the same statements, so
+the page claims nothing else.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ differ; a test holds both together.
 """
 
 _ABOUT_COLUMNS = """\
-*Pinning* binds each vCPU to a CPU of the host. *Neighbours* are machines beside the subject.
+*Pinning* binds each vCPU to a CPU of the host. *Neighbours* are machines next to the subject.
 *Devices* are the models of network, disk and channel; a platform without them shares the host's.
 *Behaviour only* marks what software emulates: results show what happens, not how fast hardware
 would be. That holds for everything in the [lab](../explanation/lab.md), whatever this table says,

@@ -126,7 +126,7 @@ async def clean_all(
     undoers: Mapping[str, Undo],
     reach: Reach | None = None,
     *,
-    tell_of_going: bool = True,
+    report_running: bool = True,
 ) -> list[str]:
     """Undo the open entries of every run that has ended.
 
@@ -134,7 +134,7 @@ async def clean_all(
         host: The host whose entries are undone.
         undoers: The undo functions of further kinds.
         reach: Opens the other hosts that ledgers name; without it, their entries are left.
-        tell_of_going: Whether to report ledgers of runs in progress as left alone. A run whose two
+        report_running: Whether to report ledgers of runs in progress as left alone. A run whose two
             hosts are one computer finds its own.
 
     Returns:
@@ -147,7 +147,7 @@ async def clean_all(
             ledger = Ledger(path)
         except InputError as error:
             going = isinstance(error, LedgerInUse)
-            if going and (path.stem == LAB or not tell_of_going):
+            if going and (path.stem == LAB or not report_running):
                 continue  # A lab is up, and `tare lab down` ends it.
             words = f"{path.stem}: left alone: {error}."
             messages.append(Going(words) if going else Left(words))

@@ -64,7 +64,7 @@ class Resource(ABC):
 
     @abstractmethod
     async def remove(self) -> None:
-        """Ask for its removal; it need not be gone on return.
+        """Request its removal, without waiting until it is gone.
 
         Called only if it exists, and again after a refusal that :meth:`passes`.
 

@@ -36,7 +36,7 @@ class Setting(ABC, Generic[V]):
     @property
     @abstractmethod
     def details(self) -> Mapping[str, Any]:
-        """What the ledger records of it besides its values: enough to find it again."""
+        """What the ledger records in addition to its values: enough to find it again."""
 
     @property
     @abstractmethod

@@ -12,7 +12,7 @@ from pathlib import Path
 import asyncssh
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.hosts.address_pair import UNKNOWN, AddressPair, of_transport, told_by_sshd
+from tare.hosts.address_pair import UNKNOWN, AddressPair, from_sshd, of_transport
 from tare.hosts.ssh.options import SshOptions
 from tare.hosts.ssh.shell import NotRun, run_script
 from tare.units import format_size
@@ -197,7 +197,7 @@ async def prepare(
         # Through another computer, asyncssh reports that computer's address; a ProxyCommand reports
         # none.
         UNKNOWN if options.indirect else of_transport(connection.get_extra_info),
-        told_by_sshd(ssh_connection),
+        from_sshd(ssh_connection),
     )
 
 

@@ -295,7 +295,7 @@ class SshHost(Host):
             outgoing.stop()
 
     async def put(self, local: Path, path: str | Path, *, mode: int = 0o644) -> None:
-        """Copy a file of this computer to the host, completely or not at all.
+        """Copy a file of this computer to the host; an incomplete copy is never left there.
 
         Raises:
             OSError: It cannot be read here.

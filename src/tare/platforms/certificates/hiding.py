@@ -66,7 +66,7 @@ def texts_to_hide(
 
     Args:
         options: The platform's options: their names and paths.
-        environment: The variables of Tare's process, of which those that may be secrets are taken.
+        environment: The variables of Tare's process; those that may be secrets are taken.
         names: The host's names, the user's, and folders.
     """
     shown = plain_options(options)

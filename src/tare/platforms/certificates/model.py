@@ -86,7 +86,7 @@ class Certificate(_Part):
         shown: What the product shows of itself: its licence, edition, power policy.
         licence: Its licence, where it shows one.
         host: The kind of computer that Tare ran on, without its name.
-        rights: With which rights Tare worked where the machines are: as the product tells of its
+        rights: Tare's rights where the machines are: those that the product reports for its
             account, else those of Tare's own user on this computer.
         declared: What the platform states that it can.
         found: What its check found here.
@@ -242,7 +242,7 @@ def read_certificate(file: Path) -> Certificate:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its beginning"
-        words = plain_line(f"{file} is no certificate: {place}: {message_of(first)}", _WORDS)
+        words = plain_line(f"{file} is not a certificate: {place}: {message_of(first)}", _WORDS)
         raise InputError(words, "`tare certify PLATFORM` writes one") from error
 
 

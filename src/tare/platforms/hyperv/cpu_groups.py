@@ -135,7 +135,7 @@ async def placed_by_core(session: HypervSession, carrier: Carrier) -> Carrier:
     """Return a host's CPUs with the core, the package and the NUMA node of each.
 
     No cmdlet reports which processors share a core. What the Host Compute Service does not report
-    stays as it was.
+    is left unchanged.
 
     Args:
         session: An open session.

@@ -11,11 +11,11 @@ from tare.platforms.scheduling import DEFAULT_PERIOD_S
 from tare.units import format_duration
 
 OWN_CPU = "each vCPU has a CPU of its own with `cpus: pinned` in a scenario, and else all of them"
-NO_LIST = "it is no list of CPUs"
+NO_LIST = "it is not a list of CPUs"
 MOST_WEIGHT, USUAL_WEIGHT = 10_000, 100
-"""Of version 2 of control groups (Documentation/admin-guide/cgroup-v2.rst)."""
+"""The weights in version 2 of control groups (Documentation/admin-guide/cgroup-v2.rst)."""
 USUAL_SHARES = 1024
-"""Of version 1 (Documentation/scheduler/sched-design-CFS.rst)."""
+"""The default weight in version 1 (Documentation/scheduler/sched-design-CFS.rst)."""
 MOST_PRIORITY = 98
 PERIOD_US = round(DEFAULT_PERIOD_S * 1e6)
 LEAST_US, MOST_PERIOD_US = 1000, 1_000_000
@@ -66,7 +66,7 @@ def weigh(found: Found, given: str, number: int | None, most: int = MOST_WEIGHT)
         most: The largest that there is in version 2.
     """
     if not number:
-        found.leave(given, "it is no weight")
+        found.leave(given, "it is not a weight")
         return
     old = max(1, min(MOST_WEIGHT, round(number * USUAL_WEIGHT / USUAL_SHARES)))
     if number > most:
@@ -208,7 +208,8 @@ def _quota(found: Found, tune: Node, prefix: str) -> tuple[int, int] | None:
         return None
     if quota is None or quota < LEAST_US or not LEAST_US <= period <= MOST_PERIOD_US:
         found.leave(
-            f"<cputune> {prefix}quota {given} in {period} µs", "it is no quota of libvirt's"
+            f"<cputune> {prefix}quota {given} in {period} µs",
+            "it is not a quota that libvirt takes",
         )
         return None
     return quota, period

@@ -93,7 +93,7 @@ def documents(text: str) -> list[Any]:
     """Return the documents in a text of YAML.
 
     Raises:
-        ValueError: It is no YAML.
+        ValueError: It is not YAML.
     """
     try:
         return list(yaml.load_all(text, Loader=_Loader))

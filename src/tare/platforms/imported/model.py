@@ -171,7 +171,7 @@ class Found:
             queues: Its pairs of queues; None: not given.
 
         Returns:
-            Whether it is the first, of which more may be taken.
+            Whether it is the first, which alone may have more settings.
         """
         self._nics += 1
         if self._nics > 1:

@@ -114,7 +114,7 @@ def _values(found: Found, text: str) -> dict[str, str]:
             continue
         parts = _LINE.fullmatch(line)
         if parts is None:
-            raise ValueError(f"line {number} is no `key: value`")
+            raise ValueError(f"line {number} is not `key: value`")
         values[parts[1]] = parts[2].strip()
     if CONTAINERS & set(values):
         raise ValueError("describes a container, which `platform: oci` or `incus` has")
@@ -156,7 +156,7 @@ def _tuning(found: Found, values: Values) -> None:
     text = values.get("cpulimit", "0")
     limit = fraction(text)
     if limit is None:
-        found.leave(f"cpulimit: {text}", "it is no number")
+        found.leave(f"cpulimit: {text}", "it is not a number")
     elif limit > 0:
         found.schedule(cap=limit)
     if units := values.get("cpuunits", ""):

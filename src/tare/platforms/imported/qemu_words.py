@@ -144,7 +144,7 @@ def _settle_size(found: Found, options: Mapping[str, str], gathered: _Gathered) 
 
 
 def _options(found: Found, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the options with their values; what is no option is a disk's image, or listed."""
+    """Yield the options with their values; any other word is a disk's image, or is listed."""
     rest = iter(enumerate(words))
     for place, word in rest:
         name = word[2:] if word.startswith("--") else word[1:]
@@ -152,8 +152,8 @@ def _options(found: Found, words: Sequence[str]) -> Iterator[tuple[str, str]]:
             if place in (0, len(words) - 1) and _IMAGE.fullmatch(word):
                 yield "hda", word
             else:
-                # As a kernel's words are, of a line that lost its quotations.
-                found.leave(shown(*_named(word)), "it is no option")
+                # Such as a kernel's arguments, on a line that lost its quotation marks.
+                found.leave(shown(*_named(word)), "it is not an option")
             continue
         yield name, "" if name in ALONE else next(rest, (0, ""))[1]
 

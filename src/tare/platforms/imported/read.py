@@ -56,7 +56,7 @@ def import_file(path: Path) -> Arm:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except tarfile.TarError as error:
-        raise InputError(f"{path}: is no whole archive: {error}") from None
+        raise InputError(f"{path}: is not a complete archive: {error}") from None
     # Proxmox names a machine by its number if it has no name.
     return import_bytes(content, str(path), f"vm{path.stem}" if path.stem.isdigit() else "")
 
@@ -78,7 +78,7 @@ def import_bytes(content: bytes, source: str, name: str = "") -> Arm:
         # Windows begins a file of text with a mark.
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{source}: is no text", f"known: {KNOWN}") from None
+        raise InputError(f"{source}: is not text", f"known: {KNOWN}") from None
     if not text.strip():
         # As a command leaves it that failed where its output was to go to a file.
         raise InputError(f"{source}: is empty", f"known: {KNOWN}")
@@ -115,7 +115,7 @@ def _of_json(text: str) -> Found:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno} is no JSON: {error.msg}") from None
+        raise ValueError(f"line {error.lineno} is not JSON: {error.msg}") from None
     if isinstance(value, dict) and is_firecracker(value):
         return read_firecracker(value)
     if isinstance(value, dict) and "apiVersion" in value:
@@ -136,7 +136,7 @@ def _of_xml(text: str) -> Found:
 
 
 def _descriptor(path: Path) -> bytes:
-    """Return the first descriptor in an OVA: it stands before the disks (DSP0243, 5.2)."""
+    """Return the first descriptor in an OVA: it precedes the disks (DSP0243, 5.2)."""
     with tarfile.open(path) as archive:
         for member in archive:
             if member.name.endswith(".ovf") and member.isfile() and member.size <= LONGEST:

@@ -146,7 +146,7 @@ def _cards(found: Found, values: Values) -> None:
     numbers = sorted({whole(card[1]) or 0 for key in values if (card := _CARD.fullmatch(key))})
     for number in numbers:
         if values.get(f"ethernet{number}.present", "true").lower() in _TRUE:
-            # Without a model it is VMware's oldest, for which nothing else here stands.
+            # Without a model it is VMware's oldest, which no platform here has under another name.
             found.add_nic(values.get(f"ethernet{number}.virtualdev", "vlance").lower())
     for key in values:
         if (adapter := _ADAPTER.fullmatch(key)) is not None and adapter[3].lower() == "present":

@@ -127,7 +127,7 @@ def _scheduling(found: Found, values: Values, lists: dict[str, list[Value]]) -> 
         scheduling["weight"] = max(1, round(number * MODEL_WEIGHT / DEFAULT_WEIGHT))
     elif weight:
         found.leave(f"cpu_weight {weight}", f"it is not 1 to {_MOST_XEN_WEIGHT}")
-    # In percent of one CPU; 0 is no cap.
+    # In percent of one CPU; 0 means no cap.
     cap = whole(values.get("cap", "0"))
     if cap:
         scheduling["cap"] = cap / 100

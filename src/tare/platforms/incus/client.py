@@ -1,7 +1,7 @@
 """The REST API of Incus and LXD: HTTP over a unix socket or TLS, and what its answers mean.
 
 Both speak version 1.0 (linuxcontainers.org/incus/docs/main/rest-api). An answer is *sync*, with
-what was asked for; *async*, with an operation that goes on; or an *error*.
+what was asked for; *async*, with an operation in progress; or an *error*.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Answer:
     """What a server answered.
 
     Args:
-        content: What was asked for; of an operation, the operation.
-        operation: Its path where something goes on; empty: nothing does.
+        content: What was asked for, or the operation.
+        operation: The path of an operation in progress; empty: none is.
     """
 
     content: Any
@@ -92,7 +92,7 @@ class Client:
             OSError: There is no connection.
             MachineFault: The server refuses, or what answers is none.
         """
-        said = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         connection = (
             Unix(self.socket)
@@ -102,7 +102,7 @@ class Client:
             )
         )
         try:
-            connection.request(method, path, said, {"Content-Type": kind, **(headers or {})})
+            connection.request(method, path, sent, {"Content-Type": kind, **(headers or {})})
             answered = connection.getresponse()
             return answer_of(answered.status, answered.read(MOST_BYTES))
         except http.client.HTTPException as error:
@@ -120,27 +120,27 @@ def answer_of(status: int, content: bytes) -> Answer:
 
     Raises:
         Missing: There is no such thing.
-        Refused: It is not allowed, or stands against what is.
-        MachineFault: It failed, in the server's words; or it is no answer of this API.
+        Refused: It is not allowed, or conflicts with the present state.
+        MachineFault: It failed, in the server's words; or it is not an answer of this API.
     """
     try:
-        said = json.loads(content)
+        reply = json.loads(content)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict) or said.get("type") not in ("sync", "async", "error"):
+        reply = None
+    if not isinstance(reply, dict) or reply.get("type") not in ("sync", "async", "error"):
         raise MachineFault(
             f"what answers is neither Incus nor LXD: HTTP {status}, {len(content)} bytes",
             "check that `socket` or `address` and `port` name its REST API",
         )
-    if said["type"] == "error" or status >= 400:
-        code = said.get("error_code")
-        raise failed(code if isinstance(code, int) and code else status, said.get("error"))
-    operation = said.get("operation")
-    if said["type"] == "sync":
-        return Answer(said.get("metadata"))
+    if reply["type"] == "error" or status >= 400:
+        code = reply.get("error_code")
+        raise failed(code if isinstance(code, int) and code else status, reply.get("error"))
+    operation = reply.get("operation")
+    if reply["type"] == "sync":
+        return Answer(reply.get("metadata"))
     if not isinstance(operation, str) or not operation.startswith("/1.0/operations/"):
-        raise MachineFault("the server does not say which operation goes on")
-    return Answer(said.get("metadata"), operation.partition("?")[0])
+        raise MachineFault("the server does not report which operation is in progress")
+    return Answer(reply.get("metadata"), operation.partition("?")[0])
 
 
 def failed(code: int, words: object) -> MachineFault:
@@ -148,16 +148,16 @@ def failed(code: int, words: object) -> MachineFault:
 
     Args:
         code: As HTTP numbers them; operations do the same.
-        words: What it said.
+        words: The server's message.
     """
-    told = " ".join(str(words or f"error {code}").split())
+    message = " ".join(str(words or f"error {code}").split())
     if code == NOT_FOUND:
-        return Missing(told)
+        return Missing(message)
     if code == FORBIDDEN:
-        return Refused(f"refused: {told}", "`tare help incus` says what rights it takes")
-    if code == CONFLICT or any(word in told.casefold() for word in _BUSY):
-        return Refused(told)
-    return MachineFault(told)
+        return Refused(f"refused: {message}", "`tare help incus` says what rights it takes")
+    if code == CONFLICT or any(word in message.casefold() for word in _BUSY):
+        return Refused(message)
+    return MachineFault(message)
 
 
 def ended(operation: Any) -> bool:
@@ -167,11 +167,11 @@ def ended(operation: Any) -> bool:
         operation: What the server says of it.
 
     Raises:
-        MachineFault: It failed, in the server's words; or nothing is said of it.
+        MachineFault: It failed, in the server's words; or its state is not reported.
     """
     code = operation.get("status_code") if isinstance(operation, Mapping) else None
     if not isinstance(code, int):
-        raise MachineFault("the server does not say how its operation stands")
+        raise MachineFault("the server does not report the state of its operation")
     if code >= 400:
         raise failed(code, operation.get("err") or operation.get("status"))
     return code == SUCCESS

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.topology import cpu_list
 from tare.platforms.contract import MachineSpec
-from tare.platforms.incus.befallen import befallen
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.parcels import AGENT_INSIDE, CONFIGURATION
 from tare.platforms.incus.server import KINDS, Facts, Server
@@ -20,6 +19,9 @@ from tare.platforms.vendors.session import Missing
 
 RUNNING = frozenset({"Running", "Starting", "Stopping", "Frozen", "Freezing", "Thawed", "Ready"})
 """States in which an instance is, or is about to be, or just ends."""
+MEMORY = "limits.memory"
+AT_WORK = frozenset({"Running", "Ready"})
+"""States in which nothing keeps an instance from running."""
 CALLBACK = "127.0.0.1:4460"
 """Where a container's agent finds the server's proxy."""
 GUEST_API = {"Incus": "security.guestapi"}
@@ -69,7 +71,7 @@ def limits_of(options: IncusOptions, spec: MachineSpec) -> dict[str, str]:
         period_ms = round(scheduled.period_s * 1000)
         limits["limits.cpu.allowance"] = f"{round(scheduled.cap * period_ms)}ms/{period_ms}ms"
     elif scheduled.weight is not None:
-        # Of what the kernel weighs others with (``ParseCPU``, lxd/cgroup/cgroup_cpu.go).
+        # In percent of the kernel's default weight (``ParseCPU``, lxd/cgroup/cgroup_cpu.go).
         limits["limits.cpu.allowance"] = f"{scheduled.weight}%"
     return limits
 
@@ -176,35 +178,63 @@ def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """Return what of an instance is not as was asked, in words; empty if nothing.
 
     Args:
-        wanted: As it was asked for.
-        found: As the server tells it.
+        wanted: The instance, as requested.
+        found: The instance, as the server reports it.
     """
     for part in ("config", "devices"):
         there = found.get(f"expanded_{part}")
         there = there if isinstance(there, Mapping) else {}
         for key, value in wanted[part].items():
             if there.get(key) != value:
-                said = there.get(key, "nothing")
-                return f"{key} was to be {value}, but the server says {said}"
+                reported = there.get(key, "nothing")
+                return f"{key} was to be {value}, but the server reports {reported}"
     return ""
 
 
 def cost_in(state: Mapping[str, Any]) -> dict[str, float]:
-    """Return what an instance has cost: ``cpu_s`` and ``rss_bytes``, where its state tells.
+    """Return what an instance has cost: ``cpu_s`` and ``rss_bytes``, if its state reports them.
 
     Args:
-        state: As the server tells it; of VMs it counts nothing without an agent of its own inside.
+        state: The server's report; for VMs it has no counts without an agent of its own inside.
     """
     found = {}
     for part, key, name, unit in (
         ("cpu", "usage", "cpu_s", 1e-9),
         ("memory", "usage", "rss_bytes", 1.0),
     ):
-        told = state.get(part)
-        value = told.get(key) if isinstance(told, Mapping) else None
+        counts = state.get(part)
+        value = counts.get(key) if isinstance(counts, Mapping) else None
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             found[name] = value * unit
     return found
+
+
+def list_disturbances(
+    found: Mapping[str, Any], state: Mapping[str, Any], wanted: Mapping[str, Any], home: str
+) -> Iterator[str]:
+    """Yield what disturbed an instance, except snapshots and backups, a phrase each.
+
+    Args:
+        found: The instance, as the server reports it.
+        state: Its state, as the server reports it.
+        wanted: The instance, as requested.
+        home: The member of a cluster that it was on; empty: it is not known.
+    """
+    location = str(found.get("location") or "")
+    if home and location != home:
+        yield f"migrated to {location or 'nowhere'}"
+    status = str(state.get("status") or "")
+    if status and status not in AT_WORK:
+        yield f"it was {status.lower()}"
+    config = found.get("expanded_config")
+    limit = config.get(MEMORY) if isinstance(config, Mapping) else None
+    if limit != wanted["config"].get(MEMORY):
+        yield f"its memory was changed: {MEMORY} is {limit or 'not set'}"
+    memory = state.get("memory")
+    swap = memory.get("swap_usage") if isinstance(memory, Mapping) else None
+    # For VMs an agent inside reports the guest's own swap, and Tare's guests have none.
+    if isinstance(swap, int) and swap > 0:
+        yield f"swapped: {swap} bytes of it"
 
 
 class IncusInstance(VirtualMachine):
@@ -213,8 +243,8 @@ class IncusInstance(VirtualMachine):
     Args:
         server: Where.
         spec: What was asked for.
-        wanted: The same, as it was asked of the server.
-        facts: What the server said of itself.
+        wanted: The same, as requested from the server.
+        facts: What the server reports of itself.
     """
 
     def __init__(
@@ -285,16 +315,17 @@ class IncusInstance(VirtualMachine):
         """Return whether a container may run elsewhere than on the CPUs that were asked for."""
         if not self._is_container or not self._spec.cpus:
             return ""
-        said = str(proof.get("confinement", {}).get("cpus_allowed") or "")
+        reported = str(proof.get("confinement", {}).get("cpus_allowed") or "")
         wanted = pins_of(self._spec)
         try:
-            allowed = cpu_list(said)
+            allowed = cpu_list(reported)
         except ValueError:
             allowed = ()
         if allowed == wanted:
             return ""
         return (
-            f"it was to be pinned to CPUs {list(wanted)}, but its kernel says {said or 'nothing'}"
+            f"it was to be pinned to CPUs {list(wanted)}, but its kernel reports "
+            f"{reported or 'nothing'}"
         )
 
     async def cost(self) -> dict[str, float]:
@@ -302,18 +333,18 @@ class IncusInstance(VirtualMachine):
         return cost_in(await self._state())
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what befell it: snapshots, backups, another member, limit or first process."""
+        """Return what disturbed it: snapshots, backups, another member, limit or first process."""
         try:
-            told = [*await self._server.befallen(self._project, self._spec.name)]
+            events = [*await self._server.list_copies(self._project, self._spec.name)]
             found = await self._server.instance(self._project, self._spec.name)
             state = await self._state()
         except Missing:
             return (f"it left {self._server.name}",)
-        told += befallen(found, state, self._wanted, self._home)
+        events += list_disturbances(found, state, self._wanted, self._home)
         pid = _pid(state)
         if self._pid is not None and pid != self._pid:
-            told.append(f"it was started anew: process {pid}")
-        return tuple(told)
+            events.append(f"it was restarted: process {pid}")
+        return tuple(events)
 
 
 def _pid(state: Mapping[str, Any]) -> int | None:

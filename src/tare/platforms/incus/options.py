@@ -93,7 +93,7 @@ class IncusOptions(VendorOptions, ScheduledOptions):
         default=None,
         min_length=1,
         description="What VMs boot: alias or fingerprint of an image of a VM in the server's "
-        "project `default`, made of the live image. Containers need none.",
+        "project `default`, made from the live image. Containers need none.",
     )
     pool: Name | None = Field(
         default=None, description="The storage pool; the only one when left out."
@@ -106,7 +106,7 @@ class IncusOptions(VendorOptions, ScheduledOptions):
     )
     accelerator: Literal["kvm", "tcg"] = Field(
         default="kvm",
-        description="Of VMs: `kvm`, as the server does by itself, or `tcg`, which emulates the "
+        description="For VMs: `kvm`, the server's default, or `tcg`, which emulates the "
         "processor (by `raw.qemu`) and shows behaviour but not hardware speed.",
     )
     secure_boot: bool = Field(
@@ -166,7 +166,7 @@ class IncusOptions(VendorOptions, ScheduledOptions):
             if value is not None and not self.address:
                 raise ValueError(f"`{name}` goes with an `address`; a socket needs none")
         if twice := sorted(OWN_KEYS & set(self.extra_config)):
-            raise ValueError(f"{twice[0]} is set by Tare: it cannot stand in `extra-config`")
+            raise ValueError(f"{twice[0]} is set by Tare: it cannot be in `extra-config`")
         return self
 
     @property
@@ -236,9 +236,10 @@ def client_certificate(file: str, ca: str | None = None) -> ssl.SSLContext:
         # Without a password that is given, a key that has one would be asked for at the terminal.
         context.load_cert_chain(path, password=lambda: "")
     except (OSError, ValueError) as error:
-        said = error.strerror if not isinstance(error, ssl.SSLError | ValueError) else ""
+        reason = error.strerror if not isinstance(error, ssl.SSLError | ValueError) else ""
         raise InputError(
-            f"{path} is no client's certificate: {said or 'it holds no certificate with its key'}",
+            f"{path} is not a client's certificate: "
+            f"{reason or 'it holds no certificate with its key'}",
             "write the certificate and its key there, both in PEM form, the key without a password",
         ) from None
     return context

@@ -49,7 +49,7 @@ def container_image(agent: bytes, architecture: str) -> bytes:
 def volume_backup(name: str, pool: str, content: bytes) -> bytes:
     """Return the backup of a block volume, from which a server makes the volume.
 
-    All versions take it, whatever the pool is made of; ISO volumes came later.
+    All versions take it, whatever the pool's storage is; ISO volumes came later.
 
     Args:
         name: The volume's name.

@@ -170,7 +170,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         """Return a phrase such as ``Incus or LXD container``."""
         kind = "container" if options.is_container else "virtual machine"
         extra = ", ".join(f"{key}: {value}" for key, value in options.extra_config.items())
-        told = {
+        notes = {
             "with the host's root": options.privileged,
             "without KVM": options.accelerator == "tcg",
             "huge pages": options.hugepages,
@@ -178,7 +178,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             options.scheduling.words(): bool(options.scheduling.words()),
             f"keys that Tare does not know: {extra}": bool(extra),
         }
-        return ", ".join((f"Incus or LXD {kind}", *(word for word, so in told.items() if so)))
+        return ", ".join((f"Incus or LXD {kind}", *(word for word, so in notes.items() if so)))
 
     def stated(self, options: IncusOptions) -> Statement:
         """Return what instances offer; nothing is tried for it."""
@@ -256,7 +256,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         return ServerFindings(reason, versions, able, shown, rights, await server.carrier())
 
     async def host_presence(self, session: IncusSession, options: IncusOptions) -> Presence:
-        """Return that the host is up, whose server answers; of its boots the API tells nothing."""
+        """Return that the host is up, as its server answers; the API does not report its boots."""
         return Presence()
 
     def writes(self, options: IncusOptions) -> tuple[Write, ...]:
@@ -414,7 +414,7 @@ def _stated_vm(options: IncusOptions) -> Statement:
                 "VMs have virtio devices alone, and boot by UEFI",
                 "each vCPU that is pinned has a host CPU of its own; pins are what the server says",
                 "servers count no CPU time of VMs: they leave it to an agent of their own in the "
-                "guest, which the live image has not",
+                "guest, which the live image lacks",
                 *((EMULATED, TRIED_VMS) if tcg else ()),
             ),
             missing_knobs={**MISSING_KNOBS, "cap": OF_VMS, "weight": OF_VMS},
@@ -427,7 +427,7 @@ def _stated_vm(options: IncusOptions) -> Statement:
         needs=(
             "Incus, or LXD 5.0 or newer, with a storage pool and a network",
             "/dev/kvm, the module vhost_vsock, QEMU and OVMF on its host",
-            "an image of a VM in its project `default`, made of the live image",
+            "an image of a VM in its project `default`, made from the live image",
         ),
         untested=""
         if tcg

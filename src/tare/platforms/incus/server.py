@@ -44,7 +44,7 @@ class Facts:
         version: Its version.
         kernel: Its host's kernel.
         drivers: What it can run, and in which version: ``lxc``, ``qemu``.
-        architecture: Of its host, such as ``x86_64``.
+        architecture: Its host's architecture, such as ``x86_64``.
         clustered: Whether it is one of several.
         hyper_threading: Whether its host's cores run several threads: ``on``, ``off``; empty: it
             does not say.
@@ -62,9 +62,9 @@ class Facts:
     power_policy: str = ""
 
 
-def facts_of(told: Any) -> Facts:
-    """Return what ``GET /1.0`` tells; what is not there is empty."""
-    env = told.get("environment") if isinstance(told, Mapping) else None
+def facts_of(answer: Any) -> Facts:
+    """Return the facts in the answer to ``GET /1.0``; a missing one is empty."""
+    env = answer.get("environment") if isinstance(answer, Mapping) else None
     env = env if isinstance(env, Mapping) else {}
 
     def parts(key: str) -> list[str]:
@@ -114,17 +114,17 @@ class Server:
 
     async def facts(self) -> Facts:
         """Return what it says of itself, and its host where Tare is on it or reaches it."""
-        told = facts_of(await self.session.ask("GET", "/1.0"))
+        answer = facts_of(await self.session.ask("GET", "/1.0"))
         threads = threads_in(await self.session.ask("GET", "/1.0/resources"))
         policy = "" if self.session.host is None else await _governors(self.session.host)
-        return replace(told, hyper_threading=threads, power_policy=policy)
+        return replace(answer, hyper_threading=threads, power_policy=policy)
 
     async def rights(self) -> tuple[str, ...]:
         """Return what Tare may do there: a socket gives all rights, a certificate those it has."""
         if self.session.host is not None:
             return ("the server's unix socket, which gives every right at it",)
-        told = await self.session.ask("GET", "/1.0")
-        name = told.get("auth_user_name") if isinstance(told, Mapping) else None
+        answer = await self.session.ask("GET", "/1.0")
+        name = answer.get("auth_user_name") if isinstance(answer, Mapping) else None
         words = "a client's certificate that the server trusts"
         if not name:
             return (words,)
@@ -156,15 +156,15 @@ class Server:
 
     async def cpus(self) -> int:
         """Return how many CPUs its host has; 0: it does not say."""
-        told = await self.session.ask("GET", "/1.0/resources")
-        cpu = told.get("cpu") if isinstance(told, Mapping) else None
+        answer = await self.session.ask("GET", "/1.0/resources")
+        cpu = answer.get("cpu") if isinstance(answer, Mapping) else None
         total = cpu.get("total") if isinstance(cpu, Mapping) else None
         return total if isinstance(total, int) else 0
 
     async def huge_pages(self) -> HugePages | None:
         """Return the huge pages of its host; None if it reports none of any size."""
-        told = await self.session.ask("GET", "/1.0/resources")
-        memory = told.get("memory") if isinstance(told, Mapping) else None
+        answer = await self.session.ask("GET", "/1.0/resources")
+        memory = answer.get("memory") if isinstance(answer, Mapping) else None
         memory = memory if isinstance(memory, Mapping) else {}
         found = [memory.get(f"hugepages_{name}") for name in ("size", "total", "used")]
         size, total, used = (each if isinstance(each, int) else 0 for each in found)
@@ -239,8 +239,8 @@ class Server:
 
     async def bring_image(self, project: str, content: bytes) -> str:
         """Bring an image into a project; returns its fingerprint."""
-        told = await self.session.ask("POST", _in(project, "images"), content)
-        return str(told["fingerprint"])
+        answer = await self.session.ask("POST", _in(project, "images"), content)
+        return str(answer["fingerprint"])
 
     async def bring_volume(self, project: str, pool: str, name: str, content: bytes) -> None:
         """Bring a block volume with some content into a project."""
@@ -262,8 +262,8 @@ class Server:
     async def bring_configuration(self, project: str, instance: str, content: bytes) -> None:
         """Write the agent's configuration into a container."""
         path = _in(project, f"instances/{instance}/files", f"&path={quote(CONFIGURATION, '')}")
-        said = {"uid": "0", "gid": "0", "mode": "0400", "type": "file"}
-        headers = {f"X-{made}-{key}": said[key] for made in ("LXD", "Incus") for key in said}
+        fields = {"uid": "0", "gid": "0", "mode": "0400", "type": "file"}
+        headers = {f"X-{made}-{key}": fields[key] for made in ("LXD", "Incus") for key in fields}
         await self.session.ask("POST", path, content, headers)
 
     async def instance(self, project: str, name: str) -> Mapping[str, Any]:
@@ -281,8 +281,8 @@ class Server:
                     raise
             await asyncio.sleep(0.2)
 
-    async def befallen(self, project: str, name: str) -> Sequence[str]:
-        """Return the snapshots and backups that were made of an instance, sorted by name."""
+    async def list_copies(self, project: str, name: str) -> Sequence[str]:
+        """Return the snapshots and backups of an instance, sorted by name."""
         found: list[str] = []
         for kind in ("snapshots", "backups"):
             listed = await self.session.ask("GET", _in(project, f"instances/{name}/{kind}"))
@@ -378,9 +378,9 @@ def _project(name: str) -> str:
     return f"/1.0/projects/{quote(name, '')}"
 
 
-def threads_in(told: Any) -> str:
-    """Return whether cores have several threads, by ``GET /1.0/resources``; empty: not told."""
-    cpu = told.get("cpu") if isinstance(told, Mapping) else None
+def threads_in(answer: Any) -> str:
+    """Return whether cores have several threads, by ``GET /1.0/resources``; empty: unknown."""
+    cpu = answer.get("cpu") if isinstance(answer, Mapping) else None
     cores = [core for socket in _all(cpu, "sockets") for core in _all(socket, "cores")]
     known = [threads for core in cores if (threads := _all(core, "threads"))]
     return "" if not known else "on" if any(len(threads) > 1 for threads in known) else "off"
@@ -421,9 +421,9 @@ def cpus_in(resources: Any) -> HostCpus:
     )
 
 
-def _all(told: Any, key: str) -> list[Any]:
-    """Return a list that is told of; an empty one where none is."""
-    found = told.get(key) if isinstance(told, Mapping) else None
+def _all(answer: Any, key: str) -> list[Any]:
+    """Return a list in an answer; an empty one if there is none."""
+    found = answer.get(key) if isinstance(answer, Mapping) else None
     return found if isinstance(found, list) else []
 
 

@@ -26,7 +26,7 @@ SOCKETS = (
 TRUSTED = "trusted"
 OPERATION_S = 600.0
 STEP_S = 20
-"""Seconds after which a server that is waited for is asked anew."""
+"""Seconds after which a server that is waited for is asked again."""
 
 
 class IncusSession(Session[Client]):
@@ -56,9 +56,9 @@ class IncusSession(Session[Client]):
         )
 
     def log_in(self) -> Client:
-        """Return what asks the server, once it has said that it trusts Tare."""
+        """Return the client of the server, once the server has confirmed that it trusts Tare."""
         try:
-            told = self._client_of.ask("GET", "/1.0").content
+            reply = self._client_of.ask("GET", "/1.0").content
         except ssl.SSLCertVerificationError as error:
             raise InputError(
                 f"the certificate of {self.name} is not trusted: {error.verify_message}",
@@ -71,7 +71,7 @@ class IncusSession(Session[Client]):
                 f"nothing answers at {self.name}: {error.strerror or error}",
                 "is its daemon running, and may you use it? try: incus info, or lxc info",
             ) from None
-        if not isinstance(told, Mapping) or told.get("auth") != TRUSTED:
+        if not isinstance(reply, Mapping) or reply.get("auth") != TRUSTED:
             raise InputError(
                 f"{self.name} does not trust Tare's certificate",
                 "on the server: incus config trust add-certificate FILE, or lxc config trust add",
@@ -83,8 +83,8 @@ class IncusSession(Session[Client]):
 
     def fault(self, error: Exception) -> TareError:
         """Return what an error of a connection means."""
-        said = (isinstance(error, OSError) and error.strerror) or type(error).__name__
-        return MachineFault(f"the connection to {self.name} broke: {said}")
+        reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+        return MachineFault(f"the connection to {self.name} broke: {reason}")
 
     async def ask(
         self,
@@ -93,7 +93,7 @@ class IncusSession(Session[Client]):
         body: Mapping[str, Any] | bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Return what the server answers; what goes on is waited for.
+        """Return what the server answers, after waiting for an operation in progress.
 
         Raises:
             MachineFault: It refuses, or did not end in time.
@@ -104,9 +104,9 @@ class IncusSession(Session[Client]):
         deadline = time.monotonic() + OPERATION_S
         wait = f"{answer.operation}/wait?timeout={STEP_S}"
         while True:
-            told = (await self.call(lambda client: client.ask("GET", wait))).content
-            if ended(told):
-                return told.get("metadata")
+            reply = (await self.call(lambda client: client.ask("GET", wait))).content
+            if ended(reply):
+                return reply.get("metadata")
             if time.monotonic() > deadline:
                 raise MachineFault(f"{self.name} did not end within {OPERATION_S:g} s: {path}")
             await asyncio.sleep(0.1)

@@ -25,7 +25,7 @@ CALL_S = 90.0
 T = TypeVar("T")
 
 ENDS = {1: "the guest powered itself off", 2: "somebody destroyed it", 3: "its QEMU was killed"}
-"""Why a domain is off, by libvirt's ``virDomainShutoffReason``; others are told by number."""
+"""Why a domain is off, by libvirt's ``virDomainShutoffReason``; others are reported by number."""
 _OFF = 5
 
 
@@ -39,7 +39,7 @@ def load() -> Any:
         module = importlib.import_module("libvirt")
     except ImportError as error:
         raise InputError(f"libvirt's Python library is not there: {error}", INSTALL) from None
-    # What fails is told by its exception; the library would write it to the terminal as well.
+    # A failure raises an exception; the library would write it to the terminal as well.
     module.registerErrorHandler(_say_nothing, None)
     return module
 
@@ -124,7 +124,7 @@ class Connection:
         return dict(await self._call((await self._domain(uuid)).schedulerParameters))
 
     async def look(self, uuid: str) -> Look:
-        """Return what libvirt tells of a domain now; raises Missing where there is none."""
+        """Return what libvirt reports of a domain now; raises Missing if there is none."""
         domain = await self._domain(uuid)
         return await self._call(look_at, self._library, self._open, domain)
 
@@ -242,7 +242,7 @@ async def forwarded_uri(host: Host, uri: str) -> AsyncIterator[str]:
     if host.local:
         yield uri
         return
-    # Libvirt's library is told by a connection that breaks where there is no way, and tells.
+    # If there is no way, the connection breaks, and libvirt's library reports that.
     async with carried_socket(host, await _socket(host, uri)) as here:
         yield f"qemu+unix://{SYSTEM}?socket={urllib.parse.quote(here)}"
 

@@ -23,7 +23,7 @@ TOOLBOX_SERIAL = "tare-toolbox"
 
 @dataclass(frozen=True)
 class Files:
-    """What a domain is made of, on its host.
+    """The files of a domain, on its host.
 
     Args:
         kernel: What it boots.
@@ -63,7 +63,7 @@ def domain_xml(
         name: The machine's name.
         uuid: Its id, by which its QEMU is found on the host.
         shape: Its size.
-        files: What it is made of.
+        files: Its files.
         append: The kernel's arguments.
         pins: The host CPU of each vCPU, in order; empty: anywhere.
         within: The host CPUs for vCPUs that are not pinned; empty: all.
@@ -188,7 +188,7 @@ def _disk(devices: ET.Element, options: LibvirtOptions, file: Path) -> None:
 
 
 def _carried(options: LibvirtOptions) -> dict[str, str]:
-    """Return what the bus of the disk is told, on the disk or on its controller."""
+    """Return the settings of the disk's bus, on the disk or on its controller."""
     queues = {} if options.disk_queues is None else {"queues": str(options.disk_queues)}
     return {**queues, **({"iothread": "1"} if options.iothread else {})}
 
@@ -218,12 +218,12 @@ def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
 
 
 def expected_disk(options: LibvirtOptions) -> dict[str, str]:
-    """Return what :func:`reported_disk` has to tell of a disk with these options."""
+    """Return what :func:`reported_disk` has to return for a disk with these options."""
     driven = {} if options.disk_io == "default" else {"io": options.disk_io}
     kind = "qcow2" if options.disk_format == "qcow2" else "raw"
     held = "block" if options.disk_format in ("block", "lvm") else "file"
-    told = {"cache": options.disk_cache, "type": kind, "bus": BUSES[options.bus], "held": held}
-    return {**told, **driven, **_carried(options)}
+    driven_by = {"cache": options.disk_cache, "type": kind, "bus": BUSES[options.bus], "held": held}
+    return {**driven_by, **driven, **_carried(options)}
 
 
 def reported_disk(xml: str) -> dict[str, str]:
@@ -242,12 +242,12 @@ def reported_disk(xml: str) -> dict[str, str]:
     if disk is None:
         return {}
     driver, target = disk.find("driver"), disk.find("target")
-    told = {} if driver is None else dict(driver.attrib)
+    driven_by = {} if driver is None else dict(driver.attrib)
     bus = "" if target is None else target.get("bus", "")
     if bus == "scsi":
         carried = domain.find("devices/controller[@type='scsi']/driver")
-        told |= {} if carried is None else dict(carried.attrib)
-    return {**told, "bus": bus, "held": disk.get("type", "")}
+        driven_by |= {} if carried is None else dict(carried.attrib)
+    return {**driven_by, "bus": bus, "held": disk.get("type", "")}
 
 
 def reported_features(xml: str) -> dict[str, bool]:

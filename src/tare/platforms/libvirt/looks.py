@@ -1,4 +1,4 @@
-"""What befell a domain, and how long its vCPUs waited: what libvirt tells at two looks at it."""
+"""A domain's disturbances, and how long its vCPUs waited, by two looks at it through libvirt."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SOURCE = "libvirt's vCPU delay: the host's kernel, between a look before the cel
 
 @dataclass(frozen=True)
 class Look:
-    """What libvirt tells of a domain at one time.
+    """What libvirt reports of a domain at one time.
 
     Args:
         state: Its state and why it is in it, by libvirt's numbers.
@@ -91,7 +91,7 @@ def look_at(library: Any, opened: Any, domain: Any) -> Look:
     """
 
     def asked(function: Callable[..., T], *arguments: Any) -> T | None:
-        # What a version of libvirt or its library lacks is not told; a domain that is gone is.
+        # What a version of libvirt or its library lacks is not reported; a domain that is gone is.
         try:
             return function(*arguments)
         except AttributeError:
@@ -108,31 +108,31 @@ def look_at(library: Any, opened: Any, domain: Any) -> Look:
     # Kept: else whoever else asks for it would find it gone.
     last = library.VIR_DOMAIN_JOB_STATS_COMPLETED | library.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
     counted = asked(opened.domainListGetStats, [domain], library.VIR_DOMAIN_STATS_VCPU) or ()
-    told: Mapping[str, Any] = next((stats for _, stats in counted), {})
+    statistics: Mapping[str, Any] = next((stats for _, stats in counted), {})
     return Look(
         (int(state[0]), int(state[1])),
         tuple(copies),
         dict(asked(domain.jobStats) or {}),
         dict(asked(domain.jobStats, last) or {}),
         1024 * int(domain.info()[2]),
-        delays_in(told),
+        delays_in(statistics),
     )
 
 
-def delays_in(told: Mapping[str, Any]) -> dict[int, int]:
+def delays_in(statistics: Mapping[str, Any]) -> dict[int, int]:
     """Return how long each vCPU waited so far (ns), from ``vcpu.N.delay`` of its statistics."""
     found = {}
-    for name, value in told.items():
+    for name, value in statistics.items():
         if (match := re.fullmatch(r"vcpu\.(\d+)\.delay", name)) and isinstance(value, int):
             found[int(match[1])] = value
     return found
 
 
-def befallen(look: Look, memory: int) -> Iterator[str]:
-    """Yield what befell a domain so far, a phrase each.
+def list_disturbances(look: Look, memory: int) -> Iterator[str]:
+    """Yield what disturbed a domain so far, a phrase each.
 
     Args:
-        look: What libvirt tells of it.
+        look: What libvirt reports of it.
         memory: What it was given, in bytes.
     """
     state, why = look.state
@@ -146,7 +146,7 @@ def befallen(look: Look, memory: int) -> Iterator[str]:
     if job := _operation(look.job):
         yield f"{job} under way"
     if job := _operation(look.ended):
-        # Two alike are told apart by how long they took, which libvirt has in ms.
+        # How long they took, which libvirt has in ms, distinguishes two of a kind.
         yield f"{job} that took {look.ended.get('time_elapsed', 'some')} ms"
     # Libvirt was asked for whole KiB.
     if look.memory < memory >> 10 << 10:
@@ -161,14 +161,14 @@ def _operation(job: Mapping[str, Any]) -> str:
 
 
 def _of(xml: str) -> str:
-    told = ET.fromstring(xml)
-    return f"{told.findtext('name')} of {told.findtext('creationTime')}"
+    copy = ET.fromstring(xml)
+    return f"{copy.findtext('name')} of {copy.findtext('creationTime')}"
 
 
 async def swapped(host: Host, pid: int) -> str:
     """Return how much of a process's memory is swapped out, in words; empty if none is.
 
-    It is told anew whenever it is another amount: what lies there untouched disturbs nothing.
+    It is reported again whenever the amount changes: untouched pages there disturb nothing.
     """
     try:
         status = (await host.read(f"/proc/{pid}/status")).decode(errors="replace")
@@ -186,30 +186,30 @@ class Waits:
 
     Args:
         asked: When it was asked for (s, Unix time, this computer's clock).
-        told: When it was told; it was read between the two.
+        answered: When the answer came; it was read between the two.
         delays: vCPU to nanoseconds.
     """
 
     asked: float
-    told: float
+    answered: float
     delays: Mapping[int, int]
 
 
 @dataclass
 class Looks:
-    """The last looks at one domain, of which two stand on either side of a cell."""
+    """The last looks at one domain, at least one before a cell and one after it."""
 
     _kept: list[Waits] = field(default_factory=list)
 
-    def add(self, asked: float, told: float, look: Look) -> None:
-        """Keep what one look told of waiting."""
-        self._kept.append(Waits(asked, told, look.delays))
+    def add(self, asked: float, answered: float, look: Look) -> None:
+        """Keep the waiting times of one look."""
+        self._kept.append(Waits(asked, answered, look.delays))
         del self._kept[:-_KEEP]
 
     def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
         """Return how long each vCPU waited, from just before a while to just after it.
 
-        None where there is no look on either side of it, or libvirt told nothing.
+        None if a look on either side of it is missing, or libvirt reported nothing.
         """
         return waited(self._kept, begun, ended)
 
@@ -222,12 +222,12 @@ def waited(looks: Sequence[Waits], begun: float, ended: float) -> HypervisorFigu
         begun: The while's begin (s, Unix time).
         ended: Its end.
     """
-    before = [each for each in looks if each.told <= begun]
+    before = [each for each in looks if each.answered <= begun]
     after = [each for each in looks if each.asked >= ended]
     if not before or not after:
         return None
     first, last = before[-1], after[0]
-    seconds = last.told - first.asked
+    seconds = last.answered - first.asked
     grown = {
         vcpu: last.delays[vcpu] - first.delays[vcpu]
         for vcpu in sorted(first.delays.keys() & last.delays.keys())

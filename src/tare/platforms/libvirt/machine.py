@@ -20,7 +20,7 @@ from tare.platforms.contract import Context, Machine, Shape
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.libvirt.connection import Connection, Missing
 from tare.platforms.libvirt.domain import Files, expected_disk, reported_disk, reported_features
-from tare.platforms.libvirt.looks import Looks, befallen, swapped
+from tare.platforms.libvirt.looks import Looks, list_disturbances, swapped
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.linux.backed_disk import BACKINGS, forget_backed
 from tare.platforms.linux.console import Console
@@ -177,21 +177,21 @@ class LibvirtMachine(Machine):
         asked = {key: value for key, value in wanted.items() if value is not None}
         if not asked:
             return {}
-        told = await self._libvirt.scheduling(self._uuid)
+        reported = await self._libvirt.scheduling(self._uuid)
         for key, value in asked.items():
-            if told.get(key) != value:
+            if reported.get(key) != value:
                 raise MachineFault(
-                    f"{self.name}: {key} was set to {value}, but libvirt says {told.get(key)}"
+                    f"{self.name}: {key} was set to {value}, but libvirt says {reported.get(key)}"
                 )
-        return {"scheduling": {"libvirt": told}}
+        return {"scheduling": {"libvirt": reported}}
 
     async def _featured(self) -> dict[str, Any]:
         asked = wanted(self._options.cpu_features)
         if not asked:
             return {}
-        told = reported_features(await self._libvirt.live_xml(self._uuid))
+        reported = reported_features(await self._libvirt.live_xml(self._uuid))
         for feature, there in asked.items():
-            if told.get(feature) is not there:
+            if reported.get(feature) is not there:
                 raise MachineFault(
                     f"{self.name}: the processor was to be {'with' if there else 'without'} "
                     f"{feature}, and libvirt says otherwise"
@@ -201,12 +201,12 @@ class LibvirtMachine(Machine):
     async def _driven(self) -> dict[str, Any]:
         if self._disk is None:
             return {}
-        told = reported_disk(await self._libvirt.live_xml(self._uuid))
+        reported = reported_disk(await self._libvirt.live_xml(self._uuid))
         for key, value in expected_disk(self._options).items():
-            if told.get(key) != value:
+            if reported.get(key) != value:
                 raise MachineFault(
                     f"{self.name}: the disk's {key} was to be {value}, but libvirt says "
-                    f"{told.get(key)}"
+                    f"{reported.get(key)}"
                 )
         return {
             "disk": {
@@ -214,7 +214,7 @@ class LibvirtMachine(Machine):
                 "the host",
                 "bus": self._options.bus,
                 "format": self._options.disk_format,
-                "told_by_libvirt": told,
+                "told_by_libvirt": reported,
                 "file_system": "ext4",
                 "bytes": self._disk.size,
                 "reserved": self._disk.reserved,
@@ -297,9 +297,9 @@ class LibvirtMachine(Machine):
         return await self._libvirt.is_held(self._uuid)
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what befell it: a pause, snapshots, jobs, another QEMU, balloon, swap.
+        """Return what disturbed it: a pause, snapshots, jobs, another QEMU, balloon, swap.
 
-        How long its vCPUs waited is looked at as well, which stands on either side of a cell then.
+        The look also reads how long its vCPUs waited, so there is one on either side of a cell.
         """
         asked = time.time()
         try:
@@ -307,13 +307,13 @@ class LibvirtMachine(Machine):
         except Missing:
             return ("it left libvirt",)
         self._looks.add(asked, time.time(), look)
-        told = list(befallen(look, self._shape.memory))
+        events = list(list_disturbances(look, self._shape.memory))
         carrier = await find_carrier(self._host, self._uuid)
         if self._carrier is not None and carrier is not None:
             if (carrier.pid, carrier.began) != (self._carrier.pid, self._carrier.began):
-                told.append(f"its QEMU is another one: process {carrier.pid}")
-            told += filter(None, [await swapped(self._host, carrier.pid)])
-        return tuple(told)
+                events.append(f"its QEMU is another one: process {carrier.pid}")
+            events += filter(None, [await swapped(self._host, carrier.pid)])
+        return tuple(events)
 
     async def hypervisor_figures(self, begun: float, ended: float) -> HypervisorFigures | None:
         """Return how long its vCPUs waited on the host, as libvirt counts it."""
@@ -330,7 +330,7 @@ class LibvirtMachine(Machine):
     async def stop(self) -> None:
         """Ask the guest to power off, then destroy and undefine the domain; may be called again."""
         if self._stopping is None:
-            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            # Shielded: a stop that has begun continues when its caller is cancelled.
             self._stopping = begun(self._stop())
         await asyncio.shield(self._stopping)
 
@@ -349,5 +349,5 @@ class LibvirtMachine(Machine):
                 task.cancel()
             for stream in self._streams:
                 stream.close()
-            # The domain goes first, then the files it is made of.
+            # The domain goes first, then its files.
             await self._held.aclose()

@@ -16,7 +16,7 @@ from tare.units import Duration, format_duration, format_size
 
 CPU_MODES = ("host-passthrough", "host-model", "maximum")
 PERIOD_US = 100_000
-"""The period of a cap, in microseconds: what libvirt takes where it is told none."""
+"""The period of a cap, in microseconds: libvirt's default."""
 LEAST_QUOTA_US = 1000
 """The least quota that libvirt takes (libvirt.org, "CPU Tuning")."""
 
@@ -162,7 +162,7 @@ class LibvirtOptions(AttachedDisk):
         return listed_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
     @property
-    def beside_vcpus(self) -> tuple[str, ...]:
+    def unpinned_cpu_options(self) -> tuple[str, ...]:
         """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
         return other_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
@@ -174,7 +174,7 @@ class LibvirtOptions(AttachedDisk):
     def words(self) -> tuple[str, ...]:
         """Return what reports add to an arm's description."""
         size = "" if self.hugepage_size is None else f" of {format_size(self.hugepage_size)}"
-        told = {
+        notes = {
             f"machine {self.machine}": self.machine != "q35",
             f"network card {self.nic}": self.nic != "auto",
             f"CPU {self.cpu}": self.cpu is not None,
@@ -190,4 +190,4 @@ class LibvirtOptions(AttachedDisk):
                 self.extra_args
             ),
         }
-        return tuple(word for word, asked in told.items() if asked)
+        return tuple(word for word, asked in notes.items() if asked)

@@ -66,7 +66,7 @@ MIN_MEMORY = 96 << 20
 COPY_S = 300.0
 VDSM = "/etc/vdsm/vdsm.conf"
 """What a computer has that is a host of oVirt's."""
-# Of what is large and only read, a link does; what libvirt gives to QEMU's user is a copy.
+# A link does for what is large and only read; what libvirt gives to QEMU's user is a copy.
 _COPY = 'cp --reflink=auto "$1" "$2" && chmod a+r "$2"'
 _LINK = '{ ln "$1" "$2" 2>/dev/null || cp --reflink=auto "$1" "$2"; } && chmod a+r "$2"'
 
@@ -284,9 +284,9 @@ class Libvirt(Platform[LibvirtOptions]):
             others = emulator_cpus(options.emulator_cpus, cpus, online, housekeeping=kept)
             thread = others
             if options.iothread_cpus is not None:
-                chosen, said = options.iothread_cpus, "iothread-cpus"
+                chosen, name = options.iothread_cpus, "iothread-cpus"
                 thread = (
-                    emulator_cpus(chosen, cpus, online, option=said, housekeeping=kept) or online
+                    emulator_cpus(chosen, cpus, online, option=name, housekeeping=kept) or online
                 )
             xml = domain_xml(
                 options,
@@ -350,7 +350,7 @@ def carrier_of(host: Host, cpus: HostCpus) -> Carrier | None:
 
 
 async def _files(host: Host, prepared: Prepared, spec: MachineSpec, disk: Path | None) -> Files:
-    """Put what a domain is made of where libvirt's QEMU gets at it."""
+    """Put the files of a domain where libvirt's QEMU has access to them."""
     wanted = {name: Path(prepared.extra[name]) for name in ("kernel", "initramfs")}
     if spec.toolbox is not None:
         wanted["toolbox"] = spec.toolbox.image

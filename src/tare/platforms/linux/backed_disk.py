@@ -39,7 +39,7 @@ _MAPPER = "/dev/mapper/control"
 
 
 def backing_writes(kind: str, group: str | None) -> tuple[Write, ...]:
-    """Return what disks that are kept so make on a host beside files in a machine's folder."""
+    """Return what such disks create on a host in addition to files in a machine's folder."""
     node = Write("file", "mknod /dev/tare-…-disk", "rm of that node", "/dev")
     if kind == "block":
         return (LOOP, node)
@@ -83,7 +83,7 @@ async def backed_disk(
     """Make the disk that a machine's shape asks for, and remove it in the end.
 
     Args:
-        context: Where; the ledger is told before anything is created.
+        context: The host and its ledger, which records each object before it is created.
         spec: The machine; its folder must exist.
         kind: One of :data:`BACKINGS`.
         group: The volume group for a logical volume.
@@ -202,7 +202,7 @@ async def _own_node(context: Context, name: str, device: Path) -> AsyncIterator[
     require_own(node.name)
     entry = ledger.record("file", path=str(node))
     try:
-        # stat(1) tells the numbers of a device in hexadecimal.
+        # stat(1) prints the numbers of a device in hexadecimal.
         script = 'set -- "$2" $(stat -L -c "0x%t 0x%T" "$1") && mknod -m 600 "$1" b "$2" "$3"'
         try:
             done = await host.run(["sh", "-c", script, "sh", str(device), str(node)], timeout_s=30)
@@ -217,7 +217,7 @@ async def _own_node(context: Context, name: str, device: Path) -> AsyncIterator[
 
 
 async def forget_backed(host: Host, disk: OwnDisk) -> dict[str, Any]:
-    """Make the host forget what it caches of a disk, whatever it is made of.
+    """Drop what the host has cached of a disk, whatever its backing is.
 
     Returns:
         As :func:`tare.platforms.linux.disk.forget_file`; of a block device's file, where it has

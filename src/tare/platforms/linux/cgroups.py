@@ -121,8 +121,8 @@ async def oom_kills(host: Host, mounts: CgroupMounts, name: str) -> int:
     folder = mounts.of("memory", name)
     if folder is None:
         return 0
-    told = "memory.oom_control" if "memory" in mounts.controllers else "memory.events"
-    return int((await _pairs(host, folder / told)).get("oom_kill", 0))
+    events = "memory.oom_control" if "memory" in mounts.controllers else "memory.events"
+    return int((await _pairs(host, folder / events)).get("oom_kill", 0))
 
 
 async def cgroup_members(host: Host, mounts: CgroupMounts, name: str) -> tuple[int, ...]:

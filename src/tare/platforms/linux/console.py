@@ -29,7 +29,7 @@ class Console:
         self._open = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.panic = ""
-        """What the kernel said when it panicked; empty while it has not."""
+        """The kernel's message when it panicked; empty while it has not."""
         self.killed = ""
         """The last program that the kernel ended because memory ran out; empty while it has not."""
         self.panicked = asyncio.Event()

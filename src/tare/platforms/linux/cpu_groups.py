@@ -78,7 +78,7 @@ async def offered_by_groups(host: Host) -> tuple[frozenset[str], dict[str, str]]
 
 
 def shares_of(wanted: Scheduling) -> int | None:
-    """Return the version 1 weight, of which 1024 is usual; None where none is wanted."""
+    """Return the version 1 weight (1024 by default); None if none is wanted."""
     if wanted.nice is not None:
         return NICE_WEIGHTS[wanted.nice + 20]
     if wanted.weight is not None:
@@ -88,7 +88,7 @@ def shares_of(wanted: Scheduling) -> int | None:
 
 
 def weight_of(wanted: Scheduling) -> int | None:
-    """Return the version 2 weight, of which 100 is usual; None where none is wanted."""
+    """Return the version 2 weight (100 by default); None if none is wanted."""
     if wanted.nice is not None:
         # As the kernel does for cpu.weight.nice (kernel/sched/core.c).
         return max(1, round(NICE_WEIGHTS[wanted.nice + 20] * DEFAULT_WEIGHT / DEFAULT_SHARES))
@@ -108,7 +108,7 @@ def values_for(wanted: Scheduling, version: int) -> dict[str, str]:
 
     Args:
         wanted: What is asked for.
-        version: Of the control groups that hold the ``cpu`` controller.
+        version: The version of the control groups that have the ``cpu`` controller.
     """
     quota = quota_of(wanted)
     if version == 2:
@@ -159,7 +159,7 @@ async def cpu_group(
 
     Args:
         host: Where to make it.
-        ledger: Is told before it is made.
+        ledger: Records it before it is made.
         name: The machine's name.
         wanted: What is asked for.
         throttled: Whether real-time throttling stays on while the machine runs.
@@ -223,7 +223,7 @@ async def require_member(host: Host, folder: Path, pid: int) -> None:
 
 
 async def _lacks_realtime(host: Host, mounts: CgroupMounts) -> bool:
-    """Whether SCHED_FIFO is refused in Tare's own group of version 1 (CONFIG_RT_GROUP_SCHED)."""
+    """Check whether version 1 refuses SCHED_FIFO in Tare's group (CONFIG_RT_GROUP_SCHED)."""
     base = mounts.controllers.get("cpu")
     if base is None or not await host.exists(base / "cpu.rt_runtime_us"):
         return False

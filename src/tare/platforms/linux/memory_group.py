@@ -61,7 +61,7 @@ class MemoryGroup:
         """
         if "memory" not in self.mounts.controllers:
             return await cgroup_cost(self.host, self.mounts, self.folder.name)
-        # Of version 1 it counts memory alone.
+        # In version 1 the group counts memory only.
         used = await listed_cost(self.host, self._members)
         held = await cgroup_resident(self.host, self.mounts, self.folder.name)
         return {**used, "rss_bytes": held}
@@ -70,7 +70,7 @@ class MemoryGroup:
         pids = await processes_in(self.host, self.folder)
         if not pids:
             raise ProcessLookupError(f"{self.folder} has no processes")
-        # Ascending numbers have parents before children, until the kernel begins anew with them.
+        # Ascending numbers have parents before children, until the kernel's numbers wrap around.
         return tuple(sorted(pids))
 
     async def exhausted(self) -> str:
@@ -118,7 +118,7 @@ async def memory_group(
 
     Args:
         host: Where to make it.
-        ledger: Is told before it is made.
+        ledger: Records it before it is made.
         name: The machine's name.
         memory: Bytes that its processes may have, with what the kernel caches for them.
         own: The group that the machine has already for its CPUs; version 2 has one for both.
@@ -138,7 +138,7 @@ async def memory_group(
 
 
 async def _limited(host: Host, mounts: CgroupMounts, folder: Path, memory: int) -> MemoryGroup:
-    """Limit what a group may have, and see that nothing of it is swapped out."""
+    """Limit a group's memory, and keep it from being swapped out."""
     if "memory" in mounts.controllers:
         # 0 keeps a group of version 1 out of swap (cgroup-v1/memory.rst, 5.3 swappiness).
         values, swap = {"memory.limit_in_bytes": memory, "memory.swappiness": 0}, "off"

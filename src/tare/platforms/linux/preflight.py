@@ -55,7 +55,7 @@ async def watch_load(host: Host) -> LoadWatch:
 
 def _own_cpu_s(host: Host) -> float:
     if host.name != LOCAL:
-        return 0.0  # Of another host, Tare itself uses next to nothing.
+        return 0.0  # On another host, Tare itself uses next to nothing.
     return sum(os.times()[:4]) + sum(map(_cpu_s, _children(host)))
 
 
@@ -175,7 +175,7 @@ async def _steal(host: Host) -> Check:
     share = times[7] / (sum(times) or 1)
     text = f"{share:.3%} of the CPUs' time since boot was taken by a hypervisor below"
     # The kernel has a zero, too, where nobody counts.
-    text += "" if share > 0 else ", as far as one tells"
+    text += "" if share > 0 else ", as far as the kernel counts it"
     if share < 0.001:
         return Check(name="steal", level="ok", found=text)
     return Check(name="steal", level="warn", found=text, hint="vmstat 1")
@@ -353,7 +353,7 @@ async def _clocksource(host: Host) -> Check:
     current = await _read(host, f"{CLOCKS}/current_clocksource")
     available = (await _read(host, f"{CLOCKS}/available_clocksource") or "").split()
     if current in (None, "tsc", "arch_sys_counter"):
-        return Check(name="clocksource", level="ok", found=current or "not told")
+        return Check(name="clocksource", level="ok", found=current or "not reported")
     hint = (
         f"echo tsc > {CLOCKS}/current_clocksource" if "tsc" in available else "dmesg | grep -i tsc"
     )

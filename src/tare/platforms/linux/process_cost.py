@@ -12,7 +12,7 @@ from tare.hosts.units import kernel_units
 
 _RESIDENT = re.compile(r"^(?:VmRSS|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
 TRIES = 5
-"""How often processes are listed and read anew where one of them ends in between."""
+"""How often processes are listed and read again if one of them ends in between."""
 
 
 async def process_cost(host: Host, *pids: int) -> dict[str, float]:

@@ -34,8 +34,8 @@ GRACE_S = 2.0
 _FROZEN = re.compile(rb"^frozen 1$|^FROZEN$", re.MULTILINE)
 _TRACER = re.compile(rb"^TracerPid:\s*(\d+)$", re.MULTILINE)
 _PROCESS = re.compile(rb"^Tgid:\s*(\d+)$", re.MULTILINE)
-MOST_SAID_BYTES = 64 << 20
-"""Beside its channel; an honest agent says next to nothing there, and the host's disk is finite."""
+MOST_LOG_BYTES = 64 << 20
+"""Outside its channel an honest agent writes next to nothing, and the host's disk is finite."""
 LOG_LOOK_S = 0.5
 
 
@@ -101,18 +101,18 @@ class ProcessMachine(Machine):
         self._listener = asyncio.create_task(self._listen(), name=f"{name} listener")
 
     async def _listen(self) -> None:
-        """End the machine where it says so much beside its channel that the disk would fill."""
+        """End the machine if it writes so much outside its channel that the disk would fill."""
         if not self._host.local or self._force is None:
-            # What needs no force to end is the agent of the host itself. Afar each look would be
-            # a command beside what is measured.
+            # What needs no force to end is the host's own agent. On a remote host each look would
+            # be a command that disturbs the measurement.
             return
         size = 0
-        while size <= MOST_SAID_BYTES:
+        while size <= MOST_LOG_BYTES:
             await asyncio.sleep(LOG_LOOK_S)
             with contextlib.suppress(OSError):
                 size = self._log.stat().st_size
         self._flooded = MachineFault(
-            f"{self.name}: it wrote more than {MOST_SAID_BYTES >> 20} MiB beside its channel, "
+            f"{self.name}: it wrote more than {MOST_LOG_BYTES >> 20} MiB outside its channel, "
             "which no agent does"
         )
         await self._force()
@@ -320,10 +320,10 @@ async def _tracer_of(host: Host, pid: int) -> int:
 
 
 def freezers(listed: bytes) -> set[str]:
-    """Return the files that tell whether a process's control groups are frozen.
+    """Return the files that show whether a process's control groups are frozen.
 
     Args:
-        listed: Its ``/proc/PID/cgroup``, cgroups(7). Of version 2 it is ``cgroup.events``, of
+        listed: Its ``/proc/PID/cgroup``, cgroups(7). In version 2 the file is ``cgroup.events``, in
             version 1 the state of the freezer; both count what is above the group too.
     """
     found = set()

@@ -24,7 +24,7 @@ from tare.platforms.scheduled_options import ScheduledOptions
 from tare.platforms.scheduling import DEFAULT_PRIORITY, Scheduling
 
 GIVEN_VARIABLE = "TARE_SCHEDULING_GIVEN"
-"""Tells the agent that workloads keep the policy they inherit (agent/src/measure/realtime.rs)."""
+"""Makes workloads keep the policy that they inherit (agent/src/measure/realtime.rs)."""
 
 LONGEST_SLICE_S = 0.1
 LEAST_QUOTA_S = 1e-3
@@ -270,7 +270,7 @@ class Scheduled:
         throttled = False
         if realtime or self.wanted.realtime:
             self._limits = await held.enter_async_context(unthrottled(host, ledger))
-            # The fair server may stay on by itself: it is no throttling of control groups.
+            # The fair server may stay on: it does not throttle control groups.
             throttled = any(str(RT_RUNTIME) in limit for limit in self._limits)
         if group:
             made = cpu_group(host, ledger, self._name, self.wanted, throttled=throttled)

@@ -46,7 +46,7 @@ async def bound_to_vfio(
 
     Args:
         host: Whose it is.
-        ledger: Is told before anything is changed.
+        ledger: Records each change before it is made.
         function: The function, which nobody uses.
 
     Yields:
@@ -101,7 +101,7 @@ async def rebind(host: Host, entry: Entry) -> str:
     if not re.fullmatch(ADDRESS, address) or "/" in driver:
         raise Refused("it names no PCI function")
     device = _DEVICES / address
-    # After a boot, or where its owner made the functions anew, nothing of what was changed is left.
+    # After a boot, or if its owner made the functions again, no change of Tare's is left.
     if entry.boot != host.boot_id() or not await host.exists(device):
         return ""
     override = await _override(host, address)
@@ -119,7 +119,7 @@ async def rebind(host: Host, entry: Entry) -> str:
         await host.write(_PROBE, address.encode())
         if (has := await _driver(host, address)) != driver:
             raise MachineFault(f"{address} is with {has or 'no driver'}, and was with {driver}")
-    return f"Gave {address} back to {driver or 'nobody, as it was'}."
+    return f"Gave {address} back to {driver or 'nobody, as before'}."
 
 
 async def _override(host: Host, address: str) -> str:

@@ -22,7 +22,7 @@ def tickless_cpus(wanted: bool, vcpus: int) -> tuple[int, ...]:
 
 
 def tickless_arguments(wanted: bool, vcpus: int) -> tuple[str, ...]:
-    """Return what its kernel is told for that."""
+    """Return the kernel arguments for that."""
     if not wanted:
         return ()
     cpus = "1" if vcpus == LEAST_VCPUS else f"1-{vcpus - 1}"

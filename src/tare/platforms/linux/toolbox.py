@@ -10,7 +10,7 @@ from tare.images.ship import at_host
 from tare.platforms.contract import Context, MachineSpec
 
 VARIABLE = "TARE_TOOLBOX"
-"""What tells an agent that is a process of the host where the tree is."""
+"""The variable that names the tree's folder to an agent that is a process of the host."""
 
 _MOUNT_S = 60.0
 _MODULES = dict.fromkeys(

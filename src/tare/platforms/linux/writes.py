@@ -11,7 +11,7 @@ FOLDER = Write(
     "directory",
     "mkdir -m 700 TMPDIR/tare-…, with sockets, logs and disks in it",
     "rm -r of that folder",
-    "TMPDIR; /var/tmp for disks where TMPDIR lies in memory",
+    "TMPDIR; /var/tmp for disks where TMPDIR is in memory",
 )
 PROCESS = Write("process", "a process of Tare's own, with a token in its environment", "kill")
 GROUPS = Write(

@@ -28,7 +28,7 @@ class LiveOptions(GivenOptions):
 
     medium: str = Field(
         min_length=1,
-        description="The image of the medium that tells the machine where to dial and by which "
+        description="The image of the medium that gives the machine the address to dial and the "
         "key, as `tare image medium` made it; the machine has a copy on a stick or CD.",
     )
     listen: Annotated[str, AfterValidator(_is_place)] | None = Field(

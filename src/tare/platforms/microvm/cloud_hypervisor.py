@@ -134,7 +134,7 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         user: Confinement,
         link: Link | None,
     ) -> Launch:
-        """Return the command line: all about the machine itself is said over the API."""
+        """Return the command line: the machine itself is described over the API."""
         program = await find_program(context.host, CLOUD_HYPERVISOR)
         if program is None:
             raise MachineFault("Cloud Hypervisor is no longer installed", self.get)

@@ -39,7 +39,7 @@ _ERROR_LINES = 3
 _STATUS = re.compile(r"^(Uid|Seccomp):\s+(\d+)", re.MULTILINE)
 _FILTERED = 2
 """The mode of seccomp(2) with filters."""
-# A thread that ended meanwhile is no fault.
+# A thread that ended meanwhile is not a fault.
 _TASKSET = 'cpus=$1; shift; for t; do taskset -pc "$cpus" "$t" || [ ! -e "/proc/$t" ] || exit; done'
 
 

@@ -44,12 +44,12 @@ class ContainerSpec:
         cpus: The host CPUs it may use.
         memory: The limit of its memory, in bytes.
         swap_limit: Whether the kernel can also limit swap, which then is none.
-        realtime: The share of real-time threads, where the kernel wants one said.
-        devices: Devices besides the standard ones.
+        realtime: The share of real-time threads, where the kernel requires one.
+        devices: Devices in addition to the standard ones.
         cpu: More of ``linux.resources.cpu``: ``shares``, ``quota`` and ``period`` in µs.
         unified: Files of version 2 control groups to what they are to hold.
         args: What it runs.
-        env: Its environment, besides PATH.
+        env: Its environment, in addition to PATH.
         netns: The network namespace it joins; empty for a new one.
         scratch: Directory of the host that it has as a disk of its own; None: it has none.
         seccomp: Which system calls it may not make.

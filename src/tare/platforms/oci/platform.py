@@ -264,9 +264,9 @@ class Oci(Platform[OciOptions]):
                 values = values_for(scheduled.wanted, version_of(mounts))
                 if values and (folder := mounts.of("cpu", spec.name)) is not None:
                     scheduled.adopt(folder, values)
-                told = await scheduled.prove(tuple(await threads_of(host, pids)), pids[0])
+                proven = await scheduled.prove(tuple(await threads_of(host, pids)), pids[0])
                 who = await runs_as(host, spec.name, pids[0], options.seccomp)
-                return {**told, "memory": {"kept_to": spec.shape.memory}, "runs_as": who}
+                return {**proven, "memory": {"kept_to": spec.shape.memory}, "runs_as": who}
 
             async def cost() -> dict[str, float]:
                 return await cgroup_cost(host, mounts, spec.name)
@@ -367,10 +367,10 @@ async def _todo(host: Host, trials: tuple[Trial, ...]) -> str:
 
 
 async def _devices(host: Host) -> tuple[Device, ...]:
-    told = await host.run(["stat", "-c", "%t %T", IDLE_DEVICE], timeout_s=TRIAL_S)
-    if not told.ok:
+    asked = await host.run(["stat", "-c", "%t %T", IDLE_DEVICE], timeout_s=TRIAL_S)
+    if not asked.ok:
         return ()
-    major, minor = (int(number, 16) for number in told.stdout.split())
+    major, minor = (int(number, 16) for number in asked.stdout.split())
     return (Device(IDLE_DEVICE, major, minor),)
 
 

@@ -67,7 +67,7 @@ _UIDS = 1 << 24
 
 @dataclass(frozen=True)
 class User:
-    """Who runs a container, and is root in it.
+    """The user that runs a container, and is root in it.
 
     Args:
         uid: The user's and the group's number on the host.

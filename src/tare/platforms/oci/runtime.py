@@ -38,7 +38,7 @@ class Runtime:
         name: What it is.
         flags: Options before the subcommand.
         keeps: Whether ``run --keep`` leaves the control groups of a container that has ended,
-            so that an out-of-memory kill can still be told.
+            so that an out-of-memory kill can still be found.
         program: Its file, where it is not in PATH under its name.
     """
 
@@ -139,7 +139,7 @@ async def try_runtime(
 
 
 def _lasts(error: Exception) -> bool:
-    """Return whether an error tells what a host lacks, and would be the same next time."""
+    """Return whether an error names what a host lacks, and would be the same next time."""
     return isinstance(error, InputError)
 
 
@@ -290,7 +290,7 @@ _LAY_OUT = (
 async def root_file_system(context: Context) -> Path:
     """Return a directory of the host that holds the agent and mount points, made once per agent.
 
-    The agent in it is read and compared each time: a damaged one is replaced, and the user told.
+    The agent in it is read and compared each time: a damaged one is replaced and reported.
 
     Args:
         context: The host, and where this computer keeps such things.

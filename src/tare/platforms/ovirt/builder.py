@@ -98,7 +98,7 @@ class VmBuilder:
         self.vm = ""
         """The id of the VM that was created."""
         self.wanted: Any = None
-        """The VM as it was requested."""
+        """The VM as requested."""
 
     async def locate(self) -> VmLocation:
         """Find what an arm names.
@@ -244,7 +244,7 @@ class VmBuilder:
         return kinds(self._options.nic)
 
     async def _insert(self, vm: str, image: str) -> None:
-        """Put an image into the VM's CD drive, of which every VM has one."""
+        """Put an image into the VM's CD drive; every VM has one."""
         types = self._engine.types
 
         def insert(api: Any) -> None:

@@ -35,7 +35,7 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
         None,
         min_length=1,
         description="The storage domain for VMs' disks, by name: for the copy of an `image` that "
-        "is no CD, and for the disk that the shape asks for; that of the image when left out.",
+        "is not a CD, and for the disk that the shape asks for; that of the image when left out.",
     )
     vnic_profile: str | None = Field(
         None,
@@ -119,7 +119,7 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
             cpus: How many CPUs the host has.
         """
         cap = self.scheduling_of(role).cap
-        # 100 percent is no limit.
+        # 100 percent means no limit.
         return None if cap is None else min(MOST_PERCENT, max(1, round(100 * cap / cpus)))
 
     def cpu_shares(self, role: str) -> int | None:

@@ -103,7 +103,7 @@ class VmBuilder:
         self.number = 0
         """The number of the VM that was created."""
         self.wanted: Mapping[str, Any] = {}
-        """Its configuration as it was requested."""
+        """Its configuration as requested."""
 
     async def build(self) -> None:
         """Upload the CD, and create the VM."""

@@ -72,7 +72,7 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
         True, description="Whether KVM runs the VM; without it QEMU emulates the processor."
     )
     scheduling: Scheduling = subject_scheduling(
-        "How the node schedules the subject beside others: weight (`cpuunits`, 100 for others) "
+        "How the node schedules the subject next to others: weight (`cpuunits`, 100 for others) "
         "and cap (`cpulimit`); see `scheduling` below."
     )
 

@@ -241,7 +241,7 @@ class ProxmoxVm(VirtualMachine):
         return sorted(listed, key=lambda each: int(each.get("starttime", 0)))
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return Proxmox's averages over minutes that lie wholly in a period."""
+        """Return Proxmox's averages over minutes that are wholly within a period."""
         if ended - begun < 2 * RRD_S:
             return None
         points = await self._node.ask(
@@ -271,10 +271,10 @@ FIGURES = {
 def minutes_within(
     points: Sequence[Mapping[str, Any]], begun: float, ended: float
 ) -> HypervisorFigures | None:
-    """Return the averages of the minutes that lie wholly within a period; None: none does.
+    """Return the averages of the minutes that are wholly within a period; None: none is.
 
     A point's time is one end of its minute, and Proxmox does not document which one, so the minutes
-    on both sides of it must lie within the period.
+    on both sides of it must be within the period.
 
     Args:
         points: As ``rrddata`` returns them.

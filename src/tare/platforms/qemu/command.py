@@ -23,7 +23,7 @@ PROGRAM = "qemu-system-x86_64"
 PORT = "tare.agent"
 SERIAL = "/dev/ttyS1"
 _MODERN = ("-global", "virtio-mmio.force-legacy=false")
-"""By itself QEMU offers virtio-mmio as it was before virtio 1.0 (docs/system/i386/microvm.rst)."""
+"""By default QEMU offers virtio-mmio from before virtio 1.0 (docs/system/i386/microvm.rst)."""
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 """QEMU's own filter of system calls: nothing old, no other rights, no programs, no priorities."""
 

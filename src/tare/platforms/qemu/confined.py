@@ -3,7 +3,7 @@
 Where Tare is root, each QEMU gets a user id that nobody else has. What it must open is opened
 before, or made its own: the image by descriptors, its folder and disk by their owner, KVM and vhost
 by the groups of their devices, a tap by the owner that the kernel lets attach to it. Huge pages
-need nobody's leave: the kernel lets any user take them from the pool by a memfd. Beside that QEMU
+need no permission: the kernel lets any user take them from the pool by a memfd. In addition QEMU
 filters its own system calls (``-sandbox``, seccomp(2)).
 """
 
@@ -196,7 +196,7 @@ async def confined_as(
 
 
 async def prove_confined(host: Host, name: str, pid: int, asked: Confinement) -> Mapping[str, Any]:
-    """See in ``/proc/PID/status``, proc(5), that QEMU runs as it was started.
+    """Verify in ``/proc/PID/status``, proc(5), that QEMU runs with the rights it was started with.
 
     Raises:
         MachineFault: It does not.
@@ -230,7 +230,7 @@ def _groups(groups: Sequence[int]) -> str:
 
 def _passed(word: str, passed: Mapping[str, str]) -> str:
     """Return an argument of QEMU with the files in it by their descriptors."""
-    # A whole word is no list of options, so that nothing is escaped in it.
+    # A whole word is not a list of options, so nothing is escaped in it.
     whole = escaped(Path(word))
     if whole in passed:
         return passed[whole]

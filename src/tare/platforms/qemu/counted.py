@@ -20,10 +20,10 @@ async def let_go(
     place: Path,
     died: asyncio.Future[MachineFault],
 ) -> Monitor:
-    """Let a guest go at ten full minutes of its host's clock, and return its monitor, opened anew.
+    """Start a guest at ten full minutes of its host's clock, and return its reopened monitor.
 
-    The agent on the host says so, so that nothing crosses the network at that moment: the guest's
-    clock then lies the same against the host's timers in each boot.
+    The agent on the host starts it, so that nothing crosses the network at that moment: the
+    guest's clock then has the same phase against the host's timers in each boot.
 
     Args:
         host: The host.
@@ -40,7 +40,7 @@ async def let_go(
     await monitor.close()
     done = await host.run([str(agent), "cont", str(place)], timeout_s=counting.BEGUN_S)
     if not done.ok:
-        raise MachineFault(f"QEMU did not carry out cont: {done.words()}")
+        raise MachineFault(f"QEMU did not run cont: {done.words()}")
     again = Monitor(name, await reached(host, place, died))
     await again.open()
     return again

@@ -1,4 +1,4 @@
-"""Prove that QEMU caches a machine's disk as it was asked to."""
+"""Prove that QEMU caches a machine's disk as requested."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def moved(stats: object) -> dict[str, float]:
         stats: What it answered to ``query-blockstats``.
 
     Returns:
-        Bytes that were ``read`` and ``written``; empty where it does not tell of that disk.
+        Bytes that were ``read`` and ``written``; empty if it does not list that disk.
     """
     for entry in stats if isinstance(stats, list) else []:
         if isinstance(entry, Mapping) and entry.get("node-name") == DISK_NODE:

@@ -103,7 +103,7 @@ class AttachedDisk(PlatformOptions):
                 raise ValueError("`machine: microvm` has para-virtual devices only")
             if not self.bus.startswith("virtio-"):
                 raise ValueError(
-                    f"`disk-bus: {self.bus}` needs PCI, which `machine: microvm` has not"
+                    f"`disk-bus: {self.bus}` needs PCI, which `machine: microvm` lacks"
                 )
         if self.bus == "ide" and self.machine != "pc":
             raise ValueError("`disk-bus: ide` needs `machine: pc`: q35 has AHCI instead")

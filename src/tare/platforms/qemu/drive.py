@@ -115,5 +115,5 @@ def toolbox(options: QemuOptions, image: Path | None) -> tuple[str, ...]:
 
 
 def escaped(path: Path) -> str:
-    """Return a path as it stands in QEMU's lists of options: a comma in it is written twice."""
+    """Return a path as QEMU's lists of options need it: with each comma written twice."""
     return str(path).replace(",", ",,")

@@ -1,4 +1,4 @@
-"""What a hypervisor tells its guest of itself, so that the guest can spare exits: on or off."""
+"""What a hypervisor reports of itself to its guest, to spare exits: on or off."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ USUAL_HYPERV: tuple[str, ...] = (
 """What QEMU's documentation recommends for every guest; in an order in which each finds what it
 needs, since some need others."""
 SPINLOCKS = "hv-spinlocks=0x1fff"
-"""How often a guest tries a lock before it tells the hypervisor: the documentation's number."""
+"""How often a guest tries a lock before it calls the hypervisor: the documentation's number."""
 
 
 class Enlightenments(BaseModel):
-    """What KVM tells a guest of itself, so that the guest can spare exits.
+    """What KVM reports of itself to a guest, so that the guest can spare exits.
 
-    `kvm: off` hides KVM altogether, as on a bare machine: the guest keeps its clock by the TSC,
+    `kvm: off` hides KVM, as on a bare machine: the guest keeps its clock by the TSC,
     and asks for nothing. A Linux guest that sees both KVM and Hyper-V uses KVM's; so
     `{kvm: off, hyperv: on}` makes it use Hyper-V's.
     """
@@ -150,7 +150,7 @@ class Enlightenments(BaseModel):
 
 
 def contradiction(wanted: Enlightenments, seen: Mapping[str, Any]) -> str:
-    """Return how a guest was told otherwise than wanted, in words; empty if it was not.
+    """Return how what a guest sees differs from what was wanted, in words; empty if it does not.
 
     Args:
         wanted: What was asked for.

@@ -1,6 +1,6 @@
 """Features of the processor that were asked for one by one, and the proof that the guest has them.
 
-QEMU goes on without what it cannot give, which would be an arm under a wrong name.
+QEMU continues without what it cannot give, which would be an arm under a wrong name.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ SETTING = Path("/sys/module/kvm/parameters/halt_poll_ns")
 
 
 async def lacking_polling(host: Host, seconds: float | None) -> tuple[str, str] | None:
-    """Return that a host cannot be told how long to poll, where it is to be, and what to do."""
+    """Return why a host's polling time cannot be set, if one is wanted, and what to do."""
     if seconds is None:
         return None
     if not await host.exists(SETTING):

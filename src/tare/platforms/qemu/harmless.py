@@ -68,7 +68,7 @@ def host_arguments(words: Sequence[str]) -> tuple[str, ...]:
         words: Arguments, word by word, as a study's ``extra-args`` gives them.
 
     Returns:
-        Each such option with its argument, as it was written.
+        Each such option with its argument, as the study has them.
     """
     return tuple(_reaching(list(words)))
 

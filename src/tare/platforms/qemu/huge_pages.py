@@ -151,6 +151,7 @@ def partial_pages(memory: int, size: int) -> tuple[str, str] | None:
     if not memory % size:
         return None
     return (
-        f"{format_size(memory)} of memory is no whole number of huge pages of {format_size(size)}",
+        f"{format_size(memory)} of memory is not a whole number of huge pages of "
+        f"{format_size(size)}",
         f"give the shape {format_size((memory // size + 1) * size)}",
     )

@@ -1,8 +1,8 @@
 """What was found out about KVM on hosts, kept in the cache so that nobody boots a guest again.
 
 An answer holds for one boot of the host, one QEMU, image and processor; that of an emulated host
-for longer, since such a computer is the same at each of its boots. What was found last is kept
-besides, for those who plan and may start nothing.
+for longer, since such a computer is the same at each of its boots. The last answer is kept as
+well, for a plan, which may start nothing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ async def known_or_booted(
 
 
 async def _identity(host: Host) -> dict[str, str]:
-    """Return what tells a host and its boot from others; raises OSError where it does not tell."""
+    """Return what identifies a host and its boot; raises OSError if it cannot be read."""
 
     async def read(path: str) -> str:
         return (await host.read(path)).decode(errors="replace").strip()

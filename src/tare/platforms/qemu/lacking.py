@@ -25,7 +25,7 @@ class Placed(Protocol):
 
     @property
     def emulator_cpus(self) -> str | tuple[int, ...]:
-        """Where all run that are no vCPUs."""
+        """The CPUs of all threads that are not vCPUs."""
         ...
 
     @property

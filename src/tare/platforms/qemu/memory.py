@@ -1,4 +1,4 @@
-"""What a guest's memory is made of: how QEMU is told, and the proof that it is so."""
+"""The backing of a guest's memory: QEMU's options for it, and the proof that it is used."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ async def prove_memory(
     Args:
         name: The machine's name.
         shape: Its size.
-        host: Where it runs; its kernel tells of pages and locks (``/proc/PID/status``), and of
-            NUMA (``/proc/PID/numa_maps``), see proc(5).
+        host: Where it runs; its kernel reports pages and locks (``/proc/PID/status``), and NUMA
+            (``/proc/PID/numa_maps``), see proc(5).
         pid: QEMU's process.
         hugepages: Whether all of it is to be in huge pages.
         locked: Whether it is to be locked.

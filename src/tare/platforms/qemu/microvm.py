@@ -1,11 +1,12 @@
 """How a guest on `microvm` keeps time where QEMU emulates its processor.
 
 That mainboard has no timer by which a kernel finds out how fast the processor's counter (TSC) runs:
-its ACPI says that there is none of the old hardware. KVM tells guests the frequency. TCG does not,
-and its counter is the host's own: so the guest is told what the host's kernel knows of it. Nor is
-there anything steadier to watch the counter by: the kernel would hold it against its ticks, of
-which an emulator that waits for a CPU loses some, and then go by those (``refined-jiffies``). So it
-is told to trust the counter. Where that is wrong, Tare's comparison with the host's clock shows it.
+its ACPI says that there is none of the old hardware. KVM passes the frequency to guests. TCG does
+not, and its counter is the host's own: so the guest gets the frequency that the host's kernel
+knows. Nor is there a steadier clock to check the counter against: the kernel would compare it with
+its ticks, and then use those (``refined-jiffies``). An emulator that waits for a CPU loses some of
+them. So the kernel is set to trust the counter. If that is wrong, Tare's comparison with the host's
+clock shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MHZ = re.compile(rb"^cpu MHz\s*:\s*(\d+)\.(\d{3})$", re.MULTILINE)
 
 
 def needs_frequency(options: QemuOptions) -> bool:
-    """Return whether the guest has to be told how fast its counter runs."""
+    """Return whether the guest needs the frequency of its counter."""
     return options.machine == MICROVM and options.accelerator == "tcg"
 
 
@@ -43,21 +44,21 @@ async def lacking_frequency(host: Host, options: QemuOptions) -> tuple[str, str]
     if not needs_frequency(options) or await counter_khz(host) is not None:
         return None
     return (
-        "`machine: microvm` under tcg: the host does not tell how fast its TSC runs, because its "
+        "`machine: microvm` under tcg: the host does not report its TSC's frequency, because its "
         "processor's frequency is scaled",
         "use `accelerator: kvm`, or `machine: q35`",
     )
 
 
 async def frequency_words(host: Host, options: QemuOptions) -> tuple[str, ...]:
-    """Return what the guest's kernel is told of its counter; nothing where it finds out itself.
+    """Return the guest kernel's arguments for its counter; none if it finds out itself.
 
     Raises:
-        MachineFault: The host does not tell.
+        MachineFault: The host does not report it.
     """
     if not needs_frequency(options):
         return ()
     khz = await counter_khz(host)
     if khz is None:
-        raise MachineFault("the host does not tell how fast its TSC runs", "use another `machine`")
+        raise MachineFault("the host does not report its TSC's frequency", "use another `machine`")
     return (f"tsc_early_khz={khz}", "tsc=reliable")

@@ -78,7 +78,7 @@ def netdev(options: QemuOptions, link: Link | None, vhost: bool) -> str:
             for port, here in link.forwards.items()
             for kind in ("tcp", "udp")
         )
-        # restrict: the guest reaches nothing by itself, neither the host nor what lies behind.
+        # restrict: the guest reaches nothing by itself, neither the host nor what is behind it.
         return f"user,id=net,restrict=on{ports}"
     if link.way == "macvtap":
         tap = f"fd={TAP_DESCRIPTOR}"
@@ -152,7 +152,7 @@ class TakenFunction:
     Args:
         link: The machine's connection by it.
         own: What is to belong to QEMU's user: the file of its IOMMU group.
-        devices: What that user opens besides.
+        devices: The other files that this user opens.
     """
 
     link: Link | None = None

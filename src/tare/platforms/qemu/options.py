@@ -50,7 +50,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
     cpu_features: CpuFeatures = Field(
         default=(),
         description="Features that the processor model is to have or to lack, in QEMU's words: "
-        "`[+avx2, -avx512f]`. Of a machine that is without what was asked for nothing is measured.",
+        "`[+avx2, -avx512f]`. Nothing is measured on a machine without a requested feature.",
     )
     threads: Literal["multi", "single"] = Field(
         default="multi",
@@ -64,7 +64,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
     )
     enlightenments: Enlightenments = Field(
         default_factory=Enlightenments,
-        description="With kvm: what the hypervisor tells the guest of itself; see "
+        description="With kvm: what the hypervisor reports of itself to the guest; see "
         "`enlightenments` below.",
     )
     cpu_pm: bool = Field(
@@ -179,7 +179,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
         if self.machine == MICROVM and self.clock == "instructions":
             raise ValueError("`clock: instructions` needs another mainboard than `microvm`")
         if self.machine == MICROVM and self.card != "virtio":
-            raise ValueError(f"`nic: {self.card}` needs PCI, which `machine: microvm` has not")
+            raise ValueError(f"`nic: {self.card}` needs PCI, which `machine: microvm` lacks")
         if self.card != "virtio":
             for name, asked in (
                 ("nic-queues", self.nic_queues > 1),
@@ -187,7 +187,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
                 ("vhost", self.vhost == "on"),
             ):
                 if asked:
-                    raise ValueError(f"{name} needs `nic: virtio`: {self.card} has nothing of it")
+                    raise ValueError(f"{name} needs `nic: virtio`: {self.card} does not have it")
         if self.network == "macvtap" and self.nic_queues > 1:
             raise ValueError("nic-queues need `network: tap`: a macvtap has one pair here")
         if self.nic_function is not None and self.network != "sriov":
@@ -223,7 +223,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
                 "own address alone, so that no bridge can be behind one"
             )
         if self.machine == MICROVM:
-            raise ValueError("`network: sriov` needs PCI, which `machine: microvm` has not")
+            raise ValueError("`network: sriov` needs PCI, which `machine: microvm` lacks")
         for name, asked in (
             ("nic", self.nic != "auto"),
             ("nic-queues", self.nic_queues > 1),
@@ -244,7 +244,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
         return listed_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
     @property
-    def beside_vcpus(self) -> tuple[str, ...]:
+    def unpinned_cpu_options(self) -> tuple[str, ...]:
         """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
         return other_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
@@ -268,7 +268,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
 
     @property
     def memory_words(self) -> tuple[tuple[bool, str], ...]:
-        """What the memory is made of: whether it is so, and how reports say it."""
+        """The kinds of memory: whether each is used, and its words in reports."""
         size = "" if self.hugepage_size is None else f" of {format_size(self.hugepage_size)}"
         return (
             (self.hugepages, f"huge pages{size}"),
@@ -293,7 +293,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
 
     @property
     def processor(self) -> str:
-        """What QEMU is told of the processor: the model, and its enlightenments."""
+        """QEMU's ``-cpu`` option: the model, its features, and its enlightenments."""
         return ",".join((self.model, *flags(self.cpu_features), *self.enlightenments.flags))
 
     @property

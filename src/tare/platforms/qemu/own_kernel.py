@@ -1,4 +1,4 @@
-"""Whether the kernel that a host runs boots as a guest there: only booting it tells."""
+"""Whether the kernel that a host runs boots as a guest there: only booting it shows."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tare.platforms.qemu.threads import emulator_cpus, place_disk_thread, prove_
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked of one QEMU, and the monitor that tells what became of it.
+    """What was requested of one QEMU, and the monitor that reports what it did.
 
     Args:
         name: The machine's name.

@@ -46,7 +46,7 @@ class Monitor:
         """Set once the host had no room for something that the guest wrote to its disk."""
         self.paused = False
         """Whether the guest was stopped since and does not run again: by somebody, or by an I/O
-        error, while QEMU's process goes on."""
+        error, while QEMU's process keeps running."""
         self._watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -72,7 +72,7 @@ class Monitor:
             async with asyncio.timeout(_ANSWER_S):
                 return await self._client.execute(command, arguments or None)
         except (QMPError, TimeoutError) as error:
-            raise MachineFault(f"QEMU did not carry out {command}: {error}") from error
+            raise MachineFault(f"QEMU did not run {command}: {error}") from error
 
     async def vcpu_threads(self) -> tuple[int, ...]:
         """Return the host thread id of each vCPU, in the order of their numbers."""

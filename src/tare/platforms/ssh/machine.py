@@ -72,7 +72,7 @@ class SshMachine(Machine):
         return hello
 
     async def stop(self) -> None:
-        """End the agent and take back its copy; the machine itself is left as it was."""
+        """End the agent and take back its copy; the machine itself is left unchanged."""
         if self._stopping is None:
             # Shielded: a stop that has begun continues when its caller is cancelled.
             self._stopping = begun(self._stop())

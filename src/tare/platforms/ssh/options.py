@@ -27,7 +27,7 @@ class SshArmOptions(GivenOptions, Login):
         min_length=1, max_length=255, description="Name or address of the machine: it must exist."
     )
     patience: Duration = Field(
-        30.0, gt=0, description="How long a broken connection is tried again; the cell goes on."
+        30.0, gt=0, description="How long a broken connection is tried again; the cell continues."
     )
     folder: Annotated[str, AfterValidator(absolute_path)] = Field(
         "/tmp",

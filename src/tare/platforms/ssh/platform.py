@@ -86,7 +86,7 @@ class Ssh(Platform[SshArmOptions]):
 
     def describe(self, options: SshArmOptions) -> str:
         """Return what reports call it."""
-        booted = "rebooted for each batch" if options.reboot else "as it was found"
+        booted = "rebooted for each batch" if options.reboot else "left in the boot it had"
         return f"machine at {options.way.name}, {booted}"
 
     def stated(self, options: SshArmOptions) -> Statement:

@@ -16,10 +16,10 @@ from tare.units import format_number, format_size
 UUID = "/sys/class/dmi/id/product_uuid"
 LOOK_S = 30.0
 STEAL_FLAG = "kvm-steal-time"
-TELLS_STEAL = "xen"
+REPORTS_STEAL = "xen"
 """The type of hypervisor in the proof (``/sys/hypervisor/type``) that always reports steal."""
 TCG_NAME = "TCGTCGTCGTCG"
-UNKNOWN_STEAL = "not known to be told"
+UNKNOWN_STEAL = "not known to be reported"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Look:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features that KVM offers it besides the processor, by QEMU's names."""
+        """The features that KVM offers it in addition to the processor's, by QEMU's names."""
         seen = self.proof.get("hypervisor", {})
         names = list(seen.get("signatures", ()))
         if KVM_NAME not in names:
@@ -70,12 +70,12 @@ class Look:
     def steal(self) -> str:
         """Whether the hypervisor reports steal: in words, never as a zero."""
         if self.steal_s > 0:
-            return f"told ({format_number(self.steal_s)} s since it booted)"
+            return f"reported ({format_number(self.steal_s)} s since it booted)"
         seen = self.proof.get("hypervisor", {})
         # An agent reports that itself; it also finds VMware's stealclock.
-        known = seen.get("tells_steal") or seen.get("type") == TELLS_STEAL
+        known = seen.get("tells_steal") or seen.get("type") == REPORTS_STEAL
         if known or STEAL_FLAG in self.features:
-            return "told (nothing since it booted)"
+            return "reported (nothing since it booted)"
         return UNKNOWN_STEAL
 
     def shown(self) -> dict[str, str]:
@@ -137,9 +137,9 @@ def uncontrolled(reboots: bool, carried: bool) -> tuple[str, ...]:
         carried: Whether its threads are seen on the host that carries it.
     """
     listed = [
-        "on which of its host's CPUs it runs, and what runs beside it there, is as its owner "
+        "on which of its host's CPUs it runs, and what runs next to it there, is as its owner "
         "arranged it",
-        "its kernel, its devices and its size are as they were found",
+        "its kernel, its devices and its size are its owner's choice",
     ]
     if not reboots:
         listed.append(

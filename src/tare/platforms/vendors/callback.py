@@ -1,4 +1,4 @@
-"""The callback: Tare listens over TLS for the agents of machines, each of which has its own key.
+"""The callback: Tare listens over TLS for the agents of machines; each has its own key.
 
 A connection begins with one line, ``tare-callback 1 KEY``; then the agent speaks as on any other
 channel. A key opens one channel, once. A caller without a key gets no answer.

@@ -1,7 +1,7 @@
 """The image that carries a machine's configuration: one file on a tiny ISO 9660, label TARE-CFG.
 
 The image is a CD, or a raw disk on a platform without CDs; the agent finds it by its label. The
-format is ECMA-119 (ISO 9660), level 1: sectors of 2048 bytes, of which the first 16 are unused.
+format is ECMA-119 (ISO 9660), level 1: sectors of 2048 bytes; the first 16 are unused.
 """
 
 from __future__ import annotations

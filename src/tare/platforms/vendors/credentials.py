@@ -83,7 +83,8 @@ def credentials(
     """Read the credentials that a study's arm refers to.
 
     Args:
-        prefix: Of the variables, such as ``TARE_VSPHERE``: ``…_USER`` and ``…_PASSWORD``.
+        prefix: The prefix of the variables, such as ``TARE_VSPHERE``: ``…_USER`` and
+            ``…_PASSWORD``.
         file: A file with the lines ``user=…`` and ``password=…``; None: the environment.
         environment: The environment's variables; by default this process's.
 

@@ -211,5 +211,5 @@ def absolute(path: str | None) -> str | None:
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether an address is a loopback address, or the placeholder."""
+    """Check whether an address is a loopback address, or the placeholder."""
     return address in (ANY, "localhost", "::1") or address.startswith("127.")

@@ -39,7 +39,7 @@ COUNTERS = {
 def figures_of(
     client: Any, machine: Any, vim: Any, begun: float, ended: float
 ) -> HypervisorFigures | None:
-    """Return what ESXi counted in the intervals that lie wholly within a period; None: nothing.
+    """Return what ESXi counted in the intervals that are wholly within a period; None: nothing.
 
     Args:
         client: The service instance.
@@ -73,7 +73,7 @@ def figures_of(
 def whole(
     answer: Any, wanted: Mapping[int, Counter], begun: float, ended: float
 ) -> HypervisorFigures | None:
-    """Return the intervals of an answer that lie wholly within a period, oldest first; None: none.
+    """Return the intervals of an answer that are wholly in a period, oldest first; None: none.
 
     Args:
         answer: ``sampleInfo`` and ``value`` as the API has them (``PerfEntityMetric``).

@@ -15,7 +15,7 @@ from tare.platforms.vendors.options import VendorOptions, network_faults
 
 Devices = Literal["paravirtual", "emulated"]
 LEAST_SHARES, MOST_SHARES = 1, 1_000_000
-"""Of CPU ("SharesInfo", vSphere Web Services API)."""
+"""The range of CPU shares ("SharesInfo", vSphere Web Services API)."""
 STEAL_CLOCK_VERSION = 13
 """The virtual hardware from which a guest can see stolen time (Linux commit ab02bb3f55f5)."""
 E1000E_VERSION = 8

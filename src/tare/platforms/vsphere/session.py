@@ -69,7 +69,7 @@ class VsphereSession(AccountSession[Any]):
     def fault(self, error: Exception) -> TareError:
         """Return what a fault of the API, or of the connection, means."""
         vim, vmodl = self.types.vim.fault, self.types.vmodl
-        # A fault of the API prints as all its fields, of which the message is one.
+        # A fault of the API prints all its fields; the message is one of them.
         words = error.msg if isinstance(error, vmodl.MethodFault) else error
         message = str(words or "") or type(error).__name__
         kind = type(error).__name__.rpartition(".")[2]

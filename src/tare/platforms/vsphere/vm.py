@@ -124,7 +124,7 @@ class VsphereVm(VirtualMachine):
         )
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return what ESXi counted in the intervals of 20 s that lie wholly within a period."""
+        """Return what ESXi counted in the intervals of 20 s that are wholly within a period."""
         return await self._session.call(
             lambda client: figures_of(client, self._known(client), self._vim, begun, ended)
         )

@@ -72,7 +72,7 @@ async def dom0s_cpus(host: Host, cpus: int) -> tuple[int, ...]:
 def within(listed: Iterable[str], cpus: int) -> tuple[int, ...]:
     """Return the CPUs of some lists as ``xl vcpu-list`` writes them: ``0-1,3``, or ``all``.
 
-    What is no such list has none.
+    Text that is not such a list has none.
     """
     found: set[int] = set()
     for part in (part for text in listed for part in text.split(",")):

@@ -38,7 +38,8 @@ def kernel_arguments(options: XenOptions, *, counted: bool = False) -> tuple[str
     words = [
         f"console={console}",
         "quiet",
-        # A kernel that panics tells Xen so and is destroyed, instead of staying there in silence.
+        # A kernel that panics reports it to Xen and is destroyed, instead of staying there in
+        # silence.
         "panic=-1",
         # Self-tests of ciphers at every boot: 0.2 s under emulation.
         "cryptomgr.notests",

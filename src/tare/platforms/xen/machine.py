@@ -57,7 +57,7 @@ _GONE_S = 3.0
 _PANIC_S = 2.0
 _END_S = 5.0
 _XL_LINES = 60
-# xl tells what it does on its error stream only, which otherwise goes to a file.
+# xl reports what it does on its error stream only, which otherwise goes to a file.
 _BOTH = 'exec "$@" 2>&1'
 _ENDED = {
     0: "the guest powered itself off",
@@ -159,7 +159,7 @@ class XenMachine(Machine):
         )
 
     def traced_below(self) -> HypervisorVcpus | None:
-        """Return its vCPUs, which are no threads of dom0's."""
+        """Return its vCPUs, which are not threads in dom0."""
         if not self.id:
             return None
         spec = self._spec
@@ -263,7 +263,7 @@ class XenMachine(Machine):
     async def _join_network(self) -> None:
         if self._spec.network is None:
             return
-        # The names that Xen gives them: of its own card, and of what QEMU emulates beside it.
+        # The names that Xen gives to its own card and to the one that QEMU emulates next to it.
         own, emulated = f"vif{self.id}.0", f"vif{self.id}.0-emu"
         used = own if self._options.card == "netfront" else emulated
         for name in (own, emulated):

@@ -194,7 +194,7 @@ def topology(shown: str) -> HostCpus | None:
 def reason(printed: str) -> str:
     """Return Xen's own reason from what ``xl`` wrote: its errors, without their places.
 
-    The first error is the cause; those behind it only tell how it travelled upwards.
+    The first error is the cause; those after it only show how it travelled upwards.
     """
     errors = []
     for line in printed.splitlines():
@@ -211,7 +211,7 @@ def reason(printed: str) -> str:
 
 
 def shutdown_code(printed: str) -> int | None:
-    """Return the reason code that ``xl create`` tells when a domain has shut down.
+    """Return the reason code that ``xl create`` prints when a domain has shut down.
 
     0 power off, 1 reboot, 2 suspend, 3 crash, 4 watchdog, 5 soft reset
     (xen/include/public/sched.h).
@@ -221,6 +221,6 @@ def shutdown_code(printed: str) -> int | None:
 
 
 def created_id(printed: str) -> int | None:
-    """Return the id that ``xl create -F`` tells once the domain is built."""
+    """Return the id that ``xl create -F`` prints once the domain is built."""
     found = re.search(r"Waiting for domain .* \(domid (\d+)\) to die", printed)
     return int(found[1]) if found else None

@@ -244,7 +244,7 @@ async def launch(
 
 
 async def host_cpus(host: Host) -> HostCpus:
-    """Return the CPUs of a host under Xen, of which dom0's kernel sees only its own vCPUs.
+    """Return the CPUs of a host under Xen: dom0's kernel sees only its own vCPUs.
 
     Raises:
         InputError: Xen's tools are not installed.
@@ -433,7 +433,7 @@ async def _xl_version(host: Host, facts: dict[str, str]) -> str:
 
 
 async def _is_emulated(host: Host) -> bool:
-    """Whether the host's own processor is software: then times show behaviour only."""
+    """Check whether the host's own processor is software: then times show behaviour only."""
     with contextlib.suppress(OSError):
         return (await host.read("/sys/class/dmi/id/sys_vendor")).decode().strip() == "QEMU"
     return False

@@ -144,7 +144,7 @@ def listed(cpus: Sequence[int], all_cpus: int) -> str:
 async def _parameters_before(
     host: Host, ledger: Ledger, pool: xen_output.Pool
 ) -> Mapping[str, str]:
-    """Return the pool's parameters as they were before any machine of the run changed them."""
+    """Return the pool's parameters from before any machine of the run changed them."""
     now = await scheduler_parameters(host, pool.scheduler, pool.name)
     parameters = SchedulerParameters(host, pool.scheduler, pool.name, now)
     before: dict[str, str] = value_before(ledger, parameters, {})
@@ -169,7 +169,7 @@ async def apply_and_verify_scheduling(
         What Xen says of it, for the record.
 
     Raises:
-        MachineFault: Something is not as it was asked for.
+        MachineFault: Something differs from what was requested.
     """
     scheduler = held["scheduler"]
     record: dict[str, Any] = {**held, "vcpus": await _verified_pinning(host, spec, id)}
@@ -207,7 +207,9 @@ async def _verified_share(
         has = scheduler in CREDIT_SCHEDULERS
         found = await weight_and_cap(host, scheduler, id) if has else {}
         if any(found.get(name) != value for name, value in asked.items()):
-            raise MachineFault(f"{spec.name}: Xen was told {asked}, and says {found or 'nothing'}")
+            raise MachineFault(
+                f"{spec.name}: Xen was set to {asked}, and reports {found or 'nothing'}"
+            )
     return asked
 
 

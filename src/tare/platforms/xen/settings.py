@@ -18,7 +18,7 @@ class XenSetting(Setting[Values]):
     """A setting of Xen's or of dom0's, which all domains of a run share.
 
     Args:
-        host: The host, of which this is dom0.
+        host: The host's dom0.
     """
 
     kind = "xen-setting"

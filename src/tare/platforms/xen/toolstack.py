@@ -16,7 +16,7 @@ from tare.platforms.xen.output import Domain
 
 XL = "xl"
 LIST = (XL, "list", "-v")
-"""Tells of all domains: what each has had of the CPUs (``Time(s)``, xl(1))."""
+"""Lists all domains with the CPU time of each (``Time(s)``, xl(1))."""
 INSTALL = "apt-get install --no-remove xen-system-amd64, then reboot and choose Xen in GRUB"
 START_XENSTORED = "start Xen's services, for example: systemctl start xenstored xenconsoled"
 COMMAND_S = 60.0
@@ -28,7 +28,7 @@ _UNPAUSED = f'{XL} unpause "$1" && sleep 10'
 
 
 async def xl(host: Host, *arguments: str, timeout_s: float = COMMAND_S) -> Completed:
-    """Run ``xl`` to its end; a status other than 0 is no error here.
+    """Run ``xl`` to its end; a status other than 0 is not an error here.
 
     Raises:
         InputError: It is not installed.
@@ -59,7 +59,7 @@ async def asked(host: Host, *arguments: str) -> str:
     if not done.ok:
         answer = (done.stderr + b"\n" + done.stdout).decode(errors="replace")
         words = xen_output.reason(answer) or "no reason"
-        raise MachineFault(f"Xen does not carry out `xl {arguments[0]}`; it says: {words}")
+        raise MachineFault(f"Xen does not run `xl {arguments[0]}`; it reports: {words}")
     return done.stdout.decode(errors="replace")
 
 
@@ -83,8 +83,8 @@ async def unpause(host: Host, domain: int, *, counted_by: Path | None = None) ->
         host: The host.
         domain: The domain's number.
         counted_by: The agent on the host, where the host's time counts instructions: the domain
-            begins at ten full minutes of it then, so that its clock lies the same against the
-            host's timers in each boot. None elsewhere.
+            begins at ten full minutes of it then, so that its clock has the same phase against
+            the host's timers in each boot. None elsewhere.
 
     Raises:
         MachineFault: As :func:`asked`.
@@ -95,7 +95,7 @@ async def unpause(host: Host, domain: int, *, counted_by: Path | None = None) ->
     call = [str(counted_by), "exec", "--aligned", "--", "sh", "-c", _UNPAUSED, "sh", str(domain)]
     done = await host.run(call, timeout_s=counting.BEGUN_S)
     if not done.ok:
-        raise MachineFault(f"Xen does not carry out `xl unpause`; it says: {done.words()}")
+        raise MachineFault(f"Xen does not run `xl unpause`; it reports: {done.words()}")
 
 
 class DomainResource(Resource):

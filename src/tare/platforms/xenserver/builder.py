@@ -69,7 +69,7 @@ class VmBuilder:
         self.vm = ""
         """The reference of the VM that was created."""
         self.wanted: Mapping[str, Any] = {}
-        """Its record as it was requested."""
+        """Its record as requested."""
 
     async def locate(self) -> tuple[str, str, str]:
         """Return the repository, the network and the image.

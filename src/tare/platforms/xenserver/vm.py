@@ -200,7 +200,7 @@ class XenVm(VirtualMachine):
         return tuple(found)
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return Xen's run states, of five seconds each, that lie wholly in a period."""
+        """Return Xen's run states, of five seconds each, that are wholly in a period."""
         if ended - begun < 2 * STEP_S:
             return None
         asked = {"start": str(int(begun) - 1), "cf": "AVERAGE", "interval": str(STEP_S)}
@@ -229,9 +229,9 @@ STATES = {
 
 
 def rows_within(answer: Any, uuid: str, begun: float, ended: float) -> HypervisorFigures | None:
-    """Return the rows that lie wholly in a period; None: none does.
+    """Return the rows that are wholly in a period; None: none is.
 
-    A row's time is one end of its five seconds, so both sides of it must lie within the period.
+    A row's time is one end of its five seconds, so both sides of it must be within the period.
 
     Args:
         answer: The JSON of ``rrd_updates``.

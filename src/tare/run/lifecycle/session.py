@@ -309,7 +309,7 @@ async def _ledger(
 
 
 async def _clear(host: Host, say: Callable[[str], None]) -> None:
-    for sentence in await clean_all(host, all_undoers(), tell_of_going=False):
+    for sentence in await clean_all(host, all_undoers(), report_running=False):
         say(f"left behind by a killed run: {sentence}")
 
 

@@ -78,13 +78,13 @@ def starved_host(
 def _crowded_out(
     options: PlatformOptions, placement: Placement, vcpus: int, cpus: HostCpus, others: int
 ) -> str:
-    if not options.beside_vcpus:
+    if not options.unpinned_cpu_options:
         return ""
     all_cpus = set(cpus.housekeeping or cpus.online)
     machines = [placement.subject[:vcpus], *(each.cpus[:others] for each in placement.neighbours)]
     if not any(len(own) >= len(all_cpus) and all_cpus <= set(own) for own in machines):
         return ""
-    first = options.beside_vcpus[0]
+    first = options.unpinned_cpu_options[0]
     return (
         f"`{first}: other` needs a CPU without a vCPU, but the vCPUs are pinned to all CPUs of the "
         f"host: write `{first}: same`, or give the machine fewer vCPUs"

@@ -98,7 +98,7 @@ class PlatformOptions(BaseModel):
         return {}
 
     @property
-    def beside_vcpus(self) -> tuple[str, ...]:
+    def unpinned_cpu_options(self) -> tuple[str, ...]:
         """The options that need host CPUs on which no vCPU of the machine is pinned."""
         return ()
 

@@ -30,7 +30,7 @@ class Plan:
         context: The host and its ledger.
         held: Removes what was made.
         token: What the names of its parts begin with.
-        addresses: Who gets which address.
+        addresses: The address of each machine and of the peer.
         switching: What machines are plugged into.
         link: The speed of the link to the peer, in bits per second; None: as fast as it goes.
     """

@@ -18,14 +18,14 @@ from tare.hosts import Host
 
 VFIO = "vfio-pci"
 MTU = 1500
-"""Of an interface that is taken: another one would have to be changed, and given back."""
+"""The MTU of an interface that is taken: another one would have to be changed and restored."""
 UNSET = "(null)"
 """What a device's ``driver_override`` reads where it has none."""
 _LOOK_S = 30.0
 _UP = 1
 """IFF_UP, of the flags of an interface (netdevice(7))."""
 
-# A line for each port of a card that may have functions, and one for each function of its.
+# A line for each port of a card that may have functions, and one for each of its functions.
 _LOOK = """
 first() { cat "$1" 2>/dev/null | head -n 1; }
 points() { basename "$(readlink -f "$1" 2>/dev/null)" 2>/dev/null; }
@@ -35,11 +35,11 @@ for port in /sys/class/net/*; do
     echo "card|${port##*/}|$(points "$card")|$(first "$card/sriov_totalvfs")"
     for link in "$card"/virtfn*; do
         [ -e "$link/vendor" ] || continue
-        driver= group= beside= name= flags= mtu= joined=
+        driver= group= peers= name= flags= mtu= joined=
         [ -e "$link/driver" ] && driver=$(points "$link/driver")
         if [ -e "$link/iommu_group" ]; then
             group=$(points "$link/iommu_group")
-            beside=$(ls "$link/iommu_group/devices" 2>/dev/null | tr '\\n' ' ')
+            peers=$(ls "$link/iommu_group/devices" 2>/dev/null | tr '\\n' ' ')
         fi
         for own in "$link"/net/*; do
             [ -e "$own/flags" ] || continue
@@ -49,7 +49,7 @@ for port in /sys/class/net/*; do
             done
         done
         echo "function|${link##*virtfn}|$(points "$link")|$driver|$(first "$link/driver_override")\
-|$group|$beside|$name|$flags|$mtu|$joined"
+|$group|$peers|$name|$flags|$mtu|$joined"
     done
 done
 [ -e /sys/bus/pci/drivers/vfio-pci ] && echo vfio
@@ -67,7 +67,7 @@ class Function:
         driver: The driver that has it; empty: none.
         override: The only driver that may have it; empty: any that fits.
         group: The number of its IOMMU group; empty: it is in none.
-        beside: The other devices of that group.
+        group_peers: The other devices of that group.
         interface: Its network interface in the host's own namespace; empty: it has none there.
         up: Whether that is up.
         mtu: Its longest packet.
@@ -79,7 +79,7 @@ class Function:
     driver: str = ""
     override: str = ""
     group: str = ""
-    beside: tuple[str, ...] = ()
+    group_peers: tuple[str, ...] = ()
     interface: str = ""
     up: bool = False
     mtu: int = 0
@@ -101,8 +101,8 @@ class Function:
     @property
     def unusable(self) -> str:
         """Why it can be given to no machine; empty: it can."""
-        if self.beside:
-            return f"shares its IOMMU group with {' and '.join(self.beside)}"
+        if self.group_peers:
+            return f"shares its IOMMU group with {' and '.join(self.group_peers)}"
         return self.used
 
     @property
@@ -167,7 +167,7 @@ def read(text: str) -> Found:
 
 
 def _function(words: Sequence[str]) -> Function:
-    number, address, driver, override, group, beside, interface, flags, mtu, joined = words
+    number, address, driver, override, group, group_peers, interface, flags, mtu, joined = words
     try:
         up = bool(int(flags or "0", 16) & _UP)
     except ValueError:
@@ -178,7 +178,7 @@ def _function(words: Sequence[str]) -> Function:
         driver=driver,
         override="" if override == UNSET else override,
         group=group,
-        beside=tuple(each for each in beside.split() if each != address),
+        group_peers=tuple(each for each in group_peers.split() if each != address),
         interface=interface,
         up=up,
         mtu=_number(mtu),
@@ -203,7 +203,7 @@ def lacking(found: Found, wanted: str | None) -> tuple[str, str] | None:
     if not cards:
         offered = ", ".join(f"{each.interface} ({each.address})" for each in found.cards)
         return (
-            f"{wanted} is no network card with virtual functions, and no function of one",
+            f"{wanted} is neither a network card with virtual functions nor such a function",
             f"name one of {offered}",
         )
     having = [each for each in cards if each.functions]

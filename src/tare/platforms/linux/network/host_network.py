@@ -32,7 +32,7 @@ class Laid:
 
     Args:
         bridges: The bridge of each host, by the host's name.
-        addresses: Who has which address.
+        addresses: The address of each machine and of the peer.
         joint: What joins the bridges.
         peer: The peer's address.
         switches: What machines are plugged into, by the host's name.
@@ -55,7 +55,7 @@ class Isolated:
 
     Args:
         name: Its name there.
-        addresses: Who has which address.
+        addresses: The address of each machine and of the peer.
     """
 
     name: str
@@ -155,7 +155,7 @@ class Network:
 
     @property
     def peer_variable(self) -> Mapping[str, str]:
-        """What tells the peer's agent which network it is on; nothing where it is on the host."""
+        """Variables that name the network to the peer's agent; empty if the peer is on the host."""
         if self._laid is None:
             return {}
         return Link("veth", self._laid.peer, 24, mtu=self._laid.joint.mtu).variable
@@ -163,8 +163,8 @@ class Network:
     async def acquaint(self, host: Host, agent: Path, one: Link, machine: str) -> None:
         """Let what is in a namespace, the peer and a machine learn where each other are.
 
-        So nobody has to ask for that during a measurement. Where one does not answer, nothing is
-        said here: that is seen when it is needed.
+        So no ARP request is sent during a measurement. A missing answer is not reported here: it
+        shows when the address is needed.
         """
         for address in filter(None, (one.peer, self._common.links[machine].address)):
             words = [str(agent), "reach", f"{address}:{DISCARD}", str(64)]
@@ -276,7 +276,7 @@ class Network:
         """Make a network namespace where the peer is, for one more; raises MachineFault."""
         laid, number = await self._next()
         address = laid.addresses.machine(number)
-        # By its name a report tells it from what carries a machine's own packets.
+        # Its name distinguishes it, in reports, from what carries a machine's own packets.
         end = f"{self._common.token}{number:02d}o"
         name = await self._outlet(laid.outside, laid, number, address, end)
         self._outside[machine] = (end, [address])

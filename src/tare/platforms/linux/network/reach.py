@@ -8,7 +8,7 @@ from tare.platforms.linux.network.joint import Bridge
 
 _REACH_S = 60.0
 DISCARD = 9
-"""A UDP port that nobody serves (RFC 863 tells what would be there)."""
+"""A UDP port that nobody serves (the discard protocol's, RFC 863)."""
 
 
 async def largest_packet(here: Bridge, address: str, port: int, sizes: Sequence[int]) -> int:

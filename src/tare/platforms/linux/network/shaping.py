@@ -13,7 +13,7 @@ from typing import Any
 from tare.platforms.linux.network.parts import Parts
 
 AROUND_FRAME = 24
-"""Bytes on the wire beside those that a kernel counts: preamble and start of frame 8, check
+"""Bytes on the wire in addition to those that a kernel counts: preamble and start of frame 8, check
 sequence 4, gap between frames 12 (IEEE 802.3, clauses 3.1.1 and 4.4.2)."""
 HEADER = 14
 """Bytes of the header of Ethernet, which the kernel counts."""

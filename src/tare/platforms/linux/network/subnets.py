@@ -38,7 +38,7 @@ async def free_subnet(hosts: Sequence[Host]) -> ipaddress.IPv4Network:
 
 
 def networks_in(listed: Any) -> list[ipaddress.IPv4Network]:
-    """Return the networks in what ``ip -j`` told of routes or addresses, but the default route."""
+    """Return the networks in the routes or addresses of ``ip -j``, except the default route."""
     found: list[ipaddress.IPv4Network] = []
     for item in listed if isinstance(listed, list) else ():
         if not isinstance(item, dict):
@@ -72,7 +72,7 @@ def choose_subnet(
 
 @dataclass(frozen=True)
 class Addresses:
-    """Who has which address of a subnet: no two have the same.
+    """The addresses of a subnet and their owners: no two have the same.
 
     Args:
         subnet: A /24.

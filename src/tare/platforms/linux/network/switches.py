@@ -207,7 +207,7 @@ async def open_switch(
     env = {**PATHS, "OVS_RUNDIR": str(folder), "OVS_DBDIR": str(folder), "OVS_LOGDIR": str(folder)}
     usual = ["--no-chdir", "-vconsole:warn", "-vsyslog:off"]
     database = ["ovsdb-server", *usual, f"--remote=punix:{folder}/db", f"{folder}/conf.db"]
-    # The daemon looks for its bridges' sockets where it is told, and not where the host's own are.
+    # The daemon looks for its bridges' sockets in this folder, not where the host's own are.
     daemon = ["ovs-vswitchd", *usual, f"--unixctl={folder}/ctl", f"unix:{folder}/db"]
     for argv, waits in ((database, folder / "db"), (daemon, folder / "ctl")):
         process = await start_owned(

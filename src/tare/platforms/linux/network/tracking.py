@@ -1,4 +1,4 @@
-"""What a switch's kernel tells of the connections that it tracks: how many, and what was lost."""
+"""The connection tracking of a switch's kernel: how many connections, and what was lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def tracked(parts: Parts) -> Tracked:
 def read(shown: str) -> Tracked:
     """Read both numbers, each on a line, and the table of statistics, a line for each CPU.
 
-    What is no number counts nothing.
+    A word that is not a number counts as 0.
     """
     lines = shown.splitlines()
     count, most = (_number(lines[place : place + 1], 10) for place in (0, 1))

@@ -45,7 +45,7 @@ async def join_by_vxlan(bridges: Sequence[Bridge], held: AsyncExitStack) -> Join
         address, size = await _way(here, there, port)
         addresses[here.host][there.host] = address
         mtu = min(mtu, size - OVERHEAD)
-    # Nothing on the way may break packets up (section 4.3), so what is too large has to be told.
+    # Nothing on the way may fragment packets (section 4.3), so one that is too large is reported.
     kind = ("vxlan", "id", str(vni), "dstport", str(port), "df", "set")
     for bridge in bridges:
         parts = Parts(bridge.context, held)
@@ -79,7 +79,7 @@ async def _addresses(bridge: Bridge) -> list[str]:
     return [
         str(address["local"])
         for interface in json.loads(asked.stdout or b"[]")
-        # What is left out is told as an interface without anything.
+        # An interface that is filtered out is listed as an empty object.
         if interface and not str(interface["ifname"]).startswith(PREFIX)
         for address in interface["addr_info"]
     ]

@@ -52,7 +52,7 @@ def with_network(capabilities: Capabilities, offered: frozenset[str], reason: st
     """Return capabilities with what was found out about networks.
 
     Args:
-        capabilities: What the platform's own check found; what it says under ``no_network`` stands.
+        capabilities: What the platform's own check found; its ``no_network`` is kept.
         offered: As :func:`offered_network` returns it.
         reason: As well.
     """

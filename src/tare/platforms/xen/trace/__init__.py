@@ -1,1 +1,1 @@
-"""What Xen's own trace tells: which vCPU had a CPU when, read from ``xentrace``'s records."""
+"""Xen's own trace: which vCPU had a CPU when, read from ``xentrace``'s records."""

@@ -122,13 +122,13 @@ class _Raw:
 
 
 def records(data: bytes) -> Iterator[Change | Lost]:
-    """Yield what a file of xentrace's tells of vCPUs, in the file's order.
+    """Yield the changes of vCPUs in a file of xentrace's, in the file's order.
 
     Each CPU's records are in order of time; CPUs alternate. Records of other kinds are passed
     over. A last record that is cut off, as by the tool's end, ends the reading.
 
     Raises:
-        ValueError: It is no such file, or a record reaches beyond its CPU's part.
+        ValueError: It is not such a file, or a record reaches beyond its CPU's part.
     """
     for raw in _all_records(data):
         if (one := _change_or_loss(raw)) is not None:

@@ -1,4 +1,4 @@
-"""Make the series ``host-sched`` of what Xen's trace tells: its vCPUs take the place of threads."""
+"""The series ``host-sched`` from Xen's trace: its vCPUs take the place of threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _MOST_VCPUS = 1 << 16
 _AGAIN_NS = 1_000_000
-"""A vCPU that runs on is told so once in this time: Xen looks up to ten thousand times a second."""
+"""A running vCPU is recorded once in this time: Xen looks up to 10,000 times a second."""
 DOM0 = 0
 
 
@@ -30,7 +30,7 @@ def domain_of(number: int) -> tuple[int, int]:
 
 
 def vcpu_name(number: int) -> str:
-    """Return how a vCPU is called where it is no machine's: ``dom0 (vCPU 0)``, ``domain 3 …``."""
+    """Return the name of a vCPU that is not a machine's: ``dom0 (vCPU 0)``, ``domain 3 …``."""
     domain, vcpu = domain_of(number)
     return f"{'dom0' if domain == DOM0 else f'domain {domain}'} (vCPU {vcpu})"
 
@@ -56,8 +56,8 @@ class _Cpu:
 
     current: int | None = None
     left: tuple[int, Left, int] | None = None
-    """Who left it last, how and when, while nobody is known to have come."""
-    told_ns: int = 0
+    """The vCPU that left it last, how and when, while no successor is known."""
+    recorded_ns: int = 0
     """When the last row of it was."""
 
 
@@ -89,17 +89,17 @@ class _Reader:
         runs_on = change.was == Runstate.RUNNING
         if cpu.left is not None and not runs_on:
             before, left, since_ns = cpu.left
-            # The leaving one stands first: what is between the two is Xen's own switching.
+            # The leaving one is first: what is between the two is Xen's own switching.
             self.rows.append((since_ns, change.cpu, HostEvent.SWITCH, who, before, left))
         elif cpu.current != who:
-            # Who was there is not known: nothing was seen of this CPU, or records were lost.
+            # The vCPU before is not known: this CPU has no records yet, or some were lost.
             before = IDLE if cpu.current is None else cpu.current
             self.rows.append((time_ns, change.cpu, HostEvent.SWITCH, who, before, Left.READY))
-        elif time_ns < cpu.told_ns + _AGAIN_NS:
+        elif time_ns < cpu.recorded_ns + _AGAIN_NS:
             return
         else:
             self.rows.append((time_ns, change.cpu, HostEvent.RUNS_ON, who, who, 0))
-        cpu.current, cpu.left, cpu.told_ns = who, None, time_ns
+        cpu.current, cpu.left, cpu.recorded_ns = who, None, time_ns
         self.last_on[who] = change.cpu
 
     def _how(self, now: Runstate) -> Left:
@@ -107,8 +107,8 @@ class _Reader:
             return Left.READY
         if now == Runstate.BLOCKED:
             return Left.WAITING
-        # A machine that has used its cap up is taken off line until it is granted anew (parked,
-        # xen/common/sched/credit.c); otherwise the toolstack paused it.
+        # A machine that has used up its cap is parked until the next accounting period
+        # (xen/common/sched/credit.c); otherwise the toolstack paused it.
         return Left.READY if self.capped else Left.STOPPED
 
     def forget(self, cpu: int) -> None:
@@ -117,15 +117,15 @@ class _Reader:
 
 
 def schedule(
-    told: Iterable[Change | Lost], hz: float, origin: int, *, capped: bool = False
+    recorded: Iterable[Change | Lost], hz: float, origin: int, *, capped: bool = False
 ) -> XenSchedule:
-    """Return the series of what :func:`tare.platforms.xen.trace.records.records` told.
+    """Return the series of the records of :func:`tare.platforms.xen.trace.records.records`.
 
     Times are the cycle counter's since ``origin``, in nanoseconds: whatever else is to be compared
     with them has to be on that clock.
 
     Args:
-        told: The records, those of each CPU in order.
+        recorded: The records, those of each CPU in order.
         hz: Frequency of the counter.
         origin: The counter where the series' time is 0; no record is older.
         capped: Whether a limit can take the measuring machine's vCPUs off line.
@@ -133,7 +133,7 @@ def schedule(
     reader, lost = _Reader(hz, origin, capped), 0
     changes: list[tuple[int, Change | Lost]] = []
     at: dict[int, int] = {}
-    for each in told:
+    for each in recorded:
         if isinstance(each, Lost):
             lost += each.records
             changes.append((at.get(each.cpu, origin), each))

@@ -19,8 +19,9 @@ from tare.platforms.xen.trace.records import SCHED_MIN, Change, Lost, records
 T = TypeVar("T")
 PROGRAM = "xentrace"
 PAGES = 256
-"""Of each CPU's buffer: 1 MiB, which slices of 1 ms fill in 16 s. Xen keeps the size of its boot's
-first recording, whatever is asked for later (xc_tbuf_enable, tools/libs/ctrl/xc_tbuf.c)."""
+"""The size of each CPU's buffer: 1 MiB, which slices of 1 ms fill in 16 s. Xen keeps the size of
+its boot's first recording, whatever is asked for later (xc_tbuf_enable,
+tools/libs/ctrl/xc_tbuf.c)."""
 _READY_S = 30.0
 _LOOK_S = 0.1
 _END_S = 30.0
@@ -30,8 +31,8 @@ class XenTracer:
     """One recording of Xen's scheduler.
 
     Args:
-        host: The host, of which this is dom0.
-        ledger: Is told before anything is started there.
+        host: The host's dom0.
+        ledger: Records each process before it is started there.
         folder: Where the recording is kept until it is read.
         events: The classes of events to record.
     """

@@ -1,4 +1,4 @@
-"""What Incus and LXD tell of an instance withholds the cell in which it changed."""
+"""A change of an instance that Incus or LXD reports withholds the cell in which it happened."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from platforms.incus_daemon import POOL, asked, left_in, served, way_of
 from platforms.test_incus_parts import options, vm
 from platforms.vendor_served import started
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.incus.befallen import befallen
-from tare.platforms.incus.instance import project_of
+from tare.platforms.incus.instance import list_disturbances, project_of
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
 from tare.platforms.vendors.offer import SWAP_UNKNOWN
@@ -29,16 +28,16 @@ FOUND: dict[str, Any] = {"location": "one", "expanded_config": {"limits.memory":
 STATE: dict[str, Any] = {"status": "Running", "memory": {"usage": 5, "swap_usage": 0}}
 
 
-def told(found: dict[str, Any], state: dict[str, Any], home: str = "one") -> list[str]:
-    return list(befallen({**FOUND, **found}, {**STATE, **state}, WANTED, home))
+def disturbances(found: dict[str, Any], state: dict[str, Any], home: str = "one") -> list[str]:
+    return list(list_disturbances({**FOUND, **found}, {**STATE, **state}, WANTED, home))
 
 
 def test_an_instance_that_stays_as_it_was_asked_for_was_not_disturbed() -> None:
-    assert told({}, {}) == []
-    assert told({"location": "none"}, {}, "none") == []
+    assert disturbances({}, {}) == []
+    assert disturbances({"location": "none"}, {}, "none") == []
     # Servers that are none of several need not say where it is.
-    assert told({"location": None}, {}, "") == []
-    assert told({}, {"memory": None}) == []
+    assert disturbances({"location": None}, {}, "") == []
+    assert disturbances({}, {"memory": None}) == []
 
 
 @pytest.mark.parametrize(
@@ -51,8 +50,8 @@ def test_an_instance_that_stays_as_it_was_asked_for_was_not_disturbed() -> None:
         ({}, {"memory": {"swap_usage": 4096}}, "swapped: 4096 bytes"),
     ],
 )
-def test_what_changed_is_told(found: dict[str, Any], state: dict[str, Any], words: str) -> None:
-    (phrase,) = told(found, state)
+def test_each_change_is_reported(found: dict[str, Any], state: dict[str, Any], words: str) -> None:
+    (phrase,) = disturbances(found, state)
     assert words in phrase
 
 
@@ -64,9 +63,9 @@ JSON = st.recursive(
 
 @pytest.mark.fuzz
 @given(JSON, JSON, JSON)
-def test_whatever_a_server_tells_is_read_without_harm(one: Any, two: Any, three: Any) -> None:
+def test_any_answer_of_a_server_is_read_without_error(one: Any, two: Any, three: Any) -> None:
     found = {"location": one, "expanded_config": two}
-    for phrase in told(found, {"status": three, "memory": one}):
+    for phrase in disturbances(found, {"status": three, "memory": one}):
         assert isinstance(phrase, str)
 
 
@@ -85,17 +84,17 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.boots
-async def test_what_befalls_a_real_container_withholds_its_cell(
+async def test_disturbance_of_a_real_container_withholds_its_cell(
     folder: Path, context: Context, tmp_path: Path
 ) -> None:
-    said = {"type": "container", "pool": POOL, "socket": str(folder / "unix.socket")}
+    settings = {"type": "container", "pool": POOL, "socket": str(folder / "unix.socket")}
     name = f"tare-test-{os.getpid()}-subject"
     spec = MachineSpec(name, Shape(1, 64 << 20), (), tmp_path / "w", False)
-    own = IncusOptions.model_validate(said)
+    own = IncusOptions.model_validate(settings)
     machine = await started(Incus(), context, own, spec)
 
     async def doubt(method: str, path: str, body: Mapping[str, Any]) -> str:
-        """Return what is said of a cell in which somebody asked the server for something."""
+        """Return the doubts about a cell in which somebody asked the server for something."""
         whole = f"/1.0/instances/{name}{path}?project={project_of(name)}"
         side = HypervisorSide(machine)
         await side.open()

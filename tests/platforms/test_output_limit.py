@@ -1,4 +1,4 @@
-"""What a container writes beside its channel cannot fill the host's disk."""
+"""What a container writes outside its channel cannot fill the host's disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tare.platforms.linux.process_machine import ProcessMachine
 async def test_one_that_never_stops_talking_is_ended(
     forced: bool, tmp_path: Path, agent_program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_machine, "MOST_SAID_BYTES", 1 << 20)
+    monkeypatch.setattr(process_machine, "MOST_LOG_BYTES", 1 << 20)
     monkeypatch.setattr(process_machine, "LOG_LOOK_S", 0.02)
     host, log = LocalHost(agent_program), tmp_path / "console.log"
     forces: list[str] = []
@@ -47,7 +47,7 @@ async def test_one_that_never_stops_talking_is_ended(
             assert machine.died.done() == forced
             if forced:
                 fault = machine.died.result()
-                assert "wrote more than 1 MiB beside its channel" in str(fault)
+                assert "wrote more than 1 MiB outside its channel" in str(fault)
                 assert forces == ["ended"] and not fault.transient
         finally:
             await machine.stop()
