@@ -13,7 +13,7 @@ from platforms.incus_daemon import POOL, asked, served, way_of
 from platforms.vendor_served import spec_of
 from tare.hosts import clean
 from tare.platforms.contract import Context
-from tare.platforms.incus.instance import differing, virtual_machine
+from tare.platforms.incus.instance import container, differing, virtual_machine
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
 from tare.platforms.vendors.isolated_network import IsolatedNic
@@ -87,3 +87,14 @@ def test_the_second_card_is_on_the_network_with_the_mac(tmp_path: Path) -> None:
     del found["expanded_devices"]["eth1"]
     assert differing(wanted, found).startswith("eth1 was to be")
     assert "eth1" not in virtual_machine(options, spec, POOL, "f00d", first)["devices"]
+
+
+def test_a_container_has_that_card_alone_and_its_own_name_for_it(tmp_path: Path) -> None:
+    nic = IsolatedNic(NAME, "52:54:00:0a:02:0b", "10.10.2.11/24", 1500)
+    options, spec = options_of(tmp_path), spec_of(tmp_path)
+    wanted = container(options, spec, POOL, "f00d", "127.0.0.1:1", isolated=nic)
+    cards = {name: each for name, each in wanted["devices"].items() if each["type"] == "nic"}
+    card = {"type": "nic", "network": NAME, "hwaddr": "52:54:00:0a:02:0b", "name": "eth0"}
+    assert cards == {"eth0": card}
+    without = container(options, spec, POOL, "f00d", "127.0.0.1:1")
+    assert not [each for each in without["devices"].values() if each["type"] == "nic"]

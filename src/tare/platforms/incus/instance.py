@@ -84,6 +84,7 @@ def container(
     callback: str,
     *,
     product: str = "",
+    isolated: IsolatedNic | None = None,
 ) -> dict[str, Any]:
     """Return a container, as the server is asked for it.
 
@@ -94,6 +95,7 @@ def container(
         image: The fingerprint of its image.
         callback: Where its agent's conversation is carried to, from the server's host.
         product: What the server is.
+        isolated: Its only network interface; None: none.
     """
     config = {
         **limits_of(options, spec),
@@ -111,6 +113,8 @@ def container(
             "connect": f"tcp:{callback}",
         },
     }
+    if isolated is not None:
+        devices["eth0"] = {**_on_network(isolated), "name": "eth0"}
     return _asked(options, spec, image, config, devices)
 
 
@@ -149,8 +153,12 @@ def virtual_machine(
     if own:
         devices["disk"] = {"type": "disk", "pool": pool, "source": OWN_VOLUME}
     if isolated is not None:
-        devices["eth1"] = {"type": "nic", "network": isolated.network, "hwaddr": isolated.mac}
+        devices["eth1"] = _on_network(isolated)
     return _asked(options, spec, image, config, devices)
+
+
+def _on_network(isolated: IsolatedNic) -> dict[str, str]:
+    return {"type": "nic", "network": isolated.network, "hwaddr": isolated.mac}
 
 
 def _asked(

@@ -48,7 +48,6 @@ from tare.platforms.vendors.isolated_network import isolating_network, without_i
 from tare.platforms.vendors.offer import (
     CHANNEL,
     LIVE,
-    NO_NETWORK,
     NOTES,
     NOTES_WITHOUT,
     SWAP_UNKNOWN,
@@ -243,9 +242,9 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         }
         reason = f"{session.name} is {facts.product} {facts.version}"
         able, rights = replace(able, max_vcpus=await server.cpus()), await server.rights()
-        if not options.is_container:
-            restricted = any(", restricted to" in words for words in rights)
-            able = without_isolated(able, options, RESTRICTED if restricted else "")
+        restricted = any(", restricted to" in words for words in rights)
+        refusal = RESTRICTED if restricted else ""
+        able = without_isolated(able, options, refusal, given=not options.is_container)
         shown = {
             "product": f"{facts.product} {facts.version}",
             "kernel": facts.kernel,
@@ -323,7 +322,9 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             agent = container_image(request.agent.read_bytes(), facts.architecture)
             image = await server.bring_image(project, agent)
             callback, product = request.configuration["callback"], facts.product
-            wanted = container(options, spec, pool, image, callback, product=product)
+            wanted = container(
+                options, spec, pool, image, callback, product=product, isolated=request.isolated
+            )
             await server.make(project, wanted)
             configuration = {**request.configuration, "callback": CALLBACK}
             await server.bring_configuration(project, spec.name, json.dumps(configuration).encode())
@@ -372,7 +373,7 @@ def _require_same(facts: Facts, options: IncusOptions) -> None:
 
 
 def _stated_container(options: IncusOptions) -> Statement:
-    return Statement(
+    stated = Statement(
         capabilities=Capabilities(
             pinning=True,
             max_vcpus=0,
@@ -386,7 +387,6 @@ def _stated_container(options: IncusOptions) -> Statement:
             knobs=KNOBS,
             missing_knobs=MISSING_KNOBS,
             no_realtime="" if options.privileged else UNPRIVILEGED,
-            no_network=NO_NETWORK,
         ),
         elsewhere=bool(options.address),
         kernel="the host's own",
@@ -398,6 +398,7 @@ def _stated_container(options: IncusOptions) -> Statement:
         boot_s=2.0,
         runs_as="its own product starts it; inside, root of a user namespace unless `privileged`",
     )
+    return isolating_network(stated, options)
 
 
 def _stated_vm(options: IncusOptions) -> Statement:

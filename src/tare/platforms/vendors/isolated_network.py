@@ -107,15 +107,19 @@ def isolating_network(stated: Statement, options: VendorOptions) -> Statement:
     )
 
 
-def without_isolated(able: Capabilities, options: VendorOptions, reason: str) -> Capabilities:
+def without_isolated(
+    able: Capabilities, options: VendorOptions, reason: str, *, given: bool = True
+) -> Capabilities:
     """Return capabilities without an isolated network.
 
     Args:
         able: What the platform can do otherwise.
         options: The arm's options; an arm over ``given`` is not affected.
         reason: Why Tare cannot create one there; empty: it can.
+        given: Whether such machines could use the existing network instead.
     """
     if not reason or options.network_way == GIVEN:
         return able
-    why = f"Tare cannot create an isolated one there: {reason}; `network-way: given` uses yours"
+    why = f"Tare cannot create an isolated one there: {reason}"
+    why += "; `network-way: given` uses yours" if given else ""
     return replace(able, no_network=why, notes=(*able.notes, f"no network: {why}"))

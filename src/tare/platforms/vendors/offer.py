@@ -35,11 +35,7 @@ CHANNEL = "TLS, dialled by the agent to `callback`"
 NOTES = (TOOLBOX, OWN_DISK, WITHHELD)
 """The notes that apply to the virtual machines of every hypervisor with a vendor's API."""
 NO_DISK = "machines have no disk of their own and no toolbox: workloads that need one are skipped"
-NO_NETWORK = (
-    "a container has no network of its own, as the server's proxy carries the agent's "
-    "conversation; VMs have one (`type: vm`)"
-)
-NOTES_WITHOUT = (f"workloads over the network are skipped: {NO_NETWORK}", NO_DISK, WITHHELD)
+NOTES_WITHOUT = (NO_DISK, WITHHELD)
 """The same for containers, which boot no live image."""
 
 
