@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import ipaddress
 import pickle
 import ssl
 import subprocess
@@ -20,6 +21,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.errors import InputError, MachineFault, TareError
+from tare.platforms.contract import Context
+from tare.platforms.linux.network import Addresses, Isolated, spanning_network
 from tare.platforms.vendors.configuration import configuration_image, read_configuration
 from tare.platforms.vendors.credentials import HIDDEN, LEAST, Secret, credentials, scrubbed
 from tare.platforms.vendors.machine import other_kernel, wrong_isolated_card
@@ -303,3 +306,16 @@ def test_the_card_on_an_isolated_network_has_the_driver_of_the_arms_devices(
     proof = {"nics": [{"driver": "rtl8139"}], "network": {"driver": driver, "error": None}}
     found = wrong_isolated_card(proof, devices)
     assert words in found and bool(found) == bool(words)
+
+
+async def test_packets_are_counted_on_the_card_that_the_machine_reports(context: Context) -> None:
+    addresses = Addresses(ipaddress.IPv4Network("10.1.2.0/24"))
+    isolated = Isolated("tare-0123abcd", addresses)
+    async with spanning_network([context], rooted=False, isolated=isolated) as whole:
+        network = whole.on(context.host.name)
+        await network.isolated("subject")
+        # Runs of older versions count on this one.
+        assert network.interface_of("subject") == "eth0"
+        whole.record_interface("subject", "ens4")
+        assert network.interface_of("subject") == "ens4"
+        assert await network.addresses("subject", 4) == ("10.1.2.10",)

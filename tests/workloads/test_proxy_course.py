@@ -198,6 +198,21 @@ def test_an_origin_of_several_addresses_is_asked_at_each_in_turn() -> None:
     assert "{" not in text
 
 
+def test_an_origin_that_is_a_machine_is_asked_at_several_ports_of_its_only_address() -> None:
+    served = WORKLOAD.ends(ProxyParameters(origin_addresses=3))
+    assert served is not None and served.through is not None
+    address = "192.0.2.9"
+    origins = [f"{address}:{port}" for port in (8081, 8082, 8083)]
+    told = served.server.at("192.0.2.1", 8080, origins)
+    (text,) = told["files"].values()
+    assert re.findall(r"server \S+ (\S+) maxconn", text) == origins
+    # It listens there, and the client asks it directly at the first one.
+    (listening,) = served.through.origin.at(address, 8081)["files"].values()
+    assert re.findall(r"listen (\S+) backlog", listening) == origins
+    direct = carried_out(ProxyParameters(), 9.0)["direct-4"].client.at("192.0.2.1", 8080, origins)
+    assert (direct["address"], direct["port"]) == (address, 8081)
+
+
 def test_the_direct_path_leads_to_the_origin_and_the_other_to_the_proxy() -> None:
     stages = carried_out(ProxyParameters(size=0), 100.0)
     direct = stages["direct-4"].client.at("192.0.2.1", 8080, ["192.0.2.9"])
