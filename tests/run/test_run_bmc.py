@@ -232,8 +232,12 @@ def test_a_host_without_counters_has_its_meter(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_counters_and_meter_both_reasons_are_given() -> None:
-    probe = EnergyProbe(cast("Host", Played("", 1)), Ipmi(cast("Host", Played("", 1))))
-    with pytest.raises(TareError, match=r"no energy counter.*; ipmitool reports no power"):
+    probe = EnergyProbe(
+        cast("Host", Played("", 1)), Ipmi(cast("Host", Played("no such device", 1)))
+    )
+    with pytest.raises(
+        TareError, match=r"no energy counter.*; ipmitool reports no power: no such device"
+    ):
         asyncio.run(probe.open())
 
 

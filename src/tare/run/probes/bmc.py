@@ -124,7 +124,7 @@ class Ipmi(PowerMeter):
         """Return the present reading."""
         done = await self._host.run(self._argv, timeout_s=ANSWER_S, env=self._env)
         if not done.ok:
-            raise NoReading(f"ipmitool reports no power: {done.words}")
+            raise NoReading(f"ipmitool reports no power: {done.words()}")
         return Power(dcmi_watts(done.stdout.decode(errors="replace")))
 
 
