@@ -202,12 +202,84 @@ def test_where_the_baselines_run_delay_is_unknown_it_is_not_separated_from_idle_
     assert WAITING not in parts
 
 
-def test_machines_with_several_vcpus_are_not_decomposed(tmp_path: Path) -> None:
+def test_the_time_of_several_vcpus_is_decomposed_where_it_is_known(tmp_path: Path) -> None:
+    # Two vCPUs work, a tenth of the time of each is port accesses and a twentieth is run delay.
+    kvm = cell_of(
+        {IOIO: (50_000, 0.2 * WALL), HLT: (10, 0.1)}, vcpus=2,
+        cpu_s=2 * WALL, vcpu_cpu_s=1.9 * WALL, vcpu_run_delay_s=0.1 * WALL,
+    )  # fmt: skip
+    bare = {"host_cost": {"wall_s": WALL, "cpu_s": 2 * WALL, "thread_run_delay_s": 0.0}}
+    unit = UNIT / 0.85
+    found = decomposed(run_of(tmp_path / "run", unit, kvm, bare))
+    # A unit takes 1 / 0.85 times as long, on both vCPUs.
+    assert found.vcpus == 2
+    assert found.added_s == pytest.approx(2 * (unit - UNIT), rel=0.01)
+    parts = shares(found)
+    assert parts["exits IOIO"] == pytest.approx(0.1 / 0.15, abs=WITHIN)
+    assert parts[DELAY] == pytest.approx(0.05 / 0.15, abs=WITHIN)
+    assert parts["unexplained"] == pytest.approx(0, abs=WITHIN)
+    assert WAITING not in parts
+    assert found.host_threads_s == pytest.approx(0.1 * unit, rel=0.01)
+
+
+def test_vcpus_without_work_do_not_dilute_the_cause(tmp_path: Path) -> None:
+    # One of four vCPUs works; a fifth of its time is CPUID.
+    kvm = cell_of(
+        {CPUID: (9_000, 0.2 * WALL), HLT: (50, 3 * WALL)}, vcpus=4,
+        cpu_s=WALL, vcpu_cpu_s=WALL, vcpu_run_delay_s=0.0,
+    )  # fmt: skip
+    found = decomposed(run_of(tmp_path / "run", 1.25 * UNIT, kvm, BARE))
+    assert found.added_s == pytest.approx(0.25 * UNIT, rel=0.01)
+    assert shares(found)["exits CPUID"] == pytest.approx(1, abs=WITHIN)
+
+
+def test_several_vcpus_without_a_known_time_are_not_decomposed(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", 2 * UNIT, cell_of({CPUID: (1, 0.1)}, vcpus=2), BARE)
     made, refused = decompositions([run], compare([run]).effects, arm_exits([run]))
     assert made == ()
     (sentence,) = refused
     assert "2 vCPUs" in sentence
+
+
+def test_the_exits_of_a_baseline_that_is_a_machine_are_subtracted(tmp_path: Path) -> None:
+    # Both execute CPUID for a tenth of the baseline's unit; the arm accesses ports in addition.
+    base, kvm = (
+        cell_of(exits, cpu_s=WALL, vcpu_cpu_s=WALL, vcpu_run_delay_s=0.0)
+        for exits in (
+            {CPUID: (9_000, 0.1 * WALL)},
+            {CPUID: (9_000, 0.08 * WALL), IOIO: (50_000, 0.2 * WALL)},
+        )
+    )
+    parts = shares(decomposed(run_of(tmp_path / "run", 1.25 * UNIT, kvm, base)))
+    assert parts["exits IOIO"] == pytest.approx(1, abs=WITHIN)
+    assert parts["exits CPUID"] == pytest.approx(0, abs=WITHIN)
+
+
+def xen(exits: Mapping[int, tuple[int, float]], delay_s: float, waited_s: float) -> dict[str, Any]:
+    """Return a cell of a PVH or HVM guest: the trace has its waits, ``xl list`` its CPU time."""
+    off = delay_s + waited_s
+    facts = cell_of(exits, cpu_s=WALL - off, vcpu_cpu_s=WALL - off, dom0_cpu_s=0.3)
+    recorded = facts["probes"]["exits"]
+    recorded |= {"by": "xentrace", "recorded_s": WALL, "seconds": WALL}
+    recorded |= {"run_delay_s": delay_s, "waited_s": waited_s}
+    return facts
+
+
+def test_on_xen_the_trace_of_exits_shows_the_run_delay_too(tmp_path: Path) -> None:
+    # A tenth of the time is waits for the CPU, a tenth CPUID: a unit takes 1.25 times as long.
+    facts = xen({CPUID: (9_000, 0.1 * WALL)}, 0.1 * WALL, 0.0)
+    parts = shares(decomposed(run_of(tmp_path / "run", 1.25 * UNIT, facts, BARE)))
+    assert parts["exits CPUID"] == pytest.approx(0.5, abs=WITHIN)
+    assert parts[DELAY] == pytest.approx(0.5, abs=WITHIN)
+    assert parts[WAITING] == pytest.approx(0, abs=WITHIN)
+    assert parts["unexplained"] == pytest.approx(0, abs=WITHIN)
+
+
+def test_on_xen_the_wait_for_a_device_model_counts_once_within_its_exit(tmp_path: Path) -> None:
+    facts = xen({IOIO: (9_000, 0.2 * WALL)}, 0.0, 0.15 * WALL)
+    parts = shares(decomposed(run_of(tmp_path / "run", 1.25 * UNIT, facts, BARE)))
+    assert parts["exits IOIO"] == pytest.approx(1, abs=WITHIN)
+    assert parts[WAITING] == pytest.approx(0, abs=WITHIN)
 
 
 def test_a_run_whose_time_counts_instructions_is_not_decomposed(tmp_path: Path) -> None:
@@ -220,19 +292,26 @@ def test_a_run_whose_time_counts_instructions_is_not_decomposed(tmp_path: Path) 
     assert "counts instructions" in refused[0]
 
 
-def test_pv_guests_of_xen_are_counted_without_time_and_not_decomposed(tmp_path: Path) -> None:
-    facts = cell_of({}, cpu_s=WALL, vcpu_cpu_s=WALL, vcpu_run_delay_s=0.0)
+def test_hypercalls_of_pv_guests_have_no_time_and_are_unexplained(tmp_path: Path) -> None:
+    facts = xen({}, 0.2 * WALL, 0.0)
     facts["probes"]["exits"]["exits"] = [
-        {"vcpu": 0, "isa": "xen-pv", "reason": 29, "count": 600, "seconds": 0.0}
+        {"vcpu": 0, "isa": "xen-pv", "reason": 29, "count": 500, "seconds": 0.0}
     ]
-    run = run_of(tmp_path / "run", 2 * UNIT, facts, BARE)
+    run = run_of(tmp_path / "run", 1.6 * UNIT, facts, BARE)
     (found,) = arm_exits([run])
     assert found.reasons[0].reason.name == "hypercall_sched_op"
     assert found.reasons[0].each_s is None
     assert found.reasons[0].per_s == pytest.approx(100)
-    made, refused = decompositions([run], compare([run]).effects, [found])
-    assert made == ()
-    assert "PV guests" in refused[0]
+    whole = decomposed(run)
+    assert whole.untimed
+    parts = shares(whole)
+    assert parts[DELAY] == pytest.approx(0.32 / 0.6, abs=WITHIN)
+    assert parts["unexplained"] == pytest.approx(0.28 / 0.6, abs=WITHIN)
+    shown = ExitReasons().data(ReportData([run], compare([run])))
+    assert shown is not None
+    assert any(
+        "In kvm hypercalls and traps are part of what is unexplained" in line for line in shown.lead
+    )
 
 
 def test_exits_are_counted_per_second_and_per_unit_of_work(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tare.platforms.xen.trace.records import (
 from tare.platforms.xen.trace.schedule import vcpu_id
 
 OWN, OTHER = vcpu_id(5, 0), vcpu_id(6, 0)
-CPUID, HLT = 0x72, 0x78
+CPUID, HLT, IOIO = 0x72, 0x78, 0x7B
 
 
 def runs(ticks: int, domain: int, cpu: int = 1) -> Change:
@@ -75,6 +75,51 @@ def test_the_time_of_an_exit_lasts_until_the_same_vcpu_runs_again_on_any_cpu() -
         ExitCount(OWN, "svm", HLT, 1, 1000 / HZ),
     )
     assert found.seconds == 1200 / HZ
+
+
+def changes(ticks: int, was: Runstate, now: Runstate, domain: int = 5) -> Change:
+    return Change(ticks, 1, domain, 0, was, now)
+
+
+def test_a_wait_for_the_cpu_is_run_delay_and_no_part_of_an_exit() -> None:
+    found = exits_of(
+        [
+            runs(0, 5), exit_at(100, CPUID),
+            changes(110, Runstate.RUNNING, Runstate.RUNNABLE),
+            runs(110, 6), runs(400, 5), entry_at(430),
+            # A vCPU that sleeps is ready at its wake-up, and waits then.
+            exit_at(500, HLT), changes(510, Runstate.RUNNING, Runstate.BLOCKED),
+            changes(900, Runstate.BLOCKED, Runstate.RUNNABLE), runs(950, 5), entry_at(960),
+            # The wait of another guest is not the subject's.
+            changes(970, Runstate.RUNNING, Runstate.RUNNABLE, 6), runs(990, 6),
+        ],
+        (OWN,), "svm", HZ,
+    )  # fmt: skip
+    assert found.run_delay_s == pytest.approx((290 + 50) / HZ)
+    assert found.counts == (
+        ExitCount(OWN, "svm", CPUID, 1, (330 - 290) / HZ),
+        ExitCount(OWN, "svm", HLT, 1, (460 - 50) / HZ),
+    )
+
+
+def test_the_wait_for_a_device_model_is_part_of_its_exit_and_noted() -> None:
+    found = exits_of(
+        [
+            runs(0, 5), exit_at(100, IOIO), changes(120, Runstate.RUNNING, Runstate.BLOCKED),
+            changes(620, Runstate.BLOCKED, Runstate.RUNNABLE), runs(640, 5), entry_at(660),
+        ],
+        (OWN,), "svm", HZ,
+    )  # fmt: skip
+    assert found.counts == (ExitCount(OWN, "svm", IOIO, 1, (560 - 20) / HZ),)
+    assert found.waited_s == 500 / HZ and found.run_delay_s == 20 / HZ
+
+
+def test_after_lost_records_no_wait_is_counted() -> None:
+    found = exits_of(
+        [runs(0, 5), changes(10, Runstate.RUNNING, Runstate.RUNNABLE), Lost(1, 3), runs(500, 5)],
+        (OWN,), "svm", HZ,
+    )  # fmt: skip
+    assert found.run_delay_s == 0
 
 
 def test_what_a_pv_guest_does_is_counted_without_time() -> None:

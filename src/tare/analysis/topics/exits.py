@@ -38,6 +38,8 @@ class _Recorded(TypedDict, total=False):
     vcpus: Required[_Count]
     seconds: Required[Amount]
     recorded_s: Amount
+    run_delay_s: Amount
+    waited_s: Amount
     dropped: _Count
     exits: list[_Exit]
     counters: dict[str, Whole]
@@ -93,6 +95,10 @@ class ArmExits:
         counters: Counters of the kernel per second of the machine, by name.
         missing: Why no reasons were recorded; empty if they were.
         work: The metric whose unit of work ``per_unit`` is about; empty if there is none.
+        run_delay: The share of a vCPU's time in which it was ready but another ran, if the recorder
+            of exits saw that, as xentrace does. It is then not part of the exits' time.
+        waited: The share in which a vCPU had no CPU within an exit, such as one that waits for a
+            device model in another domain.
     """
 
     arm: str
@@ -110,6 +116,8 @@ class ArmExits:
     counters: Mapping[str, float]
     missing: str
     work: str = ""
+    run_delay: float | None = None
+    waited: float = 0.0
 
     @property
     def host_share(self) -> float:
@@ -159,6 +167,8 @@ def _arm_exits(
     kernel = sum(facts.get("counters", {}).get("exits", 0) for facts in whole)
     costs = [facts["trace_cost"] for facts, _ in traced if "trace_cost" in facts]
     names = dict.fromkeys(name for facts, _ in usable for name in facts.get("counters", {}))
+    vcpu_s = sum(facts["recorded_s"] * max(1, facts["vcpus"]) for facts, _ in traced)
+    delays = [facts["run_delay_s"] for facts, _ in traced if "run_delay_s" in facts]
     return ArmExits(
         *(key[0], emulated, *key[1:]),
         cells=len(traced),
@@ -177,6 +187,8 @@ def _arm_exits(
         },
         missing=missing,
         work=cells[0][2],
+        run_delay=sum(delays) / vcpu_s if delays and len(delays) == len(traced) else None,
+        waited=sum(facts.get("waited_s", 0.0) for facts, _ in traced) / vcpu_s if traced else 0.0,
     )
 
 
@@ -231,6 +243,9 @@ class Bucket:
 class Decomposition:
     """Where the time went that an arm adds to one unit of work.
 
+    With one vCPU, the elapsed time is decomposed. Several vCPUs work at the same time, so that
+    their elapsed times overlap. What adds up is the time in which they ran or were ready to run.
+
     Args:
         effect: What is decomposed: a rate against the baseline's.
         added_s: The added time of one unit of work.
@@ -239,6 +254,8 @@ class Decomposition:
         host_threads_s: CPU time per unit of work of the machine's other threads on the host. They
             work at the same time as the vCPU, so it does not count in the sum. None if unknown.
         decided: Whether the comparison shows a difference.
+        vcpus: The number of vCPUs.
+        untimed: Whether exits without a known time are part of the rest, as with PV guests of Xen.
     """
 
     effect: Effect
@@ -247,6 +264,8 @@ class Decomposition:
     unexplained_s: float
     host_threads_s: float | None
     decided: bool
+    vcpus: int = 1
+    untimed: bool = False
 
     def share(self, seconds: float) -> float:
         """Return seconds as a share of the added time."""
@@ -285,66 +304,98 @@ def decompositions(
                 "instructions, and what machines cost is in this computer's time."
             )
             continue
-        if mine.vcpus != 1:
-            refused.append(
-                f"{key.workload} in {effect.arm} is not decomposed: with {mine.vcpus} vCPUs, their "
-                "times overlap."
-            )
-            continue
-        if any(each.each_s is None for each in mine.reasons):
-            refused.append(
-                f"{key.workload} in {effect.arm} is not decomposed: Xen does not record how long "
-                "hypercalls and traps of PV guests take."
-            )
-            continue
         value, base = effect.compared
         if value <= 0 or base <= 0:
             continue
-        whole = _decomposed(runs, effect, mine, 1 / value, 1 / base)
-        if whole is None:
-            refused.append(
-                f"{key.workload} in {effect.arm} is not decomposed: its host does not show what "
-                "the machine cost."
-            )
+        against = exits.get((effect.baseline, key.scenario, key.workload, key.parameters))
+        if against is not None and against.missing:
+            against = None
+        whole = _decomposed(runs, effect, mine, against, 1 / value, 1 / base)
+        if isinstance(whole, str):
+            refused.append(f"{key.workload} in {effect.arm} is not decomposed: {whole}.")
         else:
             made.append(whole)
     return tuple(made), tuple(dict.fromkeys(refused))
 
 
 def _decomposed(
-    runs: Sequence[RunData], effect: Effect, mine: ArmExits, own_s: float, base_s: float
-) -> Decomposition | None:
-    own = _shares(runs, effect, effect.arm)
-    base = _shares(runs, effect, effect.baseline)
+    runs: Sequence[RunData],
+    effect: Effect,
+    mine: ArmExits,
+    against: ArmExits | None,
+    own_s: float,
+    base_s: float,
+) -> Decomposition | str:
+    """Decompose one effect, or return why that is not possible.
+
+    Args:
+        runs: The runs.
+        effect: The effect.
+        mine: The arm's exits.
+        against: The baseline's, if it is a machine with exits of its own.
+        own_s: The time of one unit of work on the arm.
+        base_s: That on the baseline.
+    """
+    count = mine.vcpus
+    own = _shares(runs, effect, effect.arm, count, mine.run_delay)
+    traced = None if against is None else against.run_delay
+    base = _shares(runs, effect, effect.baseline, count, traced)
     if own is None:
-        return None
-    buckets: list[Bucket] = []
-    left = own.run_delay or 0.0
-    for each in mine.reasons:
-        if each.idle:
-            continue
-        share = each.total_s / own.wall_s
-        if is_interrupt(each.reason.name):
-            # The host switches threads while it handles an interrupt, so the wait is part of it.
-            inside = min(left, share)
-            share, left = share - inside, left - inside
-        buckets.append(Bucket(f"exits {each.reason.name}", share * own_s))
+        return "its host does not show what the machine cost"
+    if count > 1 and (base is None or base.demand is None or own.demand is None):
+        return (
+            f"with {count} vCPUs, times overlap, and it is not known for how long the vCPUs and "
+            "the baseline ran"
+        )
+    parts = _exit_seconds(mine, own, own_s)
+    if against is not None and base is not None:
+        # A baseline that is a machine has exits too.
+        for name, seconds in _exit_seconds(against, base, base_s).items():
+            parts[name] = parts.get(name, 0.0) - seconds
+    buckets = [Bucket(f"exits {name}", seconds) for name, seconds in parts.items()]
     if base is not None and own.off is not None and base.off is not None:
-        off = own.off * own_s - base.off * base_s
-        if own.run_delay is None or base.run_delay is None:
-            buckets.append(Bucket(OFF, off))
-        else:
+        off = (own.off - mine.waited) * own_s
+        off -= (base.off - (against.waited if against is not None else 0.0)) * base_s
+        if own.run_delay is not None and base.run_delay is not None:
             delay = own.run_delay * own_s - base.run_delay * base_s
-            buckets += [Bucket(DELAY, delay), Bucket(WAITING, off - delay)]
+            buckets.append(Bucket(DELAY, delay))
+            if count == 1:
+                buckets.append(Bucket(WAITING, off - delay))
+        elif count == 1:
+            buckets.append(Bucket(OFF, off))
     added = own_s - base_s
+    if count > 1 and base is not None:
+        added = (own.demand or 0.0) * own_s - (base.demand or 0.0) * base_s
+        added += mine.waited * own_s - (against.waited * base_s if against is not None else 0.0)
+    rest = added - sum(each.seconds for each in buckets)
+    scaled = [Bucket(each.name, count * each.seconds) for each in buckets]
     return Decomposition(
         effect,
-        added,
-        tuple(sorted(buckets, key=lambda each: -each.seconds)),
-        added - sum(each.seconds for each in buckets),
+        count * added,
+        tuple(sorted(scaled, key=lambda each: -each.seconds)),
+        count * rest,
         None if own.threads is None else own.threads * own_s,
         effect.verdict in DECLARED,
+        count,
+        any(each.each_s is None for each in mine.reasons),
     )
+
+
+def _exit_seconds(found: ArmExits, shares: _Shares, unit_s: float) -> dict[str, float]:
+    """Return the time of exits by reason per unit of work, on average over the vCPUs."""
+    # On KVM, a wait for the CPU is part of the exit within which the host switched threads: it does
+    # so while it handles an interrupt. xentrace shows the wait by itself.
+    left = (shares.run_delay or 0.0) if found.run_delay is None else 0.0
+    seconds = {}
+    for each in found.reasons:
+        if each.idle or each.each_s is None:
+            continue
+        share = each.total_s / shares.wall_s / max(1, found.vcpus)
+        if is_interrupt(each.reason.name):
+            inside = min(left, share)
+            share, left = share - inside, left - inside
+        seconds[each.reason.name] = share * unit_s
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -353,9 +404,10 @@ class _Shares:
 
     Args:
         wall_s: That time, over all cells.
-        busy: The time that what measures had a CPU: a vCPU, or the processes of a bare machine.
-        run_delay: The time that it was ready, but another ran.
-        threads: The CPU time of the host's threads other than vCPUs.
+        busy: The time that what measures had a CPU: a vCPU, or the processes of a bare machine; the
+            mean of all vCPUs, or of as many CPUs.
+        run_delay: The time that it was ready, but another ran; the mean likewise.
+        threads: The CPU time of the host's threads other than vCPUs; their sum.
     """
 
     wall_s: float
@@ -368,8 +420,24 @@ class _Shares:
         """The time that it had no CPU: it waited for one, or was idle."""
         return None if self.busy is None else max(0.0, 1 - self.busy)
 
+    @property
+    def demand(self) -> float | None:
+        """The time that it ran, or was ready to run."""
+        return None if self.busy is None else self.busy + (self.run_delay or 0.0)
 
-def _shares(runs: Sequence[RunData], effect: Effect, arm: str) -> _Shares | None:
+
+def _shares(
+    runs: Sequence[RunData], effect: Effect, arm: str, vcpus: int, traced_delay: float | None
+) -> _Shares | None:
+    """Return the shares of an arm's time; None if its host does not report them.
+
+    Args:
+        runs: The runs.
+        effect: The effect that is decomposed.
+        arm: The arm.
+        vcpus: The number of vCPUs.
+        traced_delay: The run delay that the recorder of exits saw, if it did.
+    """
     key = effect.key
     cells = [
         done.result.facts.get("host_cost", {})
@@ -390,10 +458,14 @@ def _shares(runs: Sequence[RunData], effect: Effect, arm: str) -> _Shares | None
 
     if not costs or len(costs) != len(cells):
         return None
-    cpu, vcpus = share("cpu_s"), share("vcpu_cpu_s")
+    cpu, of_vcpus = share("cpu_s"), share("vcpu_cpu_s")
+    busy = cpu if of_vcpus is None else of_vcpus
+    delay = share("vcpu_run_delay_s", "thread_run_delay_s")
+    if traced_delay is not None:
+        delay = traced_delay * vcpus
     return _Shares(
         wall,
-        cpu if vcpus is None else vcpus,
-        share("vcpu_run_delay_s", "thread_run_delay_s"),
-        None if cpu is None or vcpus is None else max(0.0, cpu - vcpus),
+        None if busy is None else busy / vcpus,
+        None if delay is None else delay / vcpus,
+        None if cpu is None or of_vcpus is None else max(0.0, cpu - of_vcpus),
     )

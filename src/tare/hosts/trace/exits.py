@@ -142,11 +142,17 @@ class Exits:
         counts: Them, by vCPU and reason.
         seconds: How long they were recorded.
         dropped: Exits that found no room in the kernel's histogram.
+        run_delay_s: The time that vCPUs were ready but another ran, if the recorder saw that. It
+            is then not part of the exits' time.
+        waited_s: The part of the exits' time in which vCPUs had no CPU, because another domain
+            worked for them, as a device model does; without exits of idle guests.
     """
 
     counts: tuple[ExitCount, ...] = ()
     seconds: float = 0.0
     dropped: int = 0
+    run_delay_s: float | None = None
+    waited_s: float = 0.0
 
     def __add__(self, other: Exits) -> Exits:
         """Return both recordings as one."""
@@ -159,12 +165,18 @@ class Exits:
             tuple(found[key] for key in sorted(found)),
             self.seconds + other.seconds,
             self.dropped + other.dropped,
+            _sum(self.run_delay_s, other.run_delay_s),
+            self.waited_s + other.waited_s,
         )
 
     @property
     def total(self) -> int:
         """The number of all exits."""
         return sum(each.count for each in self.counts)
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None and other is None else (one or 0.0) + (other or 0.0)
 
 
 @dataclass(frozen=True)

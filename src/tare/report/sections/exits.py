@@ -29,9 +29,14 @@ NOTE = (
 )
 ADDED = (
     "The time that an arm adds to one unit of work against the baseline, and what was measured of "
-    "it. Parts below 0 are in the table only."
+    "it. With several vCPUs it is the time in which these ran or were ready to run, of all of them "
+    "together. Parts below 0 are in the table only."
 )
 UNEXPLAINED = "unexplained"
+UNTIMED = (
+    "In {} hypercalls and traps are part of what is unexplained: Xen does not record how long "
+    "those of PV guests take."
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,9 @@ class ExitReasons(Section):
         rows = [_Row(each, cost) for each in found for cost in each.reasons]
         reasons = reasons_table(rows) if rows else None
         added = parts_table(parts) if parts else None
+        untimed = [each.effect.arm for each in parts if each.untimed]
+        if untimed:
+            refused = (*refused, UNTIMED.format(joined(list(dict.fromkeys(untimed)))))
         lead = (*map(sentence_of, parts), *refused, *_caveats(found))
         return ExitsData(
             tuple(map(legible, lead)),
@@ -84,8 +92,11 @@ def sentence_of(found: Decomposition) -> str:
     effect = found.effect
     where = f"{effect.key.workload} in {marked(effect.arm, effect.emulated)}"
     if found.added_s <= 0:
+        if found.vcpus > 1:
+            return f"{where}: a unit of work took no more time of the vCPUs than in the baseline."
         return f"{where}: a unit of work took no longer than in the baseline."
-    added = f"{format_quantity(found.added_s, 's')} that {where} adds to a unit of work"
+    time = f" of the {found.vcpus} vCPUs’ time" if found.vcpus > 1 else ""
+    added = f"{format_quantity(found.added_s, 's')}{time} that {where} adds to a unit of work"
     if not found.decided:
         added += " (whether that differs from none is not decided)"
     rest = f"{percent(found.share(found.unexplained_s))} is unexplained"
@@ -250,6 +261,7 @@ def parts_table(found: Sequence[Decomposition]) -> Table[_PartRow]:
             numeric=True,
         ),
         Column("added_s", lambda r: r.whole.added_s),
+        Column("vcpus", lambda r: r.whole.vcpus),
         Column("decided", lambda r: r.whole.decided),
     )
     tone = lambda r: "emulated" if r.whole.effect.emulated else ""  # noqa: E731

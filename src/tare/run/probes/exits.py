@@ -252,6 +252,9 @@ class ExitsProbe(Probe):
                 for each in self._taken.counts
             ],
         }
+        if self._taken.run_delay_s is not None:
+            facts["run_delay_s"] = self._taken.run_delay_s
+            facts["waited_s"] = self._taken.waited_s
         if isinstance(cost, float):
             facts["cost_per_exit_s"] = cost
             facts["trace_cost"] = (share or 0.0) * min(1.0, self._taken.seconds / seconds)

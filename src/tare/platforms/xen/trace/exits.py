@@ -32,6 +32,8 @@ from tare.platforms.xen.trace.tracer import XenTracer
 PV = "xen-pv"
 """Takes the place of the architecture for PV guests."""
 _ASKED_S = 30.0
+_HLT = {"svm": 0x78, "vmx": 12}
+"""The exit of a guest that has nothing to do."""
 _VENDORS = {b"AuthenticAMD": "svm", b"HygonGenuine": "svm", b"GenuineIntel": "vmx"}
 
 
@@ -109,7 +111,7 @@ def counter_hz(information: str) -> float:
 def exits_of(
     found: Iterable[Change | Lost | Crossing], vcpus: Sequence[int], isa: str, hz: float
 ) -> Exits:
-    """Count the exits of some vCPUs.
+    """Count the exits of some vCPUs, and their run delay, which is not part of any exit.
 
     Args:
         found: All records; those of each CPU in order.
@@ -119,6 +121,10 @@ def exits_of(
     """
     running: dict[int, int] = {}
     left: dict[int, tuple[int, int]] = {}
+    ready: dict[int, int] = {}
+    blocked: dict[int, int] = {}
+    idle = _HLT[isa], 0
+    delay = waited = 0
     counts: dict[tuple[int, str, int], tuple[int, int]] = {}
     lost = 0
 
@@ -131,9 +137,24 @@ def exits_of(
         if isinstance(one, Lost):
             lost += one.records
             running.pop(one.cpu, None)
+            ready.clear()
+            blocked.clear()
         elif isinstance(one, Change):
+            changed = vcpu_id(one.domain, one.vcpu)
             if one.now == Runstate.RUNNING:
-                running[one.cpu] = vcpu_id(one.domain, one.vcpu)
+                running[one.cpu] = changed
+            if changed in ready:
+                late = max(0, one.ticks - ready.pop(changed))
+                delay += late
+                if changed in left:
+                    # A vCPU is descheduled within an exit; its wait is not work of Xen.
+                    code, since = left[changed]
+                    left[changed] = code, since + late
+            waited += max(0, one.ticks - blocked.pop(changed, one.ticks))
+            if changed in vcpus and one.now == Runstate.RUNNABLE:
+                ready[changed] = one.ticks
+            elif one.now == Runstate.BLOCKED and left.get(changed, idle)[0] != idle[0]:
+                blocked[changed] = one.ticks
         elif (vcpu := running.get(one.cpu)) in vcpus and vcpu is not None:
             if one.kind == Way.PV:
                 count(vcpu, PV, one.code, 0)
@@ -147,6 +168,8 @@ def exits_of(
         tuple(ExitCount(*key, count, ticks / hz) for key, (count, ticks) in sorted(counts.items())),
         (times[-1] - times[0]) / hz if times else 0.0,
         lost,
+        delay / hz,
+        waited / hz,
     )
 
 
