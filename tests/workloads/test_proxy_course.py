@@ -203,8 +203,8 @@ def test_an_origin_that_is_a_machine_is_asked_at_several_ports_of_its_only_addre
     assert served is not None and served.through is not None
     address = "192.0.2.9"
     origins = [f"{address}:{port}" for port in (8081, 8082, 8083)]
-    told = served.server.at("192.0.2.1", 8080, origins)
-    (text,) = told["files"].values()
+    configured = served.server.at("192.0.2.1", 8080, origins)
+    (text,) = configured["files"].values()
     assert re.findall(r"server \S+ (\S+) maxconn", text) == origins
     # It listens there, and the client asks it directly at the first one.
     (listening,) = served.through.origin.at(address, 8081)["files"].values()
