@@ -31,7 +31,7 @@ workloads: {their-work: {}}
 BROKEN = {
     "does not import": ("import nothing_of_the_kind", "ModuleNotFoundError"),
     "ends Python": ("import sys; sys.exit(3)", "SystemExit: 3"),
-    "is no platform": ("class Mine: pass", "is no Platform of tare's contract"),
+    "is no platform": ("class Mine: pass", "is not a Platform of tare's contract"),
     "is abstract": (
         "from tare.platforms.contract import Platform\nclass Mine(Platform): name = 'mine'",
         "abstract",
@@ -103,7 +103,7 @@ def test_a_platform_is_no_workload(install: Install) -> None:
     install("tare-mine", GOOD, WORKLOADS)
     (left,) = found().broken
     assert left.kind == "workload"
-    assert "is no Workload of tare's contract" in left.reason
+    assert "is not a Workload of tare's contract" in left.reason
 
 
 PROBE = """
@@ -122,7 +122,7 @@ def test_a_probe_of_another_package_is_found(install: Install) -> None:
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("class Mine: pass", "is no ProbeKind of tare's contract"),
+        ("class Mine: pass", "is not a ProbeKind of tare's contract"),
         (PROBE.replace("def probe", "def other"), "abstract"),
         (PROBE.replace('"watts"', "None"), "has the name None"),
     ],

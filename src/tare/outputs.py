@@ -1,4 +1,4 @@
-"""Files for the user, written whole or not at all; and what to do where that fails."""
+"""Files for the user, written completely or left unchanged; and what to do if that fails."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PART = ".tare-"
 def put(path: Path, content: bytes | memoryview | str) -> None:
     """Write a file aside and give it its name once it is whole.
 
-    What is no regular file, such as a pipe or a device, is written to as it is.
+    Anything but a regular file, such as a pipe or a device, is written to directly.
 
     Args:
-        path: The file; replaced if it exists. Of a symbolic link, what it names.
+        path: The file; replaced if it exists. For a symbolic link, the file that it names.
         content: Bytes, or text that is encoded as UTF-8.
 
     Raises:
@@ -80,8 +80,8 @@ def unwritable(path: Path, error: OSError, hint: str) -> InputError:
 
     Args:
         path: The place as the user knows it.
-        error: What the system said.
-        hint: What to do instead, or thereafter; empty: nothing but to lift the reason.
+        error: The system's error.
+        hint: What to do instead, or afterwards; empty: nothing but to remove the cause.
     """
     todo = "; ".join(filter(None, (remedy(error, path), hint)))
     return InputError(f"cannot write {path}: {error.strerror or error}", todo)
@@ -107,7 +107,7 @@ def remedy(error: OSError, path: Path) -> str:
     """Return what lifts the reason for which a place could not be written; never empty.
 
     Args:
-        error: What the system said.
+        error: The system's error.
         path: The place as the user knows it.
     """
     there = existing(path)

@@ -119,10 +119,12 @@ def message_of(detail: ErrorDetails) -> str:
 
 def _as_share(family: str, value: object) -> str:
     """Return how a percentage is written where a plain number is wanted; empty for others."""
-    told = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", value) if isinstance(value, str) else None
-    if family != "float" or told is None:
+    percentage = (
+        re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", value) if isinstance(value, str) else None
+    )
+    if family != "float" or percentage is None:
         return ""
-    return f"; write it as a share, {float(told[1]) / 100:g}"
+    return f"; write it as a share, {float(percentage[1]) / 100:g}"
 
 
 def _of_percent(context: Mapping[str, Any], value: object) -> str:
@@ -157,11 +159,11 @@ def _form(kind: str, context: Mapping[str, Any], value: object) -> str:
         case "extra_forbidden":
             return "is not known here; remove it"
         case "json_invalid":
-            return "is no JSON"
+            return "is not JSON"
         case "union_tag_invalid":
             return f"is of an unknown kind, {shown(context['tag'])}"
         case "union_tag_not_found":
-            return "does not say of which kind it is"
+            return "does not name its kind"
         case "string_unicode":
             return "must be text in Unicode"
         case _:

@@ -100,7 +100,7 @@ class Registry:
         """What is installed and left out."""
         return (*self._platforms[1], *self._workloads[1], *self._probes[1])
 
-    # Classes that are not concrete are no parts; mypy takes an abstract class for none at all.
+    # Abstract classes are not parts, and mypy does not take one as an argument.
     @cached_property
     def _platforms(self) -> Loaded[Platform[Any]]:
         return _load(self._points[PLATFORMS], Platform)  # type: ignore[type-abstract]
@@ -146,10 +146,10 @@ def _parts(loaded: Any, kind: type[Part]) -> Iterator[Part]:
         return
     part = loaded() if inspect.isclass(loaded) else loaded
     if not isinstance(part, kind):
-        raise TypeError(f"{loaded!r} is no {kind.__name__} of tare's contract")
+        raise TypeError(f"{loaded!r} is not a {kind.__name__} of tare's contract")
     if not isinstance(part.name, str):
-        raise TypeError(f"{part!r} has the name {part.name!r}, which is no word")
-    # What it has to declare and does not is told here, not in the middle of a run.
+        raise TypeError(f"{part!r} has the name {part.name!r}, which is not a word")
+    # A missing declaration is reported here, not in the middle of a run.
     if isinstance(part, Platform):
         _require_model(part, part.options, PlatformOptions)
     elif isinstance(part, Workload):
@@ -159,7 +159,7 @@ def _parts(loaded: Any, kind: type[Part]) -> Iterator[Part]:
 
 def _require_model(part: object, model: Any, base: type[BaseModel]) -> None:
     if not (inspect.isclass(model) and issubclass(model, base)):
-        raise TypeError(f"{part!r} declares {model!r}, which are no {base.__name__}")
+        raise TypeError(f"{part!r} declares {model!r}, which are not {base.__name__}")
 
 
 def _broken(point: EntryPoint, reason: str) -> Broken:

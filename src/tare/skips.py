@@ -47,7 +47,7 @@ def lines_of(parts: Iterable[LeftOut], between: str = "/") -> list[Line]:
 
     Args:
         parts: What is skipped; what comes twice counts once.
-        between: What stands between the names of an arm, a scenario and a workload.
+        between: The text between the names of an arm, a scenario and a workload.
     """
     shared: dict[tuple[str, str], list[LeftOut]] = {}
     for part in dict.fromkeys(parts):

@@ -52,7 +52,7 @@ def parse_duration(value: object) -> float:
         value: Seconds as a number, or text such as ``"68us"``, ``"1ms"``, ``"2 min"``, ``"1h"``.
 
     Raises:
-        ValueError: It is no duration, is negative, or is not finite; names the accepted units.
+        ValueError: It is not a duration, is negative, or is not finite; names the accepted units.
     """
     seconds = _parse(value, DURATION_UNITS, _DURATION_HELP)
     if seconds < 0:
@@ -67,7 +67,8 @@ def parse_size(value: object) -> int:
         value: Bytes as a whole number, or text such as ``"512MiB"`` or ``"2GB"``.
 
     Raises:
-        ValueError: It is no size, is negative, or is no whole number of bytes; names the units.
+        ValueError: It is not a size, is negative, or is not a whole number of bytes; names the
+            units.
     """
     size = _parse(value, SIZE_UNITS, _SIZE_HELP)
     if size < 0:
@@ -178,7 +179,7 @@ def parse_rate(value: object) -> float:
         value: Bits per second as a number, or text such as ``"1Gbit"`` or ``"100 Mbit"``.
 
     Raises:
-        ValueError: It is no speed, is not above 0, or is not finite; names the accepted units.
+        ValueError: It is not a speed, is not above 0, or is not finite; names the accepted units.
     """
     rate = _parse(value, RATE_UNITS, _RATE_HELP)
     if rate <= 0:
@@ -212,7 +213,7 @@ def parse_share(value: object) -> float:
         value: CPUs as a number, or text such as ``"50 %"`` (of one CPU) or ``"1.5"``.
 
     Raises:
-        ValueError: It is no share, is negative, or is not finite; names the accepted forms.
+        ValueError: It is not a share, is negative, or is not finite; names the accepted forms.
     """
     share = _parse(value, {"%": 0.01}, _SHARE_HELP)
     if share < 0:
@@ -391,8 +392,8 @@ def shape_words(shape: Mapping[str, Any]) -> str:
     """Return a shape in words: ``4 vCPUs, 8 GiB of memory and a disk of 1 GiB``.
 
     Args:
-        shape: As stored: ``vcpus``, and bytes of ``memory`` and ``disk``. Whatever is no number, as
-            in a folder of a stranger's, is left out.
+        shape: As stored: ``vcpus``, and bytes of ``memory`` and ``disk``. Whatever is not a
+            number, as in a damaged run folder, is left out.
     """
     stored = (shape.get(name) for name in ("vcpus", "memory", "disk"))
     vcpus, memory, disk = (each if isinstance(each, int | float) else 0 for each in stored)

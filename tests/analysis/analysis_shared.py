@@ -1,4 +1,4 @@
-"""A run that several hosts share, of which it is known what lies between them."""
+"""A run that several hosts share, with a known variance between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tare.events.model import (
 def shared(
     between: float, within: float, hosts: int, blocks: int, seed: int
 ) -> tuple[OverHosts, ...]:
-    """Return what is told of a run on hosts whose true effects differ by ``between``."""
+    """Return the effects of a run on hosts whose true effects differ by ``between``."""
     rng = np.random.default_rng(seed)
     true = {f"h{host}": 0.1 + between * rng.standard_normal() for host in range(hosts)}
     fold = Fold()

@@ -1,4 +1,4 @@
-"""Runs in sessions with chosen values: nothing of them was measured."""
+"""Runs in sessions with chosen values: none of them was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tails of which every figure is given, for tests of what is told of them."""
+"""Tails with given figures, for tests of their summaries."""
 
 from __future__ import annotations
 

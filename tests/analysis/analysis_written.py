@@ -34,7 +34,7 @@ RAW: Mapping[str, Mapping[str, Any]] = {"raw": {"excess_ns": np.arange(100, dtyp
 
 
 @dataclass(frozen=True)
-class Told:
+class RunContent:
     """What the events of a run hold where they may hold anything."""
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Told:
     """Cells, by block and arm, that do not count."""
 
 
-USUAL = Told()
+USUAL = RunContent()
 STUDY = b"study: small\n"
 CELLS = [(block, arm) for block in (1, 2, 3) for arm in ("bare", "oci")]
 
@@ -67,8 +67,8 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def make_run(path: Path, value: float = 1.0, told: Told = USUAL) -> Path:
-    """Write a run's folder; ``told`` says what its events hold."""
+def make_run(path: Path, value: float = 1.0, content: RunContent = USUAL) -> Path:
+    """Write a run's folder; ``content`` says what its events hold."""
     folder = RunFolder(path)
     folder.series.mkdir(parents=True)
     folder.study.write_bytes(STUDY)
@@ -76,7 +76,7 @@ def make_run(path: Path, value: float = 1.0, told: Told = USUAL) -> Path:
     study: dict[str, Any] = {
         "title": "small", "baseline": "bare", "aa": [], "confidence": 0.95, "margin": 0.05,
         "arms": {arm: {"platform": arm} for arm in ("bare", "oci")},
-        "blocks": {"least": 2, "most": 3}, **told.study,
+        "blocks": {"least": 2, "most": 3}, **content.study,
     }  # fmt: skip
     with EventLog(folder.events) as log:
         log.append(
@@ -96,7 +96,7 @@ def make_run(path: Path, value: float = 1.0, told: Told = USUAL) -> Path:
             log.append(MachineStarting(machine=machine, role="subject", **about))
             log.append(
                 MachineReady(
-                    machine=machine, boot_s=0.1, proof=told.proof, placement=told.placement
+                    machine=machine, boot_s=0.1, proof=content.proof, placement=content.placement
                 )
             )
             log.append(
@@ -106,19 +106,19 @@ def make_run(path: Path, value: float = 1.0, told: Told = USUAL) -> Path:
                 )
             )  # fmt: skip
             log.append(observed(block, arm, value * (1 + block / 10)))
-            for name, columns in told.series.items():
+            for name, columns in content.series.items():
                 log.append(save_series(folder, cell, "subject", Series(name, columns)))
-            kept = (block, arm) in told.withheld
-            said, logs = f"outputs/{arm}-{block}.txt", f"machines/{machine}"
-            _write(path / said, f"{arm} said {block}\n")
+            kept = (block, arm) in content.withheld
+            output, logs = f"outputs/{arm}-{block}.txt", f"machines/{machine}"
+            _write(path / output, f"{arm} printed {block}\n")
             _write(path / logs / "console.log", f"{arm} booted for {block}\n")
             log.append(
                 CellFinished(
                     cell=cell,
                     status="withheld" if kept else "ok",
                     reason="the clock was wrong" if kept else "",
-                    facts=told.facts,
-                    **logs_and_files(folder, (said, logs)),
+                    facts=content.facts,
+                    **logs_and_files(folder, (output, logs)),
                 )
             )
             log.append(

@@ -95,7 +95,7 @@ def test_against_the_baseline_a_pair_is_the_effect_with_the_twins_boots(
         assert effect.adjusted_p >= effect.p
 
 
-def test_what_truly_differs_is_told_and_equals_share_their_ranks(comparison: Comparison) -> None:
+def test_true_differences_are_declared_and_equal_arms_share_ranks(comparison: Comparison) -> None:
     ranks = {(r.key.metric, r.arm): r for r in pairs_of(comparison).ranks}
     for metric in ("time", "rate"):
         places = {arm: (ranks[metric, arm].best, ranks[metric, arm].worst) for arm in TRUTH
@@ -142,17 +142,17 @@ def test_ranks_hold_every_order_that_the_verdicts_allow(data: st.DataObject) -> 
             replace(template, arm=one, baseline=other, verdict=word),
             replace(template, arm=other, baseline=one, verdict=TURNED.get(word, word)),
         ]
-    said = {(e.arm, e.baseline): e.verdict for e in effects}
+    verdicts = {(e.arm, e.baseline): e.verdict for e in effects}
     ranks = {rank.arm: rank for rank in ranked(effects, arms)}
     for order in permutations(arms):
         place = {arm: number for number, arm in enumerate(order, 1)}
-        allowed = all(place[a] < place[b] for (a, b), word in said.items() if word == "better")
+        allowed = all(place[a] < place[b] for (a, b), word in verdicts.items() if word == "better")
         inside = all(r.best <= place[arm] <= r.worst for arm, r in ranks.items())
         assert inside or not allowed
     for arm, rank in ranks.items():
         ties = {tie.arm: tie.verdict for tie in rank.ties}
-        assert set(ties) == {o for o in arms if o != arm and said[arm, o] not in TURNED}
-        assert all(ties[other] == said[arm, other] for other in ties)
+        assert set(ties) == {o for o in arms if o != arm and verdicts[arm, o] not in TURNED}
+        assert all(ties[other] == verdicts[arm, other] for other in ties)
         assert rank.worst - rank.best == len(ties)
     again = {rank.arm: rank for rank in ranked(effects[::-1], arms[::-1])}
     assert {a: (r.best, r.worst) for a, r in again.items()} == {
@@ -184,7 +184,7 @@ def test_metrics_without_a_better_direction_have_no_rank() -> None:
     assert ranked(both, [template.arm, template.baseline]) == ()
 
 
-def test_too_many_pairs_are_left_out_and_that_is_said() -> None:
+def test_too_many_pairs_are_omitted_with_a_note() -> None:
     run = run_of(SimulatedRun(METRICS, ARMS, blocks=2))
     pairs = pairs_of(compare_every_pair(run, most=11))
     assert (pairs.effects, pairs.ranks) == ((), ())
@@ -220,13 +220,13 @@ STUDIES = 200
 
 
 @pytest.mark.parametrize(("name", "law", "most"), sims.CASES)
-def test_equal_arms_are_rarely_told_apart_in_any_pair(name: str, law: Law, most: float) -> None:
+def test_equal_arms_rarely_differ_in_any_pair(name: str, law: Law, most: float) -> None:
     each, whole = sims.wrongly_different(sims.equal_arms(law), STUDIES, 11)
     assert each > 0.1, "a family for each pair would not do"
     assert whole <= most + 3 * np.sqrt(most * (1 - most) / STUDIES), name
 
 
-def test_equals_are_rarely_told_apart_beside_others_that_differ() -> None:
+def test_equal_arms_rarely_differ_among_others_that_do() -> None:
     setting, groups = sims.two_groups()
     _, whole = sims.wrongly_different(setting, STUDIES, 12, groups)
     assert whole <= 0.05 + 3 * np.sqrt(0.0475 / STUDIES)

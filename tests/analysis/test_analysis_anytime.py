@@ -56,19 +56,19 @@ def test_evidence_is_the_mixed_likelihood() -> None:
     assert mean_evidence(values.tolist()) == pytest.approx(likelihood_ratio(values), rel=1e-4)
 
 
-def test_looking_after_each_block_errs_no_more_than_said() -> None:
-    """Of 600 experiments without effect, ever told in at most 5 % (three errors' slack)."""
+def test_looks_after_each_block_keep_the_error_rate() -> None:
+    """Declare an effect in at most 5 % of 600 experiments without one (plus three errors)."""
     rng = np.random.default_rng(2)
-    told = {"mean": 0, "median": 0, "t": 0}
+    errors = {"mean": 0, "median": 0, "t": 0}
     for _ in range(600):
         values = rng.standard_normal(60).tolist()
         looks = range(2, 61)
-        told["mean"] += any(mean_evidence(values[:n]) >= 20 for n in looks)
-        told["median"] += any(median_evidence(values[:n]) >= 20 for n in looks)
+        errors["mean"] += any(mean_evidence(values[:n]) >= 20 for n in looks)
+        errors["median"] += any(median_evidence(values[:n]) >= 20 for n in looks)
         fixed = (mean_interval(values[:n], 0.95) for n in looks)
-        told["t"] += any(found.low > 0 or found.high < 0 for found in fixed)
-    assert max(told["mean"], told["median"]) <= 0.05 * 600 + 3 * math.sqrt(600 * 0.0475)
-    assert told["t"] > 0.2 * 600
+        errors["t"] += any(found.low > 0 or found.high < 0 for found in fixed)
+    assert max(errors["mean"], errors["median"]) <= 0.05 * 600 + 3 * math.sqrt(600 * 0.0475)
+    assert errors["t"] > 0.2 * 600
 
 
 @given(st.lists(FLOATS, min_size=2, max_size=30, unique=True), st.floats(0.5, 0.99))
@@ -129,7 +129,7 @@ def test_a_pilot_says_how_many_and_is_asked_again() -> None:
     looked = stops_after(values, "precision")
     assert looked <= pilot < 40
     assert stein != pilot and 6 < stein <= 200
-    # What lies beyond the first blocks changes nothing of Stein's number.
+    # Later blocks do not change Stein's number.
     others = [value for value in values_of(200, 0.5, seed=2) if value.block > 6]
     assert stops_after([*values[:12], *others], "stein") == stein
     early = decide(values[:20], baseline="base", blocks_done=10, least=6, most=200, precision=0.03,
@@ -180,21 +180,23 @@ def test_verdicts_of_such_a_run_hold_at_every_look() -> None:
 
 
 def test_counts_that_are_alike_by_chance_are_no_evidence() -> None:
-    """A coin in each arm: ever told apart in at most 5 % of 400 experiments, at any look."""
+    """Declare a difference of two coins in at most 5 % of 400 experiments, at any look."""
     rng = np.random.default_rng(3)
-    look, told, by_normal = Look(0.02, 0.01, 0.95, 1), 0, 0
+    look, declared, by_normal = Look(0.02, 0.01, 0.95, 1), 0, 0
     for _ in range(400):
         # Small whole numbers, zero now and then.
         arm, base = rng.integers(0, 2, (2, 60)).astype(float)
         looks = range(6, 61)
-        told += any(settled_difference(arm[:n].tolist(), base[:n].tolist(), look) for n in looks)
+        declared += any(
+            settled_difference(arm[:n].tolist(), base[:n].tolist(), look) for n in looks
+        )
         one = rng.choice([-1.0, 1.0], 60)
         by_normal += any(mean_evidence(one[:n].tolist()) >= 20 for n in range(3, 61))
-    assert told <= 0.05 * 400 + 3 * math.sqrt(400 * 0.0475)
-    assert by_normal > 0.2 * 400  # what three equal signs of such numbers were told as
+    assert declared <= 0.05 * 400 + 3 * math.sqrt(400 * 0.0475)
+    assert by_normal > 0.2 * 400  # what three equal signs of such numbers were declared as
 
 
-def test_what_is_zero_at_times_is_told_by_signs_and_waits_for_them() -> None:
+def test_metric_with_zeros_is_judged_by_signs() -> None:
     rng = np.random.default_rng(4)
     arm, base = rng.poisson(3.0, 200).astype(float), rng.poisson(0.3, 200).astype(float)
     values = [
@@ -240,7 +242,7 @@ def test_tails_have_a_precision_of_their_own() -> None:
 
 
 def test_the_interval_of_two_stages_rests_on_the_first_alone() -> None:
-    """How many blocks there were hung on the first ones' spread: 95 % hold only with that."""
+    """The first blocks' spread sets the number of blocks: 95 % coverage needs just that spread."""
     rng = np.random.default_rng(5)
     studies, first, goal = 2000, 6, 0.02
     own = ordinary = narrow = 0
@@ -259,7 +261,7 @@ def test_the_interval_of_two_stages_rests_on_the_first_alone() -> None:
     assert ordinary / studies < own / studies
 
 
-def test_a_run_in_two_stages_is_told_by_its_first_blocks() -> None:
+def test_two_stage_run_is_judged_by_its_first_blocks() -> None:
     truth = {"bare": 1.0, "vm": 1.1}
     metrics = [
         SimulatedMetric("latency", truth, workload="w", spreads=(0.03, 0.0)),

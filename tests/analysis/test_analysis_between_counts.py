@@ -62,7 +62,7 @@ def verdict(before: Comparison, after: Comparison) -> VerdictWord:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_in_a_quarter_of_the_boots_are_no_dead_heat(kind: Kind) -> None:
-    """None before, and after thousands in 5 of 20 boots, of which the median is 0 as well."""
+    """None before, thousands after in 5 of 20 boots: the median is 0 both times."""
     before, after = lost([0.0] * 20, kind), lost(in_some(20, 4), kind, "r2")
     assert verdict(before, after) == "worse"
     for text, floor in (("< +5 %", 0.0), ("< +5 %", 10.0), ("< +10 1", 0.0), ("< 10 1", 0.0)):
@@ -86,7 +86,7 @@ def test_a_share_of_nothing_is_not_a_limit() -> None:
     assert (value.outcome, value.reason) == ("holds", "")
 
 
-def test_what_many_runs_cannot_say_together_is_told() -> None:
+def test_metric_that_runs_cannot_pool_is_reported() -> None:
     """Random effects are of ratios of what is typical: a count that is often 0 has none."""
     text = StringIO()
     runs = [lost(in_some(20, 4), run=f"r{number}") for number in range(3)]
@@ -100,7 +100,7 @@ def test_what_is_0_in_every_boot_of_both_runs_is_equal_only_by_a_floor() -> None
     """As within a run: of 0 no share is a margin, and nothing bounds what was never seen."""
     none = [0.0] * 8
     assert verdict(lost(none), lost(none, run="r2")) == "inconclusive"
-    # Of 8 boots without any, 31 % may have some: 32 boots leave less than a tenth open.
+    # After 8 boots without any, 31 % may have some: 32 boots leave less than a tenth open.
     assert verdict(lost(none, floor=5.0), lost(none, run="r2")) == "inconclusive"
     assert verdict(lost(4 * none, floor=5.0), lost(none, run="r2")) == "inconclusive"
     none *= 4
@@ -140,7 +140,7 @@ def test_a_run_that_has_none_by_chance_is_not_taken_for_certain() -> None:
 
 
 def test_what_is_often_not_there_has_students_interval_of_one_spread_for_both() -> None:
-    """Against scipy's, of runs unlike in size, the short one of which had nothing by chance."""
+    """Compare with scipy's, for runs of unlike sizes; the short one has nothing by chance."""
     first, second = [0.0, 0.0, 0.0, 1.0], [*in_some(20, 4, 8.0), 3.0, 9.0]
     student = ttest_ind(second, first, equal_var=True).confidence_interval(0.95)
     found = seldom_shift(first, second, 0.95)

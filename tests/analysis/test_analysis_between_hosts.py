@@ -1,4 +1,4 @@
-"""A shared run host by host: what lies between hosts is found, and only what does."""
+"""A shared run host by host: differences between hosts are found, and only those."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from analysis.analysis_shared import shared
 
 
-def test_hosts_that_differ_are_told_with_their_share_of_the_variance() -> None:
+def test_differing_hosts_have_their_share_of_the_variance() -> None:
     shares = [shared(0.1, 0.02, 6, 4, seed)[0].share for seed in range(40)]
     # Truth: 0.1² / (0.1² + 0.02²) = 0.96.
     assert np.median(shares) > 0.9
@@ -36,5 +36,5 @@ def test_each_host_has_its_own_ratio() -> None:
     assert found.ratios["h0"] == pytest.approx(math.exp(0.1 + 0.2 * rng.standard_normal()))
 
 
-def test_one_host_tells_nothing_over_hosts() -> None:
+def test_one_host_has_no_variance_between_hosts() -> None:
     assert shared(0.1, 0.02, 1, 6, 1) == ()

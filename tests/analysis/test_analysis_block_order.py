@@ -1,4 +1,4 @@
-"""What the order of blocks tells: of one metric, and of all metrics of an arm together."""
+"""The order of blocks: its effect on one metric, and on all metrics of an arm together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def alike(rng: np.random.Generator, lag: float) -> NDArray[np.float64]:
 
 
 def shares(lag: float) -> tuple[float, float]:
-    """Return how often each metric by itself tells it, at the same level, and how often the arm."""
+    """Return how often a metric by itself detects it at the same level, and how often the arm."""
     rng = np.random.default_rng(7)
     by_itself = any_way = 0
     for number in range(STUDIES):
@@ -50,7 +50,7 @@ def test_metrics_tell_together_what_few_blocks_of_one_do_not() -> None:
     assert together > by_itself + 0.15
 
 
-def test_where_the_order_means_nothing_it_rarely_tells() -> None:
+def test_random_order_is_rarely_detected() -> None:
     assert shares(0.0)[1] <= SURE + 3 * np.sqrt(SURE * (1 - SURE) / STUDIES)
 
 
@@ -61,7 +61,7 @@ def test_few_blocks_tell_nothing() -> None:
 
 
 def test_what_never_changes_does_not_drift() -> None:
-    """Losses that no boot has, beside a tail: their ranks have no order, and widen nothing."""
+    """Losses that no boot has, next to a tail: their ranks have no order, and widen nothing."""
     arms, declared, studies = {"bare": "bare", "vm": "qemu"}, 0, 20
     slower = {"bare": 1e-6, "vm": 1.06e-6}
     for seed in range(studies):

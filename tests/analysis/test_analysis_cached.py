@@ -21,7 +21,7 @@ OLD = (
 )
 
 
-def told(array: int, cache: int) -> CellFacts:
+def facts_of(array: int, cache: int) -> CellFacts:
     return {"arrays": {"array_bytes": array * MIB, "last_level_bytes": cache * MIB}}
 
 
@@ -53,12 +53,12 @@ def with_cells(*facts: CellFacts, workload: str = "memory-bandwidth", warning: s
     ],
 )
 def test_it_is_named_by_how_much_a_cache_holds(array: int, cache: int, words: str | None) -> None:
-    named = shown_names([with_cells(told(array, cache))])
+    named = shown_names([with_cells(facts_of(array, cache))])
     assert [each.words for each in named.values()] == ([words] if words else [])
 
 
 def test_all_arms_are_named_by_the_largest_cache_and_the_smallest_arrays() -> None:
-    named = shown_names([with_cells(told(128, 16), told(64, 4), told(128, 30))])
+    named = shown_names([with_cells(facts_of(128, 16), facts_of(64, 4), facts_of(128, 30))])
     (name,) = named.values()
     assert name.words == "cache and memory bandwidth (arrays 64 MiB, last-level cache 30 MiB)"
 
@@ -70,7 +70,7 @@ def test_a_run_of_before_is_named_by_its_warning() -> None:
 
 
 def test_the_name_is_in_tables_and_notes_of_terminal_and_page() -> None:
-    found = compare_runs(with_cells(told(25, 300)))
+    found = compare_runs(with_cells(facts_of(25, 300)))
     table = effects_table(found, "effects", found.effects)
     (shown,) = {table.texts_of(effect)["what"] for effect in found.effects}
     assert shown == "cache bandwidth"
@@ -84,5 +84,5 @@ def test_the_name_is_in_tables_and_notes_of_terminal_and_page() -> None:
 def test_the_cells_record_keeps_the_sizes() -> None:
     workload = WORKLOADS["memory-bandwidth"]
     result = {"array_bytes": 25 * MIB, "last_level_bytes": 300 * MIB}
-    assert workload.facts(workload.parameters(), result) == told(25, 300)
+    assert workload.facts(workload.parameters(), result) == facts_of(25, 300)
     assert workload.facts(workload.parameters(), {"array_bytes": 1, "last_level_bytes": None}) == {}

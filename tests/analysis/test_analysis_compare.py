@@ -1,4 +1,4 @@
-"""Comparisons: what is declared, what is not, and what is said."""
+"""Comparisons: what is declared, what is not, and the sentences."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_identical_arms_are_almost_never_called_different(tmp_path: Path) -> Non
         (8, "worse", False),
     ],
 )
-def test_few_blocks_are_said_to_be_few(
+def test_few_blocks_are_flagged(
     tmp_path: Path, blocks: int, verdict: VerdictWord, flag: bool
 ) -> None:
     simulated = SimulatedRun([SimulatedMetric("slower", truth(1.5))], blocks=blocks)
@@ -231,7 +231,7 @@ def test_values_of_zero_are_compared_by_difference(tmp_path: Path) -> None:
     assert effect.verdict == "worse"
     assert "difference" in effect.sentence
     assert "not-positive" in {flag.kind for flag in effect.flags}
-    # Nothing seen in 32 boots is no proof that nothing is there, without a floor that says so.
+    # 32 boots without any do not prove that there is none, without a floor that allows it.
     assert found.aa[0].verdict == "inconclusive"
     floors = replace(Settings.of(found.runs), floors={"stolen": 0.1})
     assert compare_runs(found.runs, floors).aa[0].verdict == "equivalent"
@@ -254,7 +254,7 @@ def test_a_failed_cell_is_missing_and_not_zero(tmp_path: Path) -> None:
     assert any("1 failed cell of 24" in note for note in found.notes)
 
 
-def test_an_arm_without_the_baseline_is_said_to_be_incomparable(tmp_path: Path) -> None:
+def test_arm_without_the_baseline_is_incomparable(tmp_path: Path) -> None:
     run = fold(SimulatedRun(METRICS[:1], arms={"qemu-pv": "qemu"}, blocks=2), tmp_path)
     found = compare_runs(run)
     assert found.effects == ()
@@ -277,8 +277,12 @@ def on_two_hosts(folder: Path, own: dict[str, str]) -> RunData:
     arms = {arm: "bare" for arm in times if arm in own or arm != "bare@there"}
     metrics = [SimulatedMetric("took", {arm: times[arm] for arm in arms})]
     run = fold(SimulatedRun(metrics, arms=arms, emulated=frozenset()), folder)
-    said = {"arms": {arm: HERE_AND_THERE[arm] for arm in arms}, "own_baselines": own, "aa": None}
-    return replace(run, study={**run.study, **said})
+    settings = {
+        "arms": {arm: HERE_AND_THERE[arm] for arm in arms},
+        "own_baselines": own,
+        "aa": None,
+    }
+    return replace(run, study={**run.study, **settings})
 
 
 def test_each_ratio_is_to_the_baseline_on_the_same_host(tmp_path: Path) -> None:
@@ -293,7 +297,7 @@ def test_each_ratio_is_to_the_baseline_on_the_same_host(tmp_path: Path) -> None:
     assert not any("told apart" in note for note in comparison.notes)
 
 
-def test_identical_arms_tell_of_each_host_how_far_they_differ_there(tmp_path: Path) -> None:
+def test_identical_arms_show_their_difference_on_each_host(tmp_path: Path) -> None:
     # There the arms that are the same differ by a tenth.
     times = {
         "bare": 1.0,
@@ -311,8 +315,8 @@ def test_identical_arms_tell_of_each_host_how_far_they_differ_there(tmp_path: Pa
     run = fold(simulated, tmp_path)
     arms = {arm: {"on": on[arm], "twin_of": twin_of.get(arm)} for arm in times}
     own = {arm: "bare@there" for arm in times if on[arm] == "there"}
-    said = {"arms": arms, "own_baselines": own, "aa": ["bare", "again"]}
-    run = replace(run, study={**run.study, **said})
+    settings = {"arms": arms, "own_baselines": own, "aa": ["bare", "again"]}
+    run = replace(run, study={**run.study, **settings})
     comparison = compare_runs(run)
     pairs = {(e.arm, e.baseline): e for e in comparison.aa}
     assert set(pairs) == {("again", "bare"), ("again@there", "bare@there")}
@@ -330,7 +334,7 @@ def test_identical_arms_tell_of_each_host_how_far_they_differ_there(tmp_path: Pa
     assert compare_every_pair(run).pairs is not None
 
 
-def test_without_a_baseline_on_its_host_an_arm_is_not_told_apart_from_it(tmp_path: Path) -> None:
+def test_arm_without_a_baseline_on_its_host_is_noted(tmp_path: Path) -> None:
     comparison = compare_runs(on_two_hosts(tmp_path, {}))
     found = {(e.arm, e.baseline): e.estimate for e in comparison.effects}
     assert found["far", "bare"] == pytest.approx(2.2, rel=0.03)

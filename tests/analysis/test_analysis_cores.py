@@ -40,7 +40,7 @@ def columns(busy: dict[int, int]) -> dict[str, np.ndarray]:
     return found
 
 
-def test_each_cpu_is_told_of_by_itself() -> None:
+def test_each_cpu_is_listed_by_itself() -> None:
     cores = cores_of(columns({0: 90, 11: 20}), KEPT)
     assert [core.number for core in cores] == [0, 11]
     assert cores[0].values["user"] == pytest.approx([0.9] * 5)
@@ -65,10 +65,10 @@ NAMES |= st.sampled_from(["cpu.user", "cpu1.user", "cpu1.idle", "cpu1.guest", "c
     st.lists(NAMES, max_size=6, unique=True), st.lists(st.floats(0, 1e9), min_size=6, max_size=6)
 )
 def test_any_names_of_counters_are_taken(names: list[str], values: list[float]) -> None:
-    told = {name: np.array(values) for name in names}
-    for core in cores_of(told, KEPT):
+    counters = {name: np.array(values) for name in names}
+    for core in cores_of(counters, KEPT):
         assert all(0 <= value <= 1 for values in core.values.values() for value in values)
-    assert set(shares(told)) <= {"user", "system", "iowait", "steal"}
+    assert set(shares(counters)) <= {"user", "system", "iowait", "steal"}
 
 
 def test_cpus_that_machines_are_bound_to_come_from_how_they_were_placed() -> None:
@@ -88,7 +88,7 @@ def test_a_process_of_the_host_uses_those_that_it_is_bound_to_or_else_keeps_to()
     assert kept_cpus({"keeps_to": "all"}) == kept_cpus({}) == frozenset()
 
 
-def test_only_a_host_with_others_beside_is_told_in_groups() -> None:
+def test_only_a_shared_host_is_listed_in_groups() -> None:
     track = track_of("host", columns({0: 90, 1: 10, 2: 30}))
     assert track is not None
     grouped = _grouped(track, frozenset({0}))
@@ -154,16 +154,16 @@ def test_what_is_asked_of_hosts_is_asked_of_all_of_them_and_each_has_cpus_of_its
         ("host-h2", "with machines", (1,)),
         ("host-h2", "without", (0,)),
     ]
-    told = monitoring_figure(bound, name="m")
-    assert "the host h2" in json.dumps(told.spec.marks)
+    figure = monitoring_figure(bound, name="m")
+    assert "the host h2" in json.dumps(figure.spec.marks)
 
 
 def test_over_blocks_there_are_means_with_intervals() -> None:
     order = random.Random(1)
     found = [watched("kvm", block, level=0.6 + order.uniform(-0.01, 0.01)) for block in range(1, 6)]
-    (told,) = counter_values([*found], "cpu-used", "machines", "read", 0.95)
-    assert told.blocks == 5 and told.ends is not None
-    assert told.ends[0] < 0.7 < told.ends[1] and told.ends[1] - told.ends[0] < 0.05
+    (value,) = counter_values([*found], "cpu-used", "machines", "read", 0.95)
+    assert value.blocks == 5 and value.ends is not None
+    assert value.ends[0] < 0.7 < value.ends[1] and value.ends[1] - value.ends[0] < 0.05
     (alone,) = counter_values(found[:1], "cpu-used", "machines", "read", 0.95)
     assert alone.ends is None
 

@@ -50,8 +50,10 @@ def test_values_that_instructions_make_all_alike_are_those_of_no_coarse_clock() 
     def measured(vm: float) -> Comparison:
         metric = SimulatedMetric("latency", {**truth, "vm": vm}, workload="switch", spreads=(0, 0))
         simulated = SimulatedRun([metric], arms=ARMS, emulated=frozenset(), blocks=2, seed=1)
-        told = (Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(simulated)))
-        return in_a_deterministic_lab(compare_runs(run_data(Path("no"), fold_records(told))))
+        records = (
+            Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(simulated))
+        )
+        return in_a_deterministic_lab(compare_runs(run_data(Path("no"), fold_records(records))))
 
     gate = [parse_gate("switch latency of vm in alone < +1 %")]
     (same,) = check(measured(5.0605e-6), measured(5.0605e-6), gate)

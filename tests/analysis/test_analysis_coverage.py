@@ -109,7 +109,7 @@ def test_boot_level_intervals_of_maxima_cover_at_least() -> None:
 
 
 def test_stopping_on_precision_keeps_the_coverage() -> None:
-    """Looking at the width after every block must not make intervals lie."""
+    """Looking at the width after every block must not make intervals wrong."""
     rng = np.random.default_rng(8)
     covered, sizes = [], []
     for _ in range(1000):

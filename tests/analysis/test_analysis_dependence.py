@@ -91,7 +91,7 @@ def test_without_their_order_samples_give_no_interval() -> None:
 
 
 def test_the_populations_quantile_is_not_the_typical_boots() -> None:
-    """A quarter of the boots is three times slow: the typical boot's P90 knows nothing of it."""
+    """A quarter of the boots is three times slow: the typical boot's P90 does not show it."""
     rng = np.random.default_rng(3)
     boots = [
         counted((1 + 2 * (number % 4 == 0)) * nanoseconds(rng.standard_normal(500)))
@@ -102,7 +102,7 @@ def test_the_populations_quantile_is_not_the_typical_boots() -> None:
     assert found[0.9].population is not None and found[0.9].population > 2.5 * MIDDLE
     interval = found[0.9].population_interval
     assert interval is not None and interval.low > 2.5 * MIDDLE
-    # One slow boot of eight may be one of three or of a hundred: nothing is told of it.
+    # One slow boot of eight may be one of three or of a hundred: no figure is given for it.
     few = quantiles_of([boots[0], *boots[1:4], *boots[5:8], boots[9]], None, 0.95)
     assert [one.population for one in few if one.q > 0.6] == [None] * (len(few) - 1)
 
@@ -128,7 +128,7 @@ def test_block_lengths_follow_the_correlation() -> None:
     assert free < 5 < 20 < bound
     assert block_length(np.ones(100)) == 1
     variance, degrees = mean_variance(autoregressive(rng, 50_000, 0.9))
-    # Of an autoregressive mean: (1 + lag) ÷ (1 − lag) ÷ n.
+    # The variance of an autoregressive mean: (1 + lag) ÷ (1 − lag) ÷ n.
     assert variance == pytest.approx(19 / 50_000, rel=0.35)
     assert degrees > 20
 

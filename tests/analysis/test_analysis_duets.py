@@ -1,4 +1,4 @@
-"""What duets gain and cost, by simulation, and that a duet without company is told."""
+"""The gain and the cost of duets, by simulation, and the note on a duet without a partner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_on_a_steady_computer_a_duet_gains_nothing_and_disturbance_costs() -> No
 
 
 def test_a_slower_core_is_taken_out_by_the_exchange() -> None:
-    """Exchange keeps the estimate right by itself; as covariate the core is no noise either."""
+    """Exchange keeps the estimate right by itself; as a covariate the core adds no noise either."""
     weather = sims.Weather(cores=0.05, blocks=10)
     _, after = sims.half_widths(weather, STUDIES, 3)
     assert after < 0.02

@@ -97,7 +97,7 @@ def test_arithmetic_takes_one_thread_and_leaves_the_environment_alone() -> None:
         "numpy.ones((600, 600)) @ numpy.ones((600, 600));"
         "print(len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS'))"
     )
-    for given_value, told in ((None, "None"), ("1", "1")):
+    for given_value, shown_value in ((None, "None"), ("1", "1")):
         environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
         if given_value is not None:
             environment["OPENBLAS_NUM_THREADS"] = given_value
@@ -108,4 +108,4 @@ def test_arithmetic_takes_one_thread_and_leaves_the_environment_alone() -> None:
             text=True,
             check=True,
         )
-        assert done.stdout.split() == ["1", told]
+        assert done.stdout.split() == ["1", shown_value]

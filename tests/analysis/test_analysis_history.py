@@ -1,4 +1,4 @@
-"""Changes over many runs: found where they are, rarely where none is, and told by the command."""
+"""Changes over many runs: found where they are, rarely where none is, and shown by the command."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_changes_are_found_and_rarely_made_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("law", ["normal", "heavy", "exponential"])
-def test_a_place_is_told_with_the_runs_that_it_may_be_at(law: str) -> None:
-    """Twenty runs, a change by three deviations: the place is off at times, and that is said."""
+def test_change_point_has_a_confidence_set_of_runs(law: str) -> None:
+    """Twenty runs, a change by three deviations: the place is off at times, the set covers it."""
     rng = np.random.default_rng(4)
     draw: dict[str, Callable[[], NDArray[np.float64]]] = {
         "normal": lambda: rng.standard_normal(20),
@@ -134,7 +134,7 @@ def test_ends_are_the_outermost_places_that_are_not_refused(change: float, misse
             assert place_ends(row, place, least, 0.95) == ends
 
 
-def test_where_it_changed_does_not_hang_on_the_level() -> None:
+def test_change_point_does_not_depend_on_the_level() -> None:
     row = np.random.default_rng(7).standard_normal(20)
     row[12:] += 3
     assert place_ends(row + 1e9, 12, LEAST_PART, 0.95) == place_ends(row, 12, LEAST_PART, 0.95)
@@ -184,16 +184,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return folders
 
 
-def test_the_command_tells_where_effects_changed(runs: list[Path], tmp_path: Path) -> None:
+def test_command_shows_where_effects_changed(runs: list[Path], tmp_path: Path) -> None:
     text = tare("history", *runs)
     assert text.returncode == 0, text.stderr
     assert "10 runs, each effect against bare: 1 change\n" in text.stdout
     out = tmp_path / "history.json"
     done = tare("history", *reversed(runs), "--format", "json", "--out", out)
     assert done.returncode == 0, done.stderr
-    told = json.loads(out.read_text())
-    assert told["runs"] == [f"r{number}" for number in range(10)]
-    (changed, same) = sorted(told["effects"], key=lambda each: each["metric"])
+    result = json.loads(out.read_text())
+    assert result["runs"] == [f"r{number}" for number in range(10)]
+    (changed, same) = sorted(result["effects"], key=lambda each: each["metric"])
     assert same["changes"] == []
     (change,) = changed["changes"]
     assert (change["before"], change["after"]) == ("r5", "r6")
@@ -203,7 +203,7 @@ def test_the_command_tells_where_effects_changed(runs: list[Path], tmp_path: Pat
     assert change["high"] / change["low"] < 1.1
 
 
-def test_a_place_that_is_not_sure_is_told_so_and_what_has_no_ratio(tmp_path: Path) -> None:
+def test_uncertain_change_point_and_missing_ratio_are_shown(tmp_path: Path) -> None:
     """Noise of a third of the change; and losses, which most runs have none of."""
     folders, rng = [], np.random.default_rng(3)
     for number in range(16):
@@ -221,13 +221,13 @@ def test_a_place_that_is_not_sure_is_told_so_and_what_has_no_ratio(tmp_path: Pat
     text = tare("history", *folders)
     done = tare("history", *folders, "--format", "json", "--out", out)
     assert done.returncode == text.returncode == 0, (done.stderr, text.stderr)
-    told = json.loads(out.read_text())
-    (latency,) = (each for each in told["effects"] if each["metric"] == "latency")
+    result = json.loads(out.read_text())
+    (latency,) = (each for each in result["effects"] if each["metric"] == "latency")
     (change,) = latency["changes"]
     assert change["earliest"] <= "r09" <= change["latest"]
     assert change["earliest"] < change["latest"] < "r13"
     assert f"; {change['earliest']} to {change['latest']})" in text.stdout
-    assert told["without_ratio"] == [
+    assert result["without_ratio"] == [
         {"workload": "net", "metric": "lost", "arm": "vm", "scenario": "alone", "runs": 12}
     ]
     assert "net lost of vm in alone (12 of 16 runs)" in " ".join(text.stdout.split())

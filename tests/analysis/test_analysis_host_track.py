@@ -60,7 +60,7 @@ def test_a_thread_that_a_signal_stopped_waits_for_nobody() -> None:
     now = START_NS
     rows: list[Row] = [
         (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
-        # While it stands still, a helper of the same machine is kept from its CPU as well.
+        # While it is stopped, a helper of the same machine is kept from its CPU as well.
         (now + 1_000_000, CPU, HostEvent.SWITCH, QEMU, SUBJECT, Left.STOPPED),
         (now + 1_500_000, CPU, HostEvent.SWITCH, HOG, QEMU, Left.READY),
         (now + 201_000_000, 0, HostEvent.WAKEUP, SUBJECT, CPU, 0),

@@ -36,13 +36,13 @@ ARMS = {
 
 
 def of_esxi(block: int) -> HypervisorFigures:
-    """As ESXi answers: two whole intervals of 20 s, of which 0.1 s and 0.3 s for each block."""
+    """Answer as ESXi: two whole intervals of 20 s, with 0.1 s and 0.3 s for each block."""
     ends = [datetime.datetime.fromtimestamp(T0 + at, datetime.UTC) for at in (20, 40)]
-    told = SimpleNamespace(
+    answer = SimpleNamespace(
         sampleInfo=[SimpleNamespace(timestamp=end, interval=20) for end in ends],
         value=[SimpleNamespace(id=SimpleNamespace(counterId=1), value=[100 * block, 300 * block])],
     )
-    return some(whole(told, {1: COUNTERS["cpu", "ready", "summation"]}, T0, T0 + 40))
+    return some(whole(answer, {1: COUNTERS["cpu", "ready", "summation"]}, T0, T0 + 40))
 
 
 def of_hyperv(block: int) -> HypervisorFigures:
@@ -54,11 +54,11 @@ def of_hyperv(block: int) -> HypervisorFigures:
 
 def of_xen(block: int) -> HypervisorFigures:
     """As ``rrd_updates`` has it: a tenth of the time in contention for each block."""
-    told = {
+    answer = {
         "meta": {"step": 5, "legend": ["AVERAGE:vm:u:runstate_full_contention"]},
         "data": [{"t": T0 + 10, "values": [0.1 * block]}],
     }
-    return some(rows_within(told, "u", T0, T0 + 20))
+    return some(rows_within(answer, "u", T0, T0 + 20))
 
 
 def of_proxmox(block: int) -> HypervisorFigures:
@@ -72,7 +72,7 @@ def of_a_new_one(block: int) -> HypervisorFigures:
     return HypervisorFigures("Somebody's own account", 1.0, "vCPU", (figure,))
 
 
-TOLD = {"esxi": of_esxi, "hv": of_hyperv, "xcp": of_xen, "pve": of_proxmox, "new": of_a_new_one}
+FIGURES = {"esxi": of_esxi, "hv": of_hyperv, "xcp": of_xen, "pve": of_proxmox, "new": of_a_new_one}
 MEDIANS = {
     "cpu-ready": (0.02, "s/s", 20.0),
     "wait-per-dispatch": (4e-6, "s", 9.1),
@@ -80,11 +80,11 @@ MEDIANS = {
     "net-in": (2048.0, "B/s", 60.0),
     "naps": (4.0, "1/s", 1.0),
 }
-"""Of three blocks, of which the one in the middle is the second."""
+"""The medians of three blocks: those of the second."""
 
 
 def events(arms: Mapping[str, str] = ARMS) -> list[Event]:
-    """A run of which ESXi told nothing in block 3's cell, which was too short."""
+    """Return a run without figures of ESXi in block 3's cell, which was too short."""
     metric = SimulatedMetric("latency", dict.fromkeys(arms, 1.0), workload="switch")
     simulated = SimulatedRun([metric], arms=arms, emulated=frozenset({"pve"}), blocks=3)
     return [_with_figures(event) for event in events_of(simulated)]
@@ -94,12 +94,12 @@ def _with_figures(event: Event) -> Event:
     if not isinstance(event, CellFinished):
         return event
     block, arm = int(event.cell[1:4]), event.cell.split("/")[1]
-    if arm not in TOLD:
+    if arm not in FIGURES:
         return event
     if arm == "esxi" and block != 2:
         # One that was withheld, and one that was too short for an interval.
         return event.model_copy(update={"status": "withheld" if block == 1 else "ok"})
-    return event.model_copy(update={"facts": {"hypervisor": TOLD[arm](block).fact()}})
+    return event.model_copy(update={"facts": {"hypervisor": FIGURES[arm](block).fact()}})
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_every_arm_has_its_own_figures_and_the_others_are_not_shown(run: RunData
     assert [row.each for row in others] == ["interval", "vCPU", "interval", "interval", "vCPU"]
 
 
-def test_where_no_hypervisor_tells_anything_there_is_nothing(tmp_path: Path) -> None:
+def test_run_without_hypervisor_figures_has_none(tmp_path: Path) -> None:
     silent = load_run(write_run(tmp_path / "run", events({"bare": "bare", "kvm": "qemu"})))
     assert counted_by_hypervisors([silent]) == ()
     page = build_report([silent], compare_runs([silent]), tmp_path / "out").read_text()

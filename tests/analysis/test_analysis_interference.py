@@ -1,4 +1,4 @@
-"""How much neighbours hurt: a ratio within one arm and block, turned so that above 1 is worse."""
+"""The slowdown by neighbours: a ratio within one arm and block; above 1 is worse."""
 
 from __future__ import annotations
 
@@ -52,18 +52,20 @@ def test_a_load_that_doubles_every_value_is_a_slowdown_of_two(
     assert {effect.arm: effect.emulated for effect in effects} == {"bare": False, "vm": True}
 
 
-def test_of_few_blocks_the_sizes_are_told_and_no_interval_nor_that_nothing_hurts(
+def test_few_blocks_give_sizes_without_interval_or_equality(
     effects: tuple[NeighbourEffect, ...],
 ) -> None:
     some = [
         replace(effect, blocks=3, p=None, decided=False) for effect in effects if effect.arm == "vm"
     ]
     few = [*some, replace(some[0], arm="other", slowdown=0.99)]
-    said = neighbours_answer(few)
-    assert said.startswith("Neighbours, preliminary (3 blocks; 6 are the least for a verdict): the")
-    assert "the largest slowdown so far is 2.00× in vm (emulated)" in said
-    assert said.endswith("no slowdown so far in other (emulated).")
-    assert "differs from 1×" not in said
+    answer = neighbours_answer(few)
+    assert answer.startswith(
+        "Neighbours, preliminary (3 blocks; 6 are the least for a verdict): the"
+    )
+    assert "the largest slowdown so far is 2.00× in vm (emulated)" in answer
+    assert answer.endswith("no slowdown so far in other (emulated).")
+    assert "differs from 1×" not in answer
     drawn = [str(heat_figure(each, name="f").spec) for each in (few, effects)]
     assert [" to " in text for text in drawn] == [False, True]
     ends = [

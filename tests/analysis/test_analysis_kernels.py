@@ -1,4 +1,4 @@
-"""What kernels tell of their ticks and preemption, as machines' proofs hold it."""
+"""Kernels' ticks and preemption, from machines' proofs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kernel(hz: object, preempt: str = "rt", tickless: str | None = None) -> dict
     }
 
 
-def test_each_arm_tells_its_kernels_tick_and_preemption(any_run: RunData) -> None:
+def test_each_arm_has_its_kernels_tick_and_preemption(any_run: RunData) -> None:
     run = with_machines(
         any_run,
         machine("bare", kernel(250, "voluntary", "(null)")),
@@ -63,26 +63,28 @@ def test_each_arm_tells_its_kernels_tick_and_preemption(any_run: RunData) -> Non
     assert tick_rates([run]) == {"bare": 250, "kvm": 1000}
 
 
-def test_a_rate_that_is_not_one_is_not_told(any_run: RunData) -> None:
-    told = (machine("a", kernel(250)), machine("a", kernel(1000)), machine("b", kernel(None)))
-    run = with_machines(any_run, *told)
+def test_differing_or_missing_rate_is_not_listed(any_run: RunData) -> None:
+    machines = (machine("a", kernel(250)), machine("a", kernel(1000)), machine("b", kernel(None)))
+    run = with_machines(any_run, *machines)
     assert tick_rates([run]) == {}
     assert len(kernels([run])) == 3
 
 
 @pytest.mark.parametrize("proof", [{}, {"kernel": 7}, {"kernel": {}}, {"topology": []}])
-def test_a_machine_that_tells_nothing_has_no_row(
+def test_machine_without_kernel_facts_has_no_row(
     any_run: RunData, proof: Mapping[str, Any]
 ) -> None:
     assert kernels([with_machines(any_run, machine("a", proof))]) == ()
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists))
-def test_whatever_a_guest_tells_a_rate_is_a_number_above_zero(
-    any_run: RunData, told: object
-) -> None:
+def test_any_reported_rate_is_a_number_above_zero(any_run: RunData, given_value: object) -> None:
     run = with_machines(
-        any_run, machine("a", {"kernel": {"tick_hz": told, "preempt": told, "release": told}})
+        any_run,
+        machine(
+            "a",
+            {"kernel": {"tick_hz": given_value, "preempt": given_value, "release": given_value}},
+        ),
     )
     assert all(rate > 0 for rate in tick_rates([run]).values())
     kernels_table([run]).shown()
@@ -111,24 +113,24 @@ def test_arms_on_another_kernel_than_their_baseline_are_named(any_run: RunData) 
 
 
 @pytest.mark.parametrize("release", [None, 7, "", ["6.1"]])
-def test_what_tells_no_kernel_is_not_called_different(any_run: RunData, release: object) -> None:
+def test_missing_release_is_not_a_different_kernel(any_run: RunData, release: object) -> None:
     base, other = any_run.arms[:2]
     assert different_kernels(with_machines(any_run, released(base, release))) == ()
-    told = (released(base, release), released(other, "6.1"))
-    assert different_kernels(with_machines(any_run, *told)) == ()
+    machines = (released(base, release), released(other, "6.1"))
+    assert different_kernels(with_machines(any_run, *machines)) == ()
 
 
 def test_warnings_terminal_and_two_runs_say_that_kernels_differ(any_run: RunData) -> None:
     base, other = any_run.arms[0], any_run.arms[2]
     run = with_machines(any_run, released(base, "6.18"), released(other, "6.1"))
     same = with_machines(any_run, released(base, "6.18"), released(other, "6.18"))
-    said = f"{other} ran Linux 6.1, and {base} Linux 6.18"
-    assert any(each.text.startswith(said) for each in warnings_of(compare([run])))
-    assert not any(said in each.text for each in warnings_of(compare([same])))
+    sentence = f"{other} ran Linux 6.1, and {base} Linux 6.18"
+    assert any(each.text.startswith(sentence) for each in warnings_of(compare([run])))
+    assert not any(sentence in each.text for each in warnings_of(compare([same])))
     shown = StringIO()
     render_comparison(compare([run]), Console(file=shown, width=300))
     # The words after the table, which a terminal shows last.
-    assert said in " ".join(shown.getvalue().split("-+-")[-1].split())
+    assert sentence in " ".join(shown.getvalue().split("-+-")[-1].split())
     doubts = doubts_of(compare([same]), compare([run]))
-    (doubt,) = (each for each in doubts if said in each)
-    assert doubt.startswith(f"In the second run {said}")
+    (doubt,) = (each for each in doubts if sentence in each)
+    assert doubt.startswith(f"In the second run {sentence}")

@@ -105,8 +105,8 @@ def _cell(
                 value=rate(kind, others, block),
             )
         )
-    told = [{"role": role, "load": load} for role, load in roles.items() if role != "subject"]
-    log.append(CellFinished(cell=cell, status="ok", facts={"neighbours": told}))
+    listed = [{"role": role, "load": load} for role, load in roles.items() if role != "subject"]
+    log.append(CellFinished(cell=cell, status="ok", facts={"neighbours": listed}))
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +141,14 @@ def test_the_matrix_is_square_and_whole(found: tuple[MachineLoss, ...]) -> None:
     places = [(effect.key.workload, effect.key.scenario) for effect in square]
     assert sorted(places) == sorted((v, c) for v in LOADS.values() for c in LOADS.values())
     values = {(h.key.workload, h.key.scenario): h.slowdown for h in square}
-    # A subject beside neighbours of one kind goes before neighbours that still have their own.
+    # A subject with neighbours of one kind goes before neighbours that still have their own.
     assert values["cpu-load", "memory-load"] == pytest.approx(9.0)
     # What cannot be a subject is seen as a neighbour.
     assert values["net-load", "cpu-load"] == pytest.approx(1.5)
     assert values["net-load", "net-load"] == pytest.approx(2.0)
 
 
-def test_a_load_that_was_never_undisturbed_has_no_fate(tmp_path: Path) -> None:
+def test_load_without_an_undisturbed_cell_has_no_loss(tmp_path: Path) -> None:
     without = {name: each for name, each in SCENARIOS.items() if name != "network-one"}
     found = machine_losses([written(tmp_path / "run", without)], ["bare"], 0.95)
     assert {loss.effect.key.workload for loss in found} == {"cpu-load", "memory-load"}
@@ -160,9 +160,7 @@ def test_machines_in_words() -> None:
     assert words((("cpu-load", 1), ("net-load", 3))) == "cpu-load, 3 × net-load"
 
 
-def test_the_report_draws_the_matrix_and_tells_machine_by_machine(
-    run: RunData, tmp_path: Path
-) -> None:
+def test_report_draws_the_matrix_and_lists_each_machine(run: RunData, tmp_path: Path) -> None:
     comparison = compare([run])
     part = MachineLosses().data(ReportData([run], comparison))
     assert part is not None

@@ -104,10 +104,10 @@ def test_a_metric_of_few_blocks_does_not_set_the_bar_for_the_others() -> None:
     few = np.full((6, 10), np.nan)
     few[:, :2] = rng.standard_normal((6, 2)) * 1e-6 + 1
     alone = maxt.family_p(whole).adjusted
-    beside = maxt.family_p(np.concatenate([whole, few]), least=6)
-    assert beside.adjusted[:9].tolist() == alone.tolist()
-    assert np.isnan(beside.adjusted[9:]).all()
-    assert (beside.raw[9:] == 0.5).all()
+    with_few = maxt.family_p(np.concatenate([whole, few]), least=6)
+    assert with_few.adjusted[:9].tolist() == alone.tolist()
+    assert np.isnan(with_few.adjusted[9:]).all()
+    assert (with_few.raw[9:] == 0.5).all()
     # With seven of ten blocks it belongs to the family, and is on the scale of the others.
     seven = rng.standard_normal((1, 10))
     seven[0, 7:] = np.nan
@@ -206,7 +206,8 @@ def test_what_is_detectable_is_detected_with_the_power_asked() -> None:
 def test_values_on_a_clocks_grid_are_known_to_its_step_only() -> None:
     assert grid_step([20e-9, 21e-9] * 4) == pytest.approx(1e-9)
     assert grid_step([20e-9] * 8, finest=1e-9) == 1e-9
-    # Ticks of 52.08 ns, told to the nanosecond; arms that are always the same, far from each other.
+    # Ticks of 52.08 ns, rounded to the nanosecond; arms that are always the same, far from each
+    # other.
     for two, step in (((52, 105), 52), ((20, 100), 20), ((1234567, 2345678), 3), ((70, 73), 3)):
         assert grid_step([two[0] * 1e-9, two[1] * 1e-9] * 4, 1e-9) == pytest.approx(step * 1e-9)
     assert grid_step([1.0, 5.0] * 4) == pytest.approx(1.0)

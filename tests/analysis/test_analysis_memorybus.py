@@ -1,4 +1,4 @@
-"""What counters and the check beside them say of caches and memory bus."""
+"""Caches and memory bus by counters and the check next to them."""
 
 from __future__ import annotations
 
@@ -52,28 +52,30 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 def with_counters(
     run: RunData,
-    told: Any,
+    counts: Any,
     moved: Any = None,
     by_host: Any = None,
 ) -> RunData:
-    def told_of(done: FinishedCell) -> FinishedCell:
-        facts: CellFacts = {**done.result.facts, "hardware": told}
+    def with_facts(done: FinishedCell) -> FinishedCell:
+        facts: CellFacts = {**done.result.facts, "hardware": counts}
         if moved is not None:
             facts["host_memory"] = moved
         if by_host is not None:
             facts["host_hardware"] = by_host
         return replace(done, result=replace(done.result, facts=facts))
 
-    return replace(run, counted=tuple(map(told_of, run.counted)))
+    return replace(run, counted=tuple(map(with_facts, run.counted)))
 
 
 def test_copying_neighbours_are_held_against_calculating_ones_in_the_same_places(
     run: RunData,
 ) -> None:
     found = memory_bus([run], ("bare", "vm"), 0.95)
-    assert {(hurt.key.scenario, hurt.quiet) for hurt in found} == {("copying", "calculating")}
-    assert all(hurt.slowdown == pytest.approx(3.0) and hurt.decided for hurt in found)
-    assert {hurt.blocks for hurt in found} == {BLOCKS}
+    assert {(slowdown.key.scenario, slowdown.quiet) for slowdown in found} == {
+        ("copying", "calculating")
+    }
+    assert all(slowdown.slowdown == pytest.approx(3.0) and slowdown.decided for slowdown in found)
+    assert {slowdown.blocks for slowdown in found} == {BLOCKS}
 
 
 def test_where_no_scenario_calculates_there_is_no_check(tmp_path: Path) -> None:
@@ -84,14 +86,14 @@ def test_where_no_scenario_calculates_there_is_no_check(tmp_path: Path) -> None:
 
 
 def test_misses_are_lines_from_memory(run: RunData) -> None:
-    told = {
+    counts = {
         "seconds": 2.0,
         "cycles": 6e9,
         "instructions": 3e9,
         "llc_references": 4e7,
         "llc_misses": 1e7,
     }
-    (one, *_) = counted([with_counters(run, told)])
+    (one, *_) = counted([with_counters(run, counts)])
     assert one.misses_per_s == pytest.approx(5e6)
     assert one.bandwidth == pytest.approx(5e6 * LINE_BYTES)
     assert one.miss_share == pytest.approx(0.25)
@@ -104,11 +106,11 @@ def test_misses_are_lines_from_memory(run: RunData) -> None:
         st.floats(0, 1e15),
     )
 )
-def test_what_was_not_counted_is_no_zero(told: HardwareCounts) -> None:
+def test_what_was_not_counted_is_no_zero(counts: HardwareCounts) -> None:
     from tare.analysis.topics.hardware import _mean
 
-    value = _mean([told], "llc_misses", "seconds")
-    known = "llc_misses" in told and (told.get("seconds") or 0) > 0
+    value = _mean([counts], "llc_misses", "seconds")
+    known = "llc_misses" in counts and (counts.get("seconds") or 0) > 0
     assert (value is not None) == known
 
 
@@ -125,8 +127,8 @@ def test_the_report_says_where_there_are_no_counters_and_shows_the_check(
 
 
 def test_the_report_shows_what_was_counted(run: RunData) -> None:
-    told: dict[str, object] = {"seconds": 1.0, "llc_references": 4e6, "llc_misses": 1e6}
-    counting = with_counters(run, told)
+    counts: dict[str, object] = {"seconds": 1.0, "llc_references": 4e6, "llc_misses": 1e6}
+    counting = with_counters(run, counts)
     part = MemoryBus().data(ReportData([counting], compare([counting])))
     assert part is not None and part.counted is not None
     texts = [cell.text for cell in part.counted.rows[0]]
@@ -135,7 +137,7 @@ def test_the_report_shows_what_was_counted(run: RunData) -> None:
     assert not any("is not counted" in line for line in part.lead)
 
 
-def test_what_the_hosts_memory_moved_stands_beside_it_or_the_reason(run: RunData) -> None:
+def test_host_memory_traffic_is_shown_or_the_reason(run: RunData) -> None:
     without = {"seconds": 1.0, "missing": "cycles: No such file or directory"}
     counting = with_counters(run, without, {"bytes": 9e9, "seconds": 3.0})
     part = MemoryBus().data(ReportData([counting], compare([counting])))
@@ -163,7 +165,7 @@ def test_the_host_counts_for_a_guest_without_counters_and_for_its_neighbours(
     }
     counting = with_counters(run, without, by_host=by_host)
     (one, *_) = counted([counting])
-    assert (one.by_host, one.beside, one.by_host_missing) == (3e6, 4.5e6, "")
+    assert (one.by_host, one.others, one.by_host_missing) == (3e6, 4.5e6, "")
     part = MemoryBus().data(ReportData([counting], compare([counting])))
     assert part is not None and part.counted is not None
     texts = [cell.text for cell in part.counted.rows[0]]
@@ -174,14 +176,14 @@ def test_neighbours_of_which_one_was_not_counted_have_no_sum(run: RunData) -> No
     by_host = {
         "subject": {"seconds": 2.0, "llc_misses": 6e6},
         "neighbour-1": {"seconds": 2.0, "llc_misses": 8e6},
-        "neighbour-2": {"missing": "its vCPUs are no threads"},
+        "neighbour-2": {"missing": "its vCPUs are not threads"},
     }
     counting = with_counters(run, {"seconds": 1.0}, by_host=by_host)
     (one, *_) = counted([counting])
-    assert (one.by_host, one.beside) == (3e6, None)
+    assert (one.by_host, one.others) == (3e6, None)
     part = MemoryBus().data(ReportData([counting], compare([counting])))
     assert part is not None
     assert (
         "The host’s processor counted nothing for the machines of bare, bare-again and vm: "
-        "its vCPUs are no threads."
+        "its vCPUs are not threads."
     ) in part.lead

@@ -104,11 +104,11 @@ def test_what_a_computer_lacks_is_missing_and_not_zero() -> None:
     assert track.mean("net-sent") is None and track.mean("disk-read") is not None
 
 
-def test_steal_that_no_hypervisor_tells_is_missing_and_not_zero() -> None:
+def test_unreported_steal_is_missing_and_not_zero() -> None:
     # The agent leaves out what nobody counted, of all CPUs and of each.
     every = {**columns(), "cpu0.user": columns()["cpu.user"], "cpu0.idle": columns()["cpu.idle"]}
-    told = {name: values for name, values in every.items() if not name.endswith(".steal")}
-    track = track_of("subject", told)
+    kept = {name: values for name, values in every.items() if not name.endswith(".steal")}
+    track = track_of("subject", kept)
     assert track is not None
     assert track.mean("cpu-steal") is None and track.mean("cpu-user") is not None
     assert set(track.cores[0].values) == {"user"}

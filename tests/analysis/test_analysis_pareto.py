@@ -219,6 +219,6 @@ def test_few_boots_and_few_samples_tell_nothing() -> None:
 @given(
     st.lists(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=60), min_size=1, max_size=12)
 )
-def test_any_samples_are_told_of_or_refused(boots: list[list[int]]) -> None:
+def test_any_samples_give_levels_or_a_reason(boots: list[list[int]]) -> None:
     tail = tail_beyond([counted(np.array(each, dtype=np.float64)) for each in boots], 0.95)
     assert bool(tail.levels) != bool(tail.reason)

@@ -30,7 +30,7 @@ def test_pieces_are_the_column_in_order(values: list[int], step: int) -> None:
         assert floats(whole["w"]).dtype == np.float64
 
 
-def test_a_file_that_is_gone_or_a_column_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_file_or_column_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnreadableSeries, match="gone"):
         read_columns(tmp_path / "gone.parquet")
     path = tmp_path / "s.parquet"

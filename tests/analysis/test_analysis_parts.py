@@ -218,7 +218,7 @@ def test_change_points_are_the_cheapest_of_all(values: list[Any], penalty: float
         ("no steady state", [1, 1, 1, 1, 1, 1, 1, 1.5]),
     ],
 )
-def test_courses_are_classified(shape: Any, steps: list[float]) -> None:
+def test_time_series_are_classified(shape: Any, steps: list[float]) -> None:
     rng = np.random.default_rng(7)
     series = np.repeat(np.array(steps, dtype=float), 400 // len(steps))
     found = warmup.trend(series + 0.01 * rng.standard_normal(series.size))

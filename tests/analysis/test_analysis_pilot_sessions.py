@@ -72,7 +72,7 @@ def test_what_differs_within_a_session_asks_for_blocks_in_it() -> None:
     assert found.rounds < 12 and found.blocks > 5 * found.rounds
 
 
-def test_blocks_alone_would_have_said_that_few_will_do() -> None:
+def test_advice_counts_rounds_and_not_blocks() -> None:
     run = pilot(between=0.05, within=0.001, rounds=6, blocks=20)
     assert advice(run).rounds > 20
     flat = replace(run, sessions=())
@@ -83,7 +83,7 @@ def test_fewer_than_two_rounds_advise_nothing() -> None:
     assert advise(pilot(0.05, 0.01, rounds=1, blocks=6), 0.05, 0.95) == ()
 
 
-def test_how_far_rounds_differ_is_told_apart_from_blocks() -> None:
+def test_spread_of_rounds_is_separated_from_that_of_blocks() -> None:
     run = pilot(between=0.05, within=0.001, rounds=40)
     # The twin's boots are of the baseline's session: they do not make it any better known.
     over = some(basis_of(run, "the pilot", "round"))
@@ -115,9 +115,9 @@ def test_whatever_was_lost_of_a_pilot_is_left_out(
 
 def test_the_table_has_rounds_where_there_are_any() -> None:
     def shown(*advices: Advice) -> str:
-        told = io.StringIO()
-        render_advice(advices, 0.05, Console(file=told, width=120))
-        return told.getvalue()
+        table = io.StringIO()
+        render_advice(advices, 0.05, Console(file=table, width=120))
+        return table.getvalue()
 
     one = Advice("vm", "alone", "tick", "{}", "duration", 1, 36, 0.04, 7200.0)
     assert "rounds" not in shown(one)
@@ -125,7 +125,7 @@ def test_the_table_has_rounds_where_there_are_any() -> None:
     assert "rounds" in both and "12 of 3" in both and "–" in both
 
 
-def test_a_plan_reckons_in_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_plan_counts_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs = {
         "sessions": pilot(0.05, 0.001),
         "plain": replace(pilot(0.05, 0.001), sessions=()),
@@ -133,15 +133,15 @@ def test_a_plan_reckons_in_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr("tare.analysis.load_run", lambda path: runs[path.name])
     study = parsed(STUDY)
 
-    def said(name: str) -> list[str]:
+    def sentences_of(name: str) -> list[str]:
         return resolving.resolvable_differences(study, {"typical": 1}, Path(name))  # type: ignore[arg-type]
 
-    known = said("sessions")
+    known = sentences_of("sessions")
     assert "over 6 to 12 rounds of sessions" in known[0]
     assert "the rounds of sessions of the pilot sessions" in known[1]
     assert known[2].startswith("6 rounds: ") and known[3].startswith("12 rounds: ")
     assert not any("blocks" in line for line in known)
-    (unknown,) = said("plain")
+    (unknown,) = sentences_of("plain")
     assert "is unknown: the pilot plain has fewer than 3 rounds" in unknown
     # Nor does a pilot that swapped nothing advise on arms that need it.
     assert resolving.advice_for(study, runs["plain"]) == ()  # type: ignore[arg-type]

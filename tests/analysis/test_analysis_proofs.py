@@ -84,7 +84,7 @@ def test_what_varies_alike_in_both_arms_is_no_difference() -> None:
 
 def test_proofs_without_a_baseline_and_odd_values() -> None:
     assert proof_differences([machine("vm", {"a": 1})], "bare", ["vm"]) == ()
-    # No two machines have one address: that is no difference of their arms.
+    # No two machines have one address: that is not a difference of their arms.
     both = [machine(arm, {"network": {"address": arm}}) for arm in ("bare", "vm")]
     assert proof_differences(both, "bare", ["vm"]) == ()
     assert flatten({"a": {"b": None, "c": True, "d": []}}) == {"a.c": "True"}
@@ -241,9 +241,9 @@ def test_many_changes_are_counted() -> None:
     def change(block: int, arm: str, usual: dict[str, Any]) -> dict[str, Any]:
         return {"mitigations": {f"m{n}": block > 3 for n in range(9)}}
 
-    told = change_sentences(simulated(change).environment_changes)
-    assert len(told) == 5
-    assert told[-1].startswith("5 more values of the environment changed during the run")
+    notes = change_sentences(simulated(change).environment_changes)
+    assert len(notes) == 5
+    assert notes[-1].startswith("5 more values of the environment changed during the run")
 
 
 def test_two_runs_are_compared_block_by_block() -> None:
@@ -256,6 +256,6 @@ def test_two_runs_are_compared_block_by_block() -> None:
         ("clocksource.current (from block 5 on)", "tsc", "acpi_pm")
     }
     assert any(
-        said.startswith("The second run: the environment changed during the run, at block 5")
-        for said in doubts_of(before, after)
+        reason.startswith("The second run: the environment changed during the run, at block 5")
+        for reason in doubts_of(before, after)
     )

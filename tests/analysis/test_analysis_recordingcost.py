@@ -1,4 +1,4 @@
-"""What recording costs is told by an arm that was recorded beside the same one that was not."""
+"""The cost of recording: an arm that was recorded against the same one that was not."""
 
 from __future__ import annotations
 

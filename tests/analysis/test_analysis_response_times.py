@@ -36,12 +36,12 @@ def step(begin_s: float, mean_s: float, *, failed: int = 0) -> Step:
     return Step(begin_s, 10, failed, mean_s, mean_s, 2 * mean_s, 3 * mean_s)
 
 
-def timeline(block: int = 1, arm: str = "bare", hurt: float = 4.0) -> Timeline:
-    """Ten seconds in steps of 100 ms: quiet at 1 ms, hurt while the CPU is loaded."""
+def timeline(block: int = 1, arm: str = "bare", added_s: float = 4.0) -> Timeline:
+    """Ten seconds in steps of 100 ms: quiet at 1 ms, slower while the CPU is loaded."""
     steps = []
     for number in range(100):
         begin = number / 10
-        mean = 1e-3 * (hurt if 2.0 <= begin < 4.0 else 1.0) * 1.01**block
+        mean = 1e-3 * (added_s if 2.0 <= begin < 4.0 else 1.0) * 1.01**block
         steps.append(step(begin, mean, failed=1 if 6.0 <= begin < 6.5 else 0))
     return Timeline(
         "run", f"b{block}", block, arm, "phases", "web", "{}", False, 0.1, tuple(steps), PHASES
@@ -80,17 +80,17 @@ def test_all_phases_of_an_arm_are_one_family() -> None:
     together = [any(e.decided for e in each) for each in studies]
     assert np.mean(alone) > 0.15, "each interval by itself is not enough"
     assert np.mean(together) <= 0.1
-    hurt = phase_effects([timeline(block) for block in range(1, 9)], 0.95)
-    assert [effect.decided for effect in hurt] == [False, True, False]
+    effects = phase_effects([timeline(block) for block in range(1, 9)], 0.95)
+    assert [effect.decided for effect in effects] == [False, True, False]
 
 
-def test_of_few_blocks_no_phase_is_told_to_do_nothing() -> None:
+def test_few_blocks_never_call_a_phase_harmless() -> None:
     few = phase_effects([timeline(1), timeline(2), timeline(3)], 0.95)
     assert all(effect.p is None and not effect.decided for effect in few)
     assert _lead(few, []).startswith(
         "What phases do is preliminary (3 blocks; 6 are the least for a verdict)."
     )
-    many = phase_effects([timeline(block, hurt=1.0) for block in range(1, 9)], 0.95)
+    many = phase_effects([timeline(block, added_s=1.0) for block in range(1, 9)], 0.95)
     assert _lead(many, []).startswith("No phase’s response times differ from")
 
 
@@ -108,7 +108,7 @@ def test_a_single_block_has_an_effect_and_no_interval() -> None:
     assert phases_table([effect]).csv().count("\n") == 2
 
 
-def test_a_course_without_phases_has_no_effects_and_is_drawn_all_the_same() -> None:
+def test_timeline_without_phases_is_drawn_without_effects() -> None:
     alone = replace(timeline(), phases=())
     assert phase_effects([alone], 0.95) == ()
     figure = course_figure([alone, timeline(arm="vm")], name="course-1", title="web")

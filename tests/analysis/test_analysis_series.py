@@ -132,7 +132,7 @@ def test_the_agents_histogram_and_intervals_are_enough(tmp_path: Path) -> None:
 
 def test_samples_that_do_not_follow_each_other_are_counted(tmp_path: Path) -> None:
     samples = [400, 500, 9_000, 450]
-    course = entry(
+    recorded = entry(
         tmp_path / "c",
         {
             "time_ns": np.array([0, 50_000], dtype=np.uint64),
@@ -144,8 +144,8 @@ def test_samples_that_do_not_follow_each_other_are_counted(tmp_path: Path) -> No
         },
         name="scatter",
     )
-    found = some(summarise_series([raw(tmp_path, samples), course]))
-    # Their sum is not the time that passed, so the course is the one that was recorded.
+    found = some(summarise_series([raw(tmp_path, samples), recorded]))
+    # Their sum is not the time that passed, so the time series is the recorded one.
     assert found.envelope_time_s == (0, 50e-6)
     assert found.envelope_first == (0, 2)
     assert found.envelope_greatest_ns == (500, 9_000)
@@ -183,11 +183,11 @@ def test_boots_are_the_unit_of_pooled_quantiles(tmp_path: Path) -> None:
 def test_likeness_of_neighbours_is_no_second_hump() -> None:
     """Twenty series, each sample like the one before, and one that truly is of two kinds."""
     rng = np.random.default_rng(7)
-    told = sum(
+    flagged = sum(
         two_humped(lfilter([1.0], [1.0, -0.999], rng.standard_normal(20_000))).flagged
         for _ in range(20)
     )
-    assert told <= 2
+    assert flagged <= 2
     mixed = np.where(rng.random(20_000) < 0.3, 1200, 1000) + rng.normal(0, 10, 20_000)
     assert two_humped(mixed).flagged
 
@@ -244,7 +244,7 @@ def test_a_greatest_value_alone_makes_no_intervals(tmp_path: Path) -> None:
 
 
 def test_counts_of_something_else_are_no_histogram(tmp_path: Path) -> None:
-    # As the agent tells of the operations of Filebench's loops.
+    # As the agent reports the operations of Filebench's loops.
     columns = {"operation": [1, 1, 2], "up_to_ns": [100, 200, 100], "count": [5, 1, 7]}
     operations = entry(tmp_path / "o", columns, name="operations")
     assert summarise_series([operations]) is None
@@ -301,7 +301,7 @@ def test_bins_are_joined_only_as_far_as_there_are_too_many() -> None:
     assert coarsened(least, 10).low.size == least.low.size
 
 
-def test_few_that_differ_are_counted_exactly_beside_any_number_of_boots(tmp_path: Path) -> None:
+def test_few_distinct_values_are_counted_exactly_for_any_boots(tmp_path: Path) -> None:
     samples = np.random.default_rng(7).integers(60_000, 60_500, (40, 300))
     boots = [raw(tmp_path, boot, block=number) for number, boot in enumerate(samples)]
     found = some(summarise_series(boots))
@@ -333,11 +333,11 @@ def test_boots_whose_samples_all_differ_take_no_more_memory_than_a_few_of_them(
     assert many < 1.5 * few
 
 
-def test_a_long_course_that_was_recorded_keeps_every_extreme(tmp_path: Path) -> None:
+def test_long_recorded_series_keeps_every_extreme(tmp_path: Path) -> None:
     size = 7_001
     least, greatest = np.full(size, 400.0), np.full(size, 500.0)
     least[17], greatest[6_999] = 300.0, 9_000.0
-    course = entry(
+    recorded = entry(
         tmp_path / "c",
         {
             "time_ns": np.arange(size, dtype=np.uint64) * 50_000,
@@ -350,7 +350,7 @@ def test_a_long_course_that_was_recorded_keeps_every_extreme(tmp_path: Path) -> 
     table = entry(
         tmp_path / "h", {"low_ns": [400.0], "width_ns": [10.0], "count": [700]}, name="histogram"
     )
-    found = some(summarise_series([table, course]))
+    found = some(summarise_series([table, recorded]))
     assert (found.least, found.greatest) == (300, 9_000)
     assert len(found.envelope_time_s) <= series.MOST_INTERVALS
     assert found.envelope_greatest_ns.count(9_000) == 1

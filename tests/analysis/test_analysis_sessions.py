@@ -148,7 +148,7 @@ def test_every_pair_of_arms_knows_which_are_of_one_boot() -> None:
     }
 
 
-def test_sessions_of_one_boot_of_the_computer_are_not_told_apart() -> None:
+def test_sessions_of_one_boot_count_as_one() -> None:
     def booted(session: object) -> str:
         number = session.number  # type: ignore[attr-defined]
         return "same" if number in (2, 3) else f"boot-{number}"
@@ -161,7 +161,7 @@ def test_sessions_of_one_boot_of_the_computer_are_not_told_apart() -> None:
     assert "rests on 3 rounds, not on 8 blocks" in notes
 
 
-def test_what_was_not_measured_as_planned_is_told() -> None:
+def test_deviation_from_the_plan_is_noted() -> None:
     run = swapped(2, 1, lambda *_: 0.0, order=lambda s: [s[0], s[1], s[3], s[2]])
     notes = " ".join(compare_runs([run]).notes)
     assert "not as planned: session 4 before session 3." in notes
@@ -188,7 +188,7 @@ def test_the_report_has_a_row_for_each_session_as_it_was_measured() -> None:
     assert (interval, rounds) == ("–", "2")
 
 
-def test_whether_to_go_on_is_asked_of_rounds_and_not_of_blocks() -> None:
+def test_stopping_rule_counts_rounds_and_not_blocks() -> None:
     study = parse_study(ASKED.encode(), "s.yaml", CATALOG, hosts=KnownHosts(Path("hosts.yaml")))
     rng = np.random.default_rng(1)
     offsets = 0.2 * rng.standard_normal(20)

@@ -67,7 +67,7 @@ DISTURBANCES = st.lists(
 
 
 def rows_of(disturbances: Sequence[Disturbance], start_ns: int = START_NS) -> list[Row]:
-    """What the host records of these disturbances."""
+    """Return the host's records of these disturbances."""
     rows: list[Row] = [(start_ns, CPU, HostEvent.SWITCH, SUBJECT, 0, 0)]
     now = start_ns
     for each in disturbances:
@@ -92,7 +92,7 @@ def rows_of(disturbances: Sequence[Disturbance], start_ns: int = START_NS) -> li
 def chain_of(
     disturbances: Sequence[Disturbance], start_ns: int = START_NS
 ) -> tuple[list[tuple[int, int]], list[dict[Cause, int]]]:
-    """What the tick loop sees: (begin, excess) of each gap, and what truly took its excess."""
+    """Return what the tick loop sees: (begin, excess) of each gap, and the gap's true causes."""
     episodes = []
     now = start_ns
     for each in disturbances:
@@ -110,7 +110,7 @@ def chain_of(
                 gaps.append((sample, sum(taken.values())))
                 truth.append(taken)
             taken, left = {}, LOOP_NS
-            # What follows undisturbed is no gap, so it need not be walked one by one.
+            # What follows undisturbed is not a gap, so it need not be walked one by one.
             skipped = (begin - at) // LOOP_NS if begin - at > LOOP_NS else 0
             at += skipped * LOOP_NS
             sample = at
@@ -313,13 +313,13 @@ def test_a_cell_is_read_from_its_facts_and_series(shared: bool) -> None:
     assert (whole.share_of_gaps, whole.share_of_time) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize(("told", "read"), [(None, None), (0.0, 0.0), (0.25, 0.25)])
-def test_steal_that_nobody_told_is_none_of_a_cell_s(told: float | None, read: object) -> None:
+@pytest.mark.parametrize(("steal_s", "read"), [(None, None), (0.0, 0.0), (0.25, 0.25)])
+def test_unreported_steal_of_a_cell_is_none(steal_s: float | None, read: object) -> None:
     disturbances = [Disturbance(1_000_000, 3_100_000, PREEMPTED)]
     whose = dict.fromkeys(("run", "cell", "arm", "scenario", "workload", "parameters"), "x")
     cell = match_cell(
         {**whose, "block": 1, "emulated": False},
-        {**facts_of(disturbances, shared=True), "steal_s": told},
+        {**facts_of(disturbances, shared=True), "steal_s": steal_s},
         columns_of(rows_of(disturbances)),
         None,
     )

@@ -48,7 +48,7 @@ def causes_of(rows: Sequence[Row]) -> list[tuple[int, Cause]]:
     return [(each.length_ns, each.cause) for each in track.episodes]
 
 
-def test_a_ready_thread_beside_an_idle_cpu_is_no_throttling_by_itself() -> None:
+def test_ready_thread_with_an_idle_cpu_is_not_throttling() -> None:
     rows: list[Row] = [
         (0, HERE, HostEvent.SWITCH, SUBJECT, 0, 0),
         (MS, HERE, HostEvent.SWITCH, 0, SUBJECT, 1),

@@ -1,4 +1,4 @@
-"""When a run goes on: precision decides, each kind of metric by its own, significance never."""
+"""When a run continues: precision decides, each kind of metric by its own, significance never."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_stopping_ignores_whether_a_difference_is_significant() -> None:
 ASKED: dict[str, Any] = {"baseline": "base", "least": 2, "most": 30, "precision": 0.05}
 
 
-def test_nothing_yet_goes_on_and_tails_need_six_blocks() -> None:
+def test_run_without_values_continues_and_tails_need_six_blocks() -> None:
     assert decide([], blocks_done=8, **ASKED).go_on
     assert decide(values_of(4, 0.001, kind="tail"), blocks_done=4, **ASKED).go_on
     assert not decide(values_of(8, 0.001, kind="tail"), blocks_done=8, **ASKED).go_on
@@ -145,7 +145,7 @@ def test_maxima_count_in_the_family_that_looking_early_shares_its_level_among() 
         for b in range(60)
         for arm in ("base", "arm")
     ]
-    beside = [v._replace(key=f"max {i}", kind="maximum") for i in range(10) for v in lone]
+    maxima = [v._replace(key=f"max {i}", kind="maximum") for i in range(10) for v in lone]
 
     def blocks(values: list[Value]) -> int:
         return next(
@@ -157,7 +157,7 @@ def test_maxima_count_in_the_family_that_looking_early_shares_its_level_among() 
             ).go_on
         )  # fmt: skip
 
-    assert blocks([*lone, *beside]) > blocks(lone)
+    assert blocks([*lone, *maxima]) > blocks(lone)
 
 
 @pytest.mark.parametrize("method", ["precision", "pilot"])
@@ -167,7 +167,7 @@ def test_precision_is_looked_at_from_eight_blocks_on(method: Any) -> None:
         found = decide(values_of(blocks, 0.001), blocks_done=blocks, **asked)
         assert found.go_on is go_on
     assert "looked at from 8 on" in decide(values_of(6, 0.001), blocks_done=6, **asked).reason
-    # What is too short for verdicts anyhow, or has no more blocks, ends as it was asked.
+    # A run that is too short for verdicts, or has no more blocks, ends as requested.
     short: dict[str, Any] = {**asked, "least": 2}
     assert not decide(values_of(4, 0.001), blocks_done=4, **short).go_on
     assert not decide(values_of(7, 0.001), blocks_done=7, **{**asked, "most": 7}).go_on

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.analysis_written import RAW, Told, make_run
+from analysis.analysis_written import RAW, RunContent, make_run
 from tare.analysis import compare_runs, load_run
 from tare.analysis.data.export import export_observations
 from tare.errors import InputError
@@ -134,7 +134,7 @@ def judge(run: Path) -> None:
 
 def test_what_is_as_it_should_be_is_all_read(tmp_path: Path) -> None:
     """Else the properties below would try what nobody looks at."""
-    run = make_run(tmp_path / "run", told=Told(FACTS, STUDY, PROOF, PLACEMENT))
+    run = make_run(tmp_path / "run", content=RunContent(FACTS, STUDY, PROOF, PLACEMENT))
     data = load_run(run)
     assert all(cell.facts.keys() == FACTS.keys() for cell in data.cells)
     assert all(machine.placement == PLACEMENT for machine in data.machines)
@@ -159,11 +159,9 @@ def test_what_is_as_it_should_be_is_all_read(tmp_path: Path) -> None:
         ("hardware", {"cycles": "x", "instructions": 1}),
     ],
 )
-def test_a_fact_of_another_form_is_as_one_that_was_not_told(
-    name: str, odd: Any, tmp_path: Path
-) -> None:
+def test_fact_of_another_form_counts_as_missing(name: str, odd: Any, tmp_path: Path) -> None:
     assert name not in known_facts({name: odd, "other": 1}) and "other" in known_facts({"other": 1})
-    judge(make_run(tmp_path / "run", told=Told({**FACTS, name: odd})))
+    judge(make_run(tmp_path / "run", content=RunContent({**FACTS, name: odd})))
 
 
 @pytest.mark.parametrize(
@@ -179,14 +177,14 @@ def test_a_fact_of_another_form_is_as_one_that_was_not_told(
 def test_a_study_of_another_form_is_refused_with_its_key(
     key: str, odd: Any, tmp_path: Path
 ) -> None:
-    run = make_run(tmp_path / "run", told=Told(study={key: odd}))
+    run = make_run(tmp_path / "run", content=RunContent(study={key: odd}))
     with pytest.raises(InputError, match=key):
         load_run(run)
 
 
-def test_a_number_beyond_all_bounds_is_told_with_its_line(tmp_path: Path) -> None:
+def test_out_of_range_number_is_reported_with_its_line(tmp_path: Path) -> None:
     for number in ("1" + "0" * 400, "1e999", "NaN"):
-        run = make_run(tmp_path / number[:9], told=Told({"clock_drift_ppm": 12345}))
+        run = make_run(tmp_path / number[:9], content=RunContent({"clock_drift_ppm": 12345}))
         stream = run / "events.jsonl"
         stream.write_bytes(stream.read_bytes().replace(b"12345", number.encode(), 1))
         with pytest.raises(InputError, match="line 10: a number beyond all bounds"):
@@ -242,23 +240,23 @@ def _values(chance: random.Random, rows: int) -> Any:
         return np.array([chance.choice(odd) for _ in range(rows)]).astype(dtype)
 
 
-def facts_of(seed: int) -> Told:
-    """Return what is told where a cell's facts, its proof and its placement are odd."""
+def facts_of(seed: int) -> RunContent:
+    """Return content with odd facts, proof and placement of a cell."""
     proof, placement = changed(PROOF, seed + 1), changed(PLACEMENT, seed + 2)
-    return Told(changed(FACTS, seed), STUDY, proof, placement)
+    return RunContent(changed(FACTS, seed), STUDY, proof, placement)
 
 
-def study_of(seed: int) -> Told:
-    """Return what is told where the study is odd."""
-    return Told(FACTS, changed(STUDY, seed))
+def study_of(seed: int) -> RunContent:
+    """Return content with an odd study."""
+    return RunContent(FACTS, changed(STUDY, seed))
 
 
-def series_of(seed: int) -> Told:
-    """Return what is told where the series are odd."""
-    return Told(FACTS, series=any_series(seed))
+def series_of(seed: int) -> RunContent:
+    """Return content with odd series."""
+    return RunContent(FACTS, series=any_series(seed))
 
 
-ODDITIES: Mapping[str, Callable[[int], Told]] = {
+ODDITIES: Mapping[str, Callable[[int], RunContent]] = {
     "facts": facts_of,
     "study": study_of,
     "series": series_of,
@@ -272,12 +270,12 @@ FOUND = [(of, seed) for of, seeds in json.loads(CORPUS.read_text()).items() for 
 def test_no_folder_ends_in_a_traceback(
     of: str, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    judge(make_run(tmp_path_factory.mktemp("odd") / "run", told=ODDITIES[of](seed)))
+    judge(make_run(tmp_path_factory.mktemp("odd") / "run", content=ODDITIES[of](seed)))
 
 
 @pytest.mark.parametrize(("of", "seed"), FOUND)
 def test_what_once_ended_in_a_traceback_does_so_no_more(of: str, seed: int, tmp_path: Path) -> None:
-    judge(make_run(tmp_path / "run", told=ODDITIES[of](seed)))
+    judge(make_run(tmp_path / "run", content=ODDITIES[of](seed)))
 
 
 @pytest.mark.parametrize(
@@ -291,4 +289,4 @@ def test_what_once_ended_in_a_traceback_does_so_no_more(of: str, seed: int, tmp_
 def test_series_whose_columns_are_not_what_they_are_called(
     columns: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    judge(make_run(tmp_path / "run", told=Told(series={**RAW, "histogram": columns})))
+    judge(make_run(tmp_path / "run", content=RunContent(series={**RAW, "histogram": columns})))

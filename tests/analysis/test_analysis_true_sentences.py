@@ -112,7 +112,7 @@ def test_an_equivalent_count_states_how_many_boots_may_differ() -> None:
 
 
 def test_the_greatest_cost_of_many_metrics_is_covered_by_the_interval_that_is_named() -> None:
-    """Of 30 metrics at +5 % the greatest estimate is +8 %, and its own interval covers half."""
+    """The greatest estimate of 30 metrics at +5 % is +8 %; its own interval covers half of them."""
     rng = np.random.default_rng(7)
     studies, truth, confidences = 400, np.log(1.05), (0.95, 1 - 0.05 / 30)
     covered = dict.fromkeys(confidences, 0)
@@ -163,7 +163,7 @@ def test_the_note_on_several_arms_states_what_is_controlled(arms: int, tmp_path:
 
 
 def test_a_change_between_two_runs_is_claimed_of_these_two_only(tmp_path: Path) -> None:
-    """Runs that differ by 1 % beyond their boots are told to differ, and nothing shows that."""
+    """Runs that differ by 1 % beyond their boots are declared different, though no arm changed."""
     rng = np.random.default_rng(5)
     declared, studies = 0, 200
     for _ in range(studies):

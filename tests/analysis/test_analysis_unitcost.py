@@ -75,7 +75,7 @@ def test_without_cpu_time_worth_the_name_there_is_memory_alone(run: RunData) -> 
     assert unit_costs([], "bare", 0.95) == ()
 
 
-def test_what_counts_bytes_is_told_per_gigabyte(run: RunData) -> None:
+def test_cost_of_bytes_is_per_gigabyte(run: RunData) -> None:
     cost = unit_costs([run], "bare", 0.95)[0]
     assert per_unit(replace(cost, unit="B/s", per_unit_s=2e-9)) == "2.00 s/GB"
     assert per_unit(replace(cost, unit="1/s", per_unit_s=2e-6)) == "2.00 µs"

@@ -24,19 +24,19 @@ def boots(rng: np.random.Generator, count: int, lag: float) -> list[np.ndarray]:
 @pytest.mark.parametrize("lag", [0.0, 0.9, 0.97])
 def test_likeness_of_neighbours_is_no_warm_up(lag: float) -> None:
     rng = np.random.default_rng(1)
-    former = told = few = 0
+    former = flagged = few = 0
     for _ in range(60):
         series = boots(rng, 8, lag)
         former += any(trend.shape != "flat" for trend in trends(series))
-        told += bool(steady_flags(series, range(8)))
+        flagged += bool(steady_flags(series, range(8)))
         few += bool(steady_flags(series[:1], [0]))
-    assert told <= 60 * 0.05 + 3 * math.sqrt(60 * 0.0475)
+    assert flagged <= 60 * 0.05 + 3 * math.sqrt(60 * 0.0475)
     assert few <= 60 * 0.1 + 3 * math.sqrt(60 * 0.09)
     if lag > 0.9:
         assert former > 45
 
 
-def test_what_boots_do_again_is_told() -> None:
+def test_recurring_drift_of_boots_is_reported() -> None:
     rng = np.random.default_rng(2)
     warm, slow, late = boots(rng, 8, 0.9), boots(rng, 8, 0.9), boots(rng, 8, 0.9)
     for one, two, three in zip(warm, slow, late, strict=True):
@@ -49,13 +49,13 @@ def test_what_boots_do_again_is_told() -> None:
     assert [flag.kind for flag in steady_flags(warm[:1], [0])] == ["warm-up"]
 
 
-@pytest.mark.parametrize(("beyond", "told"), [(0.99, False), (1.01, True)])
-def test_boots_are_believed_from_the_level_on(beyond: float, told: bool) -> None:
+@pytest.mark.parametrize(("beyond", "is_reported"), [(0.99, False), (1.01, True)])
+def test_boots_are_believed_from_the_level_on(beyond: float, is_reported: bool) -> None:
     # Two starts and two directions share 1 %: Student's t at 0.25 % of one side, six boots.
     spread = np.array([-1.0, -1.0, 0.0, 0.0, 1.0, 1.0])
     bound = stats.t.isf(0.0025, 5) * spread.std(ddof=1) / math.sqrt(6)
-    assert unsteady._agree(spread + beyond * bound, slower=True) is told
-    assert unsteady._agree(-spread - beyond * bound, slower=False) is told
+    assert unsteady._agree(spread + beyond * bound, slower=True) is is_reported
+    assert unsteady._agree(-spread - beyond * bound, slower=False) is is_reported
     assert not unsteady._agree(spread + beyond * bound, slower=False)
 
 
@@ -73,9 +73,9 @@ def test_a_series_too_short_to_tell_chance_is_taken_as_it_went(
 def test_threads_of_a_boot_are_one_boot() -> None:
     """Eight threads of three boots are three values, and no eight."""
     rng = np.random.default_rng(3)
-    told = 0
+    flagged = 0
     for _ in range(40):
         shared = boots(rng, 3, 0.97)
         threads = [shared[number % 3] + rng.normal(0, 0.1, 400) for number in range(24)]
-        told += bool(steady_flags(threads, [number % 3 for number in range(24)]))
-    assert told <= 40 * 0.1 + 3 * math.sqrt(40 * 0.09)
+        flagged += bool(steady_flags(threads, [number % 3 for number in range(24)]))
+    assert flagged <= 40 * 0.1 + 3 * math.sqrt(40 * 0.09)

@@ -1,4 +1,4 @@
-"""Verdicts on studies of known truth; what the former rule told of them stands beside it.
+"""Verdicts on studies of known truth, next to those of the former rule.
 
 Seeds are fixed. The whole table is made by ``make simulations``, with more studies a line.
 """
@@ -30,14 +30,14 @@ def test_a_lone_difference_among_thirty_metrics_is_declared() -> None:
         assert after >= 0.8 - 0.06
 
 
-def test_what_is_declared_of_an_arm_does_not_hang_on_others() -> None:
+def test_verdicts_on_an_arm_do_not_depend_on_others() -> None:
     crowd = sims.lone(0.10, arms=3, metrics=11)
     crowd[1:] = np.log(3.0)
     alone = Setting(crowd[:1])
-    beside = sims.shares(Setting(crowd), sims.first_declared, sims.first_declared, STUDIES)
+    with_others = sims.shares(Setting(crowd), sims.first_declared, sims.first_declared, STUDIES)
     by_itself = sims.shares(alone, sims.first_declared, sims.first_declared, STUDIES)
-    assert beside[0] - by_itself[0] > 0.5
-    assert abs(beside[1] - by_itself[1]) < 0.07
+    assert with_others[0] - by_itself[0] > 0.5
+    assert abs(with_others[1] - by_itself[1]) < 0.07
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_no_difference_is_rarely_declared_one(law: Law, most: float, twin: bool)
     assert after <= at_most(most)
 
 
-def test_no_difference_beside_slow_arms_is_rarely_declared_one() -> None:
+def test_equal_arm_among_slow_ones_is_rarely_declared_different() -> None:
     truth = np.zeros((3, 11))
     truth[:2] = np.log(3.0)
     before, after = sims.shares(Setting(truth), sims.any_declared, sims.any_declared, STUDIES)
@@ -77,7 +77,7 @@ def test_what_is_slower_is_not_called_equal() -> None:
     assert after == 0
 
 
-def test_equality_is_told_where_it_is_shown_and_rarely_at_the_margin() -> None:
+def test_equality_is_declared_when_shown_and_rarely_at_the_margin() -> None:
     equal = sims.called_equal(["equivalent"])
     same = Setting(np.zeros((1, 1)), spread=0.01, blocks=12)
     edge = Setting(np.full((1, 1), np.log(1.02)), spread=0.01, blocks=12)
@@ -91,16 +91,18 @@ def test_an_a_a_pair_gives_power_and_takes_none() -> None:
     assert after > before + 0.1
 
 
-def test_what_spoils_intervals_is_told() -> None:
+def test_conditions_that_spoil_intervals_are_flagged() -> None:
     rows = sims.finding_rows(STUDIES // 2)
     assert all(row.good for row in rows), [row for row in rows if not row.good]
-    told = {row.case: row.after for row in rows}
-    strong = next(share for case, share in told.items() if case.startswith("lag-1 correlation 0.8"))
+    shares = {row.case: row.after for row in rows}
+    strong = next(
+        share for case, share in shares.items() if case.startswith("lag-1 correlation 0.8")
+    )
     assert strong > 0.5
 
 
-def test_blocks_that_hang_together_make_no_verdict_of_chance() -> None:
-    # In fewer blocks the order of a few alone cannot be told from chance.
+def test_correlated_blocks_make_no_verdict_of_chance() -> None:
+    # With fewer blocks correlation cannot be distinguished from chance.
     nothing = Setting(np.zeros((1, 5)), spread=0.1, blocks=20, lag=0.8)
     before, after = sims.shares(nothing, sims.any_declared, sims.any_declared, 40)
     assert before > 0.5
@@ -110,7 +112,7 @@ def test_blocks_that_hang_together_make_no_verdict_of_chance() -> None:
     assert found > 0.9
 
 
-def test_a_matrix_of_neighbours_that_hurt_nothing_stays_pale() -> None:
+def test_matrix_of_harmless_neighbours_stays_pale() -> None:
     (row,) = sims.interference_rows(STUDIES)
     assert row.before is not None
     assert row.before > 0.9

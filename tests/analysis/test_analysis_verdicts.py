@@ -73,23 +73,23 @@ def test_ratios_are_written_with_the_digits_they_deserve(value: float, text: str
 
 
 def test_an_inconclusive_sentence_says_what_is_left_open() -> None:
-    def said(not_excluded: float | None = 0.25, **change: Any) -> str:
+    def sentence_with(not_excluded: float | None = 0.25, **change: Any) -> str:
         evidence = replace(SURE, **change)
         return sentence(evidence, judge(evidence), not_excluded, what="w", arm="a", baseline="b")
 
-    assert "a cost up to 25 % is not excluded" in said(adjusted_p=0.06)
-    assert "a difference up to 25 %" in said(
+    assert "a cost up to 25 % is not excluded" in sentence_with(adjusted_p=0.06)
+    assert "a difference up to 25 %" in sentence_with(
         adjusted_p=0.06, metric=LOWER._replace(better="neither")
     )
-    assert "no cost is excluded" in said(None, interval=None)
-    resolved = said(adjusted_p=0.06)
+    assert "no cost is excluded" in sentence_with(None, interval=None)
+    resolved = sentence_with(adjusted_p=0.06)
     assert "cannot resolve 2 %: about" in resolved
     assert "blocks would in 80 % of studies of equal arms, or less noise" in resolved
     wide = Interval(0.1, 9.0, "student-t", 0.95)
-    assert "its noise must become less first" in said(interval=wide)
-    assert "but 1 boot in 12 is slow" in said(margin=0.3, doubt="1 boot in 12 is slow")
+    assert "its noise must become less first" in sentence_with(interval=wide)
+    assert "but 1 boot in 12 is slow" in sentence_with(margin=0.3, doubt="1 boot in 12 is slow")
     seconds = Interval(-1e-3, 2e-3, "student-t", 0.95)
-    text = said(
+    text = sentence_with(
         2e-3,
         scale="difference",
         interval=seconds,
@@ -108,7 +108,7 @@ def test_an_inconclusive_sentence_says_what_is_left_open() -> None:
     st.integers(1, 30),
     st.sampled_from(["higher", "lower", "neither"]),
 )
-def test_equal_and_unequal_are_never_told_without_an_interval_that_says_so(
+def test_verdicts_need_an_interval_that_supports_them(
     estimate: float, spread: float, p: float, margin: float, blocks: int, better: Any
 ) -> None:
     interval = Interval(estimate / spread, estimate * spread, "student-t", 0.95)
@@ -135,7 +135,7 @@ def test_equal_and_unequal_are_never_told_without_an_interval_that_says_so(
 
 
 @pytest.mark.parametrize("interval", [(0.97, 1.016), (0.98, 1.03), (0.7, 1.4)])
-def test_what_an_interval_excludes_is_said_with_what_speaks_against_it(
+def test_excluded_cost_is_stated_with_its_caveats(
     interval: tuple[float, float],
 ) -> None:
     """Half of the arm's cells failed: costs beyond the interval's end are not excluded of them."""

@@ -90,7 +90,7 @@ def without_seal(run: Path) -> None:
     seal_path(run / "events.jsonl").unlink()
 
 
-def written_anew(run: Path) -> None:
+def written_again(run: Path) -> None:
     seal = seal_path(run / "events.jsonl").read_bytes()
     shutil.rmtree(run)
     make_run(run, 2.0)
@@ -121,7 +121,7 @@ def no_log(run: Path) -> None:
 
 
 def another_output(run: Path) -> None:
-    (run / "outputs" / "bare-3.txt").write_text("bare said 4\n")
+    (run / "outputs" / "bare-3.txt").write_text("bare printed 4\n")
 
 
 def first_series(run: Path) -> Path:
@@ -136,7 +136,7 @@ def first_series(run: Path) -> Path:
         (taken_out, "was changed"),
         (unchained, "hashes were removed"),
         (without_seal, "the record of its end is missing"),
-        (written_anew, "does not have the hash that was kept"),
+        (written_again, "does not have the hash that was kept"),
         (flipped, "changed or damaged"),
         (gone, "missing"),
         (another_study, "study.yaml"),
@@ -192,7 +192,7 @@ def test_nothing_is_added_to_a_changed_stream(run: Path) -> None:
     assert "changed" in read_fold(run / "events.jsonl").doubts[0]
 
 
-def test_a_shortened_stream_goes_on_only_where_that_is_said(run: Path) -> None:
+def test_shortened_stream_is_resumed_only_with_consent(run: Path) -> None:
     shortened(run)
     with pytest.raises(InputError, match=r"shortened.*tare verify --repair "):
         EventLog(run / "events.jsonl")
@@ -202,7 +202,7 @@ def test_a_shortened_stream_goes_on_only_where_that_is_said(run: Path) -> None:
 
 
 @pytest.mark.parametrize("recorded", ["tiny", "tiny-neighbours"])
-def test_a_run_of_before_is_told_to_be_unchained(recorded: str, tmp_path: Path) -> None:
+def test_older_run_is_reported_as_unchained(recorded: str, tmp_path: Path) -> None:
     with tarfile.open(RUNS / f"{recorded}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     done = tare("verify", tmp_path / recorded)
@@ -247,7 +247,7 @@ def test_logs_elsewhere_are_never_opened(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.fuzz
 @given(at=st.integers(0), change=st.binary(min_size=1, max_size=8), cut=st.booleans())
-def test_damaged_parquet_is_always_told(
+def test_damaged_parquet_is_always_reported(
     tmp_path_factory: pytest.TempPathFactory, at: int, change: bytes, cut: bool
 ) -> None:
     place = tmp_path_factory.getbasetemp() / "parquet"
@@ -284,7 +284,7 @@ def test_values_beyond_all_bounds_end_in_no_traceback(value: float, tmp_path: Pa
 
 
 def test_series_are_columns_of_the_kind_recorded(tmp_path: Path) -> None:
-    """A file whose hash holds and which is no Parquet is told, too."""
+    """Check that a file that is not Parquet is reported although its hash is right."""
     run = make_run(tmp_path / "run")
     entry = load_run(run).series[0]
     junk = io.BytesIO()
@@ -296,6 +296,6 @@ def test_series_are_columns_of_the_kind_recorded(tmp_path: Path) -> None:
             read_series(type(entry)(**{**vars(entry), "sha256": digest}), list(entry.columns))
 
 
-def test_what_a_log_tells_of_series_is_kept(run: Path) -> None:
+def test_hashes_of_series_in_a_log_are_kept(run: Path) -> None:
     saved = [e for line in lines(run) if (e := json.loads(line)["event"])["type"] == "series"]
     assert all(SeriesSaved.model_validate(each).sha256 for each in saved)

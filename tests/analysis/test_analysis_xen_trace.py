@@ -1,9 +1,9 @@
-"""A recording of real Xen, beside a neighbour of known pattern: the neighbour is found again.
+"""A recording of real Xen, with a neighbour of known pattern: the neighbour is found again.
 
 ``tests/fixtures/xentrace/pv-hog`` is what `tests/lab/test_lab_xen_schedule.py` recorded in a lab of
 Xen 4.17: a PV guest that never rests, and a neighbour on its CPU that was asked to take it for
-20 ms, 60 times. Of the records that a vCPU runs on, which say nothing here, one in twenty was kept;
-of the gaps that the guest saw, those from 0.2 ms on.
+20 ms, 60 times. One in twenty of the records that a vCPU keeps running was kept, as they add
+nothing here; of the gaps that the guest saw, those from 0.2 ms on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CULPRIT = Cause("preempted", "neighbour-1 (vCPU 0)")
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, Any]:
+def reported() -> dict[str, Any]:
     read: dict[str, Any] = json.loads((FOLDER / "pv-hog.json").read_text())
     return read
 
@@ -38,20 +38,20 @@ def raw() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def cell(told: dict[str, Any], raw: bytes) -> SpikeCell:
-    facts = told["facts"]
+def cell(reported: dict[str, Any], raw: bytes) -> SpikeCell:
+    facts = reported["facts"]
     taken = schedule(records(raw), facts["tick"]["tsc_hz"], facts["origin_ticks"])
     assert taken.lost == 0
     whose = dict.fromkeys(("run", "cell", "arm", "scenario", "workload", "parameters"), "")
-    gaps = {name: np.array(values) for name, values in told["gaps"].items()}
+    gaps = {name: np.array(values) for name, values in reported["gaps"].items()}
     columns = watched(taken, tuple(facts["cpus"]))
     return match_cell({**whose, "block": 1, "emulated": True}, facts, columns, gaps)
 
 
 @pytest.fixture(scope="module")
-def turns(told: dict[str, Any], raw: bytes, cell: SpikeCell) -> list[tuple[float, float]]:
+def turns(reported: dict[str, Any], raw: bytes, cell: SpikeCell) -> list[tuple[float, float]]:
     """When the neighbour had the CPU, as Xen noted it, within the measurement."""
-    facts = told["facts"]
+    facts = reported["facts"]
     role = next(int(who) for who, is_ in facts["threads"].items() if is_["role"] == "neighbour-1")
     domain, _ = domain_of(role)
     ns = 1e9 / facts["tick"]["tsc_hz"]
@@ -75,9 +75,9 @@ def theirs(cell: SpikeCell) -> dict[int, int]:
 
 
 def test_nearly_all_gaps_that_were_injected_are_blamed_on_the_right_domain(
-    told: dict[str, Any], cell: SpikeCell, turns: list[tuple[float, float]]
+    reported: dict[str, Any], cell: SpikeCell, turns: list[tuple[float, float]]
 ) -> None:
-    blamed, hog = theirs(cell), told["hog"]
+    blamed, hog = theirs(cell), reported["hog"]
     long = [(begin, end) for begin, end in turns if end - begin > hog["length_ns"] / 2]
     right = sum(
         any(
@@ -99,7 +99,7 @@ def test_their_total_is_right_within_a_twentieth(
 
 
 def test_what_only_the_emulation_took_is_blamed_on_nobody(cell: SpikeCell) -> None:
-    # The lab's own CPUs were stopped too, by what else its computer did: Xen saw nothing of that.
+    # Other work of its computer stopped the lab's own CPUs too: Xen did not see that.
     kinds = {cause.kind for spike in cell.spikes for cause, _ in spike.parts}
     assert "unexplained" in kinds
     assert kinds <= {"unexplained", "preempted", "guest's own tick", "platform", "wake-up"}

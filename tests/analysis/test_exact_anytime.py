@@ -114,10 +114,10 @@ def test_ends_of_a_median_are_the_innermost_values_without_enough_evidence(
     confidence: float,
 ) -> None:
     for n in range(1, 31):
-        told = [k for k in range(n // 2) if uniform(n, k) >= 1 / (1 - confidence)]
+        kept = [k for k in range(n // 2) if uniform(n, k) >= 1 / (1 - confidence)]
         values = [float((7 * i) % 31) for i in range(n)]
         ordered = sorted(values)
-        expected = (ordered[len(told) - 1], ordered[-len(told)]) if told else None
+        expected = (ordered[len(kept) - 1], ordered[-len(kept)]) if kept else None
         assert median_ends(values, confidence) == expected, n
 
 

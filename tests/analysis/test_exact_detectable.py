@@ -48,9 +48,9 @@ def test_power_is_the_chance_of_a_t_beyond_the_critical_one(
 
 def test_so_few_blocks_that_no_order_is_unlikely_enough_tell_nothing() -> None:
     """Of five blocks, the least p is 1 ÷ 2⁴."""
-    for level, told in ((1 / 16, False), (0.0626, True)):
-        assert (power(9.0, 1.0, 5, 1, level) > 0.9) == told
-        assert math.isfinite(detectable(1.0, 5, 1, level)) == told
+    for level, can_tell in ((1 / 16, False), (0.0626, True)):
+        assert (power(9.0, 1.0, 5, 1, level) > 0.9) == can_tell
+        assert math.isfinite(detectable(1.0, 5, 1, level)) == can_tell
     # Two blocks tell, if one asks for so little.
     assert power(9.0, 1.0, 2, 1, 0.6) > 0.9
     assert 0 < detectable(1.0, 2, 1, 0.6) < 9
@@ -61,9 +61,9 @@ def test_so_few_blocks_that_no_order_is_unlikely_enough_tell_nothing() -> None:
 
 def test_evidence_that_cannot_be_had_tells_nothing() -> None:
     """Of eight blocks, no t is evidence of 9^3.5 = 2187."""
-    for tests, told in ((109, True), (110, False)):
-        assert (power(1e3, 1.0, 8, tests, 0.05, anytime=True) > 0.9) == told
-        assert math.isfinite(detectable(1.0, 8, tests, 0.05, anytime=True)) == told
+    for tests, can_tell in ((109, True), (110, False)):
+        assert (power(1e3, 1.0, 8, tests, 0.05, anytime=True) > 0.9) == can_tell
+        assert math.isfinite(detectable(1.0, 8, tests, 0.05, anytime=True)) == can_tell
         assert power(1e3, 1.0, 8, tests, 0.05) > 0.9
         assert math.isfinite(detectable(1.0, 8, tests, 0.05))
 

@@ -53,10 +53,10 @@ def plain(rows: Rows, level: float, seed: int, draws: int) -> list[Change]:
         if end - start < 8:
             return
         part = searched([rows[member][start:end] for member in members], seed + start, draws)
-        told = {m: (place, p) for m, (place, p) in zip(members, part, strict=True) if p < level}
-        found.extend(Change(m, start + place, p) for m, (place, p) in told.items())
-        for at in {place for place, _ in told.values()}:
-            those = [m for m in told if told[m][0] == at]
+        changed = {m: (place, p) for m, (place, p) in zip(members, part, strict=True) if p < level}
+        found.extend(Change(m, start + place, p) for m, (place, p) in changed.items())
+        for at in {place for place, _ in changed.values()}:
+            those = [m for m in changed if changed[m][0] == at]
             search(start, start + at, those)
             search(start + at, end, those)
 

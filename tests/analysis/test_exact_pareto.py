@@ -153,8 +153,10 @@ SHAPES = (0.2, 0.21, 0.18, 0.25, 0.17)
 def test_errors_are_those_of_leaving_out_each_boot() -> None:
     error = jackknifed(SHAPES, 0.9)
     assert pareto._error(np.array(SHAPES), 0.9) == pytest.approx(error, rel=1e-12)
-    told = pareto._threshold(fit_of(SHAPES), 0.9)
-    assert told == pytest.approx(Threshold(100.0, 16, 0.2, 0.2 - error, 0.2 + error), rel=1e-12)
+    threshold = pareto._threshold(fit_of(SHAPES), 0.9)
+    assert threshold == pytest.approx(
+        Threshold(100.0, 16, 0.2, 0.2 - error, 0.2 + error), rel=1e-12
+    )
 
 
 def test_a_level_has_the_interval_of_its_logarithm() -> None:

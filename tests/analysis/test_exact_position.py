@@ -45,14 +45,14 @@ def test_four_blocks_are_too_few() -> None:
     assert at_equal_positions(DIFFERENCES, LATER, 0.95) is not None
 
 
-@pytest.mark.parametrize(("apart", "told"), [(3.3e-5, True), (3.1e-5, False)])
+@pytest.mark.parametrize(("apart", "is_reported"), [(3.3e-5, True), (3.1e-5, False)])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_positions_that_are_all_but_the_same_tell_nothing(
-    apart: float, told: bool, sign: float
+    apart: float, is_reported: bool, sign: float
 ) -> None:
     """The intercept's share of the design is here the square of how far apart they are."""
     later = [sign * (1 + apart), sign * (1 - apart)] * 3
-    assert (at_equal_positions([0.1, 0.2] * 3, later, 0.95) is not None) is told
+    assert (at_equal_positions([0.1, 0.2] * 3, later, 0.95) is not None) is is_reported
 
 
 def test_positions_that_are_all_zero_tell_nothing() -> None:

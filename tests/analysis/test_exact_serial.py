@@ -69,8 +69,8 @@ SCATTERED = [1.0, 4.0, 2.0, 3.0, 1.5, 3.5, 2.5, 4.5]
 def test_p_values_are_shares_of_the_same_shuffles(rows: list[list[float]], seed: int) -> None:
     found = serial(rows) if seed == 0 else serial(rows, seed)
     expected = by_definition(rows, seed)
-    for told, value in zip(found[:4], expected[:4], strict=True):
-        assert np.asarray(told).tolist() == pytest.approx(value, abs=1e-13)
+    for p_value, value in zip(found[:4], expected[:4], strict=True):
+        assert np.asarray(p_value).tolist() == pytest.approx(value, abs=1e-13)
     assert found.together == pytest.approx(expected[4], abs=1e-13)
 
 
@@ -137,10 +137,10 @@ def test_ranks_are_counted_from_zero_and_ties_share_their_mean() -> None:
 
 
 def wider_by_hand(lag: list[float], blocks: int, confidence: float, family: int) -> list[float]:
-    told = [(each + 1 / blocks) / (1 - 4 / blocks) for each in lag]
-    mean = statistics.fmean(told)
+    corrected = [(each + 1 / blocks) / (1 - 4 / blocks) for each in lag]
+    mean = statistics.fmean(corrected)
     found = []
-    for each in told:
+    for each in corrected:
         correlation = min(max(each, mean, 0.0), 1.0)
         count = max(blocks * (1 - correlation) / (1 + correlation), 3.0)
         degrees = max(round(count) - 1, 3)

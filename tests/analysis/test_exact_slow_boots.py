@@ -121,9 +121,9 @@ def test_only_what_the_table_lacks_is_drawn(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_figure_of_the_table_is_near_that_of_other_draws() -> None:
-    for boots, told in enumerate(module._USUAL, 6):
+    for boots, figures in enumerate(module._USUAL, 6):
         drawn = np.random.default_rng(1000 + boots).standard_normal((6000, boots))
         middle = np.median(drawn, axis=1, keepdims=True)
         away = 1.4826 * np.median(np.abs(drawn - middle), axis=1)
         near = float(np.quantile((drawn.max(axis=1) - middle[:, 0]) / away, 0.995))
-        assert told == pytest.approx(near, rel=0.2)
+        assert figures == pytest.approx(near, rel=0.2)

@@ -110,14 +110,14 @@ HIGHER, LOWER = dict.fromkeys(range(4), 1.5), dict.fromkeys(range(4), 0.75)
 )
 def test_six_boots_believe_what_all_of_them_do(values: Floats, believed: list[Trend]) -> None:
     series = six(values)
-    told = []
+    flagged = []
     for trend in EVERY:
         shapes = set(stand_out(series, [trend] * 6, range(6)))
         if shapes == {trend.shape} and trend is not FLAT:
-            told.append(trend)
+            flagged.append(trend)
         else:
             assert shapes == {"flat"}
-    assert told == believed
+    assert flagged == believed
 
 
 def test_a_boot_is_asked_once_however_many_series_it_has() -> None:

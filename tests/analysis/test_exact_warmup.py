@@ -68,13 +68,13 @@ def test_changes_do_not_hang_on_where_a_scale_begins_nor_on_its_unit() -> None:
 def test_a_change_costs_fifteen_logs_of_the_length_where_nothing_else_is_asked() -> None:
     """Two levels whose split gains just more, or just less, than that."""
     noise = np.resize([1.0, -1.0, 0.5, -0.5], 40)
-    told = []
+    costs = []
     for apart in np.linspace(1.0, 4.0, 9):
         series = noise + np.repeat([0.0, apart], 20)
         expected = points_by_hand(series.tolist(), 15 * math.log(40))
         assert warmup.change_points(series) == expected
-        told.append(expected)
-    assert (20,) in told and () in told
+        costs.append(expected)
+    assert (20,) in costs and () in costs
 
 
 def test_four_values_are_the_least_that_can_change() -> None:

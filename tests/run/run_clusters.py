@@ -131,5 +131,5 @@ def job_of(cluster: RunningCluster, job: Job | None) -> ClusterJob:
     return ClusterJob(cluster, job, PATIENCE_S)
 
 
-async def carried_out(cluster: RunningCluster, job: Job | None) -> Outcome:
+async def run_job(cluster: RunningCluster, job: Job | None) -> Outcome:
     return await job_of(cluster, job).run(barrier=Barrier(1), on_progress=lambda *_: None)

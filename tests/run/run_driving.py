@@ -80,7 +80,7 @@ class Running:
         while not any(wanted(event) for event in events(self.folder)):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 output = self.process.communicate()[0]
-                pytest.fail(f"the awaited event never came; the command said: {output}")
+                pytest.fail(f"the awaited event never came; the command printed: {output}")
             time.sleep(look_s)
 
     def end(self, limit_s: float = 200) -> tuple[int, str]:

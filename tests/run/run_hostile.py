@@ -41,7 +41,7 @@ Message = dict[str, Any]
 Says = Message | bytes | tuple[Message, bytes]
 """A message, the bytes of one, or a series: its header and its data."""
 Twist = Callable[[Message], list[Says]]
-"""What is said in place of an honest message."""
+"""The messages in place of an honest one."""
 
 STUDY = """
 study: hostile
@@ -65,7 +65,7 @@ def honest(message: Message) -> list[Says]:
 
 
 class TwistedAgent(ScriptedAgent):
-    """An agent that has an honest answer to everything, and says what is made of it."""
+    """An agent that has an honest answer to everything, and sends what a twist makes of it."""
 
     def __init__(self, twist: Twist) -> None:
         super().__init__(self._nothing)
@@ -164,7 +164,7 @@ class Twisted(Platform[Any]):
         return TwistedMachine(spec.name, self._twist, self._ready_s)
 
 
-async def run_beside(
+async def run_twisted(
     twist: Twist,
     folder: Path,
     agent: Path,
@@ -172,7 +172,7 @@ async def run_beside(
     run_host: Callable[..., LocalRunHost] = LocalRunHost,
     probe_kinds: tuple[ProbeKind, ...] = (),
 ) -> Fold:
-    """Carry a study out whose arm ``bad`` says what ``twist`` makes of it; return its fold."""
+    """Run a study whose arm ``bad`` sends what ``twist`` makes of its answers; return its fold."""
     return await run_with(
         Twisted("bare", BareOptions, honest),
         Twisted("oci", OciOptions, twist, patience_s),
@@ -193,7 +193,7 @@ async def run_with(
     run_host: Callable[..., LocalRunHost] = LocalRunHost,
     probe_kinds: tuple[ProbeKind, ...] = (),
 ) -> Fold:
-    """Carry the same study out on two platforms; return its fold."""
+    """Run the same study on two platforms; return its fold."""
     study = STUDY.replace("PATIENCE", f"{patience_s}s")
     platforms: Mapping[str, Platform[Any]] = {"bare": bare, "oci": oci}
     fold = Fold()
@@ -218,5 +218,5 @@ async def _nothing_checked() -> tuple[Any, ...]:
 
 
 def raw(text: str) -> Callable[[Message], list[Says]]:
-    """Say these bytes, with the message's id where ``ID`` stands."""
+    """Send these bytes, with the message's id in place of ``ID``."""
     return lambda message: [text.replace("ID", json.dumps(message.get("id"))).encode()]

@@ -27,7 +27,7 @@ def served_ports() -> Iterator[None]:
 
 @asynccontextmanager
 async def ports_held() -> AsyncIterator[None]:
-    """Hold the ports; what runs in this loop goes on meanwhile."""
+    """Hold the ports; what runs in this loop continues meanwhile."""
 
     def locked() -> IO[bytes]:
         lock = FILE.open("ab")

@@ -42,10 +42,10 @@ class PretendedMachine:
     """As much of a machine as a member of a cluster looks at."""
 
     shares_clock: bool = True
-    told: Mapping[str, Any] = field(default_factory=dict)
+    reported: Mapping[str, Any] = field(default_factory=dict)
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        return self.told
+        return self.reported
 
 
 class Started:
@@ -98,7 +98,7 @@ def layout_of(slaves: int) -> Layout:
 def pretended(
     answer: Answer = lambda script, words: "", *, slaves: int = 4, slower: float = 1.0
 ) -> RunningCluster:
-    """Return a cluster of a master and some slaves, all of which answer alike."""
+    """Return a cluster of a master and some slaves, which all answer alike."""
     layout = replace(layout_of(slaves), slower=slower)
     machine = cast(Machine, PretendedMachine())
     asked: list[Asked] = []

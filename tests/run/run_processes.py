@@ -30,8 +30,8 @@ def process_of(folder: Path, arm: str, role: str) -> int:
     return by_command(name)
 
 
-def process_beside(folder: Path, arm: str, role: str) -> int:
-    """Return the agent that is a process of the host beside an arm's subject."""
+def process_next_to(folder: Path, arm: str, role: str) -> int:
+    """Return the agent that is a process of the host next to an arm's subject."""
     starting = of_type(folder, "machine_starting")
     *_, name = (each["machine"] for each in starting if each["arm"] == arm)
     return by_command(name, f"-{role}/")
@@ -41,10 +41,10 @@ def by_command(*words: str) -> int:
     """Return the agent whose console's path or cgroup has these words in it."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            said = (process / "cmdline").read_bytes()
+            output = (process / "cmdline").read_bytes()
             about = str((process / "fd/2").readlink()) + (process / "cgroup").read_text()
         except OSError:
             continue
-        if all(word in about for word in words) and b"agent" in said and b"serve" in said:
+        if all(word in about for word in words) and b"agent" in output and b"serve" in output:
             return int(process.name)
     pytest.fail(f"no process of {words}")

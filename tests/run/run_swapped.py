@@ -1,4 +1,4 @@
-"""A computer whose disks are swapped: two SSH servers, of which one is up, boot by boot."""
+"""A computer whose disks are swapped: two SSH servers; one of them is up in each boot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 @dataclass
 class Disk:
-    """What the computer boots from, with a kernel that tells one boot from another."""
+    """What the computer boots from, with a kernel that distinguishes its boots."""
 
     folder: Path
     server: Sshd = field(init=False)
@@ -42,7 +42,7 @@ class Disk:
 
 @dataclass
 class Computer:
-    """A computer with two disks, of which one is in it."""
+    """A computer with two disks; one of them is in it."""
 
     folder: Path
 
@@ -50,7 +50,7 @@ class Computer:
         self.disks = {name: Disk(self.folder / name) for name in ("a", "b")}
 
     def boot(self, disk: str) -> None:
-        """Boot it anew from a disk."""
+        """Boot it again from a disk."""
         self.shut_down()
         self.disks[disk].boot()
 

@@ -10,7 +10,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.analysis_written import Told, make_run
+from analysis.analysis_written import RunContent, make_run
 from run.run_driving import events, of_type, tare
 from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
 from tare.analysis.statistics.shares import exact_share
@@ -54,7 +54,7 @@ PLAN = make_plan(
 STATUSES = ("ok", "failed", "withheld")
 
 
-class Course:
+class ScriptedRun:
     """A run that happens as a test says."""
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ class Course:
             )
         )
 
-    def happen(self, *said: Event) -> None:
-        for event in said:
+    def happen(self, *events: Event) -> None:
+        for event in events:
             self.fold.take(Record(seq=self._seq, time=float(self._seq), event=event))
             self._seq += 1
 
@@ -107,32 +107,32 @@ class Course:
 
 
 def test_an_arm_ends_with_the_commonest_reason_of_its_cells() -> None:
-    course, arm = Course(), PLAN.arms[-1]
-    course.block(1, {arm: "failed"}, reason="tare-ab12-1-subject: it broke")
-    course.block(2, {arm: "failed"}, reason="tare-ab12-7-subject: it broke")
+    scripted, arm = ScriptedRun(), PLAN.arms[-1]
+    scripted.block(1, {arm: "failed"}, reason="tare-ab12-1-subject: it broke")
+    scripted.block(2, {arm: "failed"}, reason="tare-ab12-7-subject: it broke")
     rare = next(cell for batch in PLAN.block(2) for cell in batch.cells if cell.arm == arm)
-    course.cell(f"{rare.id}#2", arm, 2, "failed", "a reason of its own")
-    (ended,) = failing_arms(PLAN, course.fold, 2)
+    scripted.cell(f"{rare.id}#2", arm, 2, "failed", "a reason of its own")
+    (ended,) = failing_arms(PLAN, scripted.fold, 2)
     assert (ended.arm, ended.block, ended.reason) == (arm, 2, "the subject: it broke")
     assert ended.tried == ended.failed
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(PLAN.arms), st.sampled_from(STATUSES)), max_size=4))
 def test_planned_is_finished_failed_skipped_and_left(blocks: list[dict[str, str]]) -> None:
-    course = Course()
+    scripted = ScriptedRun()
     compared = False
     for number, statuses in enumerate(blocks, start=1):
-        over = {each.arm for each in course.fold.arms_ended}
+        over = {each.arm for each in scripted.fold.arms_ended}
         compared |= "bare" not in over and statuses.get("bare") == "ok"
-        course.block(number, {arm: each for arm, each in statuses.items() if arm not in over})
-        course.happen(*failing_arms(PLAN, course.fold, number))
-    found = account(PLAN, course.fold)
+        scripted.block(number, {arm: each for arm, each in statuses.items() if arm not in over})
+        scripted.happen(*failing_arms(PLAN, scripted.fold, number))
+    found = account(PLAN, scripted.fold)
     per_block = sum(len(batch.cells) for batch in PLAN.batches)
     assert found.planned == sum(found.counts.values()) == per_block * len(blocks)
     lost = found.counts["failed"] + found.counts["withheld"]
     assert sum(found.reasons.values()) == lost
     assert found.baseline_counts == compared
-    ended = {each.arm: each.block for each in course.fold.arms_ended}
+    ended = {each.arm: each.block for each in scripted.fold.arms_ended}
     after = [
         cell
         for block in range(1, len(blocks) + 1)
@@ -158,55 +158,63 @@ def test_only_a_run_that_has_its_cells_and_its_baseline_is_complete(
 ) -> None:
     counts = {"ok": 3, "failed": 0, "withheld": 0, "skipped": 0, "left": left}
     cells = Account(3 + left, counts, {}, compared)
-    told = run_finished(cells, Fold(), "metal", status, "it was asked to", 1.5)
-    assert told.wall_s == 1.5 and told.cells == cells.numbers
+    finished = run_finished(cells, Fold(), "metal", status, "it was asked to", 1.5)
+    assert finished.wall_s == 1.5 and finished.cells == cells.numbers
     if status != "complete" or (not left and compared):
-        assert (told.status, told.reason) == (status, "it was asked to")
+        assert (finished.status, finished.reason) == (status, "it was asked to")
     elif left:
-        assert (told.status, told.reason) == ("failed", "2 planned cells were never measured")
+        assert (finished.status, finished.reason) == (
+            "failed",
+            "2 planned cells were never measured",
+        )
     else:
-        assert told.status == "failed" and "no cell of the baseline metal counts" in told.reason
+        assert (
+            finished.status == "failed"
+            and "no cell of the baseline metal counts" in finished.reason
+        )
 
 
 def test_an_arm_that_fails_everywhere_for_two_blocks_ends_and_its_cells_are_skipped() -> None:
-    course = Course()
+    scripted = ScriptedRun()
     arms = dict.fromkeys(PLAN.arms, "ok")
-    course.block(1, {**arms, "qemu-pv": "failed", "qemu-em": "failed"})
-    assert failing_arms(PLAN, course.fold, 1) == []
-    course.block(2, {**arms, "qemu-pv": "failed"})
-    (ended,) = failing_arms(PLAN, course.fold, 2)
+    scripted.block(1, {**arms, "qemu-pv": "failed", "qemu-em": "failed"})
+    assert failing_arms(PLAN, scripted.fold, 1) == []
+    scripted.block(2, {**arms, "qemu-pv": "failed"})
+    (ended,) = failing_arms(PLAN, scripted.fold, 2)
     own = sum(len(batch.cells) for batch in PLAN.batches if batch.arm == "qemu-pv")
     assert (ended.arm, ended.block, ended.tried, ended.failed) == ("qemu-pv", 2, 2 * own, 2 * own)
     assert ended.reason == "it broke"
-    course.happen(ended)
-    course.block(3, {arm: "ok" for arm in arms if arm != "qemu-pv"})
-    assert failing_arms(PLAN, course.fold, 3) == []
-    found = account(PLAN, course.fold)
+    scripted.happen(ended)
+    scripted.block(3, {arm: "ok" for arm in arms if arm != "qemu-pv"})
+    assert failing_arms(PLAN, scripted.fold, 3) == []
+    found = account(PLAN, scripted.fold)
     assert found.counts["skipped"] == own
     assert found.counts["left"] == 0
 
 
 def test_reasons_are_counted_whichever_machine_they_name() -> None:
-    course = Course()
-    course.block(1, {"bare": "failed"}, reason="tare-1122-ab12ef-3-subject died")
-    course.block(2, {"bare": "failed"}, reason="tare-1122-ab12ef-77-subject died")
-    assert list(account(PLAN, course.fold).reasons) == ["the subject died"]
+    scripted = ScriptedRun()
+    scripted.block(1, {"bare": "failed"}, reason="tare-1122-ab12ef-3-subject died")
+    scripted.block(2, {"bare": "failed"}, reason="tare-1122-ab12ef-77-subject died")
+    assert list(account(PLAN, scripted.fold).reasons) == ["the subject died"]
 
 
 def test_reasons_that_differ_by_a_processs_number_alone_are_one() -> None:
-    course = Course()
-    told = ["[ALERT] (1924) : limit is 2000", "[ALERT] (77) : limit is 2000", "limit is 2001"]
-    for block, reason in enumerate(told, 1):
-        course.block(block, {"bare": "failed"}, reason=reason)
-    assert list(account(PLAN, course.fold).reasons) == [told[0], told[2]]
+    scripted = ScriptedRun()
+    reasons = ["[ALERT] (1924) : limit is 2000", "[ALERT] (77) : limit is 2000", "limit is 2001"]
+    for block, reason in enumerate(reasons, 1):
+        scripted.block(block, {"bare": "failed"}, reason=reason)
+    assert list(account(PLAN, scripted.fold).reasons) == [reasons[0], reasons[2]]
 
 
 def test_reasons_that_differ_by_the_moment_in_a_kernels_words_alone_are_one() -> None:
-    course = Course()
-    told = [f"it restarted itself; last console line: [{at}] sysrq" for at in ("   9.5", "16.123")]
-    for block, reason in enumerate(told, 1):
-        course.block(block, {"bare": "failed"}, reason=reason)
-    assert list(account(PLAN, course.fold).reasons) == [told[0]]
+    scripted = ScriptedRun()
+    reasons = [
+        f"it restarted itself; last console line: [{at}] sysrq" for at in ("   9.5", "16.123")
+    ]
+    for block, reason in enumerate(reasons, 1):
+        scripted.block(block, {"bare": "failed"}, reason=reason)
+    assert list(account(PLAN, scripted.fold).reasons) == [reasons[0]]
 
 
 def test_the_baselines_end_ends_the_run_and_with_strict_any_arms() -> None:
@@ -222,16 +230,16 @@ def test_the_baselines_end_ends_the_run_and_with_strict_any_arms() -> None:
 
 
 def test_a_passing_fault_before_a_kill_is_tried_again() -> None:
-    course = Course()
-    course.happen(BlockStarted(block=1, order=()))
+    scripted = ScriptedRun()
+    scripted.happen(BlockStarted(block=1, order=()))
     first, second = (cell for cell in PLAN.block(1)[0].cells[:2])
-    course.cell(first.id, first.arm, 1, "failed", "the guest hung", transient=True)
-    course.cell(second.id, second.arm, 1, "failed", "it cannot be")
-    pending = {cell.id for _, cells in unfinished(PLAN, 1, course.fold.settled) for cell in cells}
+    scripted.cell(first.id, first.arm, 1, "failed", "the guest hung", transient=True)
+    scripted.cell(second.id, second.arm, 1, "failed", "it cannot be")
+    pending = {cell.id for _, cells in unfinished(PLAN, 1, scripted.fold.settled) for cell in cells}
     assert first.id in pending
     assert second.id not in pending
-    course.happen(BlockFinished(block=1))
-    assert first.id in course.fold.settled
+    scripted.happen(BlockFinished(block=1))
+    assert first.id in scripted.fold.settled
 
 
 def test_the_closing_line_counts_everything() -> None:
@@ -274,15 +282,15 @@ workloads:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_failed_cells_are_told_in_the_status_the_last_line_and_the_lead(
+def test_failed_cells_are_in_the_status_the_last_line_and_the_lead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: bool
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "study.yaml").write_text(STUDY)
     folder = tmp_path / "run"
     done = tare("run", tmp_path / "study.yaml", "--out", folder, *(["--strict"] if strict else []))
-    said = " ".join(done.stdout.split())
-    assert done.returncode == 1, said
+    output = " ".join(done.stdout.split())
+    assert done.returncode == 1, output
     (ended,) = of_type(folder, "arm_ended")
     assert (ended["arm"], ended["block"], ended["failed"]) == ("small", 2, 2)
     finished = events(folder)[-1]
@@ -292,26 +300,26 @@ def test_failed_cells_are_told_in_the_status_the_last_line_and_the_lead(
         assert finished["cells"] == {
             "planned": 6, "ok": 3, "failed": 2, "withheld": 0, "skipped": 1, "left": 0
         }  # fmt: skip
-        assert "complete: 6 cells planned, 3 ok, 2 failed, 1 skipped with their arm" in said
-        assert "2 × " in said
+        assert "complete: 6 cells planned, 3 ok, 2 failed, 1 skipped with their arm" in output
+        assert "2 × " in output
         page = (folder / "report.html").read_text()
         assert "small ended after block 2, as 2 of its 2 cells had failed" in page
         assert "16% to 100%" in page
     else:
         assert finished["status"] == "failed"
-        assert "--strict" in said
+        assert "--strict" in output
 
 
 @pytest.mark.parametrize(("blocks", "status"), [((1, 2, 3), 1), ((1, 2), None), ((), None)])
-def test_an_arm_of_which_no_cell_counts_is_told_by_line_and_status(
+def test_arm_without_a_valid_cell_is_reported_by_line_and_status(
     blocks: tuple[int, ...],
     status: int | None,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     withheld = frozenset((block, "oci") for block in blocks)
-    told = Told(study={"study": "small"}, withheld=withheld)
-    run = make_run(tmp_path / "run", told=told)
+    content = RunContent(study={"study": "small"}, withheld=withheld)
+    run = make_run(tmp_path / "run", content=content)
     finished = RunFinished(status="complete", cells={"planned": 6, "ok": 6 - len(blocks)})
     if status is None:
         end(run, finished)
@@ -319,5 +327,5 @@ def test_an_arm_of_which_no_cell_counts_is_told_by_line_and_status(
         with pytest.raises(typer.Exit) as ended:
             end(run, finished)
         assert ended.value.exit_code == status
-    said = capsys.readouterr().out
-    assert ("oci has no valid cell: the clock was wrong" in said) == (status is not None)
+    text = capsys.readouterr().out
+    assert ("oci has no valid cell: the clock was wrong" in text) == (status is not None)

@@ -1,4 +1,4 @@
-"""Who had the CPUs below a host's kernel: read from Xen's list, at both ends of a while."""
+"""The CPU time below a host's kernel: read from Xen's list, at both ends of a period."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ other                      5   192     2     -b----      0.5 32345678-1234-1234-
 """
 
 
-def test_the_machines_time_is_told_apart_from_dom0s_and_from_others() -> None:
+def test_time_of_the_machine_dom0_and_others_is_separated() -> None:
     found = cpu_accounting(domains(LISTED), 3, "tare-1-", 4)
     assert found == CpuAccounting(3, 4, 9.2, 61.5, {"neighbour-1": 4.0, "other": 0.5})
 
@@ -78,9 +78,7 @@ def test_a_domain_that_ended_meanwhile_took_its_time_with_it() -> None:
         (looks(LISTED, LATER, ended_s=100.0), "have the same time"),
     ],
 )
-def test_a_host_that_tells_of_no_stretch_is_not_believed(
-    account: dict[str, Any], says: str
-) -> None:
+def test_account_without_a_period_is_refused(account: dict[str, Any], says: str) -> None:
     with pytest.raises(WorkloadFault, match=says):
         cpu_shares_below(BELOW, account)
 
@@ -92,8 +90,8 @@ def test_the_hosts_agent_asks_at_both_ends_of_what_it_accounts_for(agent_program
         capture_output=True,
         check=True,
     )
-    told = json.loads(done.stdout)["value"]
-    assert cpu_shares_below(BELOW, told)["others"].keys() == {
+    output = json.loads(done.stdout)["value"]
+    assert cpu_shares_below(BELOW, output)["others"].keys() == {
         "neighbour-1",
         "other",
     }

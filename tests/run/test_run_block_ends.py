@@ -24,12 +24,12 @@ workloads:
 def cut_before_the_end_of(block: int, folder: Path) -> None:
     """Leave a run as a kill does between the last cell of a block and the block's end."""
     path = folder / "events.jsonl"
-    told = events(folder)
-    end = told.index({"type": "block_finished", "block": block})
+    recorded = events(folder)
+    end = recorded.index({"type": "block_finished", "block": block})
     lines = path.read_bytes().splitlines()[:end]
     path.write_bytes(b"".join(line + b"\n" for line in lines))
-    # What is kept beside the stream is the hash of the last event that was brought to the disk.
-    last = max(number for number in range(end) if told[number]["type"] == "cell_finished")
+    # Next to the stream is the hash of the last event that was written to the disk.
+    last = max(number for number in range(end) if recorded[number]["type"] == "cell_finished")
     sealer = Sealer(path)
     sealer.keep(last, parted(lines[last])[1].hex())
     sealer.close()

@@ -29,7 +29,7 @@ BUILD = (
     "        print('built', flush=True); sys.stdin.read()\n"
     "asyncio.run(build())"
 )
-LIE = '{"run": "me", "pid": 1}'
+FALSE_OWNER = '{"run": "me", "pid": 1}'
 
 
 @contextmanager
@@ -57,24 +57,24 @@ def end(process: subprocess.Popen[str]) -> None:
 
 def test_who_builds_is_known_from_the_kernel(tmp_path: Path) -> None:
     with builder(tmp_path) as other:
-        (tmp_path / "lock").write_text(LIE)
-        said = builder_of(tmp_path / "lock")
-    assert f"process {other.pid}" in said
-    assert sys.executable in said
-    assert f"(user {getpass.getuser()}, started at " in said
-    assert str(tmp_path) in said
-    assert "process 1," not in said
+        (tmp_path / "lock").write_text(FALSE_OWNER)
+        who = builder_of(tmp_path / "lock")
+    assert f"process {other.pid}" in who
+    assert sys.executable in who
+    assert f"(user {getpass.getuser()}, started at " in who
+    assert str(tmp_path) in who
+    assert "process 1," not in who
 
 
 def test_nobody_is_named_where_nobody_is_known(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text(LIE)
+    (tmp_path / "lock").write_text(FALSE_OWNER)
     for lock in (tmp_path / "lock", tmp_path / "none"):
         assert builder_of(lock) == f"another process, which builds into {tmp_path}"
 
 
 async def test_the_host_is_free_while_waiting_and_held_again_after(tmp_path: Path) -> None:
     cache, path = tmp_path / "cache", tmp_path / "host.lock"
-    said: list[str] = []
+    messages: list[str] = []
 
     async def wait() -> None:
         async with exclusive(cache):
@@ -83,13 +83,15 @@ async def test_the_host_is_free_while_waiting_and_held_again_after(tmp_path: Pat
     with (
         builder(cache) as other,
         host_lock("mine", path) as lock,
-        releasing_while_waiting([lock], said.append),
+        releasing_while_waiting([lock], messages.append),
     ):
-        # Two arms wait at once: it is said once, and the host is held again once.
+        # Two arms wait at once: one message is shown, and the host is held again once.
         waiting = [asyncio.ensure_future(wait()) for _ in range(2)]
         await asyncio.sleep(0.2)
-        assert [sentence.split(",")[0] for sentence in said] == [f"waiting for process {other.pid}"]
-        assert "other runs may use the host" in said[0]
+        assert [sentence.split(",")[0] for sentence in messages] == [
+            f"waiting for process {other.pid}"
+        ]
+        assert "other runs may use the host" in messages[0]
         with host_lock("theirs", path):
             pass
         end(other)
@@ -137,16 +139,16 @@ async def test_a_wait_that_is_cancelled_leaves_the_host_free(tmp_path: Path) -> 
             pass
 
 
-async def test_nothing_is_said_to_be_built_while_another_builds(tmp_path: Path) -> None:
-    said: list[str] = []
-    note = _BuildNote(said.append)
+async def test_no_build_is_reported_while_another_process_builds(tmp_path: Path) -> None:
+    messages: list[str] = []
+    note = _BuildNote(messages.append)
     with builder(tmp_path) as other, while_waiting(note.paused):
         asyncio.get_running_loop().call_later(PATIENCE_S + 0.5, end, other)
         async with exclusive(tmp_path):
-            assert said == []
+            assert messages == []
             await asyncio.sleep(PATIENCE_S + 0.2)
-            assert len(said) == 1
-            assert "building the image that the guests boot" in said[0]
+            assert len(messages) == 1
+            assert "building the image that the guests boot" in messages[0]
     note.end()
 
 

@@ -1,4 +1,4 @@
-"""The instrument before the first block, beside what others tell: on this computer, for real."""
+"""Calibration before the first block, compared with other sources: on this computer, for real."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def context_of(ledger: Ledger, agent: Path, tmp_path: Path) -> Context:
 
 
 def distorted(agent: Path, folder: Path, name: str, factor: float) -> Path:
-    """An agent that tells one figure wrongly."""
+    """Return an agent that reports one figure wrongly."""
     program = folder / "agent"
     program.write_text(
         f"#!{sys.executable}\n"
         "import re, subprocess, sys\n"
-        f"told = subprocess.run([{str(agent)!r}, *sys.argv[1:]], stdout=subprocess.PIPE)\n"
+        f"reported = subprocess.run([{str(agent)!r}, *sys.argv[1:]], stdout=subprocess.PIPE)\n"
         f"wrong = lambda found: found[1] + repr(float(found[2]) * {factor})\n"
         f"text = re.sub(r'(\"{name}\":)([0-9.e+-]+)', wrong, told.stdout.decode())\n"
         "print(text)\n"
@@ -55,13 +55,13 @@ def by_name(found: Calibrated) -> dict[str, Calibration]:
     return {each.what: each for each in found.found}
 
 
-async def test_this_computer_is_measured_beside_what_others_tell(
+async def test_this_computer_agrees_with_other_sources(
     ledger: Ledger, agent_program: Path, tmp_path: Path
 ) -> None:
     context = context_of(ledger, agent_program, tmp_path)
-    told = await calibrate(context, "here")
-    found = by_name(told)
-    assert told.host == "here" and 0 < told.took_s < 60
+    result = await calibrate(context, "here")
+    found = by_name(result)
+    assert result.host == "here" and 0 < result.took_s < 60
     rate = found["counter's rate"]
     assert rate.level == "ok" and rate.own, rate
     stamp = found["reading the counter"]
@@ -84,7 +84,7 @@ async def test_this_computer_is_measured_beside_what_others_tell(
         ("bytes", 1e3, "bytes to and from the disk"),
     ],
 )
-async def test_an_instrument_that_tells_wrongly_is_told(
+async def test_wrong_figure_of_the_agent_is_reported(
     ledger: Ledger, agent_program: Path, tmp_path: Path, name: str, factor: float, what: str
 ) -> None:
     agent = distorted(agent_program, tmp_path, name, factor)
@@ -94,16 +94,16 @@ async def test_an_instrument_that_tells_wrongly_is_told(
     assert found.level == "warn", found
 
 
-async def test_what_cannot_be_measured_is_told_and_costs_nothing_else(
+async def test_missing_measurement_is_reported_and_others_continue(
     ledger: Ledger, tmp_path: Path
 ) -> None:
     broken = tmp_path / "agent"
     broken.write_text("#!/bin/sh\necho 'tare-agent: no such luck' >&2\nexit 1\n")
     broken.chmod(0o755)
-    told = await calibrate(context_of(ledger, broken, tmp_path))
-    assert [each.what for each in told.found][:2] == ["counter", "memory"]
-    assert "not measured: no such luck" in told.found[0].found
-    assert all(each.own is None for each in told.found)
+    result = await calibrate(context_of(ledger, broken, tmp_path))
+    assert [each.what for each in result.found][:2] == ["counter", "memory"]
+    assert "not measured: no such luck" in result.found[0].found
+    assert all(each.own is None for each in result.found)
     assert ledger.open_entries() == ()
 
 
@@ -125,7 +125,7 @@ async def test_the_kernels_newest_word_on_the_counter_counts(
     assert found[0] == pytest.approx(rate) and found[2] == within
 
 
-def test_what_nobody_else_tells_is_no_doubt_and_what_is_apart_is() -> None:
+def test_only_a_differing_second_source_raises_a_doubt() -> None:
     assert judged("x", "Hz", 1.0, None, "", 0.1).level == "ok"
     assert judged("x", "Hz", 1.09, 1.0, "y", 0.1).level == "ok"
     assert judged("x", "Hz", 1.11, 1.0, "y", 0.1).level == "warn"
@@ -148,9 +148,9 @@ def test_it_is_in_the_report_and_in_what_verify_says(tmp_path: Path) -> None:
     page = build_report((data,), compare_runs(data), tmp_path / "out").read_text()
     method = page[page.index('id="method"') :]
     assert "2.445 GHz" in method and "the kernel" in method and "nobody" not in method
-    told = tare("verify", folder).stdout
+    output = tare("verify", folder).stdout
     line = "! calibrated: counter's rate: 2.445 GHz, 2.400 GHz by the kernel's log"
-    assert line in told, told
+    assert line in output, output
 
 
 @pytest.mark.slow
@@ -165,5 +165,5 @@ def test_a_run_begins_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert done.returncode == 0, done.stdout + done.stderr
     last = (tmp_path / "run" / "events.jsonl").read_text().splitlines()[-1]
     assert f"last hash: {json.loads(last)['chain']}\n" in done.stdout
-    (told,) = of_type(tmp_path / "run", "calibrated")
-    assert {each["what"] for each in told["found"]} > {"counter's rate", "adding two arrays"}
+    (event,) = of_type(tmp_path / "run", "calibrated")
+    assert {each["what"] for each in event["found"]} > {"counter's rate", "adding two arrays"}

@@ -1,4 +1,4 @@
-"""What the command line changes of a study is in the run's record, as it was typed."""
+"""The command line's changes of a study are in the run's record, as typed."""
 
 from __future__ import annotations
 

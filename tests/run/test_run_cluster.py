@@ -16,8 +16,8 @@ from run.run_clusters import (
     PARAMETERS,
     WORK,
     assert_nothing_is_left,
-    carried_out,
     daemon_of,
+    run_job,
     this_host,
     tiny_cluster,
     written,
@@ -32,7 +32,7 @@ from tare.workloads.mapreduce.wordcount import TEXT_BYTES
 
 pytestmark = NEEDS
 DAEMON = 64 << 20
-"""Less than a Java machine of Hadoop's holds, of which a cluster has five or more."""
+"""Less than one of Hadoop's Java machines holds; a cluster has five or more of them."""
 STUDY = """
 study: clusters
 baseline: bare
@@ -60,26 +60,26 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 
 @pytest.mark.slow
 @pytest.mark.boots
-async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context: Context) -> None:
+async def test_tiny_cluster_counts_words_and_reports_its_phases(context: Context) -> None:
     async with tiny_cluster(context) as cluster:
         machines = [member.machine for member in cluster.members.values()]
         before = await cost_together(machines)
-        outcome = await carried_out(cluster, WORK.job(PARAMETERS))
+        outcome = await run_job(cluster, WORK.job(PARAMETERS))
         after = await cost_together(machines)
         values = WORK.observe(PARAMETERS, outcome.value)
         assert set(values) == {metric.name for metric in WORK.metrics_for(PARAMETERS)}
         assert values["count-time"] > values["count-map"] > 0
         # The text was read whole by the map, and its counts were written once.
-        told: Any = job_facts(outcome.value)["job"]["steps"]["count"]["job"]
-        assert told["counters"]["hdfs_read_bytes"] >= 8 << 20
-        assert (told["maps"], told["reduces"], told["state"]) == (1, 1, "SUCCEEDED")
+        facts: Any = job_facts(outcome.value)["job"]["steps"]["count"]["job"]
+        assert facts["counters"]["hdfs_read_bytes"] >= 8 << 20
+        assert (facts["maps"], facts["reduces"], facts["state"]) == (1, 1, "SUCCEEDED")
         # The host saw all that tasks used by Hadoop's count, and the Java machines that carry them.
         assert after["cpu_s"] - before["cpu_s"] > values["count-cpu"] > 0
         assert after["rss_bytes"] > 5 * DAEMON
         assert {phase["name"] for phase in outcome.value["phases"]} >= {"count map"}
         assert values["copies"] == 1
-        # What was put to HDFS before is no work of the job's, nor is it right after another one.
-        again = WORK.observe(PARAMETERS, (await carried_out(cluster, WORK.job(PARAMETERS))).value)
+        # What was put to HDFS before is not the job's work, not even right after another job.
+        again = WORK.observe(PARAMETERS, (await run_job(cluster, WORK.job(PARAMETERS))).value)
         for each in (values, again):
             assert 0 < each["written"] < TEXT_BYTES, (values, again)
         logs = await cluster.logs(60)
@@ -89,9 +89,9 @@ async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context:
         assert Path(CLASSES).name in Path(f"/proc/{pid}/maps").read_text()
         # A daemon that is lost is named, with the machine that it was on.
         os.kill(pid, signal.SIGKILL)
-        said = await asyncio.wait_for(cluster.lost, 60)
+        reason = await asyncio.wait_for(cluster.lost, 60)
         how = "sh was killed, though the machine had not run out of memory"
-        assert said == f"the nodemanager on slave-1 ended by itself: {how}"
+        assert reason == f"the nodemanager on slave-1 ended by itself: {how}"
 
 
 def test_a_wrong_count_is_no_result() -> None:
@@ -99,8 +99,8 @@ def test_a_wrong_count_is_no_result() -> None:
     assert job is not None
     right, wrong = f"{'a' * 64}  -\n", f"{'b' * 64}  -\n"
     assert job.check({"expected": {"output": right}, "counted": {"output": right}}) == ""
-    said = job.check({"expected": {"output": right}, "counted": {"output": wrong}})
-    assert "counted wrongly" in said
+    reason = job.check({"expected": {"output": right}, "counted": {"output": wrong}})
+    assert "counted wrongly" in reason
     assert "missing" in job.check({"expected": {"output": right}, "counted": {"output": ""}})
 
 
@@ -139,7 +139,7 @@ def assert_hosts_saw_what_tasks_used(ended: Sequence[Mapping[str, Any]]) -> None
 
 
 def assert_copies_are_those_of_the_jobs(folder: Path) -> None:
-    """Of two slaves TestDFSIO makes two copies unless it is told otherwise, TeraSort makes one."""
+    """Check that on two slaves TestDFSIO makes two copies by default, and TeraSort one."""
     jobs = {cell["cell"]: cell["facts"]["job"] for cell in of_type(folder, "cell_finished")}
     written: dict[tuple[int, str], dict[str, float]] = {}
     for cell in of_type(folder, "cell_started"):
@@ -151,16 +151,16 @@ def assert_copies_are_those_of_the_jobs(folder: Path) -> None:
         by_label = written.setdefault((cell["block"], cell["arm"]), {})
         by_label[label] = float(job["hdfs_written_bytes"])
     assert len(written) == 4
-    for told in written.values():
-        # What DataNodes counted is as many copies as were told; Hadoop keeps some files beside.
-        assert 1.5 < told["dfsio"] / told["dfsio-once"] < 2.2, told
+    for counts in written.values():
+        # DataNodes counted as many copies as were set; Hadoop keeps some files in addition.
+        assert 1.5 < counts["dfsio"] / counts["dfsio-once"] < 2.2, counts
 
 
 @pytest.mark.acceptance
-async def test_a_job_that_fails_is_told_with_its_reason(context: Context) -> None:
+async def test_failed_job_is_reported_with_its_reason(context: Context) -> None:
     async with tiny_cluster(context) as cluster:
         too_much = WORK.parameters.model_validate({"copies": 200})
         with pytest.raises((MachineFault, WorkloadFault)) as caught:
             # The disk of 1 GiB holds no text of 1.6 GiB.
-            await carried_out(cluster, WORK.job(too_much))
+            await run_job(cluster, WORK.job(too_much))
         assert "curl" in str(caught.value) or "space" in str(caught.value)

@@ -79,7 +79,7 @@ def capped_group() -> Iterator[Path]:
 def slow_down(group: Path, device: str) -> None:
     """Let the processes of a group read and write a device no faster than that.
 
-    Told once: the kernel begins to count anew each time (`tg_conf_updated` in blk-throttle.c), and
+    Set once: the kernel restarts its count each time (`tg_conf_updated` in blk-throttle.c), and
     what is larger than it lets pass until the next time would wait for ever.
     """
     for way in ("read", "write"):
@@ -127,7 +127,7 @@ def test_a_planted_cpu_cap_and_a_planted_disk_cap_are_named_in_the_right_phase(
     named = {(use.workload, use.step, use.phase, use.limit) for use in uses if use.limit}
     assert {last for *at, last in named if at == ["wordcount", "count", "map"]} == {"CPU"}, uses
     assert {last for *at, last in named if at == ["dfsio", "read", "map"]} == {"disk"}, uses
-    said = finding(uses)
-    assert "count map" in said.partition(" by CPU")[0], said
-    assert "read map by disk" in said, said
+    reason = finding(uses)
+    assert "count map" in reason.partition(" by CPU")[0], reason
+    assert "read map by disk" in reason, reason
     assert_no_ledger_is_left(tmp_path)

@@ -16,8 +16,8 @@ from run.run_clusters import (
     PARAMETERS,
     WORK,
     assert_nothing_is_left,
-    carried_out,
     daemon_of,
+    run_job,
     this_host,
     tiny_cluster,
     tiny_machines,
@@ -73,15 +73,13 @@ async def running_application(cluster: RunningCluster) -> str:
     """Wait until an application is at work, and return its name."""
     master = cluster.master
     while True:
-        for told in objects_in(await master.output(_RUNNING, master.address)):
-            for application in (told.get("apps") or {}).get("app", ()):
+        for answer in objects_in(await master.output(_RUNNING, master.address)):
+            for application in (answer.get("apps") or {}).get("app", ()):
                 return str(application["id"])
         await asyncio.sleep(LOOK_S)
 
 
-async def test_an_output_that_is_wrong_and_a_job_that_is_killed_are_told(
-    context: Context, platform: str
-) -> None:
+async def test_wrong_output_and_killed_job_are_reported(context: Context, platform: str) -> None:
     job = WORK.job(PARAMETERS)
     assert job is not None
     spoil = Step(
@@ -93,20 +91,20 @@ async def test_an_output_that_is_wrong_and_a_job_that_is_killed_are_told(
     assert last.name == MADE
     async with tiny_cluster(context, platform) as cluster:
         with pytest.raises(WorkloadFault, match="the words are counted wrongly: the output's SHA"):
-            await carried_out(cluster, replace(job, steps=(*most, spoil, last)))
+            await run_job(cluster, replace(job, steps=(*most, spoil, last)))
 
         async def kill() -> None:
             name = await running_application(cluster)
             await cluster.master.run(_KILL, cluster.master.address, name)
 
         with pytest.raises(MachineFault) as caught:
-            await asyncio.gather(carried_out(cluster, job), kill())
+            await asyncio.gather(run_job(cluster, job), kill())
     assert str(caught.value).startswith("count: WordCount failed"), caught.value
     assert ": the job was killed: " in str(caught.value), caught.value
     assert "master-resourcemanager.log says: " in str(caught.value)
 
 
-def test_a_run_goes_on_after_a_datanodes_disk_was_full(
+def test_run_continues_after_a_full_disk_of_a_datanode(
     tmp_path: Path, platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = STUDY.replace("ARM", platform).replace("wordcount: {copies: [1, 2]}", TOO_MUCH)
@@ -135,7 +133,7 @@ def name_of(path: str) -> str:
     return Path(path).name
 
 
-async def test_a_namenode_that_does_not_leave_safe_mode_is_told(
+async def test_namenode_stuck_in_safe_mode_is_reported(
     context: Context, platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = configuration.hdfs
@@ -149,16 +147,16 @@ async def test_a_namenode_that_does_not_leave_safe_mode_is_told(
     async with tiny_machines(context, platform) as cluster:
         with pytest.raises(MachineFault) as caught:
             await cluster.bring_up()
-    said = str(caught.value)
-    assert said.startswith("the cluster is not up after 90 s: the NameNode has not left safe mode")
-    assert "its log says: " in said, said
+    text = str(caught.value)
+    assert text.startswith("the cluster is not up after 90 s: the NameNode has not left safe mode")
+    assert "its log says: " in text, text
 
 
 Killing = Callable[[LocalHost, str], Awaitable[int]]
-"""Returns the process of a slave's machine, of which the name is given, that is to be killed."""
+"""Returns the process to kill in a slave's machine; takes the machine's name."""
 
 
-async def test_a_run_goes_on_after_a_nodemanager_was_lost_in_mid_job(
+async def test_run_continues_after_a_lost_nodemanager(
     tmp_path: Path, platform: str, monkeypatch: pytest.MonkeyPatch, agent_program: Path
 ) -> None:
     study, folder = written(tmp_path, monkeypatch, STUDY.replace("ARM", platform))
@@ -172,7 +170,7 @@ async def test_a_run_goes_on_after_a_nodemanager_was_lost_in_mid_job(
     assert_nothing_is_left(tmp_path, folder)
 
 
-async def test_a_run_goes_on_after_a_machine_was_lost_in_mid_job(
+async def test_run_continues_after_a_lost_machine(
     tmp_path: Path, platform: str, monkeypatch: pytest.MonkeyPatch, agent_program: Path
 ) -> None:
     study, folder = written(tmp_path, monkeypatch, STUDY.replace("ARM", platform))

@@ -20,7 +20,7 @@ from tare.run.topologies.cluster.folder import KIND
 
 
 @contextmanager
-def namenode(status: int, said: bytes) -> Iterator[tuple[str, list[str]]]:
+def namenode(status: int, answer: bytes) -> Iterator[tuple[str, list[str]]]:
     """Answer as a NameNode does; give its address, and what it is asked."""
     asked: list[str] = []
 
@@ -29,7 +29,7 @@ def namenode(status: int, said: bytes) -> Iterator[tuple[str, list[str]]]:
             asked.append(self.path)
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(answer)
 
         def log_message(self, format: str, *_: object) -> None:
             return
@@ -56,8 +56,8 @@ def host(agent_program: Path) -> LocalHost:
 
 async def test_the_folder_is_removed_and_nothing_else(tmp_path: Path, host: LocalHost) -> None:
     with Ledger(tmp_path / "ledger") as ledger, namenode(200, b'{"boolean":true}') as (at, asked):
-        said = await cleaned(host, ledger, at, "/user/me/tare-1")
-        assert said == [f"Removed /user/me/tare-1 from HDFS at {at}."]
+        messages = await cleaned(host, ledger, at, "/user/me/tare-1")
+        assert messages == [f"Removed /user/me/tare-1 from HDFS at {at}."]
         assert asked == ["/webhdfs/v1/user/me/tare-1?op=DELETE&recursive=true&user.name=me"]
         (left,) = await cleaned(host, ledger, at, "/user/me")
         assert left.startswith("Left hdfs /user/me: ") and len(asked) == 1
@@ -66,9 +66,9 @@ async def test_the_folder_is_removed_and_nothing_else(tmp_path: Path, host: Loca
 
 async def test_what_is_refused_stays_in_the_ledger(tmp_path: Path, host: LocalHost) -> None:
     with Ledger(tmp_path / "ledger") as ledger, namenode(403, b"Permission denied") as (at, _):
-        (said,) = await cleaned(host, ledger, at, "/user/me/tare-1")
-        assert said.startswith("Could not undo hdfs /user/me/tare-1: HDFS at ")
-        assert "Permission denied" in said
+        (message,) = await cleaned(host, ledger, at, "/user/me/tare-1")
+        assert message.startswith("Could not undo hdfs /user/me/tare-1: HDFS at ")
+        assert "Permission denied" in message
         (entry,) = ledger.open_entries()
         ledger.done(entry)
 

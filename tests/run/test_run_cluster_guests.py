@@ -11,9 +11,9 @@ from run.run_driving import assert_no_ledger_is_left, assert_no_process_is_left,
 
 pytestmark = [*NEEDS, pytest.mark.acceptance, pytest.mark.guest]
 LIMIT_S = 12_000
-"""Of two boots, each of which may take 75 min to be up and an hour to count.
+"""The limit of two boots; each may take 75 min to be up and an hour to count.
 
-Beside little else they took 6 min and 15."""
+On an otherwise idle computer they took 6 min and 15."""
 STUDY = """
 study: guests
 baseline: tcg
@@ -40,12 +40,12 @@ def test_words_are_counted_on_two_emulated_machines(
     ended = of_type(folder, "cell_finished")
     assert [cell["status"] for cell in ended] == ["ok"] * 2, ended
     for cell in ended:
-        told = cell["facts"]["job"]
-        assert told["replication"] == 1
-        count = told["steps"]["count"]["job"]
+        facts = cell["facts"]["job"]
+        assert facts["replication"] == 1
+        count = facts["steps"]["count"]["job"]
         assert (count["maps"], count["reduces"], count["state"]) == (1, 1, "SUCCEEDED")
         # A guest's own page cache is dropped, and then what its host keeps of its disk.
-        caches = told["steps"]["count"]["caches"]
+        caches = facts["steps"]["count"]["caches"]
         assert [each["guest"] for each in caches] == ["dropped"] * 2, caches
         assert all(each["dropped"] == "the disk's file" for each in caches), caches
     machines = of_type(folder, "cell_started")[0]["machines"]

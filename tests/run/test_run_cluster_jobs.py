@@ -20,7 +20,7 @@ def test_nothing_is_measured_before_or_after_what_counts(name: str) -> None:
     first, after = measured_of(steps)
     assert steps[first].measured and steps[after - 1].measured
     assert not any(step.measured for step in (*steps[:first], *steps[after:]))
-    # A step that is measured tells of its job only when all have ended, so none may ask before.
+    # A measured step reports its job only when all have ended, so none may ask before.
     assert all(step.measured or step.script for step in steps[first:after])
 
 
@@ -29,7 +29,7 @@ def test_a_job_of_which_nothing_is_measured_has_no_such_steps() -> None:
     assert measured_of([]) == (0, 0)
 
 
-async def test_what_goes_on_beside_work_that_failed_is_given_up() -> None:
+async def test_concurrent_work_is_cancelled_when_one_part_fails() -> None:
     given_up = asyncio.Event()
 
     async def endless() -> None:
@@ -47,7 +47,7 @@ async def test_what_goes_on_beside_work_that_failed_is_given_up() -> None:
     assert given_up.is_set()
 
 
-async def test_what_goes_on_side_by_side_is_returned_in_order() -> None:
+async def test_results_of_concurrent_work_are_in_order() -> None:
     async def later(value: int, turns: int) -> int:
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What is told of a job: copies, page caches, and all words of one that failed."""
+"""What is recorded of a job: copies, page caches, and all output of one that failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from run.run_pretended_cluster import (
     layout_of,
     pretended,
 )
-from run.test_run_cluster_state import said
+from run.test_run_cluster_state import state_words
 from tare.errors import MachineFault, WorkloadFault
 from tare.platforms.contract import Machine
 from tare.run.topologies.cluster import cluster as clusters
@@ -30,7 +30,7 @@ from tare.workloads.mapreduce.outside import properties_of
 from workloads.workload_kinds import JOBS
 
 
-def right(told: object) -> str:
+def right(count: object) -> str:
     return ""
 
 
@@ -63,14 +63,14 @@ def test_no_machine_holds_two_copies(wanted: int, slaves: int) -> None:
     assert layout.copies(None) == layout.effective_replication <= slaves
 
 
-async def test_a_client_with_archives_of_its_own_is_told_of_copies_by_both_of_its_files() -> None:
+async def test_client_with_its_own_archives_gets_copies_in_both_files() -> None:
     cluster = pretended(lambda script, words: client("done") if "TARE-BEGAN" in script else "")
     step = Step(
         "query", "a.Main", alone=True, archives="/opt/x.jar", properties={"dfs.replication": 1}
     )
     await done(cluster, Job((step,), right))
     (written,) = (each.words for each in asked_of(cluster) if OWN_CONF in each.script)
-    # Which one Hadoop reads last hangs on what the client happens to load first.
+    # Which one Hadoop reads last depends on what the client happens to load first.
     mapred, hdfs = (properties_of(text, Path("x.xml")) for text in written)
     assert mapred["dfs.replication"] == hdfs["dfs.replication"] == "1"
     assert mapred["mapreduce.framework.name"] == "yarn"
@@ -113,16 +113,16 @@ async def test_a_guest_whose_caches_stay_does_not_count_as_cold(fails: bool) -> 
             raise WorkloadFault("drop_caches: Read-only file system")
         return ""
 
-    machine = PretendedMachine(shares_clock=False, told={"dropped": "the disk's file"})
+    machine = PretendedMachine(shares_clock=False, reported={"dropped": "the disk's file"})
     member = PretendedMember("slave-1", cast(Machine, machine), "10.0.0.1", answer)
-    told = await member.drop_caches()
-    assert told["dropped"] == "the disk's file"
+    result = await member.drop_caches()
+    assert result["dropped"] == "the disk's file"
     reason = "not dropped: drop_caches: Read-only file system"
-    assert told["guest"] == (reason if fails else "dropped")
+    assert result["guest"] == (reason if fails else "dropped")
 
 
 async def test_a_process_of_the_host_has_no_caches_of_its_own() -> None:
-    machine = PretendedMachine(told={"dropped": "all caches of files"})
+    machine = PretendedMachine(reported={"dropped": "all caches of files"})
     member = PretendedMember("slave-1", cast(Machine, machine), "10.0.0.1")
     assert await member.drop_caches() == {"dropped": "all caches of files"}
     assert member.asked == []
@@ -138,7 +138,7 @@ async def test_emulated_daemons_are_asked_seldom_and_waited_for(
         slept.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    answers = iter([said(live=0), said(live=1, nodes=1)])
+    answers = iter([state_words(live=0), state_words(live=1, nodes=1)])
     cluster = pretended(
         lambda script, words: next(answers) if "NameNodeInfo" in script else "",
         slaves=1,

@@ -12,7 +12,7 @@ from run.run_driving import Running, assert_no_ledger_is_left, assert_no_process
 
 pytestmark = [*NEEDS, pytest.mark.acceptance, pytest.mark.guest]
 BLOCK_S = 12_000
-"""Of one block, of which KVM's cell alone has been seen; the second one is not waited for."""
+"""The limit of one block; only KVM's cell has ever run. The second block is not waited for."""
 UP_S = 3000
 """Most of it is copying images into the labs and starting Java in their guests."""
 STOP_S, NOW_S = 600, 120

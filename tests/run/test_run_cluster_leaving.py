@@ -41,14 +41,14 @@ class Alive(PretendedMachine):
 
 
 class NeverEnding(Started):
-    """A daemon that does not end when it is told to."""
+    """A daemon that does not end when it is stopped."""
 
     async def stop(self, timeout_s: float = 30.0) -> Outcome:
         return await asyncio.Future[Outcome]()
 
 
 class Silent(PretendedMember):
-    """A member of which the slave tells no log, and whose daemons do not end."""
+    """A member whose slave gives no log, and whose daemons do not end."""
 
     async def output(self, script: str, *arguments: str, timeout_s: float = SHORT_S) -> str:
         if self.name == "slave-1":
@@ -73,7 +73,7 @@ def silent() -> RunningCluster:
     return Up(members, layout)
 
 
-async def test_logs_of_a_machine_that_answers_are_had_beside_one_that_does_not() -> None:
+async def test_logs_of_an_answering_machine_are_kept_despite_a_silent_one() -> None:
     cluster = silent()
     await cluster.bring_up()
     logs = await asyncio.wait_for(cluster.logs(SOON_S), 30)
@@ -87,11 +87,11 @@ async def test_logs_of_a_machine_that_answers_are_had_beside_one_that_does_not()
 async def test_a_run_that_is_to_stop_now_waits_for_neither_logs_nor_daemons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, told = silent(), list[Any]()
+    cluster, events = silent(), list[Any]()
     monkeypatch.setattr(batches, "LEAVING_S", SOON_S)
     monkeypatch.setattr(batches, "_inside", lambda *_: cluster)
     machine = cluster.master.machine
-    context = SimpleNamespace(log=told, folder=RunFolder(tmp_path))
+    context = SimpleNamespace(log=events, folder=RunFolder(tmp_path))
     batch = SimpleNamespace(
         block=1,
         arm="bare",
@@ -118,7 +118,7 @@ async def test_a_run_that_is_to_stop_now_waits_for_neither_logs_nor_daemons(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 30)
-    stopped = told[-1]
+    stopped = events[-1]
     assert isinstance(stopped, ClusterStopped)
     assert stopped.expected
     kept = {Path(log).name for log in stopped.logs}

@@ -117,8 +117,8 @@ class Theirs:
         """Wait until nothing is missing_part, or only what begins with one of these words."""
         until = time.monotonic() + patient(UP_S)
         while True:
-            said = "".join(map(self.ask, _STATES))
-            reason = missing_part(said, 1)
+            answer = "".join(map(self.ask, _STATES))
+            reason = missing_part(answer, 1)
             if not reason or reason.startswith(enough):
                 return
             assert time.monotonic() < until, reason
@@ -131,10 +131,10 @@ class Theirs:
             self.ask(f"{at}SETOWNER&owner={owner}", "PUT")
 
     def listed(self, path: str) -> list[str]:
-        told: dict[str, Any] = json.loads(
+        answer: dict[str, Any] = json.loads(
             self.ask(f"9870/webhdfs/v1{path}?user.name=nobody&op=LISTSTATUS")
         )
-        return [each["pathSuffix"] for each in told["FileStatuses"]["FileStatus"]]
+        return [each["pathSuffix"] for each in answer["FileStatuses"]["FileStatus"]]
 
 
 _ASK = """import sys, urllib.request, urllib.error
@@ -207,10 +207,10 @@ def test_jobs_are_done_on_a_cluster_of_another_user_and_leave_nothing(
             facts = event["facts"]
             assert (facts["outside"], facts["user"], facts["slaves"]) == (True, "root", 1)
             assert facts["folder"].startswith("/user/root/tare-")
-        # Its own folder is gone, and there was none beside it.
+        # Its own folder is gone, and no other one was there.
         assert theirs.listed("/user/root") == []
         assert sorted(theirs.listed("/")) == ["history", "staging", "user"]
-        # Where the cluster's owner takes the home away, that is what is told.
+        # If the cluster's owner takes the home away, that is reported.
         at = "9870/webhdfs/v1/user/root?user.name=nobody&op="
         theirs.ask(f"{at}SETOWNER&owner=nobody", "PUT")
         argv[-1] = str(tmp_path / "refused")

@@ -24,13 +24,13 @@ JSON = st.recursive(
 )
 
 
-def said(
+def state_words(
     *, live: int | None = 2, safe: str = "", nodes: int | None = 2, history: bool = True
 ) -> str:
     parts: list[dict[str, Any]] = []
     if live is not None:
-        nodes_told = json.dumps({f"slave-{number}": {"remaining": 5} for number in range(live)})
-        parts.append({"beans": [{"Safemode": safe, "LiveNodes": nodes_told}]})
+        live_nodes = json.dumps({f"slave-{number}": {"remaining": 5} for number in range(live)})
+        parts.append({"beans": [{"Safemode": safe, "LiveNodes": live_nodes}]})
     if nodes is not None:
         parts.append({"clusterMetrics": {"activeNodes": nodes}})
     if history:
@@ -39,44 +39,47 @@ def said(
 
 
 def test_a_cluster_is_up_when_all_say_so() -> None:
-    assert missing_part(said(), 2) == ""
+    assert missing_part(state_words(), 2) == ""
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("message", "words"),
     [
         ("", "the NameNode does not answer"),
-        (said(live=1), "knows 1 of 2 DataNodes"),
-        (said(safe="Safe mode is ON. The reported blocks"), "not left safe mode: Safe mode is ON"),
-        (said(nodes=None), "the ResourceManager does not answer"),
-        (said(nodes=1), "knows 1 of 2 NodeManagers"),
-        (said(history=False), "the history server does not answer"),
+        (state_words(live=1), "knows 1 of 2 DataNodes"),
+        (
+            state_words(safe="Safe mode is ON. The reported blocks"),
+            "not left safe mode: Safe mode is ON",
+        ),
+        (state_words(nodes=None), "the ResourceManager does not answer"),
+        (state_words(nodes=1), "knows 1 of 2 NodeManagers"),
+        (state_words(history=False), "the history server does not answer"),
         ("<html>404</html>", "the NameNode does not answer"),
-        (said()[:-3] + "}", "the history server does not answer"),
+        (state_words()[:-3] + "}", "the history server does not answer"),
     ],
 )
-def test_what_is_lacking_is_named(told: str, words: str) -> None:
-    assert words in missing_part(told, 2)
+def test_what_is_lacking_is_named(message: str, words: str) -> None:
+    assert words in missing_part(message, 2)
 
 
-def test_a_datanode_counts_when_it_has_told_of_its_room() -> None:
+def test_datanode_counts_once_it_has_reported_its_room() -> None:
     nodes = {"slave-1": {"remaining": 7}, "slave-2": {"remaining": 0}, "slave-3": {}}
-    told = json.dumps({"beans": [{"Safemode": "", "LiveNodes": json.dumps(nodes)}]})
-    assert "knows 1 of 3 DataNodes with free space" in missing_part(told, 3)
+    answer = json.dumps({"beans": [{"Safemode": "", "LiveNodes": json.dumps(nodes)}]})
+    assert "knows 1 of 3 DataNodes with free space" in missing_part(answer, 3)
 
 
 def test_the_history_server_waits_for_the_namenode_alone() -> None:
-    assert is_ready_for_history(said(live=0, nodes=None, history=False))
-    assert not is_ready_for_history(said(safe="on", nodes=2))
+    assert is_ready_for_history(state_words(live=0, nodes=None, history=False))
+    assert not is_ready_for_history(state_words(safe="on", nodes=2))
     assert not is_ready_for_history("")
 
 
 @pytest.mark.fuzz
 @given(st.text() | st.lists(JSON, max_size=4).map(lambda all: "".join(map(json.dumps, all))))
-def test_whatever_is_answered_is_no_fault(told: str) -> None:
-    assert isinstance(missing_part(told, 1), str)
-    assert written(told) >= 0 or "BytesWritten" in told
-    assert all(isinstance(each, dict) for each in objects_in(told))
+def test_whatever_is_answered_is_no_fault(message: str) -> None:
+    assert isinstance(missing_part(message, 1), str)
+    assert written(message) >= 0 or "BytesWritten" in message
+    assert all(isinstance(each, dict) for each in objects_in(message))
 
 
 @given(st.lists(st.dictionaries(st.text(), st.integers(), max_size=3), max_size=4))

@@ -1,4 +1,4 @@
-"""A program of one's own, measured for real in a study alone; and what is wrong with it, told."""
+"""A user's own program, measured for real in a study alone; and the messages for its faults."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ ARMS = [
 @pytest.mark.boots
 @pytest.mark.skipif(os.geteuid() != 0, reason="entering a toolbox needs root")
 @pytest.mark.parametrize("arms", ARMS)
-def test_its_figures_are_told_and_a_wrong_output_fails_its_cell(home: Path, arms: str) -> None:
+def test_figures_are_recorded_and_wrong_output_fails_the_cell(home: Path, arms: str) -> None:
     out = home / "out"
     done = tare("run", written(home, arms=arms), "--out", out)
-    # Cells that fail are told, and are not the end of a run.
+    # Cells that fail are reported, and do not end a run.
     assert done.returncode in (0, 1), done.stdout + done.stderr
     assert of_type(out, "run_finished")[0]["status"] == "complete", done.stdout
     cells = 2 * (2 if arms else 1)
@@ -89,8 +89,8 @@ def test_its_figures_are_told_and_a_wrong_output_fails_its_cell(home: Path, arms
         value = {"speed": 7e6, "p99": 81e-6}[event["metric"]]
         unit, kind = {"speed": ("B/s", "typical"), "p99": ("s", "tail")}[event["metric"]]
         assert (event["unit"], event["value"], event["kind"]) == (unit, pytest.approx(value), kind)
-    told = {event["metric"] for event in of_type(out, "observation")}
-    assert {"wall-time", "cpu-time", "user-time", "system-time", "max-rss"} <= told
+    metrics = {event["metric"] for event in of_type(out, "observation")}
+    assert {"wall-time", "cpu-time", "user-time", "system-time", "max-rss"} <= metrics
     failed = [e for e in of_type(out, "cell_finished") if e["status"] == "failed"]
     assert len(failed) == cells
     for event in failed:

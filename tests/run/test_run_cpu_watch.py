@@ -47,7 +47,7 @@ async def test_a_cell_during_which_a_cpu_went_offline_is_measured_again_and_repo
     # Before the batch, and after its only cell.
     Hotplugged.looks = [(0, 1, 2, 3), (0, 1, 2)]
     monkeypatch.setattr(run_hostile, "LocalHost", Hotplugged)
-    fold = await run_hostile.run_beside(run_hostile.honest, tmp_path / "run", agent_program)
+    fold = await run_hostile.run_twisted(run_hostile.honest, tmp_path / "run", agent_program)
     (change,) = fold.cpu_changes
     assert (change.gone, change.came, change.after) == ("3", "", "0-2")
     events = [record.event for record in read_events(tmp_path / "run" / "events.jsonl")]
@@ -91,7 +91,7 @@ async def duet(
     monkeypatch.setattr(run_hostile, "STUDY", study)
     # Without a value of the baseline the run ends as failed.
     with suppress(AssertionError):
-        await run_hostile.run_beside(run_hostile.honest, folder, agent)
+        await run_hostile.run_twisted(run_hostile.honest, folder, agent)
     events = [record.event for record in read_events(folder / "events.jsonl")]
     changes = [each for each in events if isinstance(each, CpusChanged)]
     return changes, [each for each in events if isinstance(each, CellFinished)]

@@ -1,4 +1,4 @@
-"""What a disk never did is withheld with its reason, whoever told it: subject or neighbour."""
+"""Figures that a disk contradicts are withheld with a reason, for subject and neighbour."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MB = 1e6
 
 
 class DiskNeighbour:
-    """A neighbour whose disk moved so much while its load told of that."""
+    """A neighbour whose disk moved so much while its load ran."""
 
     def __init__(self, moved: float) -> None:
         self.inner_cpus, self._counts = (0,), [0.0, moved]
@@ -36,14 +36,14 @@ class DiskNeighbour:
 
 
 class Ended:
-    """A load that has told what it did."""
+    """A load that has ended and reported."""
 
     ended = False
 
     def __init__(self, phases: tuple[str, ...] = ()) -> None:
         done = {"seconds": 1.0, "threads": 1, "bytes": 400 * MB, "bytes_per_s": 400 * MB}
-        told = [{"name": each, "begin_s": 0.0, "end_s": 1.0, "result": done} for each in phases]
-        self._told = {**done, "warnings": [], "phases": told}
+        listed = [{"name": each, "begin_s": 0.0, "end_s": 1.0, "result": done} for each in phases]
+        self._told = {**done, "warnings": [], "phases": listed}
 
     async def stop(self) -> Outcome:
         return Outcome(self._told)
@@ -69,12 +69,12 @@ async def test_a_disk_load_that_never_reached_its_disk_was_none(
         assert "a cache was measured and not the disk" in report.doubt
 
 
-def test_what_never_reached_the_disk_is_told_with_what_to_write() -> None:
+def test_writes_that_never_reached_the_disk_are_reported_with_a_remedy() -> None:
     claim = DiskClaim(written=24_000 * MB, instead="write `direct: true`")
     inside = {"disk": {"seconds": 1.0, "read_bytes_per_s": 0.0, "write_bytes_per_s": 54 * MB}}
-    said = str(unmoved(claim, inside, {}, 1.0))
-    assert said.startswith("it reported 22.35 GiB/s written, but its disk moved 51.5 MiB/s")
-    assert said.endswith("write `direct: true`")
+    reason = str(unmoved(claim, inside, {}, 1.0))
+    assert reason.startswith("it reported 22.35 GiB/s written, but its disk moved 51.5 MiB/s")
+    assert reason.endswith("write `direct: true`")
     # A sandbox whose own kernel counts no disk: what the host counted says it.
     assert unmoved(DiskClaim(written=500 * MB), {"disk": None}, {"written": 0.0}, 2.0)
     assert unmoved(DiskClaim(read=500 * MB), {}, {"read": 1 * MB}, 2.0)
@@ -91,22 +91,22 @@ def test_as_little_as_one_large_transfer_says_nothing() -> None:
 
 
 @given(
-    told=st.floats(0, 1e12),
+    claimed=st.floats(0, 1e12),
     more=st.floats(1.0, 50.0),
     seconds=st.floats(0.1, 100),
     host=st.booleans(),
 )
 def test_a_disk_that_moved_as_much_or_more_is_believed(
-    told: float, more: float, seconds: float, host: bool
+    claimed: float, more: float, seconds: float, host: bool
 ) -> None:
-    rate = told * more / seconds
+    rate = claimed * more / seconds
     inside = {"disk": {"seconds": seconds, "read_bytes_per_s": rate, "write_bytes_per_s": rate}}
-    counted = {"read": told * more, "written": told * more}
+    counted = {"read": claimed * more, "written": claimed * more}
     result = {} if host else inside
-    assert not unmoved(DiskClaim(told, told), result, counted if host else {}, seconds)
+    assert not unmoved(DiskClaim(claimed, claimed), result, counted if host else {}, seconds)
     assert not unmoved(DiskClaim(None, None), result, {"read": 0.0, "written": 0.0}, seconds)
     # Where nobody counted, nothing is claimed.
-    assert not unmoved(DiskClaim(told, told), {}, {}, seconds)
+    assert not unmoved(DiskClaim(claimed, claimed), {}, {}, seconds)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_whoever_asks_for_a_personality_reads_why_no_disk_is_held_to_it() -> Non
     assert "not compared with the disk's counters" in reason
 
 
-def test_what_bonnie_told_of_a_file_in_the_cache_is_withheld() -> None:
+def test_figures_of_bonnie_from_the_cache_are_withheld() -> None:
     bonnie = WORKLOADS["bonnie"]
     result = result_of("bonnie", 3.0)
 
@@ -191,7 +191,7 @@ def test_reads_from_a_cache_do_not_withhold_writes_that_reached_the_disk() -> No
     assert without_unmoved(whole, found, values, headlines) == (values, "")
 
 
-def test_microbenchmarks_go_past_the_page_cache_unless_told_otherwise() -> None:
+def test_microbenchmarks_bypass_the_page_cache_by_default() -> None:
     filebench = WORKLOADS["filebench"]
 
     def direct(**given: Any) -> bool:

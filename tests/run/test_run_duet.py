@@ -35,25 +35,25 @@ def test_sides_keep_step_and_nobody_waits_for_one_that_is_gone(
     first: list[str], second: list[str]
 ) -> None:
     async def play(side: Side, cells: list[str]) -> list[str]:
-        told: list[str] = []
+        outcomes: list[str] = []
         try:
-            for number, course in enumerate(cells):
+            for number, plan in enumerate(cells):
                 if not await side.meets(number):
-                    return told
-                if course == "fails before":
-                    told.append("failed")
+                    return outcomes
+                if plan == "fails before":
+                    outcomes.append("failed")
                     continue
                 try:
                     await side.begin(number)
                 except WorkloadFault:
-                    told.append("alone")
+                    outcomes.append("alone")
                     continue
                 await asyncio.sleep(0)
                 side.end(number)
-                told.append("both")
+                outcomes.append("both")
         finally:
             side.leave()
-        return told
+        return outcomes
 
     async def run() -> tuple[list[str], list[str]]:
         sides = Side.two(["a", "b"])
@@ -64,13 +64,13 @@ def test_sides_keep_step_and_nobody_waits_for_one_that_is_gone(
     found = asyncio.run(run())
     for number in range(min(map(len, (first, second)))):
         fails = [cells[number] == "fails before" for cells in (first, second)]
-        told = [each[number] for each in found]
+        outcomes = [each[number] for each in found]
         if not any(fails):
-            assert told == ["both", "both"]
+            assert outcomes == ["both", "both"]
         elif all(fails):
-            assert told == ["failed", "failed"]
+            assert outcomes == ["failed", "failed"]
         else:
-            assert sorted(told) == ["alone", "failed"]
+            assert sorted(outcomes) == ["alone", "failed"]
     shorter = min(len(first), len(second))
     assert all(len(each) == shorter for each in found)
 
@@ -127,7 +127,7 @@ def assert_cores_are_exchanged(folder: Path) -> None:
 
 
 @pytest.mark.acceptance
-def test_a_duet_goes_on_after_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duet_resumes_after_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     study, folder = tmp_path / "two.yaml", tmp_path / "run"
     study.write_text(STUDY)
@@ -138,8 +138,8 @@ def test_a_duet_goes_on_after_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with Running(folder, "run", study, "--out", folder) as running:
         running.wait_for(ended)
         running.process.send_signal(2)
-        code, said = running.end()
-    assert code == 130, said
+        code, output = running.end()
+    assert code == 130, output
     done = tare("resume", folder)
     assert done.returncode == 0, done.stdout + done.stderr
     finished = {cell["cell"]: cell["status"] for cell in of_type(folder, "cell_finished")}

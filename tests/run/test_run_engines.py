@@ -14,7 +14,7 @@ import pytest
 from run.run_clusters import (
     NEEDS,
     assert_nothing_is_left,
-    carried_out,
+    run_job,
     this_host,
     tiny_cluster,
     written,
@@ -58,7 +58,7 @@ COPIED: dict[str, tuple[dict[str, Any], str]] = {
     "aggregate by Hive": ({"rows": 1000, "files": 1, "engine": "hive"}, "aggregate/out"),
     "kmeans": ({"vectors": 1000, "files": 1, "iterations": 1}, "kmeans/found/clusteredPoints"),
 }
-"""What a job is told, and the folder of its output."""
+"""The parameters of a job, and the folder of its output."""
 LARGE = Shape(2, 1536 << 20, 2 << 30)
 Begin = Callable[[str], tuple[Path, Path]]
 """Writes a study, and returns its file and the folder of its run."""
@@ -99,17 +99,17 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
 @pytest.mark.timeout(LIMIT_S + 100)
 def test_spark_does_all_its_jobs_in_bare_machines_and_containers(begin: Begin) -> None:
     by_spark = [
-        told["job"]
+        each["job"]
         for steps in steps_of(begin, OF_SPARK)
-        for told in steps.values()
-        if str(told.get("job", {}).get("id", "")).startswith("application_")
+        for each in steps.values()
+        if str(each.get("job", {}).get("id", "")).startswith("application_")
     ]
     assert len(by_spark) == 4 * TIMES
-    for told in by_spark:
+    for each in by_spark:
         # Its log was whole: all tasks of all stages, none of them lost, and what they wrote.
-        assert (told["state"], list(told["lost"])) == ("SUCCEEDED", [])
-        assert told["reduces"] >= 1 and told["counters"]["output_bytes"] > 0
-        assert [name for name, *_ in told["spans"]][-1] == "reduce"
+        assert (each["state"], list(each["lost"])) == ("SUCCEEDED", [])
+        assert each["reduces"] >= 1 and each["counters"]["output_bytes"] > 0
+        assert [name for name, *_ in each["spans"]][-1] == "reduce"
 
 
 @pytest.mark.acceptance
@@ -117,25 +117,23 @@ def test_spark_does_all_its_jobs_in_bare_machines_and_containers(begin: Begin) -
 def test_mahout_finds_centres_in_bare_machines_and_containers(begin: Begin) -> None:
     searched = [steps["cluster"]["job"] for steps in steps_of(begin, OF_MAHOUT)]
     # An iteration each, and the one that puts points to their centres; all count together.
-    assert [len(told["jobs"]) for told in searched] == [3] * TIMES
-    for told in searched:
-        assert len([name for name, *_ in told["spans"] if name == "map"]) == 3
-        assert told["maps"] == 6 and told["reduces"] == 2
+    assert [len(each["jobs"]) for each in searched] == [3] * TIMES
+    for each in searched:
+        assert len([name for name, *_ in each["spans"] if name == "map"]) == 3
+        assert each["maps"] == 6 and each["reduces"] == 2
 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(LIMIT_S + 100)
 def test_hive_answers_queries_in_bare_machines_and_containers(begin: Begin) -> None:
-    # Of Hive's queries a sum is one job of MapReduce, and a sum over a join two.
+    # Hive runs a sum as one MapReduce job, and a sum over a join as two.
     by_hive = [steps["query"]["job"]["jobs"] for steps in steps_of(begin, OF_HIVE)]
     assert sorted(map(len, by_hive)) == [1] * TIMES + [2] * TIMES
 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(1500)
-async def test_copies_that_a_job_asks_for_are_those_that_hdfs_is_told_of(
-    tmp_path: Path, agent_program: Path
-) -> None:
+async def test_requested_copies_are_those_in_hdfs(tmp_path: Path, agent_program: Path) -> None:
     """HDFS keeps how many copies of a file are wanted, however few machines there are."""
     found: dict[str, set[int]] = {}
     with this_host(tmp_path, agent_program) as context:
@@ -147,11 +145,11 @@ async def test_copies_that_a_job_asks_for_are_those_that_hdfs_is_told_of(
                 job = work.job(work.parameters.model_validate(known))
                 assert job.copies == 2
                 look = Step("look", script=f'hdfs GET "/tare/{output}?op=LISTSTATUS"')
-                done = await carried_out(cluster, replace(job, steps=(*job.steps, look)))
-                said = json.loads(done.value["steps"]["look"]["output"])
+                done = await run_job(cluster, replace(job, steps=(*job.steps, look)))
+                copies = json.loads(done.value["steps"]["look"]["output"])
                 found[name] = {
                     each["replication"]
-                    for each in said["FileStatuses"]["FileStatus"]
+                    for each in copies["FileStatuses"]["FileStatus"]
                     # Such as `_partition.lst`, which all of TeraSort's maps read.
                     if each["type"] == "FILE" and not each["pathSuffix"].startswith("_")
                 }
@@ -161,7 +159,7 @@ async def test_copies_that_a_job_asks_for_are_those_that_hdfs_is_told_of(
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(1000)
-def test_slaves_that_are_too_small_for_spark_are_told(begin: Begin) -> None:
+def test_slaves_too_small_for_spark_are_reported(begin: Begin) -> None:
     study, folder = begin(SMALL)
     tare("run", study, "--out", folder, limit_s=900)
     ended, _ = of_type(folder, "cell_finished")

@@ -42,9 +42,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
         yield server
 
 
-def test_a_killed_run_leaves_nothing_in_the_machine_and_goes_on(
-    server: Sshd, tmp_path: Path
-) -> None:
+def test_killed_run_leaves_nothing_in_the_machine_and_resumes(server: Sshd, tmp_path: Path) -> None:
     study, folder = tmp_path / "vm.yaml", tmp_path / "run"
     study.write_text(STUDY.format(reached=server.in_a_study(), folder=server.folder))
     with Running(folder, "run", study, "--out", folder) as running:

@@ -23,7 +23,7 @@ from run.run_driving import (
     tare,
 )
 
-# Of what runs beside others, these runs alone turn real-time throttling off.
+# Among tests that run at the same time, only these turn real-time throttling off.
 pytestmark = [pytest.mark.slow, pytest.mark.boots, pytest.mark.guest]
 
 STUDY = """
@@ -219,7 +219,7 @@ def little_memory(home: Path) -> Iterator[Path]:
     pytest.skip("no control group for memory can be made here")
 
 
-def test_a_hypervisor_that_the_oom_killer_took_is_tried_again_and_told(
+def test_hypervisor_ended_by_the_oom_killer_is_retried_and_reported(
     study: Path, home: Path, start: Begin
 ) -> None:
     folder = home / "run"
@@ -242,7 +242,7 @@ def test_a_hypervisor_that_the_oom_killer_took_is_tried_again_and_told(
 
 
 @pytest.mark.parametrize("after_s", [pytest.param(0.0, marks=pytest.mark.acceptance), 0.7])
-def test_a_hypervisor_killed_while_it_boots_is_tried_again_and_told(
+def test_hypervisor_killed_during_boot_is_retried_and_reported(
     study: Path, home: Path, start: Begin, after_s: float
 ) -> None:
     folder = home / "run"
@@ -337,18 +337,18 @@ def test_a_disk_that_fills_up_stops_the_run_in_order(study: Path, home: Path, st
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ("accelerater: tcg", "did you mean 'accelerator'"),
         ("kernel: /nowhere/vmlinuz", "/nowhere/vmlinuz"),
         ("shape: {vcpus: 1, memory: 1MB}", "32 MiB"),
     ],
 )
-def test_wrong_studies_start_nothing(study: Path, home: Path, wrong: str, told: str) -> None:
+def test_wrong_studies_start_nothing(study: Path, home: Path, wrong: str, message: str) -> None:
     study.write_text(STUDY.replace("accelerator: tcg", f"accelerator: tcg, {wrong}"))
     outcome = tare("run", study, "--out", home / "run")
     assert outcome.returncode == 2, outcome.stdout + outcome.stderr
-    assert told in outcome.stderr
+    assert message in outcome.stderr
     assert not (home / "run").exists()
 
 

@@ -1,4 +1,4 @@
-"""A run's folder is made where nothing is, and opened where a run is; else what to do is told."""
+"""A run's folder is made where nothing is, and opened where a run is; else a hint is given."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_a_run_begins_in_a_folder_that_is_new_or_empty(
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "text"),
     [(_file, "is a file"), (_other_files, "is not empty"), (_run, "already holds a run")],
 )
-def test_a_run_begins_nowhere_else(made: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+def test_a_run_begins_nowhere_else(made: Callable[[Path], None], text: str, tmp_path: Path) -> None:
     made(tmp_path / "run")
-    with pytest.raises(InputError, match=said) as refused:
+    with pytest.raises(InputError, match=text) as refused:
         create_folder(tmp_path / "run")
     assert "--out" in refused.value.hint
 
@@ -118,14 +118,14 @@ def test_a_run_begins_where_there_is_room(
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "text"),
     [(_nothing, "holds no run"), (_file, "is a file"), (_other_files, "holds no run")],
 )
-def test_what_holds_no_run_cannot_be_gone_on_with(
-    made: Callable[[Path], None], said: str, tmp_path: Path
+def test_path_without_a_run_cannot_be_resumed(
+    made: Callable[[Path], None], text: str, tmp_path: Path
 ) -> None:
     made(tmp_path / "run")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=text):
         open_folder(tmp_path / "run")
 
 
@@ -139,19 +139,19 @@ def _full(name: str | None) -> OSError:
 
 
 @pytest.mark.parametrize(
-    ("named", "told"), [(None, ""), ("series/a.parquet", "series/a.parquet"), (f"{PART}x", "")]
+    ("named", "message"), [(None, ""), ("series/a.parquet", "series/a.parquet"), (f"{PART}x", "")]
 )
 def test_what_a_full_disk_refused_is_named_unless_nobody_knows_the_name(
-    named: str | None, told: str, tmp_path: Path
+    named: str | None, message: str, tmp_path: Path
 ) -> None:
     run = create_folder(tmp_path / "run")
     with pytest.raises(TareError) as refused, open_event_log(run):
         raise _full(named and str(run.path / named))
-    assert str(refused.value).startswith(f"{run.path / told}: No space left on device")
+    assert str(refused.value).startswith(f"{run.path / message}: No space left on device")
     assert refused.value.hint.endswith(f"then resume: tare resume {run.path}")
 
 
-def test_a_folder_that_is_gone_cannot_be_gone_on_with(tmp_path: Path) -> None:
+def test_removed_folder_cannot_be_resumed(tmp_path: Path) -> None:
     run = create_folder(tmp_path / "run")
     removed = "was removed while the run wrote into it"
     with pytest.raises(TareError, match=removed) as refused, open_event_log(run):

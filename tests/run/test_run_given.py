@@ -52,12 +52,12 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
         yield server
 
 
-def carried_out(server: Sshd, folder: Path, workloads: str, host: str = "") -> Path:
-    """Carry a study out on the machine behind a server, and return the run's folder."""
+def run_study(server: Sshd, folder: Path, workloads: str, host: str = "") -> Path:
+    """Run a study on the machine behind a server, and return the run's folder."""
     study, run = folder / "given.yaml", folder / "run"
     reached = f"platform: ssh, {server.in_a_study()}, folder: {server.folder}"
-    said = STUDY.format(reached=reached, workloads=workloads)
-    study.write_text(said + host)
+    text = STUDY.format(reached=reached, workloads=workloads)
+    study.write_text(text + host)
     with served_ports():
         done = tare("run", study, "--out", run)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -90,7 +90,7 @@ def assert_measured(run: Path, workloads: set[str]) -> None:
 def test_a_machine_that_exists_is_measured_over_the_network_it_has(
     server: Sshd, tmp_path: Path
 ) -> None:
-    run = carried_out(server, tmp_path, QUICK)
+    run = run_study(server, tmp_path, QUICK)
     assert_measured(run, {"request-response", "connect-request-response"})
     skipped = {
         (each["arm"], each["scenario"], each["workload"]): each["reason"]
@@ -107,7 +107,7 @@ def test_the_peer_is_on_the_arms_host_also_where_that_is_reached_over_ssh(
     server: Sshd, tmp_path: Path
 ) -> None:
     """The same sshd stands for the host and for the machine that the host carries."""
-    run = carried_out(server, tmp_path, QUICK, f"host: {{{server.in_a_study()}}}\n")
+    run = run_study(server, tmp_path, QUICK, f"host: {{{server.in_a_study()}}}\n")
     assert_measured(run, {"request-response", "connect-request-response"})
 
 
@@ -115,14 +115,14 @@ def test_the_peer_is_on_the_arms_host_also_where_that_is_reached_over_ssh(
 @pytest.mark.acceptance
 @pytest.mark.skipif(os.geteuid() != 0, reason="the toolbox needs root")
 def test_so_are_programs_of_the_toolbox(server: Sshd, tmp_path: Path) -> None:
-    run = carried_out(server, tmp_path, TOOLS)
+    run = run_study(server, tmp_path, TOOLS)
     assert_measured(run, {"net-stream", "request-response", "packet-rate", "http-load"})
 
 
 async def test_a_machine_behind_translated_addresses_is_refused_by_the_plan(
     server: Sshd, tmp_path: Path, agent_program: Path
 ) -> None:
-    """What stands between is a relay at another address: the machine's own is not the login's."""
+    """Check a relay at another address: the machine's own address is not the login's."""
     elsewhere = "127.0.0.9"
     async with Way(server.port, address=elsewhere) as way:
         known = server.known_hosts.read_text()

@@ -86,8 +86,8 @@ def test_two_computers_are_measured_over_the_wire_between_them(
         done = subprocess.run(call, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     placed = [each["placement"]["network"] for each in of_type(run, "machine_ready")]
-    told = {"way": "given", "address": THERE, "peer": HERE, "mtu": MTU, "note": SHARED}
-    assert placed == [told, told]
+    link = {"way": "given", "address": THERE, "peer": HERE, "mtu": MTU, "note": SHARED}
+    assert placed == [link, link]
     assert {cell["status"] for cell in of_type(run, "cell_finished")} == {"ok"}
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from agent.agent_doubles import ScriptedAgent
-from run.run_hostile import TwistedMachine, honest, run_beside
+from run.run_hostile import TwistedMachine, honest, run_twisted
 from tare.agent import AgentClient
 from tare.platforms.contract import Machine
 from tare.run.cells import cell as cell_module
@@ -122,13 +122,13 @@ async def asked_meanwhile(*, hands_off: bool) -> set[str]:
 
 
 async def test_a_host_is_watched_while_work_is_under_way() -> None:
-    # What was said before may be acknowledged late: that asks nothing.
+    # Earlier messages may be acknowledged late: that is not a request.
     asked = await asked_meanwhile(hands_off=False) - {"ack"}
     assert asked == {"stopped", "host_cost", "ran_s", "go"}
 
 
 async def test_a_host_whose_time_counts_instructions_is_asked_nothing() -> None:
-    # How much is asked hangs on how fast this computer is, and what is measured there pays for it.
+    # The number of requests depends on this computer's speed, and they disturb what is measured.
     assert await asked_meanwhile(hands_off=True) == set()
 
 
@@ -144,6 +144,6 @@ async def test_a_run_takes_its_hands_off_a_host_whose_time_counts_instructions(
 
     monkeypatch.setattr(TwistedMachine, "stopped", stopped)
     monkeypatch.setattr(LocalRunHost, "counts_instructions", counts)
-    fold = await run_beside(honest, tmp_path / "run", agent_program)
+    fold = await run_twisted(honest, tmp_path / "run", agent_program)
     assert {result.status for result in fold.cell_results()} == {"ok"}
     assert bool(looked) is not counts

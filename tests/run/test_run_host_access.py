@@ -48,22 +48,22 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_reaches_a_host_is_refused_by_line_and_key_before_anything(
     study: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    told = tare(*words, str(study))
-    assert (told.returncode, told.stdout) == (2, ""), told
-    assert f"{study}:8:" in told.stderr and "arms.tcg.extra-args" in told.stderr
-    assert "-incoming exec:id" in told.stderr and "clock=vm" not in told.stderr
-    assert f"{study}:9:" in told.stderr and "arms.free.confined" in told.stderr
-    assert "--allow-host-access" in told.stderr
+    result = tare(*words, str(study))
+    assert (result.returncode, result.stdout) == (2, ""), result
+    assert f"{study}:8:" in result.stderr and "arms.tcg.extra-args" in result.stderr
+    assert "-incoming exec:id" in result.stderr and "clock=vm" not in result.stderr
+    assert f"{study}:9:" in result.stderr and "arms.free.confined" in result.stderr
+    assert "--allow-host-access" in result.stderr
     assert not (tmp_path / "ran").exists() and not (tmp_path / "runs").exists()
 
 
 def test_a_plan_lists_all_that_a_study_hands_to_hosts(study: Path, tmp_path: Path) -> None:
-    told = tare("plan", str(study))
-    assert told.returncode == 0, told.stderr
-    assert "arms.tcg.extra-args: `-incoming exec:id" in told.stdout
-    assert "(a run needs --allow-host-access)" in told.stdout
-    assert "workloads.mine: `/opt/probe --fast` is run in every machine" in told.stdout
-    assert f"`{tmp_path / 'probe'}` is copied into the machines as /opt/probe" in told.stdout
+    result = tare("plan", str(study))
+    assert result.returncode == 0, result.stderr
+    assert "arms.tcg.extra-args: `-incoming exec:id" in result.stdout
+    assert "(a run needs --allow-host-access)" in result.stdout
+    assert "workloads.mine: `/opt/probe --fast` is run in every machine" in result.stdout
+    assert f"`{tmp_path / 'probe'}` is copied into the machines as /opt/probe" in result.stdout
 
 
 def test_the_command_line_allows_what_a_study_cannot(study: Path) -> None:

@@ -1,4 +1,4 @@
-"""A machine's counter is placed on its host's clock, however the exchanges lie."""
+"""A machine's counter is placed on its host's clock, whatever the exchanges' timing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tare.run.probes.host_clock import Bounds, by_the_host, counter_offset
 
 
 @given(st.integers(1, 10), st.integers(0, 10**12), st.data())
-def test_the_offset_of_two_counters_lies_within_its_bounds(
+def test_offset_of_two_counters_is_within_its_bounds(
     rounds: int, offset: int, data: st.DataObject
 ) -> None:
     """However long the readings are apart, and whatever this computer's clock says."""

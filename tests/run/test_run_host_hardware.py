@@ -46,7 +46,7 @@ def over_a_cell(
     return asyncio.run(measured())
 
 
-def stand_in(folder: Path, script: str) -> Path:
+def scripted_agent(folder: Path, script: str) -> Path:
     program = folder / "agent"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -55,11 +55,11 @@ def stand_in(folder: Path, script: str) -> Path:
 
 def test_the_agent_counts_for_threads_or_says_why_not(agent_program: Path, tmp_path: Path) -> None:
     me = machine(vcpus=(os.getpid(),))
-    told = over_a_cell(agent_program, tmp_path, {"subject": me, "neighbour": me}, agent_program)[
+    counted = over_a_cell(agent_program, tmp_path, {"subject": me, "neighbour": me}, agent_program)[
         "host_hardware"
     ]
-    assert list(told) == ["subject", "neighbour"]
-    for each in told.values():
+    assert list(counted) == ["subject", "neighbour"]
+    for each in counted.values():
         assert each["seconds"] > 0
         assert each.get("cycles", 0) > 0 or ": " in each["missing"]
 
@@ -67,7 +67,7 @@ def test_the_agent_counts_for_threads_or_says_why_not(agent_program: Path, tmp_p
 def test_each_machine_has_what_was_counted_for_its_own_threads(
     tmp_path: Path, agent_program: Path
 ) -> None:
-    agent = stand_in(
+    agent = scripted_agent(
         tmp_path,
         f'echo "$@" > {tmp_path}/asked; echo counting; cat > /dev/null; '
         """echo '[{"llc_misses": 7}, {"llc_misses": 9}]'""",
@@ -77,8 +77,8 @@ def test_each_machine_has_what_was_counted_for_its_own_threads(
         "far": machine(),
         "neighbour": machine(threads=(20, 21)),
     }
-    told = over_a_cell(agent, tmp_path, machines, agent_program)
-    assert told == {
+    counted = over_a_cell(agent, tmp_path, machines, agent_program)
+    assert counted == {
         "host_hardware": {
             "subject": {"llc_misses": 7},
             "neighbour": {"llc_misses": 9},
@@ -100,22 +100,24 @@ def test_each_machine_has_what_was_counted_for_its_own_threads(
         "echo counting; exec sleep 60",
     ],
 )
-def test_what_cannot_count_is_told_and_fails_no_cell(
+def test_missing_counters_are_reported_and_fail_no_cell(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent_program: Path
 ) -> None:
     monkeypatch.setattr(host_hardware, "PATIENCE_S", 1.0)
     monkeypatch.setattr(host_hardware, "GRACE_S", 0.2)
-    told = over_a_cell(
-        stand_in(tmp_path, script), tmp_path, {"subject": machine(vcpus=(1,))}, agent_program
+    counted = over_a_cell(
+        scripted_agent(tmp_path, script), tmp_path, {"subject": machine(vcpus=(1,))}, agent_program
     )
-    assert told["host_hardware"]["subject"]["missing"].startswith("the host could not count: ")
+    assert counted["host_hardware"]["subject"]["missing"].startswith("the host could not count: ")
 
 
-def test_an_agent_that_is_not_there_is_told(tmp_path: Path, agent_program: Path) -> None:
-    told = over_a_cell(tmp_path / "none", tmp_path, {"subject": machine(vcpus=(1,))}, agent_program)
-    assert "could not count" in told["host_hardware"]["subject"]["missing"]
+def test_missing_agent_is_reported(tmp_path: Path, agent_program: Path) -> None:
+    counted = over_a_cell(
+        tmp_path / "none", tmp_path, {"subject": machine(vcpus=(1,))}, agent_program
+    )
+    assert "could not count" in counted["host_hardware"]["subject"]["missing"]
 
 
 def test_nothing_runs_where_no_machine_has_threads(tmp_path: Path, agent_program: Path) -> None:
-    told = over_a_cell(tmp_path / "none", tmp_path, {"subject": machine()}, agent_program)
-    assert told == {"host_hardware": {"subject": {"missing": NO_THREADS}}}
+    counted = over_a_cell(tmp_path / "none", tmp_path, {"subject": machine()}, agent_program)
+    assert counted == {"host_hardware": {"subject": {"missing": NO_THREADS}}}

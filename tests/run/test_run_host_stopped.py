@@ -1,4 +1,4 @@
-"""A subject that a signal stops is told as stopped, not as waiting for a platform."""
+"""A subject that a signal stops is reported as stopped, not as waiting for a platform."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ workloads:
 STOP_S = 0.2
 
 
-def test_a_subject_that_is_stopped_is_told_as_stopped(
+def test_stopped_subject_is_reported_as_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "study.yaml").write_text(STUDY)
     folder = tmp_path / "run"
-    stood_ns = []
+    stopped_ns = []
     with Running(folder, "run", tmp_path / "study.yaml", "--out", folder) as run:
         for block in (1, 2):
             run.wait_for(partial(begins_in, block))
             thread = measuring_thread(run.process.pid)
             # The recorder is at work from the start barrier on, and the loop long after it.
             time.sleep(1)
-            stood_ns.append(stop(thread))
+            stopped_ns.append(stop(thread))
         code, output = run.end()
     assert code == 0, output
     finished = of_type(folder, "cell_finished")
@@ -56,7 +56,7 @@ def test_a_subject_that_is_stopped_is_told_as_stopped(
     if not recorded["recorded"]:
         pytest.skip(recorded["reason"])
     cells = list(spike_cells(load_runs([folder])))
-    for cell, least_ns in zip(cells, stood_ns, strict=True):
+    for cell, least_ns in zip(cells, stopped_ns, strict=True):
         longest = max(cell.spikes, key=lambda spike: spike.excess_ns)
         assert longest.cause == STOPPED
         assert dict(longest.parts)[STOPPED] >= least_ns
@@ -88,7 +88,7 @@ def descends(process: int, ancestor: int) -> bool:
 
 
 def stop(thread: Path) -> int:
-    """Stop the thread's process, and return for how long it surely stood still, in ns."""
+    """Stop the thread's process, and return for how long it was stopped at least, in ns."""
     process = int(thread.parts[2])
     os.kill(process, signal.SIGSTOP)
     try:

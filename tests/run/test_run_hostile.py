@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from run.run_hostile import Message, Says, Twist, raw, run_beside
+from run.run_hostile import Message, Says, Twist, raw, run_twisted
 from tare.analysis import compare_runs, load_run
 from tare.analysis.data.verify import verify_run
 from tare.report import build_report
@@ -83,9 +83,9 @@ def series(data: bytes = row(), **changes: Any) -> Twist:
 def columns_of(name: str, kinds: str, **columns: Any) -> Twist:
     """A series of one row under a name of its own; ``kinds`` as :mod:`struct` takes them."""
     types = {"Q": "u64", "d": "f64", "I": "u32", "q": "i64"}
-    told = [[column, types[kind]] for column, kind in zip(columns, kinds, strict=True)]
+    typed = [[column, types[kind]] for column, kind in zip(columns, kinds, strict=True)]
     data = struct.pack(f"<{kinds}", *columns.values())
-    return series(data, name=name, columns=told, total=len(data))
+    return series(data, name=name, columns=typed, total=len(data))
 
 
 FATAL: dict[str, Twist] = {
@@ -220,7 +220,7 @@ def doubles_have_no_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_hostile_guest_costs_a_cell(
     twist: Twist, tmp_path: Path, agent_program: Path
 ) -> None:
-    fold = await run_beside(twist, tmp_path / "run", agent_program)
+    fold = await run_twisted(twist, tmp_path / "run", agent_program)
     cells = {result.arm: result for result in fold.cell_results()}
     assert cells["good"].status == "ok", cells["good"].reason
     assert cells["bad"].status == "failed"
@@ -232,7 +232,7 @@ async def test_a_hostile_guest_costs_a_cell(
 async def test_what_is_odd_but_harmless_costs_nothing(
     twist: Twist, tmp_path: Path, agent_program: Path
 ) -> None:
-    fold = await run_beside(twist, tmp_path / "run", agent_program)
+    fold = await run_twisted(twist, tmp_path / "run", agent_program)
     assert {result.status for result in fold.cell_results()} == {"ok"}
     assert_written(tmp_path / "run")
     data = load_run(tmp_path / "run")
@@ -241,7 +241,7 @@ async def test_what_is_odd_but_harmless_costs_nothing(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "series: as Tare's own are called",
         "series: two columns of durations",
@@ -253,10 +253,10 @@ async def test_what_is_odd_but_harmless_costs_nothing(
     ],
 )
 async def test_a_run_whose_guest_sent_odd_series_reports(
-    said: str, tmp_path: Path, agent_program: Path
+    text: str, tmp_path: Path, agent_program: Path
 ) -> None:
     folder = tmp_path / "run"
-    await run_beside(FATAL[said], folder, agent_program)
+    await run_twisted(FATAL[text], folder, agent_program)
     data = load_run(folder)
     build_report([data], compare_runs([data]), folder, [], ())
     assert verify_run(folder).damage == ("study.yaml: No such file or directory",)
@@ -316,7 +316,7 @@ async def test_no_word_of_a_guest_ends_a_run(
         return [{**message, key: instead}] if message["type"] == place else [message]
 
     folder = tmp_path_factory.mktemp("fuzz") / "run"
-    fold = await run_beside(twist, folder, agent_program, 0.2)
+    fold = await run_twisted(twist, folder, agent_program, 0.2)
     cells = {result.arm: result for result in fold.cell_results()}
     assert cells["good"].status == "ok", cells["good"].reason
     assert_written(folder)

@@ -122,11 +122,11 @@ def mark(where: SshRunHost, platform: str, **options: Any) -> str:
 
 
 async def test_without_a_kernel_that_runs_without_xen_the_baseline_runs_in_dom0() -> None:
-    beside_xen = await run_host(Rebooting(boots="xen"))
-    assert boot_of(beside_xen, "bare") == "any"
-    assert await beside_xen.under("any", 1) is beside_xen.context
-    assert mark(beside_xen, "bare") == mark(beside_xen, "oci") == XEN.mark
-    assert mark(beside_xen, "xen") == mark(beside_xen, "qemu") == ""
+    with_xen = await run_host(Rebooting(boots="xen"))
+    assert boot_of(with_xen, "bare") == "any"
+    assert await with_xen.under("any", 1) is with_xen.context
+    assert mark(with_xen, "bare") == mark(with_xen, "oci") == XEN.mark
+    assert mark(with_xen, "xen") == mark(with_xen, "qemu") == ""
     only_xen = await run_host(Rebooting(), {"xen": {"entry": "xen"}})
     assert boot_of(only_xen, "bare") == "xen"
     assert mark(only_xen, "bare") == XEN.mark
@@ -178,7 +178,7 @@ async def test_one_kernel_for_both_is_booted_once() -> None:
         assert boot_of(where, "qemu", accelerator="kvm") == boot_of(where, "bare") == "none"
 
 
-async def test_without_a_boot_menu_what_is_missing_is_said() -> None:
+async def test_without_a_boot_menu_the_missing_key_is_reported() -> None:
     where = await run_host(Rebooting())
     with pytest.raises(InputError) as caught:
         await where.under("xen:credit", 0)
@@ -196,7 +196,7 @@ async def test_where_only_the_scheduler_is_another_the_one_that_runs_is_offered(
     assert "--set arms.ARM.scheduler=credit2" in caught.value.hint
 
 
-async def test_a_host_that_comes_back_otherwise_is_told() -> None:
+async def test_host_with_an_unexpected_boot_is_reported() -> None:
     where = await run_host(Rebooting(menu={"plain": "plain", "xen": "plain"}), MENU)
     with pytest.raises(
         MachineFault, match="was rebooted for xen and came back with a kernel with no"
@@ -204,7 +204,7 @@ async def test_a_host_that_comes_back_otherwise_is_told() -> None:
         await where.under("xen", 1)
 
 
-async def test_an_entry_that_the_host_does_not_have_is_told() -> None:
+async def test_unknown_boot_entry_is_reported() -> None:
     host = Rebooting(menu={})
     with pytest.raises(MachineFault, match="no such entry"):
         await (await run_host(host, MENU)).under("xen", 1)
@@ -276,14 +276,14 @@ async def test_what_runs_above_a_hypervisor_of_somebodys_own_is_marked() -> None
     assert mark_of(Acrn(), BareOptions(), "any", where.hypervisor, known) == ""
 
 
-async def test_a_hypervisor_without_an_entry_is_told_where_to_name_one() -> None:
+async def test_hypervisor_without_an_entry_names_the_key() -> None:
     with pytest.raises(InputError) as caught:
         await (await run_host(Rebooting(), MENU, with_acrn())).under("acrn", 1)
     assert "needs ACRN, and root@x runs a kernel with no hypervisor" in caught.value.message
     assert "host: {boot: {others.acrn: {entry: …}}}" in caught.value.hint
 
 
-async def test_a_hypervisor_that_no_platform_tells_how_to_recognise_is_refused() -> None:
+async def test_unrecognisable_hypervisor_is_refused() -> None:
     host = Rebooting()
     menu = {"others": {"jailhouse": {"entry": "plain"}}}
     with pytest.raises(InputError, match="no platform declares how to detect it"):

@@ -1,7 +1,7 @@
-"""A web server beside neighbours whose loads take turns: bare, in containers and in guests.
+"""A web server next to neighbours whose loads take turns: bare, in containers and in guests.
 
-Nothing here is timed: what is looked at is that everything that belongs to a cell is told, on one
-time axis, and that what goes wrong is told too.
+Nothing here is timed. The tests check that everything that belongs to a cell is recorded on one
+time axis, and that faults are recorded too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def written(home: Path, text: str) -> Path:
     return path
 
 
-def carried_out(home: Path, text: str) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def run_study(home: Path, text: str) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = home / "run"
     done = tare("run", written(home, text), "--out", folder, limit_s=600)
     return folder, done
@@ -95,13 +95,13 @@ def assert_nothing_is_left(home: Path) -> None:
 
 def links() -> set[str]:
     """Return the network interfaces here that are some Tare's."""
-    told = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
-    names = (line.split()[1].rstrip(":").partition("@")[0] for line in told.splitlines())
+    output = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    names = (line.split()[1].rstrip(":").partition("@")[0] for line in output.splitlines())
     return {name for name in names if name.startswith("tare-")}
 
 
 def test_phases_counters_and_response_times_share_one_axis(home: Path) -> None:
-    folder, done = carried_out(home, STUDY)
+    folder, done = run_study(home, STUDY)
     assert done.returncode == 0, done.stdout + done.stderr
     cells = of_type(folder, "cell_finished")
     assert [cell["status"] for cell in cells] == ["ok"] * 6, [cell["reason"] for cell in cells]
@@ -123,14 +123,16 @@ def test_phases_counters_and_response_times_share_one_axis(home: Path) -> None:
     for monitor in watched:
         host, machine = monitor.track("host"), monitor.track("subject")
         assert host is not None and machine is not None
-        # Both end with the cell, though each told by its own clock.
+        # Both end with the cell, though each has its own clock.
         assert abs(host.time_s[-1] - machine.time_s[-1]) < 1.0
         assert (host.mean("net-received") or 0) > 0
     costs = unit_costs([run], "bare", 0.95)
     assert {cost.arm for cost in costs} == {"bare", "oci", "guest"}
     assert all(cost.rss_bytes for cost in costs)
-    told = [machine for machine in of_type(folder, "machine_ready") if "neighbour" in str(machine)]
-    guests = [m for m in told if m["placement"]["vcpu_threads"]]
+    neighbours = [
+        machine for machine in of_type(folder, "machine_ready") if "neighbour" in str(machine)
+    ]
+    guests = [m for m in neighbours if m["placement"]["vcpu_threads"]]
     assert guests and all(memory_of(machine) < 161 << 20 for machine in guests)
     page = build_report([run], compare_runs([run]), home / "report").read_text()
     for words in ("Response time over time", "its host", "Host CPUs busy", "net"):
@@ -204,7 +206,7 @@ def test_a_neighbour_that_dies_in_a_phase_costs_its_cell_only(
 def test_a_load_that_fails_ends_its_cell_at_once_with_its_reason(home: Path) -> None:
     parameters = "{phases: [disk-load], phase: 5s, gap: 100ms}"
     text = short("phased-load", parameters, disk="48MiB", bitfield="alone, loaded")
-    folder, done = carried_out(home, text)
+    folder, done = run_study(home, text)
     cells = of_type(folder, "cell_finished")
     lost = [cell for cell in cells if cell["status"] == "failed"]
     assert {cell["cell"].split("/", 1)[1].split("[")[0] for cell in lost} == {
@@ -221,10 +223,10 @@ def test_a_load_that_fails_ends_its_cell_at_once_with_its_reason(home: Path) -> 
 
 
 @pytest.mark.acceptance
-def test_a_network_load_beside_work_that_needs_no_network(home: Path) -> None:
+def test_network_load_next_to_work_without_a_network(home: Path) -> None:
     user = "user: {platform: qemu, accelerator: tcg, network: user}"
     text = short("net-load", "{}", more=user, duration="2s")
-    folder, done = carried_out(home, text)
+    folder, done = run_study(home, text)
     assert done.returncode == 0, done.stdout + done.stderr
     cells = of_type(folder, "cell_finished")
     assert {cell["status"] for cell in cells} == {"ok"}, [cell["reason"] for cell in cells]

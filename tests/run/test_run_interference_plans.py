@@ -67,19 +67,19 @@ def test_three_neighbours_of_half_the_memory_carry_each_load(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_course_outlasts_all_phases_and_the_quiet_around_them(name: str) -> None:
+def test_web_load_outlasts_all_phases_and_the_gaps_around_them(name: str) -> None:
     chosen = study(name)
     parameters = chosen.scenarios["phases"].neighbours[0].parameters
     assert set(parameters["phases"]) == set(LOADS.values())
     count, length, gap = len(parameters["phases"]), parameters["phase"], parameters["gap"]
-    course = chosen.workloads["web-course"].points[0]
-    ends = course["warmup"] + course["duration"]
-    assert gap > course["warmup"]
+    web_load = chosen.workloads["web-course"].points[0]
+    ends = web_load["warmup"] + web_load["duration"]
+    assert gap > web_load["warmup"]
     assert ends >= count * (length + gap) + gap
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_subject_is_measured_alone_and_beside_every_load(name: str) -> None:
+def test_every_subject_is_measured_alone_and_with_every_load(name: str) -> None:
     planned = plan(study(name))
     for arm in planned.arms:
         found = {
@@ -97,7 +97,7 @@ def test_every_subject_is_measured_alone_and_beside_every_load(name: str) -> Non
         }
 
 
-def test_an_arm_without_networks_is_measured_beside_the_other_loads() -> None:
+def test_arm_without_networks_is_measured_with_the_other_loads() -> None:
     without = dict.fromkeys(("network", "network-one", "phases"), "no network")
     planned = plan(study("interference"), **without)
     found = {batch.scenario for batch in planned.batches if batch.arm == "oci"}

@@ -52,7 +52,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def gaps_between(folder: Path, arm: str, least_ms: float, most_ms: float) -> int:
-    """How many of the subject's gaps in all cells of an arm were that long."""
+    """Count the subject's gaps of that length in all cells of an arm."""
     found = 0
     for event in events(folder):
         if event["type"] == "series" and event["name"] == "gaps":
@@ -71,18 +71,20 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
     study = ROOT / "studies" / "hypervisors-short.yaml"
     outcome = tare("run", study, "--out", folder, limit_s=1400)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    told = events(folder)
-    checked = {e["arm"]: e for e in told if e["type"] == "platform_checked"}
+    recorded = events(folder)
+    checked = {e["arm"]: e for e in recorded if e["type"] == "platform_checked"}
     assert all(event["emulated"] for event in checked.values())
-    assert not [e["reason"] for e in told if e["type"] == "skipped"]
+    assert not [e["reason"] for e in recorded if e["type"] == "skipped"]
     # What failed for a passing reason was tried again.
-    cells = {e["cell"]: e for e in told if e["type"] == "cell_finished"}.values()
+    cells = {e["cell"]: e for e in recorded if e["type"] == "cell_finished"}.values()
     assert [cell["reason"] for cell in cells if cell["status"] != "ok"] == []
     workloads = yaml.safe_load(study.read_text(encoding="utf-8"))["workloads"]
     assert len(checked) == 5
     assert len(cells) == 2 * len(checked) * len(workloads)
-    pvh = {e["machine"] for e in told if e["type"] == "machine_starting" and e["arm"] == "xen-pvh"}
-    for event in told:
+    pvh = {
+        e["machine"] for e in recorded if e["type"] == "machine_starting" and e["arm"] == "xen-pvh"
+    }
+    for event in recorded:
         if event["type"] == "machine_ready" and event["machine"] in pvh:
             assert "XenVMMXenVMM" in event["proof"]["hypervisor"]["signatures"]
     # Fayyad-Kazan et al. (2013), tables 6 to 9: 30.08 ms and 1.08 ms on real hardware. What else
@@ -93,7 +95,7 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
     for arm in {*sliced} - {"xen-pv-1ms"}:
         assert long[arm] > 2 * long["xen-pv-1ms"], (long, short)
         assert short["xen-pv-1ms"] > 2 * short[arm], (long, short)
-    # Beside a neighbour a subject has half the CPU, whatever the slice; Xen says for how long.
+    # With a neighbour a subject has half the CPU, whatever the slice; Xen reports for how long.
     for cell in cells:
         cost = cell["facts"]["host_cost"]
         if cell["cell"].split("/")[1].startswith("xen"):
@@ -110,12 +112,12 @@ def test_counted_time_finds_the_same_in_every_block(home: Path) -> None:
     study.write_text(COUNTED)
     done = tare("run", study, "--out", folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    told: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for event in events(folder):
         if event["type"] == "observation":
             block, _, metric = event["cell"].partition("/")
-            told.setdefault(block, {})[f"{metric} {event['metric']}"] = event["value"]
-    first, second = told.values()
+            values.setdefault(block, {})[f"{metric} {event['metric']}"] = event["value"]
+    first, second = values.values()
     assert len(first) > 10
     assert first == second
     assert_no_ledger_is_left(home)
@@ -143,15 +145,15 @@ def test_what_is_killed_in_a_cell_of_the_lab_is_booted_again_for_that_cell(
         os.kill(emulator(home), signal.SIGKILL)
         code, output = running.end(limit_s=400)
     assert code == 0, output
-    told = events(folder)
-    cells = [e for e in told if e["type"] == "cell_finished"]
+    recorded = events(folder)
+    cells = [e for e in recorded if e["type"] == "cell_finished"]
     assert len({cell["cell"] for cell in cells}) == 2
     assert reason in cells[0]["reason"]
     assert cells[0]["transient"] == transient
     # On a busy computer what was measured in an emulated machine may be withheld.
     assert len(cells[1:]) == 2
     assert {cell["status"] for cell in cells[1:]} <= {"ok", "withheld"}
-    assert {e["attempt"] for e in told if e["type"] == "cell_started"} == {1, 2}
+    assert {e["attempt"] for e in recorded if e["type"] == "cell_started"} == {1, 2}
     assert_no_ledger_is_left(home)
 
 

@@ -67,16 +67,16 @@ def test_nodes_and_packages_are_in_a_labs_name_and_facts_where_there_are_any() -
     assert (lab_facts(more)["nodes"], lab_facts(more)["packages"]) == (2, ["attr", "lvm2"])
     assert lab_name(lab(dom0_cpus=2)) == "lab of 2 CPUs, 4 GiB, 2 CPUs for dom0"
     assert lab_facts(lab(dom0_cpus=2))["dom0_cpus"] == 2
-    # Plans place machines by the nodes that its kernel will tell of.
+    # Plans place machines by the nodes that its kernel will report.
     assert lab_cpus(more).nodes == {0: 0, 1: 0, 2: 1, 3: 1}
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_more_cpus_than_there_are_mark_all_arms(cpus: int, here: int) -> None:
     own = HostCpus(online=tuple(range(here)))
-    said = lab_crowding(lab(cpus=cpus), own)
-    assert bool(said) == (cpus > here)
-    assert not said or (f"{cpus} emulated CPUs" in said and f"share {here} " in said)
+    sentences = lab_crowding(lab(cpus=cpus), own)
+    assert bool(sentences) == (cpus > here)
+    assert not sentences or (f"{cpus} emulated CPUs" in sentences and f"share {here} " in sentences)
 
 
 @pytest.mark.parametrize("cpus", [2, 4])
@@ -86,7 +86,7 @@ def test_a_plan_marks_what_runs_crowded(cpus: int) -> None:
     assert host.crowding == lab_crowding(lab(cpus=cpus), own)
 
 
-def test_a_lab_is_booted_anew_for_another_release_and_bare_is_not() -> None:
+def test_another_release_reboots_a_lab_but_not_bare() -> None:
     platforms = installed().platforms
     host = assumed_host(HostSpec.model_validate("lab"), lab(), platforms, HostCpus(online=(0,)))
     found = {}
@@ -126,11 +126,11 @@ def test_what_was_booted_of_each_release_is_in_the_facts_that_the_report_shows()
 
 
 def test_the_emulators_version_is_read_as_qemu_says_it() -> None:
-    said = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright (c) 2003-2022"
-    assert emulator_in(said).version == "7.2.22"
+    text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright (c) 2003-2022"
+    assert emulator_in(text).version == "7.2.22"
 
 
-def test_several_marks_are_told_in_one() -> None:
+def test_several_marks_are_joined() -> None:
     assert marks("", "") == ""
     assert marks("in dom0", "") == "in dom0"
     assert marks("in dom0", "on 4 that share 2") == "in dom0 and on 4 that share 2"

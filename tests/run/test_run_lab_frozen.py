@@ -13,7 +13,7 @@ import pytest
 
 from deadlines import patient
 from run.run_driving import Running, assert_no_ledger_is_left, events
-from run.run_hostile import Message, Says, run_beside
+from run.run_hostile import Message, Says, run_twisted
 from run.test_run_lab import emulator
 from tare.analysis import load_run
 from tare.analysis.words import notes_on
@@ -84,7 +84,7 @@ async def frozen_run(
         return hosts[0]
 
     twist = Silences(len(found), hello=hello)
-    fold = await run_beside(twist, folder, agent, patience_s=patient(1.0), run_host=host)
+    fold = await run_twisted(twist, folder, agent, patience_s=patient(1.0), run_host=host)
     return fold, hosts[0]
 
 
@@ -184,13 +184,13 @@ def test_a_lab_that_is_really_stopped_in_a_cell_is_booted_again(
             )
             os.kill(emulator(tmp_path), signal.SIGSTOP)
         code, output = running.end(limit_s=900)
-    told = events(folder)
-    freezes = [e for e in told if e["type"] == "lab_froze"]
+    recorded = events(folder)
+    freezes = [e for e in recorded if e["type"] == "lab_froze"]
     assert [e["repeated"] for e in freezes] == [True, False][:times], output
     assert all(e["reason"].startswith("the emulated host froze") for e in freezes)
     # Nobody is asked to log in to it.
     assert not [e for e in freezes if "ssh" in e["reason"] or "reachable" in e["reason"]]
-    cells = {e["cell"]: e for e in told if e["type"] == "cell_finished"}
+    cells = {e["cell"]: e for e in recorded if e["type"] == "cell_finished"}
     assert len(cells) == 2
     first, second = cells.values()
     # On a busy computer what was measured in an emulated machine may be withheld.

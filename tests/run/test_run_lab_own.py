@@ -40,7 +40,7 @@ workloads: {{numeric-sort: {{duration: 200ms}}}}
 """
 
 
-async def test_a_study_boots_what_the_user_names_and_tells_its_digests(
+async def test_study_boots_the_named_files_and_records_their_digests(
     agent_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, cache = LocalHost(agent_program), default_cache()
@@ -53,7 +53,7 @@ async def test_a_study_boots_what_the_user_names_and_tells_its_digests(
         done = await host.run(["dpkg-deb", "-x", str(deb), str(linux)], timeout_s=300)
         assert done.ok, done.words()
     (kernel,) = (linux / "boot").glob("vmlinuz-*")
-    # It tells that it ran; what QEMU needs beside it stays where it is.
+    # It records that it ran; the other files that QEMU needs stay where they are.
     usual = shutil.which("qemu-system-x86_64")
     qemu.write_text(f'#!/bin/sh\necho "$@" >> {ran}\nexec {usual} "$@"\n')
     qemu.chmod(0o755)
@@ -61,17 +61,17 @@ async def test_a_study_boots_what_the_user_names_and_tells_its_digests(
     study, folder = tmp_path / "owned.yaml", tmp_path / "run"
     study.write_text(STUDY.format(xen=xen, kernel=kernel, qemu=qemu))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    # What is made of these files is no use to anybody later.
+    # Nobody needs what is built from these files later.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     outcome = tare("run", study, "--allow-host-access", "--out", folder, limit_s=2300)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    told = events(folder)
-    assert not [e["reason"] for e in told if e["type"] == "skipped"]
-    cells = {e["cell"]: e for e in told if e["type"] == "cell_finished"}.values()
+    recorded = events(folder)
+    assert not [e["reason"] for e in recorded if e["type"] == "skipped"]
+    cells = {e["cell"]: e for e in recorded if e["type"] == "cell_finished"}.values()
     assert [cell["reason"] for cell in cells if cell["status"] != "ok"] == []
     assert len(cells) == 2 * 3
 
-    facts = next(e for e in told if e["type"] == "run_started")["host"]["lab"]
+    facts = next(e for e in recorded if e["type"] == "run_started")["host"]["lab"]
     for what, file in (("xen", xen), ("kernel", kernel), ("qemu", qemu)):
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         assert (facts[what]["file"], facts[what]["sha256"]) == (str(file), digest)
@@ -83,7 +83,7 @@ async def test_a_study_boots_what_the_user_names_and_tells_its_digests(
     assert any(f"{own}/xens/{facts['xen']['sha256']}" in line for line in booted)
     assert any(f"-kernel {own}/labs/" in line for line in booted)
     version = kernel.name.partition("-")[2]
-    for event in told:
+    for event in recorded:
         if event["type"] == "machine_ready":
             assert event["proof"]["kernel"]["release"] == version
     assert_no_ledger_is_left(tmp_path)

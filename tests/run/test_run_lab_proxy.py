@@ -63,7 +63,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def carried_out(
+def run_study(
     home: Path, baseline: str, arms: str, duration: str = "10s"
 ) -> tuple[Path, dict[str, Event]]:
     """Run a study in the lab; return its folder, and each arm's cells that are whole."""
@@ -85,15 +85,15 @@ def owners(cell: Event) -> dict[str, float]:
 
 
 def assert_owned(hypervisor: str, folder: Path, cells: dict[str, Event]) -> None:
-    """Assert that enough CPU time has an owner in every cell; the shares are told in any case."""
-    told = {
+    """Assert that enough CPU time has an owner in every cell; the shares are shown in any case."""
+    shares = {
         e["cell"]: round(e["value"], 3)
         for e in of_type(folder, "observation")
         if e["metric"] == "owned-share"
     }
-    print(f"owned-share under {hypervisor}: {told}")
-    assert told.keys() >= cells.keys()
-    assert min(told[name] for name in cells) > LEAST_OWNED[hypervisor], told
+    print(f"owned-share under {hypervisor}: {shares}")
+    assert shares.keys() >= cells.keys()
+    assert min(shares[name] for name in cells) > LEAST_OWNED[hypervisor], shares
 
 
 def of_arm(cells: dict[str, Event], arm: str) -> list[Event]:
@@ -103,7 +103,7 @@ def of_arm(cells: dict[str, Event], arm: str) -> list[Event]:
 def test_vhost_carries_packets_where_kvm_has_it_and_open_vswitch_where_it_is_asked_for(
     home: Path,
 ) -> None:
-    folder, cells = carried_out(home, "kvm-no-vhost", KVM)
+    folder, cells = run_study(home, "kvm-no-vhost", KVM)
     used = {
         machine["machine"]: machine["placement"]["nic"]["vhost"]
         for machine in of_type(folder, "machine_ready")
@@ -138,7 +138,7 @@ def test_vhost_carries_packets_where_kvm_has_it_and_open_vswitch_where_it_is_ask
 def test_netback_serves_each_kind_of_xen_guest_over_either_switch_and_an_emulated_card_does_not(
     home: Path,
 ) -> None:
-    folder, cells = carried_out(home, "xen-pv", XEN)
+    folder, cells = run_study(home, "xen-pv", XEN)
     assert len(cells) == 10
     assert_xens_account(folder, cells)
 
@@ -148,13 +148,13 @@ def assert_xens_account(folder: Path, cells: dict[str, Event]) -> None:
     values = {(e["cell"], e["metric"]): e["value"] for e in of_type(folder, "observation")}
     for name, cell in cells.items():
         proxy = cell["facts"]["proxy"]
-        # Of both CPUs of the computer, of which dom0's kernel sees one.
+        # The account has both CPUs of the computer; dom0's kernel sees one of them.
         assert proxy["account"]["cpus"] == 2
         assert proxy["below"]["host_on"] == [0]
         found = owners(cell)
-        # Xen's account is told in steps of 0.1 s, about a fiftieth of the time.
+        # Xen's account has steps of 0.1 s, about a fiftieth of the time.
         assert sum(found.values()) == pytest.approx(1, abs=0.02)
-        # Beside it dom0's own clock, which a busy emulator lets differ by much; it is told then.
+        # Dom0's own clock may differ a lot under a busy emulator; a warning says so then.
         assert proxy["account"]["threads_of_given"] > 0.5
         differs = any("in proportion" in warning for warning in cell["warnings"])
         assert differs == (proxy["account"]["threads_of_given"] > MOST_OF_GIVEN)
@@ -162,7 +162,7 @@ def assert_xens_account(folder: Path, cells: dict[str, Event]) -> None:
         rate = values.get((name, "requests"), values.get((name, "requests-at-least")))
         own = found["the machine’s vCPUs"] * proxy["account"]["cpus"] / rate
         assert own > 0
-        # What dom0 does for the guest is a cost of the guest's beside its own CPU time.
+        # What dom0 does for the guest is a cost of the guest in addition to its own CPU time.
         carriers = [who for who in ("netback", "the machine’s devices") if who in found]
         added = sum(found[who] for who in carriers) * proxy["account"]["cpus"] / rate
         assert values[name, "cpu-per-request"] == pytest.approx(own + added)

@@ -37,23 +37,23 @@ def test_old_and_new_are_measured_side_by_side(
     study.write_text(STUDY)
     outcome = tare("run", study, "--out", folder, limit_s=3500)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    told = events(folder)
-    cells = {e["cell"]: e for e in told if e["type"] == "cell_finished"}.values()
+    recorded = events(folder)
+    cells = {e["cell"]: e for e in recorded if e["type"] == "cell_finished"}.values()
     # On a busy computer an emulated clock may drift so far that a cell is withheld.
     assert [cell["reason"] for cell in cells if cell["status"] == "failed"] == []
     assert len(cells) == 2 * len(OF)
-    checked = {e["arm"]: e for e in told if e["type"] == "platform_checked"}
+    checked = {e["arm"]: e for e in recorded if e["type"] == "platform_checked"}
     assert {arm: event["description"].rpartition("(")[2] for arm, event in checked.items()} == {
         arm: f"{release})" for arm, release in OF.items()
     }
     for arm in ("xen-12", "xen-13"):
         assert checked[arm]["versions"]["xen"].startswith(MADE_OF[OF[arm]][1])
-    arms = {e["machine"]: e["arm"] for e in told if e["type"] == "machine_starting"}
-    for event in told:
+    arms = {e["machine"]: e["arm"] for e in recorded if e["type"] == "machine_starting"}
+    for event in recorded:
         if event["type"] == "machine_ready":
             release = OF[arms[event["machine"]]]
             assert event["proof"]["kernel"]["release"].startswith(MADE_OF[release][0])
-    made = next(e for e in told if e["type"] == "run_started")["host"]["lab"]["releases"]
+    made = next(e for e in recorded if e["type"] == "run_started")["host"]["lab"]["releases"]
     for release, (linux, xen, qemu) in MADE_OF.items():
         assert made[release]["kernel"].startswith(linux)
         assert any(name.startswith(f"xen-hypervisor-{xen}") for name in made[release])

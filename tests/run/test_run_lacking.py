@@ -67,7 +67,7 @@ def test_a_platform_without_it_is_skipped_by_those_that_need_it_alone(capability
         ("network: auto", {"user"}, "run as root"),
     ],
 )
-def test_a_network_of_qemus_own_is_told_with_what_brings_another(
+def test_user_mode_network_is_reported_with_a_remedy(
     options: str, offered: set[str], instead: str
 ) -> None:
     text = f"""
@@ -82,7 +82,7 @@ workloads: {{proxy: {{}}}}
     assert reason.endswith(f"reaches others, which `user` is not: {instead}")
 
 
-def test_what_the_study_itself_leaves_out_is_told_with_what_to_write() -> None:
+def test_missing_study_settings_are_reported_with_a_remedy() -> None:
     found = lacking(WORKLOADS, study_of(disk="0", memory="512MiB"), "bare", ABLE)
     assert found == {
         "fio": "fio needs a disk of the machine's own: write `shape: {disk: 1GiB}`",
@@ -157,7 +157,7 @@ workloads:
 """
 
 
-def test_what_is_skipped_is_told_by_the_study_s_key_and_costs_no_other_workload() -> None:
+def test_skipped_workload_is_named_by_its_study_key() -> None:
     study = parse_study(KEYED.encode(), "keyed.yaml", build_catalog())
     sandboxed = installed().platforms["oci"].stated(study.arms["box"].options).capabilities
     found = lacking(WORKLOADS, study, "box", replace(sandboxed, toolbox=frozenset({"tree"})))
@@ -208,7 +208,7 @@ def test_a_scenario_is_skipped_where_its_loads_cannot_run(load: str, capability:
 def test_a_cluster_of_slaves_with_too_little_memory_is_skipped_by_plan_already(
     master: str, who: str
 ) -> None:
-    def told(memory: str) -> str:
+    def reason_with(memory: str) -> str:
         text = (
             "study: few\nbaseline: bare\narms: {bare: {platform: bare}}\n"
             "shape: {memory: 1GiB, disk: 1GiB}\nworkloads: {terasort: {}}\n"
@@ -217,10 +217,10 @@ def test_a_cluster_of_slaves_with_too_little_memory_is_skipped_by_plan_already(
         study = parse_study(text.encode(), "few.yaml", build_catalog())
         return lacking_loads(WORKLOADS, study, "bare", ABLE).get("one", "")
 
-    few = told("512MiB")
+    few = reason_with("512MiB")
     assert f"{who} tasks at a time" in few
     size = few.rpartition("memory: ")[2].partition("`")[0]
-    assert told(size) == ""
+    assert reason_with(size) == ""
 
 
 def outside_study(folder: Path, workloads: str = "{dfsio: {}}") -> Study:
@@ -235,7 +235,7 @@ workloads: {workloads}
     return parse_study(text.encode(), "theirs.yaml", build_catalog())
 
 
-def test_a_folder_that_configures_no_cluster_is_told_before_anything_starts(
+def test_folder_without_cluster_configuration_is_reported_first(
     tmp_path: Path,
 ) -> None:
     able = replace(ABLE, reaches_out=True)
@@ -246,7 +246,7 @@ def test_a_folder_that_configures_no_cluster_is_told_before_anything_starts(
     for site in SITES:
         (tmp_path / site).write_text(f"<configuration>{name}</configuration>")
     assert lacking_loads(WORKLOADS, outside_study(tmp_path), "bare", able) == {}
-    # What cannot reach it is told that, whatever the folder says.
+    # An arm that cannot reach it gets that reason, whatever the folder says.
     (tmp_path / SITES[0]).unlink()
     found = lacking_loads(WORKLOADS, outside_study(tmp_path), "bare", ABLE)
     assert "exists already and is reached from the host" in found["theirs"]

@@ -37,8 +37,8 @@ def run_host() -> Any:
 
 @pytest.mark.parametrize("left_on", [["here"], ["there"], ["here", "there"]])
 async def test_it_is_removed_on_each_host(tmp_path: Path, left_on: list[str]) -> None:
-    told: list[Any] = []
-    cells = SimpleNamespace(log=SimpleNamespace(append=told.append), folder=RunFolder(tmp_path))
+    calls: list[Any] = []
+    cells = SimpleNamespace(log=SimpleNamespace(append=calls.append), folder=RunFolder(tmp_path))
     shared: Any = SimpleNamespace(cells=cells)
     runner = BatchRunner(
         "test", shared.cells, {}, run_host(), shared, shared, count(1), before_cells=shared
@@ -57,14 +57,14 @@ async def test_it_is_removed_on_each_host(tmp_path: Path, left_on: list[str]) ->
             site: Any = SimpleNamespace(run_host=run_host(), context=context)
             machine: Any = Unstoppable()
             await runner._stop_and_log(site, machine, folder, first)
-            assert folder.exists() and not told[-1].expected
+            assert folder.exists() and not calls[-1].expected
         for name, context in contexts.items():
             await runner._clear(run_host(), context)
             assert not (tmp_path / f"tare-{name}").exists()
             assert context.ledger.open_entries() == ()
 
 
-async def test_a_host_that_was_booted_anew_has_nothing_left(tmp_path: Path) -> None:
+async def test_rebooted_host_has_nothing_left(tmp_path: Path) -> None:
     shared: Any = SimpleNamespace()
     runner = BatchRunner(
         "test", shared, {}, run_host(), shared, shared, count(1), before_cells=shared

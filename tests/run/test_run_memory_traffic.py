@@ -41,7 +41,7 @@ def test_all_sockets_and_groups_count_and_each_group_once(tmp_path: Path) -> Non
     put(tmp_path, "", 0, "1000")
     put(tmp_path, "", 1, "50")
     put(tmp_path, "realtime", 0, "7")
-    # Those within a group are in what it tells itself.
+    # Those within a group are in its own counts.
     put(tmp_path, "mon_groups/part", 0, "900")
     put(tmp_path, "realtime/mon_groups/part", 0, "5")
     found = over_a_cell(
@@ -54,7 +54,7 @@ def test_all_sockets_and_groups_count_and_each_group_once(tmp_path: Path) -> Non
     "meanwhile",
     [("", 0, "Unavailable"), ("", 0, "999"), ("new", 0, "1"), ("", 1, "Error")],
 )
-def test_what_cannot_be_told_is_no_number(tmp_path: Path, meanwhile: tuple[str, int, str]) -> None:
+def test_unavailable_count_is_not_a_number(tmp_path: Path, meanwhile: tuple[str, int, str]) -> None:
     put(tmp_path, "", 0, "1000")
     assert over_a_cell(tmp_path, meanwhile) == {"host_memory": {"missing": UNAVAILABLE}}
 

@@ -1,4 +1,4 @@
-"""A cell of a network is withheld where an end stood still, however long its partner waits."""
+"""A network cell is withheld if an end was stopped, however long its partner waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from run.run_driving import Running, of_type
-from run.run_processes import begins, process_beside, process_of
+from run.run_processes import begins, process_next_to, process_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
 STUDY = """
@@ -27,7 +27,7 @@ workloads:
   net-stream: {duration: 4s}
   proxy: {size: 1KiB}
 """
-STOOD_S = 2.5
+STOPPED_S = 2.5
 """Longer than the partner's time limit, and than two looks at the machine."""
 
 
@@ -38,11 +38,11 @@ def stopped(folder: Path, workload: str, role: str, began_s: float = 1.0) -> dic
     with Running(folder / "run", *words) as run:
         run.wait_for(begins("b001/bare/"))
         time.sleep(began_s)
-        process = (process_of if role == "subject" else process_beside)(
+        process = (process_of if role == "subject" else process_next_to)(
             folder / "run", "bare", role
         )
         os.kill(process, signal.SIGSTOP)
-        time.sleep(STOOD_S)
+        time.sleep(STOPPED_S)
         os.kill(process, signal.SIGCONT)
         _, output = run.end()
     ends = of_type(folder / "run", "cell_finished")

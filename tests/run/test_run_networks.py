@@ -141,13 +141,13 @@ async def test_a_way_that_is_too_narrow_is_found_before_anything_is_measured(
             await peer.prove(machine)
 
 
-async def test_an_interface_that_is_not_as_wanted_is_told(context: Context) -> None:
+async def test_interface_that_differs_from_the_request_is_reported(context: Context) -> None:
     async with connected([context], Bare(), BareOptions(), several=False) as joined:
         link = await joined.network.here("tare-x")
         agent = [str(context.agent), "serve"]
         wrong = {**link.variable, "TARE_NET": f"{link.address}/24,mtu=9000"}
-        said = await context.host.run(agent, input=b"", env=wrong, timeout_s=patient(20))
-        assert b"has an MTU of 1500, not 9000" in said.stdout
+        output = await context.host.run(agent, input=b"", env=wrong, timeout_s=patient(20))
+        assert b"has an MTU of 1500, not 9000" in output.stdout
 
 
 @pytest.mark.guest
@@ -179,14 +179,14 @@ async def test_a_client_that_finds_no_server_fails_with_both_words(context: Cont
         assert outcome.value["exchanges"] > 0
 
 
-async def test_a_server_that_cannot_serve_is_told(context: Context) -> None:
+async def test_server_that_cannot_serve_is_reported(context: Context) -> None:
     taken = Ends(7100, End("net-server", {"address": "192.0.2.1", "port": 1}), End("hog"))
     async with pair(context, Bare(), BareOptions()) as (machine, peer):
         with pytest.raises(WorkloadFault, match=r"cannot serve at 192\.0\.2\.1:1"):
             await run_ends(peer, machine, taken)
 
 
-async def test_a_peer_that_dies_is_told(context: Context) -> None:
+async def test_dead_peer_is_reported(context: Context) -> None:
     async with pair(context, Bare(), BareOptions()) as (machine, peer):
         entries = [e for e in context.ledger.open_entries() if e.kind == "process"]
         running = asyncio.ensure_future(
@@ -207,9 +207,9 @@ async def test_a_killed_run_leaves_nothing_once_cleaned(context: Context) -> Non
         made = await parts(host, token)
         assert len(made) == 5, made
         # As `tare clean` does it, from what the ledger says.
-        told = await clean(host, context.ledger, {})
+        messages = await clean(host, context.ledger, {})
         assert await parts(host, token) == set()
-        assert any("Removed network namespace" in sentence for sentence in told)
-        assert any("Removed network interface" in sentence for sentence in told)
+        assert any("Removed network namespace" in sentence for sentence in messages)
+        assert any("Removed network interface" in sentence for sentence in messages)
     context.ledger.record("link", name="eth0")
     assert "Left link" in (await clean(host, context.ledger, {}))[0]

@@ -261,7 +261,7 @@ def test_a_damaged_stream_is_recovered_up_to_its_last_good_event(whole: Path, da
     assert "nothing to repair" in tare("verify", "--repair", whole).stdout
 
 
-def test_what_lacks_even_its_first_event_is_told_and_left(whole: Path) -> None:
+def test_stream_without_a_first_event_is_reported_and_left(whole: Path) -> None:
     stream = whole / "events.jsonl"
     stream.write_bytes(b"{}\n")
     done = tare("verify", "--repair", whole)

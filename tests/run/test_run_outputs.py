@@ -17,16 +17,20 @@ FILEBENCH = WORKLOADS["filebench"]
 CELL = "b001/qemu-pv/one-cpu/fio[mode=random-read]#2"
 
 
-@pytest.mark.parametrize("said", [{"jobs": [{"read": {"bw": 1}}]}, "plain µ\ud800 text\n"])
-def test_a_programs_words_are_kept_with_the_cell(tmp_path: Path, said: object) -> None:
+@pytest.mark.parametrize("given_value", [{"jobs": [{"read": {"bw": 1}}]}, "plain µ\ud800 text\n"])
+def test_a_programs_words_are_kept_with_the_cell(tmp_path: Path, given_value: object) -> None:
     folder = RunFolder(tmp_path)
-    workload = WORKLOADS["fio"] if isinstance(said, dict) else FILEBENCH
+    workload = WORKLOADS["fio"] if isinstance(given_value, dict) else FILEBENCH
     key = workload.own_words
-    path = tmp_path / save_output(folder, CELL, workload, {key: said, "wall_s": 1.0})
+    path = tmp_path / save_output(folder, CELL, workload, {key: given_value, "wall_s": 1.0})
     assert path.parent == folder.outputs
     kept = path.read_text()
-    assert json.loads(kept) == said if isinstance(said, dict) else kept == "plain µ? text\n"
-    other = save_output(folder, CELL.replace("#2", ""), workload, {key: said})
+    assert (
+        json.loads(kept) == given_value
+        if isinstance(given_value, dict)
+        else kept == "plain µ? text\n"
+    )
+    other = save_output(folder, CELL.replace("#2", ""), workload, {key: given_value})
     assert tmp_path / other != path
 
 

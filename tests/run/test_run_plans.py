@@ -56,9 +56,9 @@ async def planned(study: Study) -> Outlook:
 
 def shown(outlook: Outlook) -> str:
     console = Console(width=400)
-    with console.capture() as said:
+    with console.capture() as text:
         show_plan(outlook, console)
-    return said.get()
+    return text.get()
 
 
 def unasked(study: Study) -> AssumedHost:
@@ -97,15 +97,15 @@ async def test_a_plan_starts_nothing_and_says_what_it_goes_by(
     study = load_study(path, build_catalog())
     outlook = await planned(study)
     assert outlook.plan.arms
-    said = shown(outlook)
-    assert said.count("assumed to work, was never checked") == len(outlook.plan.arms)
-    assert "nothing was started for this plan; with --probe every arm is checked" in said
+    text = shown(outlook)
+    assert text.count("assumed to work, was never checked") == len(outlook.plan.arms)
+    assert "nothing was started for this plan; with --probe every arm is checked" in text
 
 
 @pytest.mark.parametrize("name", ["hypervisors", "components"])
 def test_a_plan_takes_less_than_two_seconds(name: str) -> None:
-    # Of a CPU: on a computer that does nothing else, that is how long it takes. What shares a core
-    # makes it dearer, so that the least of some tries tells most of the plan itself.
+    # CPU seconds: on an otherwise idle computer, that is how long a plan takes. A shared core
+    # makes it slower, so the fastest of some tries shows the plan's own time best.
     study = next(path for path in STUDIES if path.stem == name)
     assert any(_cpu_seconds_of_plan(study) < CPU_LIMIT_S for _ in range(TRIES))
 
@@ -150,21 +150,21 @@ async def test_a_cpu_that_an_arm_names_is_looked_for_where_the_cpus_are_known(
     study = parse_study(text.encode(), "s.yaml", build_catalog())
     if host == "lab":
         remember(study, {"kvm": found(study)["kvm"]})
-    said = shown(await planned(study))
+    printed = shown(await planned(study))
     reason = "kvm skipped: `emulator-cpus`: the host has no CPU 2 (known without a check)"
-    assert (reason in said) == skipped, said
-    assert ("name some of those it has: 0, 1" in said) == skipped
+    assert (reason in printed) == skipped, printed
+    assert ("name some of those it has: 0, 1" in printed) == skipped
 
 
-async def test_what_was_found_is_remembered_and_told_with_its_day() -> None:
+async def test_earlier_findings_are_shown_with_their_day() -> None:
     study = small()
     lacking = {"kvm": replace(found(study)["kvm"], usable=False, reason="there is no /dev/kvm")}
     remember(study, lacking)
     outlook = await planned(study)
     assert outlook.plan.arms == ("bare",)
-    said = shown(outlook)
-    assert "kvm skipped: there is no /dev/kvm (as checked now)" in said
-    assert "bare: bare host (assumed to work, was never checked)" in said
+    text = shown(outlook)
+    assert "kvm skipped: there is no /dev/kvm (as checked now)" in text
+    assert "bare: bare host (assumed to work, was never checked)" in text
 
 
 async def test_what_was_found_on_this_computer_ends_with_its_boot(
@@ -202,7 +202,7 @@ def test_a_memory_that_is_torn_is_no_memory(state: Path) -> None:
     assert json.loads(file.read_text())["cpus"]["online"]
 
 
-async def test_beside_xen_a_baseline_runs_in_dom0_and_is_told_of() -> None:
+async def test_baseline_on_a_xen_host_runs_in_dom0_and_is_marked() -> None:
     study = small("{ssh: xen1.example}")
     remember(study, {}, hypervisor=XEN.name, cpus=HostCpus((0, 1, 2)))
     outlook = await planned(study)
@@ -241,7 +241,7 @@ def test_a_change_that_cannot_be_made_ends_a_command_before_anything_begins(
     assert not (tmp_path / "run").exists()
 
 
-async def test_what_to_do_for_an_arm_that_is_skipped_is_said_as_by_doctor() -> None:
+async def test_hint_for_a_skipped_arm_is_that_of_doctor() -> None:
     outlook = await planned(small())
     verdicts = outlook.verdicts["kvm"]
     verdict = replace(
@@ -252,9 +252,9 @@ async def test_what_to_do_for_an_arm_that_is_skipped_is_said_as_by_doctor() -> N
         verdicts={**outlook.verdicts, "kvm": replace(verdicts, verdict=verdict)},
         plan=replace(outlook.plan, skipped=(Skip("kvm", None, None, "no KVM here"),)),
     )
-    said = shown(skipped)
-    assert "kvm skipped: no KVM here" in said
-    assert "modprobe kvm_intel" in said
+    text = shown(skipped)
+    assert "kvm skipped: no KVM here" in text
+    assert "modprobe kvm_intel" in text
     assert "modprobe" not in shown(outlook)
 
 
@@ -281,18 +281,18 @@ async def test_arms_that_are_skipped_for_one_reason_share_a_line() -> None:
         verdicts={**outlook.verdicts, **{n: replace(verdicts, verdict=absent) for n in names}},
         plan=replace(outlook.plan, skipped=(*skips, Skip("bare", "alone", "tick", "no clock"))),
     )
-    said = shown(skipped)
-    assert "xen-pv, xen-hvm skipped: no Xen here" in said
-    assert "bare/alone/tick skipped: no clock" in said
-    assert said.count("install Xen") == 1
+    text = shown(skipped)
+    assert "xen-pv, xen-hvm skipped: no Xen here" in text
+    assert "bare/alone/tick skipped: no clock" in text
+    assert text.count("install Xen") == 1
 
 
 @pytest.mark.parametrize("deadline", ["0s", "-5s"])
 def test_a_deadline_that_nothing_can_meet_is_refused(deadline: str) -> None:
     text = SMALL.format(host="local").replace("1s}", f"1s, deadline: {deadline}}}")
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         parse_study(text.encode(), "s.yaml", build_catalog())
-    assert "deadline" in str(told.value)
+    assert "deadline" in str(caught.value)
 
 
 OWNED = """

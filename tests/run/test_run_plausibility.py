@@ -113,7 +113,7 @@ async def test_where_time_is_virtual_no_clock_is_judged_or_waited_for(hours: Hou
 
 
 class Clocked:
-    """A machine of a cell, of which only the agent's clock matters here."""
+    """A machine of a cell; only its agent's clock matters here."""
 
     def __init__(self, name: str, hours: Hours, rate: float) -> None:
         self.name, self.agent = name, Remote(hours, 0.0001, rate)
@@ -140,7 +140,7 @@ async def test_every_clock_that_values_are_taken_with_is_judged(hours: Hours, wr
     whose = {"subject": "the machine's clock", "slave-1": ""}.get(
         wrong, f"the clock of the {wrong}"
     )
-    # The clock of a slave is no part of any value.
+    # The clock of a slave is not a part of any value.
     assert clocks.doubt.startswith(f"{whose} is not to be trusted") if whose else not clocks.doubt
     assert (abs(clocks.facts["clock_drift_ppm"]) > 500) == (wrong == "subject")
 
@@ -153,16 +153,16 @@ def test_the_values_of_every_machine_must_be_possible() -> None:
     whole = {"subject": {"rate": 5.0}, "neighbour-1": {"rate": 7.0}}
     assert all_impossible(metrics, whole) == ""
     for value in (0.0, -1047.0):
-        said = all_impossible(metrics, {**whole, "neighbour-1": {"rate": value}})
-        assert said.startswith(f"neighbour-1: rate is {value:,.0f}/s,")
+        reason = all_impossible(metrics, {**whole, "neighbour-1": {"rate": value}})
+        assert reason.startswith(f"neighbour-1: rate is {value:,.0f}/s,")
         assert all_impossible(metrics, {**whole, "subject": {"rate": value}}).startswith("rate is")
 
 
 class Disturbed:
     """A machine that is paused while a cell is under way, or is not."""
 
-    def __init__(self, *befell: str) -> None:
-        self._looks = [("a backup of yesterday",), ("a backup of yesterday", *befell)]
+    def __init__(self, *new: str) -> None:
+        self._looks = [("a backup of yesterday",), ("a backup of yesterday", *new)]
 
     async def disturbances(self) -> tuple[str, ...]:
         return self._looks.pop(0)
@@ -172,7 +172,7 @@ class Disturbed:
 
 
 @pytest.mark.parametrize("whose", ["subject", "neighbour-1", "nobody"])
-async def test_what_a_hypervisor_did_to_any_machine_of_a_cell_is_told(whose: str) -> None:
+async def test_disturbance_of_any_machine_of_a_cell_is_reported(whose: str) -> None:
     made = {
         role: cast(Machine, Disturbed(*(["paused by a user"] if role == whose else [])))
         for role in ("subject", "neighbour-1")
@@ -204,8 +204,8 @@ def test_a_clock_that_is_wrong_by_2_percent_is_never_trusted(
 
 @pytest.mark.parametrize("value", [0.0, -1047.0])
 def test_a_rate_of_zero_or_below_is_impossible(value: float) -> None:
-    said = impossible(WORKLOADS["numeric-sort"].metrics, {"rate": value})
-    assert said == f"rate is {value:,.0f}/s, and cannot be 0 or less"
+    reason = impossible(WORKLOADS["numeric-sort"].metrics, {"rate": value})
+    assert reason == f"rate is {value:,.0f}/s, and cannot be 0 or less"
     assert impossible(WORKLOADS["numeric-sort"].metrics, {"rate": 1.0}) == ""
 
 
@@ -229,8 +229,8 @@ def test_a_value_next_to_nothing_is_no_value(unit: str) -> None:
 
 
 def test_a_rate_next_to_nothing_is_impossible() -> None:
-    said = impossible(WORKLOADS["numeric-sort"].metrics, {"rate": 5e-324})
-    assert said == "rate is 4.94066e-324/s, and cannot be above 0 and below 1e-07/s"
+    reason = impossible(WORKLOADS["numeric-sort"].metrics, {"rate": 5e-324})
+    assert reason == "rate is 4.94066e-324/s, and cannot be above 0 and below 1e-07/s"
 
 
 @given(st.sampled_from(ALL), st.floats(min_value=1e-12, max_value=1e14))
@@ -265,19 +265,19 @@ def test_no_headline_that_takes_time_can_be_zero_but_the_greatest_excess() -> No
 
 @pytest.mark.parametrize("headline", [False, True])
 def test_a_studys_own_figure_says_which_values_are_possible(headline: bool) -> None:
-    def said(better: Better, values: str | None, value: float) -> str:
+    def fault_of(better: Better, values: str | None, value: float) -> str:
         figure = CommandMetric.model_validate(
             {"unit": "1", "better": better, "regex": "x ([0-9]+)", "values": values}
             | ({"headline": True} if headline else {})
         )
         return figure.of("errors").impossible(value)
 
-    assert said("lower", None, 0.0) == said("lower", None, -3.0) == ""
-    assert said("higher", None, 0.0) == "errors is 0, and cannot be 0 or less"
-    assert said("higher", "zero-or-more", 0.0) == ""
-    assert said("higher", "zero-or-more", -1.0) == "errors is -1, and cannot be less"
-    assert said("higher", "any", -1.0) == ""
-    assert said("lower", "above-zero", 0.0) == "errors is 0, and cannot be 0 or less"
+    assert fault_of("lower", None, 0.0) == fault_of("lower", None, -3.0) == ""
+    assert fault_of("higher", None, 0.0) == "errors is 0, and cannot be 0 or less"
+    assert fault_of("higher", "zero-or-more", 0.0) == ""
+    assert fault_of("higher", "zero-or-more", -1.0) == "errors is -1, and cannot be less"
+    assert fault_of("higher", "any", -1.0) == ""
+    assert fault_of("lower", "above-zero", 0.0) == "errors is 0, and cannot be 0 or less"
 
 
 def test_a_studys_own_balance_may_be_below_zero() -> None:
@@ -288,12 +288,12 @@ def test_a_studys_own_balance_may_be_below_zero() -> None:
 class Account:
     """A neighbour's machine as the host accounts for it: what it wants of its CPU over time."""
 
-    def __init__(self, stands_s: float, lost: float) -> None:
-        self.began, self.stands_s, self.lost = time.monotonic(), stands_s, lost
+    def __init__(self, stopped_s: float, lost: float) -> None:
+        self.began, self.stopped_s, self.lost = time.monotonic(), stopped_s, lost
 
     async def host_cost(self) -> dict[str, float]:
         passed = time.monotonic() - self.began
-        wanted = max(0.0, passed - self.stands_s) * (1 - self.lost)
+        wanted = max(0.0, passed - self.stopped_s) * (1 - self.lost)
         return {"threads_cpu_s": wanted, "threads_run_delay_s": 0.0}
 
 
@@ -313,7 +313,7 @@ async def test_a_load_that_the_kernel_lost_a_little_of_has_not_stalled() -> None
     assert found["wanted_share"] > 0.3
 
 
-async def test_a_load_that_stood_still_has_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopped_load_is_reported_as_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "PATIENCE_S", 0.3)
     with pytest.raises(MachineFault, match=r"neither ran nor waited for a CPU for 0\.[45]"):
         await proven(Account(0.45, 0.0), 0.5)

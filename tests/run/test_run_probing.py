@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from run.run_hostile import honest, run_beside
+from run.run_hostile import honest, run_twisted
 from tare.agent.client import Outcome
 from tare.agent.series import Series
 from tare.errors import MachineFault, WorkloadFault
@@ -227,7 +227,7 @@ async def test_the_example_observes_every_cell_of_a_run(
 
     monkeypatch.setattr(LocalHost, "read", read)
     kinds = (example().Pressure(),)
-    fold = await run_beside(honest, tmp_path / "run", agent_program, probe_kinds=kinds)
+    fold = await run_twisted(honest, tmp_path / "run", agent_program, probe_kinds=kinds)
     results = fold.cell_results()
     assert {result.status for result in results} == {"ok"}
     for result in results:
@@ -240,7 +240,7 @@ async def test_the_example_says_what_a_host_without_such_figures_lacks(
     module = example()
     monkeypatch.setattr(module, "RESOURCES", ("nothing-of-the-kind",))
     kinds = (module.Pressure(),)
-    fold = await run_beside(honest, tmp_path / "run", agent_program, probe_kinds=kinds)
+    fold = await run_twisted(honest, tmp_path / "run", agent_program, probe_kinds=kinds)
     for result in fold.cell_results():
         assert result.status == "ok"
         assert "nothing-of-the-kind" in result.facts["probes"]["pressure"]["missing"]

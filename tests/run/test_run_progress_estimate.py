@@ -58,19 +58,19 @@ class Machine:
         return 3.0 + self.asked
 
 
-class Told(list[tuple[float, Mapping[str, Any]]]):
+class ReportedProgress(list[tuple[float, Mapping[str, Any]]]):
     def __call__(self, done: float, fields: Mapping[str, Any]) -> None:
         self.append((done, fields))
 
 
-async def until(reports: Told, count: int) -> None:
+async def until(reports: ReportedProgress, count: int) -> None:
     async with asyncio.timeout(patient(20)):
         while len(reports) < count:
             await asyncio.sleep(0.001)
 
 
 async def test_the_agents_own_word_is_passed_on() -> None:
-    reports, machine = Told(), Machine()
+    reports, machine = ReportedProgress(), Machine()
     watch = Watch(machine, reports, 0.001)
     watch.take(0.0, {**EXPECTED, "live": True})
     watch.take(0.25, {"rate": 5.0, "left_s": 3.0})
@@ -81,7 +81,7 @@ async def test_the_agents_own_word_is_passed_on() -> None:
 
 
 async def test_a_silent_agents_work_is_counted_by_its_cpu_time() -> None:
-    reports, machine = Told(), Machine()
+    reports, machine = ReportedProgress(), Machine()
     watch = Watch(machine, reports, 0.001)
     watch.take(0.0, {**EXPECTED, "live": False})
     await until(reports, 3)
@@ -96,7 +96,7 @@ async def test_a_silent_agents_work_is_counted_by_its_cpu_time() -> None:
 
 
 async def test_a_host_that_is_not_to_be_disturbed_is_not_asked_how_far_the_work_is() -> None:
-    reports, machine = Told(), Machine()
+    reports, machine = ReportedProgress(), Machine()
     watch = Watch(machine, reports, 0.001, polls=False)
     watch.take(0.0, {**EXPECTED, "live": False})
     await asyncio.sleep(0.01)
@@ -107,7 +107,7 @@ async def test_a_host_that_is_not_to_be_disturbed_is_not_asked_how_far_the_work_
 
 @pytest.mark.parametrize("machine", [Machine(threads=()), Machine(lost_after=2)])
 async def test_what_cannot_be_counted_harms_nothing(machine: Machine) -> None:
-    reports = Told()
+    reports = ReportedProgress()
     watch = Watch(machine, reports, 0.001)
     watch.take(0.0, {**EXPECTED, "live": False})
     await asyncio.sleep(0.05)
@@ -213,7 +213,7 @@ def test_every_host_has_a_line_of_what_it_does() -> None:
     for event in (
         CellFinished(cell="b001/bare/a/tick", status="ok"),
         BlockFinished(block=1),
-        HostLost(host="h2", reason="no worker stood for it", blocks=()),
+        HostLost(host="h2", reason="no worker was left for it", blocks=()),
     ):
         view.take(run.record(event))
     assert run.tally.current_steps(9) == ["h1: bare / pinned: tick"]
@@ -223,7 +223,7 @@ def test_every_host_has_a_line_of_what_it_does() -> None:
         "  … h1: bare / pinned: tick 75%",
         "  … h2: bare / pinned: tick 50%",
         "block 1 done on h1 in 1 min; about 3 min left",
-        "h2 is left out from here on: no worker stood for it",
+        "h2 is left out from here on: no worker was left for it",
     ]
 
 
@@ -233,7 +233,7 @@ def test_every_host_is_shown_that_the_terminal_has_a_line_for(height: int) -> No
     view = run.view(force_terminal=True, height=height)
     for number in range(1, 22):
         host = f"h{number:02}"
-        # Of each three, the first two measure.
+        # The first two of each three measure.
         events: list[Event] = [joined(host), BlockStarted(block=number, order=(), host=host)]
         if number % 3:
             cell = f"b{number:03}/bare/a/tick"
@@ -278,7 +278,7 @@ def test_a_plan_that_grows_as_hosts_join_repeats_no_note() -> None:
     assert run.output.getvalue().splitlines() == ["  A plan.", "  h2 differs."]
 
 
-def test_an_arm_that_runs_elsewhere_is_told_of_at_once() -> None:
+def test_arm_on_another_platform_is_reported_at_once() -> None:
     run = Happening()
     checked = PlatformChecked(
         arm="bare", platform="bare", options={}, usable=True, reason="the agent runs here",
@@ -291,7 +291,7 @@ def test_an_arm_that_runs_elsewhere_is_told_of_at_once() -> None:
     ]
 
 
-def test_what_the_instrument_does_not_agree_on_is_told_with_both_figures() -> None:
+def test_calibration_mismatch_is_reported_with_both_figures() -> None:
     run = Happening()
     memory = judged("adding two arrays", "B/s", 10e9, 25e9, "NumPy's", 0.5)
     counter = judged("counter's rate", "Hz", 2.6e9, 2.6e9, "the kernel's log", 0.0005)
@@ -325,7 +325,7 @@ def test_a_terminal_that_cannot_redraw_gets_one_line_an_event(
     ]
 
 
-def test_time_left_is_told_only_when_known_and_never_less_than_the_cells_own() -> None:
+def test_time_left_is_shown_once_known_and_at_least_the_cells_own() -> None:
     run = Happening(100.0)
     assert run.tally.left == ""
     run.happen(plan_for(8, 60.0))
@@ -340,7 +340,7 @@ def test_time_left_is_told_only_when_known_and_never_less_than_the_cells_own() -
     assert run.tally.left_s == 7 * 40.0
 
 
-def test_a_block_that_two_processes_shared_tells_nothing_of_how_long_a_block_takes() -> None:
+def test_block_of_two_processes_does_not_count_for_the_time_left() -> None:
     run = Happening()
     run.happen(plan_for(3, 60.0), BlockStarted(block=1, order=()))
     run.now += 10_000

@@ -83,7 +83,7 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
         while not named("nginx", running.process.pid):
             assert time.monotonic() < until, "no origin was ever started"
             time.sleep(0.01)
-        # Until it listens it is not needed yet: ended before that, it would be told otherwise.
+        # Before it listens it is not needed yet: a death before that has another reason.
         time.sleep(0.5)
         for origin in named("nginx", running.process.pid):
             with contextlib.suppress(ProcessLookupError):
@@ -101,37 +101,37 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
     bad = next(each for each in others if each["status"] == "failed")
     assert bad["reason"].startswith("the origin: ")
     assert "nginx ended while it was needed" in bad["reason"]
-    told = good["facts"]["proxy"]
-    assert all(number == 0 for kinds in told["errors"].values() for number in kinds.values())
-    assert "Name: HAProxy" in told["said"]["show info"]
-    assert "option httpclose" in told["configuration"]
-    assert len({*told["origins"]}) == 3
-    assert all(f" {address}:8081 " in told["configuration"] for address in told["origins"])
-    rows = [row.split(",") for row in told["said"]["show stat"].splitlines()]
+    facts = good["facts"]["proxy"]
+    assert all(number == 0 for kinds in facts["errors"].values() for number in kinds.values())
+    assert "Name: HAProxy" in facts["said"]["show info"]
+    assert "option httpclose" in facts["configuration"]
+    assert len({*facts["origins"]}) == 3
+    assert all(f" {address}:8081 " in facts["configuration"] for address in facts["origins"])
+    rows = [row.split(",") for row in facts["said"]["show stat"].splitlines()]
     answered = {row[1]: int(row[7]) for row in rows if row[1:2] and row[1].startswith("origin")}
     assert set(answered) == {"origin", "origin-2", "origin-3"}
     assert min(answered.values()) > 0
-    assert [tried for tried, _ in told["proxied"]] == [4]
-    assert [tried for tried, _ in told["straight"]] == [4]
-    assert "HAProxy version" in told["version"]
-    assert told["faults"] == []
-    assert told["account"]["owned"] > 0.95
-    spent = {each["who"]: each["share"] for each in told["account"]["spent"]}
+    assert [tried for tried, _ in facts["proxied"]] == [4]
+    assert [tried for tried, _ in facts["straight"]] == [4]
+    assert "HAProxy version" in facts["version"]
+    assert facts["faults"] == []
+    assert facts["account"]["owned"] > 0.95
+    spent = {each["who"]: each["share"] for each in facts["account"]["spent"]}
     # Its makers state 15 % with one request a connection; ticks of so short a load are few.
     own, kernel = spent["haproxy user"], spent["haproxy kernel"]
     assert 0.02 < own / (own + kernel) < 0.5
     of_first = (each for each in of_type(folder, "series") if each["cell"] == good["cell"])
-    beside = {each["name"]: each["rows"] for each in of_first}
+    rows_by_name = {each["name"]: each["rows"] for each in of_first}
     stages = ("at-50", "at-70", "at-90", "offered", "probe")
-    assert {"responses", *(f"{stage}-responses" for stage in stages)} <= set(beside)
-    assert min(beside[f"{stage}-responses"] for stage in stages) >= 10
+    assert {"responses", *(f"{stage}-responses" for stage in stages)} <= set(rows_by_name)
+    assert min(rows_by_name[f"{stage}-responses"] for stage in stages) >= 10
     agreed = secured["facts"]["proxy"]
     assert agreed["tls"]["suite"] == "TLS13_AES_128_GCM_SHA256"
     assert agreed["tls"]["resumed"] == 0
     assert "proto h2" not in agreed["configuration"]
     assert "PRIVATE KEY" not in str(ended)
     assert all(number == 0 for kinds in agreed["errors"].values() for number in kinds.values())
-    owners = {each["who"] for each in told["account"]["spent"]}
+    owners = {each["who"] for each in facts["account"]["spent"]}
     assert "haproxy kernel" in owners
     assert "client" in owners
     assert "origin" in owners
@@ -140,7 +140,7 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
     assert "requests" in values or "requests-at-least" in values
     assert values["cpu-per-request"]["value"] > 0
     assert values["response-offered-median"]["value"] > 0
-    # The probe's requests come beside the load's own.
+    # The probe's requests come in addition to the load's own.
     assert values["packet-out"]["value"] > 60
     assert_no_ledger_is_left(tmp_path)
 
@@ -148,15 +148,15 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
 def assert_machines_stand_for_both_roles(cell: Event) -> None:
     """Assert that a cell whose client and origin are machines of the arm counts them as these."""
     assert cell["status"] == "ok", cell["reason"]
-    told = cell["facts"]["proxy"]
-    assert told["straight"] == []
-    assert told["faults"] == []
-    spent = {each["who"]: each["share"] for each in told["account"]["spent"]}
+    facts = cell["facts"]["proxy"]
+    assert facts["straight"] == []
+    assert facts["faults"] == []
+    spent = {each["who"]: each["share"] for each in facts["account"]["spent"]}
     assert spent["client"] > 0.01
     assert spent["origin"] > 0.01
     assert spent["haproxy kernel"] > 0.01
     # Both are on the CPUs that the subject leaves.
-    assert told["outside"]["client"] == told["outside"]["origin"] != []
+    assert facts["outside"]["client"] == facts["outside"]["origin"] != []
 
 
 FEW_FILES = 1000
@@ -188,13 +188,13 @@ def test_an_haproxy_that_refuses_its_configuration_says_why(
     for cell in ended:
         assert "haproxy ended before it listened; it said last: " in cell["reason"]
         assert f"limit is {FEW_FILES}" in cell["reason"]
-    (told,) = of_type(folder, "run_finished")
-    assert list(told["reasons"].values()) == [len(ended)]
+    (event,) = of_type(folder, "run_finished")
+    assert list(event["reasons"].values()) == [len(ended)]
     assert_no_ledger_is_left(tmp_path)
 
 
 class Server:
-    """A server under way, which ends when told."""
+    """A server under way, which ends on request."""
 
     def __init__(self, fault: WorkloadFault | None = None) -> None:
         self.ended = False

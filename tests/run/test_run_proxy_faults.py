@@ -22,7 +22,7 @@ scenarios:
 workloads:
   proxy: {size: 5000B, most-connections: 4, step: 500ms, duration: 3s, warmup: 100ms}
 """
-WRONG = """
+WRONG_ORIGIN = """
 import sys
 from tare.workloads.network import nginx
 from tare.workloads.network.proxy import workload
@@ -40,13 +40,13 @@ workload.nginx = wrong
 from tare.cli.main import main
 sys.exit(main())
 """
-"""Tare, but for its origin, of whose answers two in a thousand are too short and two are none.
+"""Tare with another origin: two in a thousand of its answers are too short and two are missing.
 
 So few, as a load whose very first requests are answered wrongly fails at once.
 """
 
 
-def carried_out(program: str, study: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_study(program: str, study: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a study by a program that changes something of Tare first."""
     file = folder / "study.yaml"
     file.write_text(study)
@@ -61,23 +61,23 @@ def test_a_backend_that_answers_with_a_wrong_length_or_status_is_named_with_its_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    done = carried_out(WRONG, STUDY, tmp_path)
+    done = run_study(WRONG_ORIGIN, STUDY, tmp_path)
     cells = of_type(tmp_path / "run", "cell_finished")
     good = [cell for cell in cells if cell["status"] == "ok"]
     assert good, done.stdout + done.stderr
-    told = good[0]["facts"]["proxy"]
+    facts = good[0]["facts"]["proxy"]
     seen = {
         (each["what"], each["stage"]): each["count"]
-        for each in told["faults"]
+        for each in facts["faults"]
         if each["where"] == "client"
     }
     through = ("proxied-4", "at-50", "at-70", "at-90", "full")
     for what in ("wrong_length", "wrong_status"):
         counts = [seen.get((what, stage), 0) for stage in through]
         assert sum(counts) > 0
-        assert counts == [told["errors"][stage][what] for stage in through]
-    # HAProxy passed them on: it has no fault to tell of itself.
-    assert {each["where"] for each in told["faults"]} == {"client"}
+        assert counts == [facts["errors"][stage][what] for stage in through]
+    # HAProxy passed them on: it has no fault of its own to report.
+    assert {each["where"] for each in facts["faults"]} == {"client"}
     values = {
         each["metric"]: each["value"]
         for each in of_type(tmp_path / "run", "observation")
@@ -99,7 +99,7 @@ scenarios:
 workloads:
   proxy: {size: 0B, most-connections: 4, step: 2s, duration: 5s, warmup: 100ms}
 """
-REBOOTS = """
+REBOOTING = """
 import sys
 from tare.workloads.network.proxy import workload
 told = workload.haproxy
@@ -123,13 +123,13 @@ def test_a_machine_that_reboots_while_requests_go_through_it_fails_its_cells_by_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    done, folder = carried_out(REBOOTS, GUEST, tmp_path), tmp_path / "run"
+    done, folder = run_study(REBOOTING, GUEST, tmp_path), tmp_path / "run"
     assert done.returncode == 1, done.stdout + done.stderr
     ended = of_type(folder, "cell_finished")
     assert {cell["status"] for cell in ended} == {"failed"}
     assert all("the guest restarted itself" in cell["reason"] for cell in ended)
-    (told,) = of_type(folder, "run_finished")
-    (reason,) = told["reasons"].items()
+    (event,) = of_type(folder, "run_finished")
+    (reason,) = event["reasons"].items()
     assert "the guest restarted itself" in reason[0]
     assert reason[1] == len({cell["cell"] for cell in ended})
     assert_no_ledger_is_left(tmp_path)

@@ -48,8 +48,8 @@ def test_client_and_origin_are_on_another_host(
         (tmp_path / "study.yaml").write_text(STUDY.format(reached=server.in_a_study()))
         done = tare("run", tmp_path / "study.yaml", "--out", folder, limit_s=600)
     ended = of_type(folder, "cell_finished")
-    told = done.stdout + done.stderr + str([cell["reason"] for cell in ended])
-    assert [cell["status"] for cell in ended] == ["ok"] * 6, told
+    output = done.stdout + done.stderr + str([cell["reason"] for cell in ended])
+    assert [cell["status"] for cell in ended] == ["ok"] * 6, output
     ready = {each["machine"]: each for each in of_type(folder, "machine_ready")}
     for cell in of_type(folder, "cell_started"):
         assert set(cell["machines"]) == {"subject", "peer", "origin"}

@@ -115,13 +115,13 @@ def test_a_cell_whose_switch_has_a_full_table_of_connections_says_what_was_lost(
     assert network["tracked"]["count"] > 0
     assert network["tracked"]["lost"].get("drop", 0) == 0
     # The kernel gives up connections that are being closed for new ones, so that some come through.
-    (told,) = [text for text in (*second["warnings"], second["reason"]) if LOST in text]
-    assert "packets (drop); its table has " in told
+    (warnings,) = [text for text in (*second["warnings"], second["reason"]) if LOST in text]
+    assert "packets (drop); its table has " in warnings
     assert_no_ledger_is_left(tmp_path)
 
 
 class Switch:
-    """A network that told before a load of 3 lost packets, and after it of 5."""
+    """A network that reports 3 lost packets before a load, and 5 after it."""
 
     def __init__(self) -> None:
         self.looks = [Tracked(1, 9, {"drop": 3}), Tracked(9, 9, {"drop": 5})]
@@ -130,7 +130,7 @@ class Switch:
         return self.looks.pop(0)
 
 
-async def test_a_course_that_fails_says_what_the_switch_lost_meanwhile() -> None:
+async def test_failed_load_search_reports_what_the_switch_lost() -> None:
     nobody: Any = None
     network: Any = Switch()
     between = ProxiedMachines(nobody, nobody, nobody, network, cpus={}, watch=None)

@@ -71,16 +71,16 @@ def test_neighbours_have_machines_of_their_own(run: Path) -> None:
 
 
 def test_the_host_counts_for_every_machine_or_says_why_not(run: Path) -> None:
-    told = {
+    counted = {
         event["cell"].split("/")[2]: event["facts"]["host_hardware"]
         for event in events(run)
         if event["type"] == "cell_finished" and "/tick" in event["cell"]
     }
-    assert {name: list(each) for name, each in told.items()} == {
+    assert {name: list(each) for name, each in counted.items()} == {
         "one-to-one": ["subject"],
         "contention-cpu": ["subject", "neighbour-1"],
     }
-    machines = [machine for each in told.values() for machine in each.values()]
+    machines = [machine for each in counted.values() for machine in each.values()]
     # `missing` are the kernel's words, so the host's agent was asked and counted, or could not.
     assert all(each["seconds"] > 0 for each in machines)
     assert all(each.get("cycles", 0) > 0 or ": " in each["missing"] for each in machines)
@@ -104,7 +104,7 @@ def test_a_guest_that_shares_its_cpu_loses_much_of_it(run: Path) -> None:
     assert all(0.1 < share < 0.9 for share in shares)
 
 
-def test_the_report_sets_published_values_beside(run: Path) -> None:
+def test_report_shows_published_values(run: Path) -> None:
     tare("report", run, "--reference", "fayyad2013")
     assert "Published values and this run: fayyad2013" in (run / "report.html").read_text()
     with (run / "tables" / "reference-fayyad2013.csv").open() as file:

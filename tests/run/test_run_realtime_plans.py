@@ -104,7 +104,7 @@ def test_neighbours_fill_the_host(cpus: int, neighbours: int) -> None:
     }
 
 
-def test_the_adaptation_to_the_host_is_said() -> None:
+def test_adaptation_to_the_host_is_noted() -> None:
     notes = plan("realtime", 4).notes
     assert any(note.startswith("all-to-all-cpu: 3 cpu-load neighbours to fill") for note in notes)
 

@@ -1,4 +1,4 @@
-"""What cannot be carried out is refused in words that say why, and what to type."""
+"""An impossible request is refused with the reason and what to type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ workloads: {kernel-compile: {}, wordcount: {}}
 """
 
 
-def test_a_missing_agent_is_told_with_both_ways_to_get_one(
+def test_missing_agent_is_reported_with_both_remedies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -47,7 +47,7 @@ async def test_what_needs_two_toolboxes_is_to_be_two_studies(tmp_path: Path) -> 
     assert "one with kernel-compile" in refused.value.hint
 
 
-async def test_a_path_that_cannot_be_made_is_told_by_what_it_is_for() -> None:
+async def test_refused_network_path_is_reported_with_its_purpose() -> None:
     async def run(*_: object, **__: object) -> Completed:
         return Completed(2, b"", b"RTNETLINK answers: Operation not permitted\n")
 

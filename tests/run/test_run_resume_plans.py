@@ -94,7 +94,7 @@ def plan_of(study: Study, facts: dict[str, ArmFacts]) -> Plan | None:
     try:
         return make_plan(study, SEED, facts, {"": HostFacts(TWO_CPUS, 3.0)}, KINDS)
     except InputError:
-        return None  # The baseline cannot run, so there is no run to go on with.
+        return None  # The baseline cannot run, so there is no run to resume.
 
 
 def beginning(study: Study, facts: dict[str, ArmFacts], plan: Plan) -> Iterator[Event]:
@@ -140,7 +140,7 @@ def measured_block(plan: Plan, block: int) -> Iterator[Event]:
             yield CellFinished(cell=cell.id, status="ok")
 
 
-def carried_out(plan: Plan) -> Iterator[Event]:
+def run_study(plan: Plan) -> Iterator[Event]:
     for block in range(1, BLOCKS + 1):
         yield from measured_block(plan, block)
         yield BlockFinished(block=block)
@@ -162,7 +162,7 @@ def test_resume_plans_what_an_unbroken_run_would(
     plan = plan_of(study, then)
     if plan is None:
         return
-    events = [*beginning(study, then, plan), *carried_out(plan)]
+    events = [*beginning(study, then, plan), *run_study(plan)]
     cut = data.draw(st.integers(1, len(events)))
     fold = fold_records(as_read(number, event) for number, event in enumerate(events[:cut]))
     # What was not yet checked is found today as it would have been found then.

@@ -1,4 +1,4 @@
-"""A run is gone on with where it was begun, or the user accepts a break and the report tells it."""
+"""A run is resumed on its own host, or the user accepts a break and the report shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from run.run_driving import TARE, Running, events, of_type
-from run.test_run_account import PLAN, Course
+from run.test_run_account import PLAN, ScriptedRun
 from tare.errors import InputError
 from tare.events import BlockStarted, ImageReady, Planned, PlatformChecked, RunResumed
 from tare.platforms.contract import Capabilities, Prepared, Verdict
@@ -59,7 +59,7 @@ def test_each_thing_that_differs_of_a_host_is_named_once(keys: set[str]) -> None
 
 
 def test_a_twin_of_the_computer_is_not_taken_for_it() -> None:
-    """Of a cloud's two machines of one kind nothing else differs; runs of before tell no id."""
+    """Check the id: nothing else differs between twins of a cloud; older runs record no id."""
     ids = ("0123456789abcdef" * 2, "fedcba9876543210" * 2)
     one, twin = ({**HOST, "computer": computer_of(f"{each}\n")} for each in ids)
     (found,) = changed_hosts(one, twin)
@@ -68,8 +68,8 @@ def test_a_twin_of_the_computer_is_not_taken_for_it() -> None:
     before = {name: value for name, value in HOST.items() if name != "computer"}
     assert changed_hosts(before, twin) == changed_hosts(one, before) == []
     assert computer_of("") == computer_of("uninitialized\n") == ""
-    told = host_facts()
-    assert ("computer" in told) == bool(computer_of(_own_machine_id()))
+    facts = host_facts()
+    assert ("computer" in facts) == bool(computer_of(_own_machine_id()))
 
 
 def test_what_a_boot_menu_changes_and_a_few_pages_of_memory_are_no_difference() -> None:
@@ -105,7 +105,7 @@ def test_another_version_or_a_lost_way_to_a_network_is_a_difference() -> None:
     assert changed_arms(then, lost) == ["its network: user, and was tap, user (arm a)"]
 
 
-def test_a_difference_is_refused_with_both_ways_to_go_on(tmp_path: Path) -> None:
+def test_difference_is_refused_with_both_ways_to_resume(tmp_path: Path) -> None:
     assert require_as_begun([], tmp_path, accepted=False) == ()
     assert require_as_begun(["x"], tmp_path, accepted=True) == ("x",)
     with pytest.raises(InputError, match="x; y") as refused:
@@ -114,30 +114,30 @@ def test_a_difference_is_refused_with_both_ways_to_go_on(tmp_path: Path) -> None
 
 
 def test_a_plan_that_would_drop_cells_is_refused() -> None:
-    course = Course()
+    scripted = ScriptedRun()
     cells = sum(len(batch.cells) for batch in PLAN.block(1))
-    course.happen(Planned(blocks_most=2, cells_per_block=cells, expected_block_s=1.0))
-    require_same_plan(course.fold, PLAN)
-    course.happen(Planned(blocks_most=2, cells_per_block=cells + 1, expected_block_s=1.0))
+    scripted.happen(Planned(blocks_most=2, cells_per_block=cells, expected_block_s=1.0))
+    require_same_plan(scripted.fold, PLAN)
+    scripted.happen(Planned(blocks_most=2, cells_per_block=cells + 1, expected_block_s=1.0))
     with pytest.raises(InputError, match=f"has {cells} cells .* had {cells + 1} when"):
-        require_same_plan(course.fold, PLAN)
+        require_same_plan(scripted.fold, PLAN)
 
 
 @given(st.integers(0, 3), st.booleans())
 def test_after_a_break_only_whole_blocks_count(blocks: int, accepted: bool) -> None:
-    course = Course()
+    scripted = ScriptedRun()
     for number in range(1, blocks + 1):
-        course.block(number, dict.fromkeys(PLAN.arms, "ok"))
-    whole = set(course.fold.finished)
-    course.happen(BlockStarted(block=blocks + 1, order=()))
+        scripted.block(number, dict.fromkeys(PLAN.arms, "ok"))
+    whole = set(scripted.fold.finished)
+    scripted.happen(BlockStarted(block=blocks + 1, order=()))
     half = PLAN.block(blocks + 1)[0].cells[0]
-    course.cell(half.id, half.arm, blocks + 1, "ok")
+    scripted.cell(half.id, half.arm, blocks + 1, "ok")
     found = ("the kernel is 2, and was 1",) if accepted else ()
-    course.happen(RunResumed(run="ab12", versions={"tare": "2"}, host={"cpus": 3}, changed=found))
-    assert set(course.fold.finished) == (whole if accepted else whole | {half.id})
-    assert [each.block for each in course.fold.breaks] == ([blocks] if accepted else [])
+    scripted.happen(RunResumed(run="ab12", versions={"tare": "2"}, host={"cpus": 3}, changed=found))
+    assert set(scripted.fold.finished) == (whole if accepted else whole | {half.id})
+    assert [each.block for each in scripted.fold.breaks] == ([blocks] if accepted else [])
     # The next process compares with what was accepted.
-    assert (course.fold.host, course.fold.versions) == ({"cpus": 3}, {"tare": "2"})
+    assert (scripted.fold.host, scripted.fold.versions) == ({"cpus": 3}, {"tare": "2"})
 
 
 STUDY = """
@@ -154,7 +154,7 @@ workloads:
 
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be taken away")
-def test_a_run_is_not_gone_on_with_on_fewer_cpus_unless_that_is_accepted(
+def test_run_is_not_resumed_on_fewer_cpus_unless_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -176,8 +176,8 @@ def test_a_run_is_not_gone_on_with_on_fewer_cpus_unless_that_is_accepted(
     assert f"the set of CPUs that may be used is {cpu}, and was" in refused.stderr
     assert "--accept" in refused.stderr
     assert len(events(folder)) == done, "a refused resume wrote into the run"
-    went_on = on_one("resume", str(folder), "--accept")
-    assert went_on.returncode == 0, went_on.stdout + went_on.stderr
+    resumed_run = on_one("resume", str(folder), "--accept")
+    assert resumed_run.returncode == 0, resumed_run.stdout + resumed_run.stderr
     (resumed,) = of_type(folder, "run_resumed")
     assert "its max vcpus: 1, and was" in resumed["changed"][1]
     first = of_type(folder, "cell_started")[0]["cell"]
@@ -188,15 +188,17 @@ def test_a_run_is_not_gone_on_with_on_fewer_cpus_unless_that_is_accepted(
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("now", ["a" * 64, "b" * 64])
 def test_an_arm_that_would_boot_something_else_is_refused(recorded: bool, now: str) -> None:
-    course = Course()
+    scripted = ScriptedRun()
     if recorded:
-        course.happen(ImageReady(arm="vm", kernel="6.1", digest="a" * 64, cached=True, took_s=0.0))
+        scripted.happen(
+            ImageReady(arm="vm", kernel="6.1", digest="a" * 64, cached=True, took_s=0.0)
+        )
     prepared = {"vm": Prepared("6.1", now, True, 0.0)}
     if not recorded or now == "a" * 64:
-        require_same_images(course.fold, prepared)
+        require_same_images(scripted.fold, prepared)
         return
     with pytest.raises(InputError, match=r"what arm vm boots has changed .*aaaa then, bbbb"):
-        require_same_images(course.fold, prepared)
+        require_same_images(scripted.fold, prepared)
 
 
 def test_a_lab_of_other_files_is_another_host() -> None:
@@ -217,5 +219,5 @@ def test_a_lab_of_other_files_is_another_host() -> None:
     then, now = ({**HOST, "lab": {"emulator": version}} for version in ("7.2.22", "10.0.13"))
     (found,) = changed_hosts(then, now)
     assert found == "the lab's emulator is QEMU 10.0.13, and was 7.2.22"
-    # The computer that the lab is on is compared beside it.
+    # The computer that the lab is on is compared as well.
     assert len(changed_hosts(then, {**same, "cpu_model": "Epyc"})) == 1

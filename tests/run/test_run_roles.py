@@ -51,18 +51,18 @@ def test_two_machines_of_an_arm_speak_with_each_other(
         assert all(started[name]["arm"] == cell["arm"] for name in machines.values())
         addresses = {ready[name]["placement"]["network"]["address"] for name in machines.values()}
         assert len(addresses) == 2
-    told = {(event["arm"], event["reason"]) for event in of_type(folder, "skipped")}
-    assert told == {
+    skipped = {(event["arm"], event["reason"]) for event in of_type(folder, "skipped")}
+    assert skipped == {
         (arm, "numeric-sort does not use a machine `peer`") for arm in ("bare", "oci", "guest")
     }
     assert_no_ledger_is_left(tmp_path)
 
 
-def test_a_role_that_no_workload_has_is_told(tmp_path: Path) -> None:
+def test_unknown_role_is_reported(tmp_path: Path) -> None:
     study = tmp_path / "pairs.yaml"
     study.write_text(STUDY.replace("{peer: {", "{pear: {"))
     done = tare("plan", study)
     assert done.returncode == 2
-    said = " ".join(done.stderr.split())
-    assert "pairs.yaml:13:16: scenarios.pair.machines.pear: no workload uses" in said
-    assert "did you mean 'peer'?" in said
+    output = " ".join(done.stderr.split())
+    assert "pairs.yaml:13:16: scenarios.pair.machines.pear: no workload uses" in output
+    assert "did you mean 'peer'?" in output

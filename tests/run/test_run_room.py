@@ -27,17 +27,19 @@ arms:
   guest: {platform: qemu, accelerator: tcg}
 """
 TICK = "workloads: {tick: {samples: 2000}}\n"
-BESIDE = "scenarios: {c: {neighbours: [{load: cpu-load}, {load: cpu-load}, {load: cpu-load}]}}\n"
+WITH_NEIGHBOURS = (
+    "scenarios: {c: {neighbours: [{load: cpu-load}, {load: cpu-load}, {load: cpu-load}]}}\n"
+)
 DISK_FREE = max(shutil.disk_usage(place).free for place in (tempfile.gettempdir(), "/var/tmp"))
 CASES = {
     "memory": ("shape: {memory: 900TiB}\n" + TICK, "900 TiB of memory are wanted, and the host"),
     "sum": (
-        f"shape: {{memory: {int(own_memory() * 0.4)}}}\n" + BESIDE + TICK,
+        f"shape: {{memory: {int(own_memory() * 0.4)}}}\n" + WITH_NEIGHBOURS + TICK,
         "are wanted in 4 machines at once",
     ),
     "disk": ("shape: {disk: 900TiB}\nworkloads: {fio: {}}\n", "disk of 900 TiB is wanted"),
     "disks": (
-        f"shape: {{disk: {int(DISK_FREE * 0.4)}}}\n" + BESIDE + "workloads: {fio: {}}\n",
+        f"shape: {{disk: {int(DISK_FREE * 0.4)}}}\n" + WITH_NEIGHBOURS + "workloads: {fio: {}}\n",
         "4 machines' disks of",
     ),
     "kernel": ("kernel: 9.9.9-none\n" + TICK, "has no package for the kernel '9.9.9-none'"),
@@ -52,13 +54,13 @@ def test_what_is_not_there_is_found_before_anything_is_started(
     case: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    rest, said = CASES[case]
+    rest, reason = CASES[case]
     study, folder = tmp_path / "s.yaml", tmp_path / "run"
     study.write_text(STUDY + rest)
     out: tuple[str | Path, ...] = ("--out", folder) if command == "run" else ()
     done = tare(command, study, *out)
     assert done.returncode == 2, (done.stdout, done.stderr)
-    assert said in done.stderr
+    assert reason in done.stderr
     assert not folder.exists()
 
 
@@ -67,7 +69,7 @@ def test_what_only_the_usual_lab_is_too_small_for_is_sent_to_the_large_one(
     memory: str, larger: bool, tmp_path: Path
 ) -> None:
     study = tmp_path / "s.yaml"
-    study.write_text(f"{STUDY}shape: {{memory: {memory}}}\n{BESIDE}{TICK}")
+    study.write_text(f"{STUDY}shape: {{memory: {memory}}}\n{WITH_NEIGHBOURS}{TICK}")
     done = tare("plan", study, "--host", "lab")
     assert done.returncode == 2, (done.stdout, done.stderr)
     assert ("--set lab=large" in done.stderr) == larger
@@ -93,11 +95,11 @@ def test_an_arm_that_names_a_cpu_that_is_not_there_is_skipped_by_plan(
     arms = STUDY.replace("platform: qemu, accelerator: tcg", CPUS[case])
     study.write_text(arms + TICK)
     done = tare("plan", study)
-    said = " ".join(done.stdout.split())
+    output = " ".join(done.stdout.split())
     assert done.returncode == 0, (done.stdout, done.stderr)
-    assert "guest skipped: `" in said
-    assert "-cpus`: the host has no CPU 4095 (known without a check)" in said
-    assert "name some of those it has: 0" in said
+    assert "guest skipped: `" in output
+    assert "-cpus`: the host has no CPU 4095 (known without a check)" in output
+    assert "name some of those it has: 0" in output
 
 
 def test_a_run_skips_it_with_the_same_words(
@@ -153,12 +155,12 @@ def test_an_impossible_shape_skips_its_arm_alone(
         "workloads: {numeric-sort: {duration: 1s}}\n"
     )
     done = tare("plan", study)
-    said = " ".join(done.stdout.split())
+    output = " ".join(done.stdout.split())
     assert done.returncode == 0, (done.stdout, done.stderr)
-    assert "skipped: wants 4096 vCPUs; this platform allows at most" in said
-    assert "set `vcpus` in its `shape`, or in the scenario, to " in said
-    assert "what to install" not in said
-    assert ("nothing is compared" in said) == (not more)
+    assert "skipped: wants 4096 vCPUs; this platform allows at most" in output
+    assert "set `vcpus` in its `shape`, or in the scenario, to " in output
+    assert "what to install" not in output
+    assert ("nothing is compared" in output) == (not more)
     if not more:
         ran = tare("run", study, "--out", tmp_path / "run")
         assert ran.returncode == 0, (ran.stdout, ran.stderr)

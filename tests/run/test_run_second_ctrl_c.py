@@ -92,8 +92,8 @@ def test_a_folder_that_cannot_be_written_leaves_the_rest_to_the_user(
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
     _LastResort(None, tmp_path / "gone", "tare resume my-run")._give_up()
-    said = capfd.readouterr().err
-    assert ended == [130] and "tare clean" in said and "tare resume my-run" in said
+    output = capfd.readouterr().err
+    assert ended == [130] and "tare clean" in output and "tare resume my-run" in output
 
 
 def test_what_has_cleared_up_in_time_takes_its_time_for_the_report(tmp_path: Path) -> None:
@@ -103,5 +103,5 @@ def test_what_has_cleared_up_in_time_takes_its_time_for_the_report(tmp_path: Pat
         for _ in range(2):
             run.send_signal(signal.SIGINT)
             time.sleep(0.2)
-        said, _ = run.communicate(timeout=20)
-    assert run.returncode == 0 and "the report is written" in said
+        output, _ = run.communicate(timeout=20)
+    assert run.returncode == 0 and "the report is written" in output

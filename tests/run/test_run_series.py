@@ -23,16 +23,16 @@ def folder(tmp_path: Path) -> RunFolder:
     return made
 
 
-def test_a_series_is_told_as_it_was_written(folder: RunFolder) -> None:
+def test_saved_series_is_described_as_written(folder: RunFolder) -> None:
     series = Series("gaps", {"time_ns": np.arange(5), "excess_ns": np.arange(5) * 2})
-    told = save_series(folder, CELL, "subject", series)
-    data = (folder.path / told.path).read_bytes()
-    assert told.sha256 == hashlib.sha256(data).hexdigest()
-    assert told.rows == 5
-    assert pl.read_parquet(folder.path / told.path)["excess_ns"].to_list() == [0, 2, 4, 6, 8]
+    saved = save_series(folder, CELL, "subject", series)
+    data = (folder.path / saved.path).read_bytes()
+    assert saved.sha256 == hashlib.sha256(data).hexdigest()
+    assert saved.rows == 5
+    assert pl.read_parquet(folder.path / saved.path)["excess_ns"].to_list() == [0, 2, 4, 6, 8]
 
 
-def test_a_full_disk_is_told_as_such(folder: RunFolder) -> None:
+def test_full_disk_is_reported_as_such(folder: RunFolder) -> None:
     series = Series("raw", {"duration": np.arange(100_000)})
     (folder.series / f"{file_stem(CELL, 'subject', 'raw')}.parquet").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):

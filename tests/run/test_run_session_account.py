@@ -57,7 +57,7 @@ def test_cells_of_an_arm_that_ended_are_skipped_from_the_next_block_on() -> None
 
 def test_arms_of_a_boot_that_was_not_up_are_taken_to_have_as_many_cells_as_the_others() -> None:
     assert cells_in_a_block(fold_of(), read()) == 0
-    # Of bare and its twin 2 and 4 are known; pv and em are taken for 3 each.
+    # For bare and its twin 2 and 4 are known; pv and em are taken for 3 each.
     known = metal(**{"bare": 2, "bare-again": 4})
     assert cells_in_a_block(fold_of(known), read()) == 12
 
@@ -78,7 +78,7 @@ def test_a_session_is_whole_once_each_arm_has_all_cells_of_each_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "last", "go_on", "reason"),
+    ("budget", "last", "continues", "reason"),
     [
         ("", False, True, "not precise enough"),
         ("", True, False, "2 blocks are done, the most asked for"),
@@ -88,11 +88,11 @@ def test_a_session_is_whole_once_each_arm_has_all_cells_of_each_block() -> None:
     ],
 )
 def test_no_round_is_begun_beyond_the_most_or_the_budget(
-    budget: str, last: bool, go_on: bool, reason: str
+    budget: str, last: bool, continues: bool, reason: str
 ) -> None:
     asked = "{least: 2" + (f", budget: {budget}" if budget else "")
     running = carrier(fold_of(), TWO_BLOCKS.replace("{least: 2", asked))
-    assert running._judged(2, last=last) == Decision(go_on, reason)
+    assert running._judged(2, last=last) == Decision(continues, reason)
 
 
 def test_the_last_boot_of_a_computer_is_that_of_the_session_begun_last() -> None:

@@ -143,9 +143,9 @@ async def test_a_block_that_failed_whole_is_held_against_what_is_up(
     given = SessionContext(
         study, tmp_path, agenda_of(study), SEED, "r1", RunFolder(tmp_path), fold, False, fail_open
     )
-    said: list[str] = []
+    messages: list[str] = []
     with EventLog(tmp_path / "events.jsonl") as log:
-        blocks = one_session.Blocks(given, said.append, True, session, plan, log)
+        blocks = one_session.Blocks(given, messages.append, True, session, plan, log)
         dealt = blocks.given()
         assert (await anext(dealt)).number == 1
         for number, event in enumerate(events):
@@ -153,7 +153,7 @@ async def test_a_block_that_failed_whole_is_held_against_what_is_up(
                 fold.take(as_read(number + 1, event))
         left = [each.number async for each in dealt]
     assert (left, blocks.ended) == (([2], "done") if still_up else ([], "gone"))
-    assert (not still_up) == any("kvm is not up any more: no answer" in each for each in said)
+    assert (not still_up) == any("kvm is not up any more: no answer" in each for each in messages)
 
 
 def failed(cell: str) -> CellFinished:
@@ -185,7 +185,7 @@ def test_the_plan_says_what_to_swap_and_how_long_it_takes() -> None:
     ]  # fmt: skip
 
 
-def test_where_a_change_is_accepted_sessions_of_open_rounds_are_measured_anew() -> None:
+def test_accepted_change_measures_sessions_of_open_rounds_again() -> None:
     study = read(TWO_BLOCKS)
     facts = dict.fromkeys(study.arms, ArmFacts(usable=True, max_vcpus=1))
     sessions = agenda_of(study).sessions

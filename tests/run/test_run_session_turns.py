@@ -1,4 +1,4 @@
-"""A computer of which it is said what is up: what each process measures, says and waits for."""
+"""A computer with a scripted boot: what each process measures, reports and waits for."""
 
 from __future__ import annotations
 
@@ -93,14 +93,14 @@ class _no_session:  # noqa: N801 - it stands for a function
 async def carried(
     folder: Path, begin: bool = False, wait: bool = False
 ) -> tuple[RunFinished | Waiting | None, list[str]]:
-    said: list[str] = []
+    messages: list[str] = []
     run = RunFolder(folder)
     fold = fold_records(()) if begin else read_fold(run.events)
     sessions = RunInSessions(
         read(TWO_BLOCKS), "r1", SEED, run, fold, begun() if begin else None,
-        lambda *_: Decision(False, "enough"), (), lambda *_: None, said.append, wait=wait,
+        lambda *_: Decision(False, "enough"), (), lambda *_: None, messages.append, wait=wait,
     )  # fmt: skip
-    return await sessions.execute(), said
+    return await sessions.execute(), messages
 
 
 async def test_each_process_measures_what_is_up_and_says_what_to_swap(
@@ -111,7 +111,7 @@ async def test_each_process_measures_what_is_up_and_says_what_to_swap(
     assert (waiting.boot, waiting.swap) == ("kvm", "swap 1 of 3: boot the computer from disk B")
     computer.up = "kvm"
     waiting, _ = await carried(tmp_path)
-    # The next is of the same boot: it is to be booted anew, or the two would be one.
+    # The next session has the same boot: without a reboot, the two would be one.
     assert isinstance(waiting, Waiting)
     assert waiting.swap == "swap 2 of 3: boot the computer again, from disk B"
     waiting, _ = await carried(tmp_path)
@@ -126,37 +126,35 @@ async def test_resume_takes_what_is_up_and_says_that_it_is_not_what_was_planned(
     computer: Played, tmp_path: Path
 ) -> None:
     await carried(tmp_path, begin=True)
-    waiting, said = await carried(tmp_path)
+    waiting, output = await carried(tmp_path)
     assert computer.measured == [(1, 1), (4, 2)]
     assert isinstance(waiting, Waiting) and waiting.boot == "kvm"
     assert any(
-        "session 4 (metal) is measured now, because that boot is up" in each for each in said
+        "session 4 (metal) is measured now, because that boot is up" in each for each in output
     )
-    # Of metal nothing is left: nothing is measured, and the stream stays as it is.
+    # Nothing is left for metal: nothing is measured, and the stream is unchanged.
     before = (tmp_path / "events.jsonl").read_bytes()
-    waiting, said = await carried(tmp_path)
+    waiting, output = await carried(tmp_path)
     assert isinstance(waiting, Waiting) and computer.measured[2:] == []
     assert (tmp_path / "events.jsonl").read_bytes() == before
-    assert "kvm is not up: no answer" in said
+    assert "kvm is not up: no answer" in output
 
 
-async def test_sessions_of_one_boot_of_the_computer_are_told(
-    computer: Played, tmp_path: Path
-) -> None:
+async def test_sessions_of_one_boot_are_reported(computer: Played, tmp_path: Path) -> None:
     computer.booted = "same"
     await carried(tmp_path, begin=True)
-    _, said = await carried(tmp_path)
-    assert any("metal was not booted since session 1" in each for each in said)
+    _, output = await carried(tmp_path)
+    assert any("metal was not booted since session 1" in each for each in output)
 
 
-async def test_a_boot_whose_time_is_told_a_little_off_is_the_same(
+async def test_boot_with_a_slightly_different_time_is_the_same(
     computer: Played, tmp_path: Path
 ) -> None:
     computer.booted = "since:1000"
     await carried(tmp_path, begin=True)
     computer.booted = "since:1030"
-    _, said = await carried(tmp_path)
-    assert any("metal was not booted since session 1" in each for each in said)
+    _, output = await carried(tmp_path)
+    assert any("metal was not booted since session 1" in each for each in output)
     begun = read_fold(RunFolder(tmp_path).events).sessions.begun.values()
     assert {go.booted for each in begun for go in each.goes} == {"since:1000"}
 
@@ -169,11 +167,11 @@ async def test_whoever_waits_sees_all_boots_in_turns(computer: Played, tmp_path:
         computer.up, computer.booted = next(boots)
 
     computer.then = swap
-    finished, said = await carried(tmp_path, begin=True, wait=True)
+    finished, output = await carried(tmp_path, begin=True, wait=True)
     assert isinstance(finished, RunFinished) and finished.status == "failed"
     assert "nothing is compared" in finished.reason
     assert computer.measured == [(1, 1), (2, 2), (3, 3), (4, 4)]
-    assert not any("waited for" in each for each in said)
+    assert not any("waited for" in each for each in output)
 
 
 async def test_a_computer_that_shows_no_boot_must_have_been_away(
@@ -192,11 +190,11 @@ async def test_a_computer_that_shows_no_boot_must_have_been_away(
 
     computer.then = swap
     monkeypatch.setattr(session_loop, "look", looked)
-    finished, said = await carried(tmp_path, begin=True, wait=True)
+    finished, output = await carried(tmp_path, begin=True, wait=True)
     assert isinstance(finished, RunFinished)
     assert computer.measured == [(1, 1), (2, 2), (3, 3), (4, 4)]
     assert next(ups) == "metal"
-    assert "swap 2 of 3: boot the computer again, from disk B; waiting for it" in said
+    assert "swap 2 of 3: boot the computer again, from disk B; waiting for it" in output
 
 
 async def test_a_computer_that_boots_for_each_batch_need_not_be_booted_by_anybody(
@@ -208,7 +206,7 @@ async def test_a_computer_that_boots_for_each_batch_need_not_be_booted_by_anybod
     assert computer.measured == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
-async def test_who_swaps_too_early_has_the_session_gone_on_with_later(
+async def test_session_that_was_swapped_too_early_resumes_later(
     computer: Played, tmp_path: Path
 ) -> None:
     computer.gone = ["kvm"]
@@ -236,19 +234,19 @@ async def test_what_was_measured_whole_by_a_killed_process_need_not_be_up(
     assert computer.measured[1:] == [(2, 2)]
 
 
-async def test_each_block_is_told_to_be_finished_once_by_all_processes_together(
+async def test_each_block_is_finished_once_across_processes(
     computer: Played, tmp_path: Path
 ) -> None:
     for number, up in enumerate(("metal", "kvm", "kvm", "metal")):
         computer.up, computer.booted = up, str(number)
         await carried(tmp_path, begin=not number)
     computer.up = ""
-    told = [json.loads(line)["event"] for line in (tmp_path / "events.jsonl").open()]
-    assert [each["block"] for each in told if each["type"] == "block_finished"] == [1, 2]
-    assert told[-1]["type"] == "run_finished"
+    kinds = [json.loads(line)["event"] for line in (tmp_path / "events.jsonl").open()]
+    assert [each["block"] for each in kinds if each["type"] == "block_finished"] == [1, 2]
+    assert kinds[-1]["type"] == "run_finished"
 
 
-async def test_the_first_boot_is_none_anew_though_the_last_is_the_same(
+async def test_first_session_needs_no_reboot_though_the_last_boot_is_the_same(
     computer: Played, tmp_path: Path
 ) -> None:
     computer.up = ""

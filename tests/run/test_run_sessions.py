@@ -1,4 +1,4 @@
-"""A study in sessions: what is up is measured; what to swap is said, and resume goes on with it."""
+"""A study in sessions: the boot that is up is measured, the next swap shown, resume continues."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_what_is_up_is_measured_and_what_is_not_is_asked_for(
     computer.boot("a")
     first = tare("run", study, "--out", folder)
     assert first.returncode == WAITING, first.stdout + first.stderr
-    said = first.stdout.splitlines()
-    assert said[-2] == "swap 1 of 3: boot rack-3 from disk B"
-    assert said[-1] == f"waiting: then resume with: tare resume {folder}"
+    output = first.stdout.splitlines()
+    assert output[-2] == "swap 1 of 3: boot rack-3 from disk B"
+    assert output[-1] == f"waiting: then resume with: tare resume {folder}"
     assert not of_type(folder, "run_finished")
 
     computer.boot("b")
@@ -106,7 +106,7 @@ def test_what_is_up_is_measured_and_what_is_not_is_asked_for(
     assert_no_ledger_is_left(tmp_path)
     page = (folder / "report.html").read_text()
     for words in (
-        "arm and session cannot be told apart",
+        "arm and session cannot be separated",
         "session 4 before session 3",
     ):
         assert words in page
@@ -119,9 +119,9 @@ def test_one_command_waits_for_each_swap(computer: Computer, tmp_path: Path) -> 
         for number, disk in enumerate("abba", start=1):
             computer.boot(disk)
             running.wait_for(partial(operator.eq, session_end(number)), limit_s=400)
-        status, said = running.end(400)
-    assert status == 0, said
-    assert "first, boot rack-3 from disk A; waiting for it" in said
+        status, output = running.end(400)
+    assert status == 0, output
+    assert "first, boot rack-3 from disk A; waiting for it" in output
     assert sessions(folder) == [(1, "a", 1), (2, "b", 2), (3, "b", 3), (4, "a", 4)]
     assert len({event["booted"] for event in of_type(folder, "session_started")}) == 4
     assert not of_type(folder, "run_resumed")

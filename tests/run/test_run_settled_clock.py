@@ -16,7 +16,7 @@ class Booted(ScriptedAgent):
     """A guest whose clock is what each hello says in turn; the last one stays."""
 
     def __init__(self, *clocks: str) -> None:
-        super().__init__(self._told)
+        super().__init__(self._answers)
         self.clocks = list(clocks)
         self.say(self._hello())
 
@@ -25,7 +25,7 @@ class Booted(ScriptedAgent):
         proof = {"clocksource": {"current": clock}}
         return {"type": "hello", "protocol": 1, "agent": "9", "role": "init", "proof": proof}
 
-    def _told(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    def _answers(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         return [{**self._hello(), "id": request["id"]}]
 
 
@@ -43,7 +43,7 @@ async def _clock_after(guest: Booted) -> str:
     return str(hello.proof["clocksource"]["current"])
 
 
-async def test_an_early_clock_is_waited_for_and_the_later_one_is_told() -> None:
+async def test_early_clocksource_is_waited_for_and_the_later_one_reported() -> None:
     guest = Booted("tsc-early", "tsc-early", "tsc-early", "tsc")
     assert await _clock_after(guest) == "tsc"
     assert len(guest.asked("hello")) == 3

@@ -1,4 +1,4 @@
-"""What is skipped for one reason is told in one line, in the run as in the report."""
+"""Arms that are skipped for one reason share one line, in the run as in the report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shown(*events: Event) -> list[str]:
     return [line.strip() for line in text.getvalue().splitlines()]
 
 
-def test_a_run_tells_arms_that_lack_the_same_in_one_line() -> None:
+def test_run_shows_arms_with_one_reason_in_one_line() -> None:
     after = Planned(blocks_most=2, cells_per_block=1, expected_block_s=1.0, notes=("so it goes",))
     assert shown(*SKIPS, after) == [
         f"– kvm, kvm-em skipped: {WHY}",
@@ -42,11 +42,11 @@ def test_a_run_tells_arms_that_lack_the_same_in_one_line() -> None:
     ]
 
 
-def test_what_is_skipped_is_told_even_where_nothing_comes_after_it() -> None:
+def test_skipped_arms_are_shown_even_as_the_last_event() -> None:
     assert shown(*SKIPS[:2]) == [f"– kvm, kvm-em skipped: {WHY}"]
 
 
-def test_the_report_tells_them_in_one_line_too(tmp_path: Path) -> None:
+def test_report_shows_arms_with_one_reason_in_one_line(tmp_path: Path) -> None:
     comparison = comparison_of_run(write_realtime_run(tmp_path / "run"))
     (run,) = comparison.runs
     absent = tuple(

@@ -39,15 +39,15 @@ def test_a_smoke_run_says_so_everywhere_and_gives_no_verdict(name: str, tmp_path
     call = [sys.executable, "-m", "tare"]
     out = tmp_path / "run"
 
-    def said(*words: str) -> str:
+    def output_of(*words: str) -> str:
         done = subprocess.run(
             [*call, *words], capture_output=True, text=True, env=environment, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    assert WORDS in said("plan", str(study), *only)
-    assert f"this was a {WORDS}" in said("run", str(study), *only, "--out", str(out))
+    assert WORDS in output_of("plan", str(study), *only)
+    assert f"this was a {WORDS}" in output_of("run", str(study), *only, "--out", str(out))
     page = (out / "report.html").read_text()
     assert f"A {WORDS}" in page
     found = compare(load_run(out))

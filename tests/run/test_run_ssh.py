@@ -163,7 +163,7 @@ def test_one_run_is_carried_out_on_two_hosts_and_compares_within_each(
         ("guest", "bare"),
         ("far-guest", "bare@there"),
     }
-    # Of each host the same machine booted twice tells how far identical arms differ there.
+    # On each host the same machine, booted twice, shows how much identical arms differ there.
     twins = {(e.arm, e.baseline) for e in comparison.aa}
     assert twins == {("again", "bare"), ("again@there", "bare@there")}
     assert_nothing_is_left(folder, tmp_path)
@@ -177,18 +177,18 @@ def test_the_machines_of_one_cell_are_on_two_hosts(server: Sshd, tmp_path: Path)
     folder = tmp_path / "run"
     done = tare("run", written(server, tmp_path, study=ROLES), "--out", folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = events(folder)
-    ended = [event for event in told if event["type"] == "cell_finished"]
+    recorded = events(folder)
+    ended = [event for event in recorded if event["type"] == "cell_finished"]
     assert [cell["status"] for cell in ended] == ["ok"] * 6, ended
-    ready = {each["machine"]: each for each in told if each["type"] == "machine_ready"}
-    # Each host's beside each machine's, and on whose clock each began.
+    ready = {each["machine"]: each for each in recorded if each["type"] == "machine_ready"}
+    # Each host's and each machine's series, and whose clock each began on.
     watched = {"subject", "peer", "host", "host-there"}
     for cell in ended:
         assert cell["facts"]["host_counters"] == {"sampled": True, "reason": ""}
         assert set(cell["facts"]["origins_ns"]) == watched
-        saved = [e for e in told if e["type"] == "series" and e["cell"] == cell["cell"]]
+        saved = [e for e in recorded if e["type"] == "series" and e["cell"] == cell["cell"]]
         assert {e["role"] for e in saved if e["name"] == "counters"} == watched
-    for cell in (event for event in told if event["type"] == "cell_started"):
+    for cell in (event for event in recorded if event["type"] == "cell_started"):
         assert set(cell["machines"]) == {"subject", "peer"}
         hosts = {
             each: ready[name]["placement"].get("host") for each, name in cell["machines"].items()
@@ -342,7 +342,7 @@ def test_a_wrong_host_key_ends_a_run_before_it_begins(server: Sshd, tmp_path: Pa
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="tracing the kernel needs root")
 @pytest.mark.timeout(400)
-def test_what_took_the_cpu_is_told_of_a_host_afar(tmp_path: Path, server: Sshd, arms: str) -> None:
+def test_remote_host_reports_what_took_the_cpu(tmp_path: Path, server: Sshd, arms: str) -> None:
     study = STUDY.replace("numeric-sort", "tick").replace("128MiB", "256MiB")
     folder = tmp_path / "run"
     done = tare("run", written(server, tmp_path, arms, "1s", study), "--out", folder)
@@ -355,7 +355,7 @@ def test_what_took_the_cpu_is_told_of_a_host_afar(tmp_path: Path, server: Sshd, 
         assert facts["lost"] == 0
         assert "neighbour-1" in {known["role"] for known in facts["threads"].values()}
     found = list(spike_cells([load_run(folder)]))
-    # The neighbour is on the subject's CPU: what it took is told as its doing.
+    # The neighbour is on the subject's CPU: what it took is attributed to it.
     for each in found:
         assert each.matched is not None, each.reason
         blamed = sum(

@@ -1,4 +1,4 @@
-"""A neighbour that stands still is no load: the host's figures show it on every platform."""
+"""A stopped neighbour is not a load: the host's figures show it on every platform."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def worked(start: Start, platform: Platform[Any], options: Any, memory: in
 
 
 @pytest.mark.parametrize(("platform", "options", "memory"), PLATFORMS)
-async def test_a_neighbour_that_stands_still_is_told_without_waiting_for_it(
+async def test_stopped_neighbour_is_reported_without_waiting_for_it(
     start: Start, platform: Platform[Any], options: Any, memory: int
 ) -> None:
     loads = await start(platform, options, memory)
@@ -203,17 +203,17 @@ async def test_where_the_host_says_nothing_nothing_is_claimed() -> None:
     assert (share["ran_share"], share["wanted_share"]) == (None, None)
 
 
-def test_a_guests_own_account_stands_in_where_the_host_tells_of_no_waiting() -> None:
+def test_guests_account_replaces_a_missing_host_account() -> None:
     timing = {"started_ns": 10**9, "ended_ns": 3 * 10**9, "stolen_ns": 10**9}
     assert wanted_as_guests_see(0.5, timing) == pytest.approx(1.0)
     assert wanted_as_guests_see(None, timing) is None
     assert wanted_as_guests_see(0.5, {}) is None
-    # No hypervisor told this guest's kernel anything.
+    # No hypervisor reported steal to this guest's kernel.
     assert wanted_as_guests_see(0.5, {**timing, "stolen_ns": 0}) is None
 
 
 class Silent:
-    """A machine of which the host knows nothing."""
+    """A machine that the host has no figures for."""
 
     async def host_cost(self) -> dict[str, float]:
         return {"cpu_s": 1.0}

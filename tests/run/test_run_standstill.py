@@ -39,30 +39,32 @@ class Scripted:
         return any(begin <= passed < end for begin, end in self._stops)
 
 
-async def stood(*stops: tuple[float, float], look_s: float = 0.2, seconds: float = 1.2) -> str:
+async def doubt_after(
+    *stops: tuple[float, float], look_s: float = 0.2, seconds: float = 1.2
+) -> str:
     watch = Standstill(Scripted(*stops), look_s)
     watch.begin()
     await asyncio.sleep(seconds)
     return await watch.end()
 
 
-async def test_a_stop_that_lasts_is_told_and_one_that_does_not_is_not(
+async def test_only_a_lasting_stop_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(standstill, "LEAST_S", 0.2)
-    assert await stood() == ""
-    assert await stood((0.1, 0.22), (0.7, 0.83)) == ""
-    # Of two looks at the usual distance only one meets it.
-    told = await stood((0.6, 1.8), look_s=1.0, seconds=2.4)
+    assert await doubt_after() == ""
+    assert await doubt_after((0.1, 0.22), (0.7, 0.83)) == ""
+    # Only one of two looks at the usual distance meets it.
+    stops = await doubt_after((0.6, 1.8), look_s=1.0, seconds=2.4)
     found = re.fullmatch(
-        r"the machine was stopped for (\S+) s meanwhile, as its host reports", told
+        r"the machine was stopped for (\S+) s meanwhile, as its host reports", stops
     )
     assert found is not None and 0.1 <= float(found[1]) <= 1.5
 
 
-@pytest.mark.parametrize(("stood_s", "told"), [(0.5, True), (0.49, False)])
-async def test_a_stop_marks_from_its_least_length_on(stood_s: float, told: bool) -> None:
-    assert bool(await Standstill(Scripted(), stood_s=stood_s).end()) is told
+@pytest.mark.parametrize(("stopped_s", "is_reported"), [(0.5, True), (0.49, False)])
+async def test_a_stop_marks_from_its_least_length_on(stopped_s: float, is_reported: bool) -> None:
+    assert bool(await Standstill(Scripted(), stood_s=stopped_s).end()) is is_reported
 
 
 async def test_what_cannot_be_looked_at_marks_nothing() -> None:
@@ -76,7 +78,7 @@ async def test_what_cannot_be_looked_at_marks_nothing() -> None:
     assert await watch.end() == ""
 
 
-async def test_what_stands_beside_the_subject_is_told_with_its_role(
+async def test_stopped_machine_is_reported_with_its_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(standstill, "LEAST_S", 0.1)
@@ -88,8 +90,8 @@ async def test_what_stands_beside_the_subject_is_told_with_its_role(
         await asyncio.sleep(0.3)
         whose = "the machine" if stopped == "subject" else f"the machine of the {stopped}"
         await watch.close()
-        told = watch.doubt
-        assert told.startswith(f"{whose} was stopped for") and ";" not in told
+        doubt = watch.doubt
+        assert doubt.startswith(f"{whose} was stopped for") and ";" not in doubt
 
 
 async def test_one_that_is_lost_keeps_nobody_from_looking_at_the_others(
@@ -108,7 +110,7 @@ async def test_one_that_is_lost_keeps_nobody_from_looking_at_the_others(
     assert "the machine of the peer was stopped" in watch.doubt
 
 
-async def test_that_the_computer_slept_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sleep_of_the_computer_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Standstills({"subject": Scripted(), "peer": Scripted()}, 0.01)
     before = standstill.slept_s()
     monkeypatch.setattr(standstill, "slept_s", lambda: before + 8.0)
@@ -116,23 +118,23 @@ async def test_that_the_computer_slept_is_told_once(monkeypatch: pytest.MonkeyPa
     assert watch.doubt.count("suspended") == 1
 
 
-@pytest.mark.parametrize(("slept_s", "told"), [(0.5, True), (0.49, False)])
+@pytest.mark.parametrize(("slept_s", "is_reported"), [(0.5, True), (0.49, False)])
 async def test_a_nap_marks_from_its_least_length_on(
-    slept_s: float, told: bool, monkeypatch: pytest.MonkeyPatch
+    slept_s: float, is_reported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(standstill, "slept_s", lambda: 64.0 + slept_s)
     watch = Standstill(Scripted(), _slept_s=64.0)
-    assert bool(await watch.end()) is told
+    assert bool(await watch.end()) is is_reported
 
 
-async def test_a_suspended_computer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_suspended_computer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Standstill(Scripted(), 0.01)
     before = watch._slept_s
     monkeypatch.setattr(standstill, "slept_s", lambda: before + 8.0)
     assert await watch.end() == "this computer was suspended for 8.0 s meanwhile"
 
 
-def test_a_subject_that_stood_still_in_mid_cell_does_not_count(
+def test_subject_stopped_in_mid_cell_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -1,4 +1,4 @@
-"""A neighbour, or the other end of a network, that stands still in mid cell withholds the cell."""
+"""A neighbour, or the other end of a network, that is stopped in mid cell withholds the cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from run.run_driving import Running, of_type
-from run.run_processes import begins, process_beside, process_of
+from run.run_processes import begins, process_next_to, process_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,14 +35,14 @@ workloads:
   numeric-sort: {duration: 6s, scenarios: [loaded]}
   http-load: {rate: 50, size: 4KiB, connections: 8, duration: 6s, warmup: 200ms, scenarios: [alone]}
 """
-STOOD_S = 3.0
+STOPPED_S = 3.0
 
 
 @pytest.mark.parametrize("arm", ["bare", "oci", "guest"])
 @pytest.mark.parametrize(
     ("role", "work"), [("neighbour-1", "loaded/numeric-sort"), ("peer", "alone/http-load")]
 )
-def test_who_stands_still_beside_the_subject_withholds_its_cell(
+def test_stopped_neighbour_or_peer_withholds_the_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, work: str, arm: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -53,10 +53,10 @@ def test_who_stands_still_beside_the_subject_withholds_its_cell(
     with Running(folder, *words, "--out", folder) as run:
         run.wait_for(begins(f"b001/{arm}/{work}"))
         time.sleep(1.5)
-        named = process_beside if role == "peer" else process_of
+        named = process_next_to if role == "peer" else process_of
         process = named(folder, arm, role)
         os.kill(process, signal.SIGSTOP)
-        time.sleep(STOOD_S)
+        time.sleep(STOPPED_S)
         os.kill(process, signal.SIGCONT)
         _, output = run.end(limit_s=300)
     ends = {cell["cell"].partition("[")[0]: cell for cell in of_type(folder, "cell_finished")}

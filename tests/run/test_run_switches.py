@@ -73,7 +73,7 @@ async def pair(
         yield machine, peer, spec
 
 
-async def said(context: Context, *words: str) -> str:
+async def output_of(context: Context, *words: str) -> str:
     done = await context.host.run(words, timeout_s=patient(20))
     assert done.ok, done.words()
     return done.stdout.decode()
@@ -81,7 +81,7 @@ async def said(context: Context, *words: str) -> str:
 
 async def received(context: Context, peer: Peer) -> tuple[int, int]:
     """Return the bytes and packets that have come to the peer, as its kernel was handed them."""
-    shown = await said(context, *peer.network.around_peer, "cat", "/proc/net/dev")
+    shown = await output_of(context, *peer.network.around_peer, "cat", "/proc/net/dev")
     return kernel.device(shown, "eth0")[:2]
 
 
@@ -125,10 +125,10 @@ async def test_a_router_passes_packets_on_and_the_hosts_own_network_stays_as_it_
         token = token_of(peer)
         inside = ("nsenter", f"--net=/run/netns/{token}-switch")
         address = peer.network.links[spec.name].address
-        assert f"{address} dev" in await said(context, *inside, "ip", "route")
+        assert f"{address} dev" in await output_of(context, *inside, "ip", "route")
         assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == forwarding
         tracked = int(
-            await said(context, *inside, "cat", "/proc/sys/net/netfilter/nf_conntrack_count")
+            await output_of(context, *inside, "cat", "/proc/sys/net/netfilter/nf_conntrack_count")
         )
         assert (tracked > 0) == options.conntrack
         seen = await peer.network.tracked()
@@ -142,7 +142,7 @@ async def test_a_router_passes_packets_on_and_the_hosts_own_network_stays_as_it_
         async with started_origin(context, peer.network, spec) as origin:
             assert origin.applied["network"]["offloads"]
             namespace = peer.network.links[origin.name].interface
-            known = await said(context, "ip", "-n", namespace, "neigh")
+            known = await output_of(context, "ip", "-n", namespace, "neigh")
             if platform.name != "bare":
                 assert address in known
     assert not await parts(LocalHost(context.agent), token)
@@ -176,7 +176,7 @@ async def test_nothing_is_faster_than_the_link_and_packets_are_cut_before_they_a
         big = {"request": 1, "response": ANSWER, "duration": 2 * BRIEFLY_S}
         outcome = await run_ends(peer, machine, ends_of("request-response", **big))
         rate = outcome.value["exchanges_per_s"] * ANSWER * 8
-        # Of a full packet's 1538 bytes on the wire 1448 are the answer's.
+        # A full packet has 1538 bytes on the wire; 1448 of them are the answer's.
         assert 0 < rate < SLOW_LINK * 1448 / (1500 + HEADER + AROUND_FRAME) * 1.1
         after = await received(context, peer)
         data, packets = (last - first for first, last in zip(before, after, strict=True))
@@ -195,9 +195,9 @@ async def test_a_killed_run_leaves_neither_a_router_nor_a_link(context: Context)
         token = link.interface.rpartition("-")[0]
         made = await parts(host, token)
         assert {f"{token}-switch", f"{token}o", f"{token}c"} <= made, made
-        told = await clean(host, context.ledger, {})
+        settings = await clean(host, context.ledger, {})
         assert await parts(host, token) == set()
-        assert any(f"{token}-switch" in sentence for sentence in told)
+        assert any(f"{token}-switch" in sentence for sentence in settings)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="bridges and namespaces need root")
@@ -221,12 +221,12 @@ def test_a_queue_takes_one_packet_of_full_size_at_least_and_counts_none_that_is_
     rate: float, mtu: int
 ) -> None:
     words = queue(rate, mtu)
-    told = dict(zip(words[1::2], words[2::2], strict=True))
+    settings = dict(zip(words[1::2], words[2::2], strict=True))
     longest = mtu + HEADER + AROUND_FRAME
-    assert int(told["mtu"]) == longest
-    assert int(told["burst"]) >= 2 * longest
-    assert told["overhead"] == str(AROUND_FRAME)
-    assert float(told["rate"].removesuffix("bit")) == pytest.approx(rate, abs=0.5)
+    assert int(settings["mtu"]) == longest
+    assert int(settings["burst"]) >= 2 * longest
+    assert settings["overhead"] == str(AROUND_FRAME)
+    assert float(settings["rate"].removesuffix("bit")) == pytest.approx(rate, abs=0.5)
 
 
 def test_a_switch_that_is_asked_for_is_never_left_out() -> None:

@@ -1,4 +1,4 @@
-"""The time left is right after a resume too, and a Ctrl-C at any moment says how to go on."""
+"""The time left is right after a resume too, and a Ctrl-C at any moment says how to resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from run.test_run_account import PLAN, Course
+from run.test_run_account import PLAN, ScriptedRun
 from tare.cli.ending import resume_hint_on_interrupt
 from tare.errors import MachineFault
 from tare.events import (
@@ -49,35 +49,35 @@ def _signals_as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def begun() -> Course:
-    course = Course()
+def begun() -> ScriptedRun:
+    scripted = ScriptedRun()
     planned = Planned(blocks_most=BLOCKS, cells_per_block=len(CELLS), expected_block_s=EXPECTED_S)
-    course.happen(planned)
-    return course
+    scripted.happen(planned)
+    return scripted
 
 
 @given(st.integers(0, len(CELLS)))
 def test_a_resumed_block_counts_by_its_cells_and_is_no_measure_of_a_block(done: int) -> None:
-    course = begun()
-    course.block(1, dict.fromkeys(PLAN.arms, "ok"))
-    took = list(course.fold.block.took_s)
-    course.happen(BlockStarted(block=2, order=()))
+    scripted = begun()
+    scripted.block(1, dict.fromkeys(PLAN.arms, "ok"))
+    took = list(scripted.fold.block.took_s)
+    scripted.happen(BlockStarted(block=2, order=()))
     for cell in CELLS[:done]:
-        course.cell(cell.id, cell.arm, 2, "ok")
-    course.happen(RunResumed(run="ab12", versions={}))
-    tally = Tally(course.fold, BLOCKS, clock=lambda: 1e9)
+        scripted.cell(cell.id, cell.arm, 2, "ok")
+    scripted.happen(RunResumed(run="ab12", versions={}))
+    tally = Tally(scripted.fold, BLOCKS, clock=lambda: 1e9)
     per_block = took[0]
     left = (BLOCKS - 2) * per_block + per_block * (1 - done / len(CELLS))
     assert tally.left_s is not None
     assert math.isclose(tally.left_s, left)
-    course.happen(BlockStarted(block=2, order=()))
+    scripted.happen(BlockStarted(block=2, order=()))
     assert math.isclose(tally.left_s, left)
-    course.happen(BlockFinished(block=2))
-    assert course.fold.block.took_s == took
-    assert course.fold.block.last_took_s is None
+    scripted.happen(BlockFinished(block=2))
+    assert scripted.fold.block.took_s == took
+    assert scripted.fold.block.last_took_s is None
     assert math.isclose(tally.left_s, (BLOCKS - 2) * per_block)
-    course.happen(BlockStarted(block=3, order=()), BlockFinished(block=3))
-    assert len(course.fold.block.took_s) == 2
+    scripted.happen(BlockStarted(block=3, order=()), BlockFinished(block=3))
+    assert len(scripted.fold.block.took_s) == 2
 
 
 STARTED = RunStarted(
@@ -86,15 +86,15 @@ STARTED = RunStarted(
 
 
 @pytest.mark.parametrize(
-    ("ended", "said"),
+    ("ended", "text"),
     [
         (None, "to resume: tare resume"),
         (RunFinished(status="failed"), "to resume: tare resume"),
         (RunFinished(status="complete"), "the run is complete"),
     ],
 )
-def test_a_ctrl_c_while_nothing_listens_says_how_to_go_on(
-    ended: RunFinished | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_ctrl_c_while_nothing_listens_names_the_resume_command(
+    ended: RunFinished | None, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
         log.append(STARTED)
@@ -103,7 +103,7 @@ def test_a_ctrl_c_while_nothing_listens_says_how_to_go_on(
     with pytest.raises(typer.Exit) as status, resume_hint_on_interrupt(tmp_path):
         raise KeyboardInterrupt
     assert status.value.exit_code == 130
-    assert said in capsys.readouterr().out
+    assert text in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
@@ -131,21 +131,23 @@ def test_a_second_request_to_end_does_not_come_between_the_last_words(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "events.jsonl").touch()
-    said: list[str] = []
+    messages: list[str] = []
 
     def impatient(*_: object) -> str:
         signal.raise_signal(number)
         return "to resume"
 
     monkeypatch.setattr("tare.cli.ending._resume_hint", impatient)
-    monkeypatch.setattr("tare.cli.ending.print_line", lambda words, *_, **__: said.append(words))
+    monkeypatch.setattr(
+        "tare.cli.ending.print_line", lambda words, *_, **__: messages.append(words)
+    )
     signal.signal(number, signal.default_int_handler)
     with pytest.raises(typer.Exit) as status, resume_hint_on_interrupt(tmp_path):
         raise KeyboardInterrupt
-    assert (status.value.exit_code, said) == (130, ["to resume"])
+    assert (status.value.exit_code, messages) == (130, ["to resume"])
 
 
-async def test_a_run_stops_though_nobody_can_be_told_any_more() -> None:
+async def test_run_stops_though_nobody_listens_any_more() -> None:
     def gone(finishing: bool, reason: str) -> None:
         raise BrokenPipeError(finishing, reason)
 
@@ -174,7 +176,7 @@ async def test_a_run_gives_signals_back_to_whoever_heard_them_before() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_ctrl_c_before_a_run_began_has_nothing_to_go_on_with(
+def test_ctrl_c_before_a_run_began_names_nothing_to_resume(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit), resume_hint_on_interrupt(tmp_path / "none"):
@@ -190,7 +192,7 @@ def test_what_is_left_of_a_run_is_named_in_its_last_line_with_what_clears_it(
     folder.mkdir()
     with EventLog(folder / "events.jsonl") as log:
         log.append(STARTED)
-    # Of another run; of this one, but undone; of this one on two hosts, once named as one of two.
+    # One of another run; one of this run, but undone; this run's on two hosts, one named twice.
     for name, host, undone in (
         ("rx", "other@there", False),
         ("r-gone", "gone@there", True),

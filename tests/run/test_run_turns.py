@@ -42,7 +42,7 @@ def test_turns_come_in_pairs_once_both_are_abreast(
     """Each side takes so many turns in each cell, as long as its search lasts; then rounds."""
     first, second = ([each[side] for each in before] for side in (0, 1))
     held: list[str] = []
-    told: list[tuple[int, str]] = []
+    turns: list[tuple[int, str]] = []
 
     async def play(side: Side, cells: list[int]) -> None:
         try:
@@ -56,7 +56,7 @@ def test_turns_come_in_pairs_once_both_are_abreast(
                     async with side.turn(cell):
                         held.append(side.arm)
                         assert held == [side.arm]
-                        told.append((cell, side.arm))
+                        turns.append((cell, side.arm))
                         await asyncio.sleep(0)
                         held.pop()
                     await asyncio.sleep(0)
@@ -71,29 +71,29 @@ def test_turns_come_in_pairs_once_both_are_abreast(
 
     asyncio.run(run())
     for cell, counts in enumerate(before):
-        order = [arm for number, arm in told if number == cell]
+        order = [arm for number, arm in turns if number == cell]
         assert Counter(order) == Counter(a=counts[0] + rounds, b=counts[1] + rounds)
         pairs = order[sum(counts) :]
         assert all(set(pairs[at : at + 2]) == {"a", "b"} for at in range(0, len(pairs), 2))
-    assert all(one <= other for (one, _), (other, _) in pairwise(told))
+    assert all(one <= other for (one, _), (other, _) in pairwise(turns))
 
 
 def test_which_side_is_first_is_drawn_and_even() -> None:
     """So that what disturbs the host at even intervals is in both."""
 
-    async def play(side: Side, told: list[str]) -> None:
+    async def play(side: Side, order: list[str]) -> None:
         await side.meets(0)
         for _ in range(40):
             await side.wait_in_sync(0)
             async with side.turn(0):
-                told.append(side.arm)
+                order.append(side.arm)
         await side.over(0)
 
     async def run(seed: str) -> list[str]:
-        told: list[str] = []
+        order: list[str] = []
         a, b = Side.two(["a", "b"], seed)
-        await asyncio.wait_for(asyncio.gather(play(a, told), play(b, told)), 20)
-        return told[::2]
+        await asyncio.wait_for(asyncio.gather(play(a, order), play(b, order)), 20)
+        return order[::2]
 
     firsts = [asyncio.run(run(seed)) for seed in ("one", "another")]
     assert firsts[0] != firsts[1]

@@ -110,9 +110,9 @@ def test_an_arm_whose_named_kernel_cannot_be_had_ends_the_run_with_1(
         timeout=300,
         check=False,
     )
-    said = " ".join(done.stdout.split())
+    output = " ".join(done.stdout.split())
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "vm is missing although the host can run it: " in said and "has no apt" in said
+    assert "vm is missing although the host can run it: " in output and "has no apt" in output
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="programs are hidden by mounts, which root makes")

@@ -1,4 +1,4 @@
-"""A run whose words nobody reads any more goes on, and stops when it is asked to."""
+"""A run whose output nobody reads any more continues, and stops when it is asked to."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def started(home: Path, duration: str) -> Running:
     return running
 
 
-def test_a_run_goes_on_to_its_end(home: Path) -> None:
+def test_run_continues_to_its_end(home: Path) -> None:
     with started(home, "300ms") as running:
         assert running.process.wait(120) == 0
     assert [each["status"] for each in of_type(home / "run", "run_finished")] == ["complete"]
@@ -62,11 +62,11 @@ def test_the_status_of_a_gate_does_not_depend_on_its_reader(home: Path) -> None:
     for name in ("before", "after"):
         assert tare("run", file, "--out", home / name).returncode == 0
     gate = ["--gate", "numeric-sort rate > -99 %"]
-    told = tare("compare", home / "before", home / "after", *gate)
-    assert told.returncode in (0, 3), told.stderr
+    result = tare("compare", home / "before", home / "after", *gate)
+    assert result.returncode in (0, 3), result.stderr
     with subprocess.Popen(
         [TARE, "compare", home / "before", home / "after", *gate], stdout=subprocess.PIPE
     ) as unread:
         assert unread.stdout is not None
         unread.stdout.close()
-        assert unread.wait(60) == told.returncode
+        assert unread.wait(60) == result.returncode

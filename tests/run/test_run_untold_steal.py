@@ -29,7 +29,7 @@ class Proving:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("given_value", "is_reported"),
     [
         ({"tells_steal": True, "signatures": ["KVMKVMKVM"]}, True),
         ({"tells_steal": False, "signatures": ["Microsoft Hv"]}, False),
@@ -40,13 +40,15 @@ class Proving:
         (None, False),
     ],
 )
-async def test_a_host_s_zero_is_a_count_only_where_one_counts(said: Any, told: bool) -> None:
-    host: Any = Proving(json.dumps({"hypervisor": said}))
-    assert await counts_steal(host, "/agent") is told
+async def test_a_host_s_zero_is_a_count_only_where_one_counts(
+    given_value: Any, is_reported: bool
+) -> None:
+    host: Any = Proving(json.dumps({"hypervisor": given_value}))
+    assert await counts_steal(host, "/agent") is is_reported
 
 
 @pytest.mark.parametrize("stdout", [None, "", "[]", "no JSON", "{}"])
-async def test_an_agent_that_proves_nothing_tells_nothing(stdout: str | None) -> None:
+async def test_agent_without_a_proof_counts_no_steal(stdout: str | None) -> None:
     host: Any = Proving(stdout)
     assert await counts_steal(host, "/agent") is False
 

@@ -1,4 +1,4 @@
-"""A small catalog, so that the tests of studies stand on no real platform or workload."""
+"""A small catalog, so that the tests of studies need no real platform or workload."""
 
 from __future__ import annotations
 

@@ -32,6 +32,6 @@ def study_of(text: str) -> Study:
 
 
 def plan_of(study: Study, cpus: HostCpus = TWO, seed: int = 1, **facts: ArmFacts) -> Plan:
-    """Return the plan on a host with these CPUs; arms are able to all but what is said here."""
+    """Return the plan on a host with these CPUs; arms can do all except what ``facts`` says."""
     every = {arm: facts.get(arm, ABLE) for arm in study.arms}
     return make_plan(study, seed, every, {"": HostFacts(cpus)}, KINDS)

@@ -87,7 +87,7 @@ def test_a_plan_shows_what_runs_an_arms_machines() -> None:
     )
 
 
-def test_a_sibling_that_the_api_does_not_report_is_not_said_to_be_lacking() -> None:
+def test_unreported_sibling_is_not_reported_as_missing() -> None:
     text = STUDY.replace(
         "pinned: {subject: {cpus: pinned}}",
         "pinned: {subject: {cpus: pinned}, neighbours: [{load: cpu-load, cpus: sibling}]}",
@@ -106,7 +106,7 @@ def test_a_sibling_that_the_api_does_not_report_is_not_said_to_be_lacking() -> N
     ("carrier", "has"),
     [
         (Carrier("esx1", SMT, 12 * GIB), "esx1 has 12 GiB"),
-        (Carrier("esx1", SMT, 64 * GIB, 12 * GIB), "esx1 has 64 GiB, of which 12 GiB are free"),
+        (Carrier("esx1", SMT, 64 * GIB, 12 * GIB), "esx1 has 64 GiB (12 GiB free)"),
     ],
 )
 def test_machines_that_do_not_fit_into_the_memory_there_are_refused(

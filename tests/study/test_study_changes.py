@@ -1,4 +1,4 @@
-"""What a command line changes of a study: checked like the file, and told of like the file."""
+"""A command line's changes of a study: checked and reported like the file."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_host_is_named_for_all_arms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"values": ("shape.memoy=1GiB",)},
@@ -142,22 +142,20 @@ def test_a_host_is_named_for_all_arms() -> None:
         ({"host": "xen2"}, "To add one, write `xen2: {ssh: ADDRESS}` in /home/me/hosts.yaml"),
     ],
 )
-def test_what_is_wrong_is_told_with_the_option_that_says_it(
-    changes: dict[str, Any], said: str
-) -> None:
-    assert said in refused(**changes)
+def test_fault_is_reported_with_its_option(changes: dict[str, Any], message: str) -> None:
+    assert message in refused(**changes)
 
 
-def test_what_is_wrong_with_the_file_is_told_with_its_line() -> None:
-    told = refused(GOOD.replace("samples: 200", "samples: 0"), values=("shape.memoy=1",))
-    assert "s.yaml:20:19: workloads.tick.samples: must be at least 1" in told
-    assert "--set shape.memoy=1: shape.memoy: unknown key" in told
+def test_fault_of_the_file_is_reported_with_its_line() -> None:
+    message = refused(GOOD.replace("samples: 200", "samples: 0"), values=("shape.memoy=1",))
+    assert "s.yaml:20:19: workloads.tick.samples: must be at least 1" in message
+    assert "--set shape.memoy=1: shape.memoy: unknown key" in message
 
 
 def test_what_was_wrong_before_is_not_laid_to_an_option() -> None:
     text = GOOD + "blocks: {least: 50, most: 40}\n"
-    told = refused(text, values=("blocks.precision=0.1",))
-    assert told.startswith("s.yaml:24:9: blocks: least (50) is more than most (40)")
+    message = refused(text, values=("blocks.precision=0.1",))
+    assert message.startswith("s.yaml:24:9: blocks: least (50) is more than most (40)")
 
 
 def test_a_changed_study_is_stored_as_it_was_carried_out() -> None:
@@ -166,7 +164,7 @@ def test_a_changed_study_is_stored_as_it_was_carried_out() -> None:
     assert restore_study(stored, CATALOG).model_dump(mode="json") == stored
 
 
-def test_options_are_told_as_they_are_typed() -> None:
+def test_options_are_reported_as_typed() -> None:
     changes = Changes(host="x", arms=("a", "b"), blocks=3, values=("shape={memory: 1GiB}",))
     assert changes.words == (
         "--host x",

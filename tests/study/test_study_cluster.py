@@ -151,9 +151,9 @@ def test_jobs_run_on_clusters_and_nothing_else_does(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     cells = {batch.scenario: [cell.kind for cell in batch.cells] for batch in plan.batches}
     assert cells == {"two": ["terasort"], "alone": ["numeric-sort"]}
-    told = {(skip.scenario, skip.workload): skip.reason for skip in plan.skipped}
-    assert "cluster: {slaves: 2}" in told["alone", "terasort"]
-    assert told["two", "numeric-sort"] == "numeric-sort is not a job on a cluster"
+    reasons = {(skip.scenario, skip.workload): skip.reason for skip in plan.skipped}
+    assert "cluster: {slaves: 2}" in reasons["alone", "terasort"]
+    assert reasons["two", "numeric-sort"] == "numeric-sort is not a job on a cluster"
 
 
 def test_the_estimate_counts_every_boot_and_the_cluster(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_the_estimate_counts_every_boot_and_the_cluster(tmp_path: Path) -> None:
     assert boots["two"] == pytest.approx(0.3 + CLUSTER_S)
 
 
-def test_a_cluster_of_unknown_hosts_is_told_with_its_line(tmp_path: Path) -> None:
+def test_cluster_of_unknown_hosts_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="there is no host 'nowhere'"):
         loaded(tmp_path, STUDY.replace("slaves: 2", "slaves: 2, hosts: [nowhere]"))
 
@@ -171,7 +171,7 @@ def test_a_cluster_of_unknown_hosts_is_told_with_its_line(tmp_path: Path) -> Non
     ("wrong", "words"),
     [("slaves: 17", "16"), ("slaves: 0", "1"), ("slaves: 2, cpus: own", "subject: {cpus: pinned}")],
 )
-def test_what_cannot_be_is_told(tmp_path: Path, wrong: str, words: str) -> None:
+def test_impossible_cluster_is_reported(tmp_path: Path, wrong: str, words: str) -> None:
     with pytest.raises(StudyError, match=words):
         loaded(tmp_path, STUDY.replace("slaves: 2", wrong))
 

@@ -65,7 +65,7 @@ def test_cpus_are_written_in_several_forms(written: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("x", "must be CPU numbers"),
         ("[]", "must be CPU numbers"),
@@ -76,8 +76,8 @@ def test_cpus_are_written_in_several_forms(written: str, words: str) -> None:
         ("true", "must be CPU numbers"),
     ],
 )
-def test_what_is_not_a_list_of_cpus_is_one_error_with_its_line(written: str, said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
+def test_what_is_not_a_list_of_cpus_is_one_error_with_its_line(written: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
         study(f"cpus: {written}\n")
     assert "chosen.yaml:6:" in str(error.value)
 
@@ -115,7 +115,7 @@ def test_a_domain_of_two_kinds_gives_the_wanted_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "wanted", "choice", "said"),
+    ("cpus", "wanted", "choice", "message"),
     [
         (TWO_NODES, 1, {"cpus": "2,12"}, "CPU 12 does not exist on this host"),
         (TWO_NODES, 1, {"cpus": "7-8"}, "CPU 8 is offline"),
@@ -139,20 +139,20 @@ def test_a_domain_of_two_kinds_gives_the_wanted_kind() -> None:
     ],
 )
 def test_cpus_that_cannot_be_used_are_one_clear_error(
-    cpus: HostCpus, wanted: int, choice: dict[str, Any], said: str
+    cpus: HostCpus, wanted: int, choice: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match=said) as error:
+    with pytest.raises(InputError, match=message) as error:
         chosen(cpus, wanted, **choice)
     assert "\n" not in error.value.message
 
 
 def test_what_is_special_about_a_host_is_described() -> None:
     isolated = replace(TWO_NODES, isolated=frozenset({6, 7}))
-    said = " ".join(described(chosen(isolated, cpus="4-7", housekeeping="0")))
-    assert "machines run on CPUs 4-7 of 0-7" in said
-    assert "everything else of Tare runs on CPU 0" in said
-    assert "CPUs 6-7 are isolated" in said
-    assert "others run on CPUs 4-5" in said
+    words = " ".join(described(chosen(isolated, cpus="4-7", housekeeping="0")))
+    assert "machines run on CPUs 4-7 of 0-7" in words
+    assert "everything else of Tare runs on CPU 0" in words
+    assert "CPUs 6-7 are isolated" in words
+    assert "others run on CPUs 4-5" in words
     assert described(chosen(HostCpus(online=(0, 1)))) == ()
 
 

@@ -33,14 +33,14 @@ def test_arms_exchange_their_cores_evenly_and_measure_alike(seed: int, pair: int
     assert cores == {("bare", (0,)): 1, ("bare", (1,)): 1, ("kvm", (0,)): 1, ("kvm", (1,)): 1}
 
 
-def test_a_duet_is_told_in_the_plan_and_takes_as_long_as_its_longer_arm() -> None:
+def test_duet_is_noted_in_the_plan_and_takes_as_long_as_its_longer_arm() -> None:
     plan = plan_of(study_of(DUET), kvm=replace(ABLE, boot_s=5.0))
     assert any("on CPU 0 and CPU 1, which they swap" in note for note in plan.notes)
     assert plan.block_s == 5.0 + 6 * 2.0
 
 
 @pytest.mark.parametrize(
-    ("cpus", "told"),
+    ("cpus", "message"),
     [
         (HostCpus(online=(3,)), "needs 2 cores, one for each arm; this host has 1"),
         (
@@ -50,8 +50,8 @@ def test_a_duet_is_told_in_the_plan_and_takes_as_long_as_its_longer_arm() -> Non
         (HostCpus(online=(0, 1), nodes={0: 0, 1: 1}), "on one NUMA node"),
     ],
 )
-def test_too_few_cores_are_refused_with_the_reason(cpus: HostCpus, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_too_few_cores_are_refused_with_the_reason(cpus: HostCpus, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         plan_of(study_of(DUET), cpus)
 
 
@@ -60,8 +60,8 @@ def test_what_has_no_partner_is_left_out_with_the_reason() -> None:
         plan_of(study_of(DUET), kvm=replace(ABLE, usable=False, reason="no KVM"))
     both = DUET + "  switch: {}\n"
     plan = plan_of(study_of(both), kvm=replace(ABLE, lacks={"switch": "no threads"}))
-    told = {(skip.arm, skip.workload, skip.reason) for skip in plan.skipped}
-    assert ("bare", "switch", "a duet measures only what both of its arms can run") in told
+    skipped = {(skip.arm, skip.workload, skip.reason) for skip in plan.skipped}
+    assert ("bare", "switch", "a duet measures only what both of its arms can run") in skipped
     assert all(cell.workload == "tick" for batch in plan.block(1) for cell in batch.cells)
 
 
@@ -81,7 +81,7 @@ def test_what_a_host_has_one_of_is_refused(need: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (("  kvm:", "  bare-again: {twin-of: bare}\n  kvm:"), r"s\.yaml:3:.*study has 3: remove"),
         (("cpus: pinned", "cpus: any"), r"s\.yaml:8:.*need CPUs of their own"),
@@ -96,6 +96,6 @@ def test_what_a_host_has_one_of_is_refused(need: str, monkeypatch: pytest.Monkey
         (("scenarios:\n  pinned: {subject: {cpus: pinned}}\n", ""), "a duet needs a scenario"),
     ],
 )
-def test_studies_that_are_no_duets_are_refused(change: tuple[str, str], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_studies_that_are_no_duets_are_refused(change: tuple[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         study_of(DUET.replace(*change))

@@ -74,7 +74,7 @@ def test_hosts_with_different_kernels_are_compared_on_the_packaged_one() -> None
     assert "the hosts run different ones (6.1.0-9, 6.12.1)" in choice.note
 
 
-def test_beside_xen_and_the_live_image_nothing_changes() -> None:
+def test_xen_and_live_image_keep_their_kernel() -> None:
     for realtime in (True, False):
         choice = choose_kernel({"kvm": OWN}, realtime=realtime, general=True)
         assert choice == KernelChoice()

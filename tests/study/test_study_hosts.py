@@ -1,4 +1,4 @@
-"""Where a study says that it is carried out, and the order that this gives its blocks."""
+"""The hosts that a study names, and the order that they give its blocks."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_stored_study_knows_its_host(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "said"),
+    ("host", "message"),
     [
         ("host: labs\n", "s.yaml:2:7: host: there is no host 'labs'; did you mean 'lab'?"),
         ("host: {shh: a}\n", "did you mean 'ssh'?"),
@@ -123,8 +123,8 @@ def test_a_stored_study_knows_its_host(host: str) -> None:
         ("host: 7\n", "host: must be"),
     ],
 )
-def test_what_is_wrong_with_a_host_is_told_where_it_stands(host: str, said: str) -> None:
-    assert said in problem(host)
+def test_fault_of_a_host_is_reported_with_its_place(host: str, message: str) -> None:
+    assert message in problem(host)
 
 
 def test_a_lab_that_is_not_used_is_warned_of() -> None:
@@ -227,7 +227,7 @@ def test_an_arm_may_name_a_known_host_without_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "arms", "said"),
+    ("host", "arms", "message"),
     [
         (
             TWO,
@@ -246,10 +246,10 @@ def test_an_arm_may_name_a_known_host_without_more() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_hosts_is_told_where_it_stands(
-    host: str, arms: dict[str, str], said: str
+def test_fault_of_hosts_is_reported_with_its_place(
+    host: str, arms: dict[str, str], message: str
 ) -> None:
-    assert said in refused(host, **arms)
+    assert message in refused(host, **arms)
 
 
 def test_the_baseline_is_run_on_each_host_that_has_arms() -> None:
@@ -265,12 +265,12 @@ def test_the_baseline_is_run_on_each_host_that_has_arms() -> None:
         "base-again@x": "base@x",
     }
     assert study.aa == ("base", "base-again")
-    # Its twin too, so that identical arms tell of each host how far they differ there.
+    # Its twin too, so that identical arms show how much they differ on each host.
     again = study.arms["base-again@x"]
     assert again.model_dump() == {**study.arms["base@x"].model_dump(), "twin_of": "base@x"}
 
 
-def test_a_run_that_began_without_twins_on_other_hosts_goes_on_without() -> None:
+def test_run_begun_without_twins_on_other_hosts_resumes_without() -> None:
     study = on(TWO, x1="x", k2="local")
     stored = study.model_dump(mode="json")
     assert restore_study(stored, CATALOG) == study
@@ -329,10 +329,10 @@ def test_visits_of_one_boot_come_together_on_each_of_several_hosts(seed: int, bl
     assert len(batches) == len(plan.batches)
 
 
-def test_where_the_baseline_cannot_run_arm_and_host_are_not_told_apart() -> None:
+def test_arm_on_a_host_without_the_baseline_is_noted() -> None:
     plan = plan_on(on(TWO, x1="x"), unusable="base@x")
     assert plan.notes[0] == (
-        "x1 on x: arm and host cannot be told apart, because the baseline cannot run there; the "
+        "x1 on x: arm and host cannot be separated, because the baseline cannot run there; the "
         "ratios are to base on k"
     )
-    assert not any("told apart" in note for note in plan_on(on(TWO, x1="x")).notes)
+    assert not any("be separated" in note for note in plan_on(on(TWO, x1="x")).notes)

@@ -43,7 +43,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("xen1: {shh: a}\n", "h.yaml:1:8: xen1.shh: unknown key; did you mean 'ssh'?"),
         ("xen1: {user: me}\n", "h.yaml:1:7: xen1: name the host, as in {ssh: NAME}"),
@@ -61,7 +61,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("- a\n", "a hosts file is a mapping: lines like `xen1: {ssh: xen1.example}`"),
     ],
 )
-def test_what_is_wrong_is_told_where_it_stands(text: str, said: str) -> None:
+def test_fault_is_reported_with_its_place(text: str, message: str) -> None:
     with pytest.raises(StudyError) as caught:
         parse_hosts(text.encode(), "h.yaml")
-    assert said in caught.value.message
+    assert message in caught.value.message

@@ -67,16 +67,14 @@ def test_an_arm_takes_the_options_of_its_hypervisor_and_its_own_go_first() -> No
         ({"qemuu": {}}, 'h.yaml: hypervisors.qemuu: there is no platform "qemuu"; did you mean'),
     ],
 )
-def test_what_is_wrong_there_is_told_with_that_file_and_key(
-    hypervisors: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(InputError) as told:
+def test_fault_there_is_reported_with_file_and_key(hypervisors: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as caught:
         owned(hypervisors)
-    assert says in told.value.message
-    assert "s.yaml:5:" in told.value.message
+    assert says in caught.value.message
+    assert "s.yaml:5:" in caught.value.message
 
 
-def test_wrong_arms_and_baselines_are_told_as_ever() -> None:
+def test_wrong_arms_and_baselines_are_reported() -> None:
     with pytest.raises(InputError, match="there is no platform"):
         owned({}, STUDY.replace("mine: {platform: qemu", "mine: {platform: qemuu"))
     with pytest.raises(InputError, match="yours: must be true or false"):
@@ -85,7 +83,7 @@ def test_wrong_arms_and_baselines_are_told_as_ever() -> None:
         owned({}, STUDY.replace("baseline: bare", "baseline: mine"))
 
 
-def test_the_hosts_file_names_them_beside_its_hosts(tmp_path: Path) -> None:
+def test_hosts_file_names_them_along_with_its_hosts(tmp_path: Path) -> None:
     file = tmp_path / "h.yaml"
     file.write_text("a: {ssh: a.example}\nhypervisors: {vsphere: {address: vc.example}}\n")
     known = load_hosts(file)

@@ -44,8 +44,8 @@ def memory_of(study: Study, scenario: Scenario, free: int) -> int:
     """Return the memory of a scenario's machines together, in bytes."""
     own = study.shape.memory
     counts = [free if each.count == "fill" else each.count for each in scenario.neighbours]
-    beside = [each.memory or own for each in scenario.neighbours]
-    return own + sum(count * size for count, size in zip(counts, beside, strict=True))
+    memories = [each.memory or own for each in scenario.neighbours]
+    return own + sum(count * size for count, size in zip(counts, memories, strict=True))
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -56,7 +56,7 @@ def test_a_study_is_planned_whole_for_kvm_and_xen_in_the_large_lab(name: str) ->
     lacking = [skip for skip in planned.skipped if skip.arm in HYPERVISORS]
     assert lacking == []
     cells = {(cell.arm, cell.scenario) for batch in planned.batches for cell in batch.cells}
-    # The baseline says what is to be measured at all.
+    # The baseline's cells are all that is to be measured.
     wanted = {scenario for arm, scenario in cells if arm == study.baseline}
     assert wanted == set(study.scenarios)
     for arm in HYPERVISORS:

@@ -60,7 +60,7 @@ def of_hypervisors(study: Study) -> set[str]:
 
 
 def skipped_by_arm(plan: Plan) -> dict[str, str]:
-    """What is skipped for another reason than that the hypervisor is absent, and why."""
+    """Return what is skipped for another reason than an absent hypervisor, and why."""
     absent = {ABSENT, *plan.study.left_out.values()}
     return {skip.arm: skip.reason for skip in plan.skipped if skip.reason not in absent}
 
@@ -89,7 +89,7 @@ def test_the_shipped_study_uses_every_knob_of_linux() -> None:
     asked = {name: arm.options.subject_scheduling for name, arm in plan.study.arms.items()}
     used = {name: wanted.knobs if wanted else frozenset() for name, wanted in asked.items()}
     assert frozenset().union(*(used[name] for name in used.keys() - xens)) == ALL
-    # Of Xen's schedulers too.
+    # The same holds for Xen's schedulers.
     of_xen = {"weight", "cap", "slice", "reservation"}
     assert frozenset().union(*(used[name] for name in xens)) == of_xen
 
@@ -127,8 +127,8 @@ def test_platforms_without_such_options_lack_nothing() -> None:
 
 
 def test_the_neighbours_knobs_count_too() -> None:
-    told = lacking_knobs(options(wants("nice"), wants("fifo")), frozenset({"nice"}), {})
-    assert told == "wants the scheduler knob fifo, which is not available here (available: nice)"
+    lacking = lacking_knobs(options(wants("nice"), wants("fifo")), frozenset({"nice"}), {})
+    assert lacking == "wants the scheduler knob fifo, which is not available here (available: nice)"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_cpu_is_always_left_to_the_host(pinned: list[int], vcpus: int, count: 
         ((1,), [(0, 1)], 2, (0, 1), True),
     ],
 )
-def test_threads_that_are_to_run_beside_vcpus_need_a_cpu(
+def test_threads_apart_from_vcpus_need_a_cpu(
     subject: tuple[int, ...],
     neighbours: list[tuple[int, ...]],
     vcpus: int,

@@ -164,7 +164,7 @@ def test_an_error_names_place_and_key_and_what_to_write(old: str, new: str, expe
     assert expected in problems(changed(old, new))
 
 
-def test_everything_wrong_is_told_at_once_in_the_files_order() -> None:
+def test_all_faults_are_reported_at_once_in_the_files_order() -> None:
     text = changed("baseline: bare", "baseline: baer").replace("samples: 200", "sample: 200")
     lines = problems(text.replace("accelerator", "accelerater")).splitlines()
     assert [line.split(":")[1] for line in lines] == ["2", "6", "20"]
@@ -284,7 +284,7 @@ def test_no_word_of_a_library_is_in_a_message(
 
 
 def test_every_form_that_is_asked_for_has_words() -> None:
-    """A regular expression is no answer to somebody who wrote a study."""
+    """Check that no message shows a regular expression to somebody who wrote a study."""
     known = installed()
     models: list[type[BaseModel]] = [Study, Certificate]
     models += [workload.parameters for workload in known.workloads.values()]
@@ -311,7 +311,7 @@ def patterns_in(schema: Any) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"{", "line 1: the line is no JSON"),
+        (b"{", "line 1: the line is not JSON"),
         (b'{"seq":0,"time":1,"event":{"type":"nothing"}}', "of an unknown kind"),
         (b'{"seq":0,"time":1,"event":{"type":"planned"}}', "is missing; add it"),
         (b'{"seq":0,"time":"late","event":{"type":"skipped","arm":"a","reason":"b"}}',
@@ -320,7 +320,7 @@ def patterns_in(schema: Any) -> Iterator[str]:
          "is not known here"),
     ],
 )  # fmt: skip
-def test_a_damaged_stream_is_told_in_words_of_ours(line: bytes, words: str, tmp_path: Path) -> None:
+def test_damaged_stream_is_reported_in_tares_words(line: bytes, words: str, tmp_path: Path) -> None:
     stream = tmp_path / "events.jsonl"
     stream.write_bytes(line + b"\n")
     with pytest.raises(UnreadableStream, match=words) as refused:
@@ -330,7 +330,7 @@ def test_a_damaged_stream_is_told_in_words_of_ours(line: bytes, words: str, tmp_
 
 
 @pytest.mark.parametrize("content", [b"{", b"{}", b'{"made": "today"}', b"[1]"])
-def test_a_file_that_is_no_certificate_is_told_so_in_words_of_ours(
+def test_file_that_is_not_a_certificate_is_reported_in_tares_words(
     content: bytes, tmp_path: Path
 ) -> None:
     file = tmp_path / "c.json"

@@ -26,13 +26,13 @@ workloads: {tick: {}}
 
 
 @pytest.mark.parametrize("disk", [True, False])
-def test_arms_that_are_not_kept_to_their_memory_are_told_where_a_disk_is_used(disk: bool) -> None:
+def test_arms_without_memory_limit_are_noted_if_a_disk_is_used(disk: bool) -> None:
     study, kind = small(STUDY), FixedKind(Tick)
     kind.needs = frozenset({"disk"} if disk else ())
     unkept = replace(ABLE, no_own_cache=WHY)
     facts = {"b": unkept, "again": unkept, "q": ABLE}
     hosts = {"": HostFacts(HostCpus((0, 1)))}
     plan = make_plan(study, 1, facts, hosts, {**KINDS, "tick": kind})
-    said = [note for note in plan.notes if note.startswith(BEYOND_MEMORY)]
-    assert len(said) == disk
-    assert all(f"to 64 MiB on b, again ({WHY})" in note for note in said)
+    notes = [note for note in plan.notes if note.startswith(BEYOND_MEMORY)]
+    assert len(notes) == disk
+    assert all(f"to 64 MiB on b, again ({WHY})" in note for note in notes)

@@ -80,15 +80,15 @@ def study_of(folder: Path, arm: str) -> Path:
         ("platform: libvirt, uri: 'qemu+ssh://kvm1/system'", "such as `qemu:///system`, not"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_what_to_write(
+def test_mistake_is_reported_with_its_place_and_a_remedy(
     arm: str, says: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         load_study(study_of(tmp_path, arm), build_catalog())
-    assert says in told.value.message
-    assert f"{tmp_path}/s.yaml:5:" in told.value.message
-    assert "\n" not in told.value.message.rstrip() or "is missing" in told.value.message
-    assert PLANTED not in told.value.message + told.value.hint
+    assert says in caught.value.message
+    assert f"{tmp_path}/s.yaml:5:" in caught.value.message
+    assert "\n" not in caught.value.message.rstrip() or "is missing" in caught.value.message
+    assert PLANTED not in caught.value.message + caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_a_file_of_credentials_is_looked_at_before_anything_starts(
 def test_a_study_of_which_only_the_baseline_is_left_says_so(tmp_path: Path) -> None:
     file = study_of(tmp_path, f"{PVE}, yours: true")
     file.write_text(file.read_text().replace("workloads", "  b: {twin-of: bare}\nworkloads"))
-    told = "! nothing is compared: every arm but the baseline is skipped"
-    assert told in tare("plan", file).stdout.replace("\n", " ")
+    expected = "! nothing is compared: every arm but the baseline is skipped"
+    assert expected in tare("plan", file).stdout.replace("\n", " ")
     file.write_text(file.read_text().replace("  b: {twin-of: bare}", "  b: {platform: qemu}"))
-    assert told not in tare("plan", file).stdout.replace("\n", " ")
+    assert expected not in tare("plan", file).stdout.replace("\n", " ")
 
 
 def test_a_study_of_which_only_work_is_left_out_says_no_such_thing(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ def test_a_study_of_which_only_work_is_left_out_says_no_such_thing(tmp_path: Pat
         "scenarios: {one: {subject: {cpus: pinned}}}\n"
         "workloads: {numeric-sort: {duration: 1s}, proxy: {size: 0B}}\n"
     )
-    told = tare("plan", file).stdout.replace("\n", " ")
-    assert "two servers cannot share one port" in told
-    assert "nothing is compared" not in told
+    output = tare("plan", file).stdout.replace("\n", " ")
+    assert "two servers cannot share one port" in output
+    assert "nothing is compared" not in output
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_what_is_right_is_taken(tmp_path: Path) -> None:
     assert load_study(study_of(tmp_path, loops), catalog)
 
 
-def test_arms_that_are_the_same_are_told(tmp_path: Path) -> None:
+def test_identical_arms_are_warned_of(tmp_path: Path) -> None:
     file = study_of(tmp_path, "platform: ssh, ssh: vm.example")
     text = file.read_text()
     file.write_text(text.replace("workloads", "  w: {platform: ssh, ssh: vm.example}\nworkloads"))
-    told = load_study(file, build_catalog()).warnings
-    assert "w is identical to v: if that is intended, write `w: {twin-of: v}`" in told
+    warnings = load_study(file, build_catalog()).warnings
+    assert "w is identical to v: if that is intended, write `w: {twin-of: v}`" in warnings
     file.write_text(text.replace("workloads", "  w: {twin-of: v}\nworkloads"))
     assert not any("is identical to" in each for each in load_study(file, build_catalog()).warnings)

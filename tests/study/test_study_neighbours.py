@@ -44,7 +44,7 @@ def test_neighbours_have_the_memory_they_are_given_and_else_the_shapes() -> None
     ("written", "expected"),
     [("1MiB", "too little memory for any machine"), ("lots", "lots"), ("-1", "cannot be negative")],
 )
-def test_a_memory_that_is_none_is_told_by_line_and_key(written: str, expected: str) -> None:
+def test_invalid_memory_is_reported_by_line_and_key(written: str, expected: str) -> None:
     with pytest.raises(StudyError) as caught:
         with_memory(written)
     line = 1 + next(n for n, text in enumerate(GOOD.splitlines()) if LINE in text)

@@ -32,7 +32,7 @@ def test_any_whole_square_of_blocks_is_balanced(size: int, square: int, seed: st
         assert sorted(column) == sorted(names)
 
 
-def test_the_order_hangs_on_seed_and_block_alone() -> None:
+def test_order_depends_on_seed_and_block_only() -> None:
     names = ["a", "b", "c", "d"]
     assert balanced(names, 3, "s") == balanced(names, 3, "s")
     assert len({tuple(balanced(names, 1, str(seed))) for seed in range(40)}) > 8

@@ -52,7 +52,7 @@ def test_what_is_something_else_is_refused(
 
 
 @pytest.mark.parametrize("check", [xen_file, kernel_file, program_file])
-def test_a_file_that_is_not_there_is_told(check: type[str], tmp_path: Path) -> None:
+def test_missing_file_is_reported(check: type[str], tmp_path: Path) -> None:
     for value in (str(tmp_path / "none"), str(tmp_path), "xen-4.17"):
         with pytest.raises(ValueError, match="there is no file"):
             check(value)

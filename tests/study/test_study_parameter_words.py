@@ -58,7 +58,7 @@ def test_no_object_of_python_is_in_the_plan_of_a_study(name: str) -> None:
         assert word not in shown.output, shown.output
 
 
-def test_a_command_is_named_by_what_it_tells() -> None:
+def test_command_is_named_by_its_metrics() -> None:
     metrics = {"rate": {"regex": "(1)", "unit": "s"}, "loss": {"field": "a", "unit": "1"}}
     words = work_words("mine", {"argv": ["x", "-y"], "metrics": metrics, "runs": 2.0})
     assert words == "mine[argv=[x, -y], metrics=(rate, loss), runs=2]"

@@ -95,7 +95,7 @@ def test_neighbours_that_must_share_are_noted() -> None:
 @pytest.mark.parametrize(
     ("where", "cpus", "reason"),
     [
-        ("other", ONE, "a CPU beside the subject's; this host has 1 CPU"),
+        ("other", ONE, "a CPU other than the subject's; this host has 1 CPU"),
         ("sibling", FOUR, "second hardware thread"),
         ("other-node", FOUR, "second NUMA node"),
     ],
@@ -162,8 +162,8 @@ def test_a_machine_on_another_host_is_not_placed_by_the_subject() -> None:
     apart = Scenario.model_validate({"machines": {"peer": {"on": "there", "memory": 64 << 20}}})
     (peer,) = place(apart, TWO, 1, True, "here").companions
     assert (peer.host, peer.cpus, peer.memory) == ("there", (), 64 << 20)
-    (beside,) = place(apart, TWO, 1, True, "there").companions
-    assert beside.host == ""
+    (companion,) = place(apart, TWO, 1, True, "there").companions
+    assert companion.host == ""
     pinned = {"subject": {"cpus": "pinned"}, "machines": {"peer": {"on": "there", "cpus": "other"}}}
     with pytest.raises(Unplaceable, match=r"on another host, there.*`cpus: any`"):
         place(Scenario.model_validate(pinned), TWO, 1, True, "here")

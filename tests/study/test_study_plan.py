@@ -63,7 +63,7 @@ def test_where_no_arm_boots_an_image_no_kernel_is_chosen() -> None:
     assert not any(note.startswith(ONE_KERNEL) for note in plan.notes)
 
 
-def test_both_reasons_for_the_general_kernel_are_told() -> None:
+def test_both_reasons_for_the_general_kernel_are_noted() -> None:
     assert one_kernel_note(["xen-pv"], ["hyperv", "ovirt"]).endswith(
         "which xen-pv may not survive and which the live image of hyperv, ovirt does not have; so "
         "all run the same one"
@@ -136,7 +136,7 @@ def test_each_block_holds_every_arm_and_scenario_once_with_all_its_cells(
         )
 
 
-def test_keys_with_values_are_told_apart_in_a_cells_identity_and_do_not_fill_it() -> None:
+def test_long_values_differ_in_a_short_cell_identity() -> None:
     metrics = {f"m{number}": {"regex": "x" * 500} for number in range(50)}
     one, other = ({"metrics": metrics}, {"metrics": {**metrics, "m0": {"regex": "y"}}})
     identities = [cell_id(1, "bare", "alone", "mine", point) for point in (one, other)]
@@ -291,7 +291,7 @@ def test_an_arm_that_has_just_what_it_needs_runs() -> None:
     assert not plan_of(small(), qemu_pv=exact).skipped
 
 
-def test_a_kernel_that_nothing_boots_is_told() -> None:
+def test_kernel_that_nothing_boots_is_noted() -> None:
     study = small()
     named = study.arms["qemu-pv"].model_copy(update={"kernel": "cloud"})
     study = study.model_copy(update={"arms": {**study.arms, "qemu-pv": named}})
@@ -350,7 +350,7 @@ def test_the_estimate_counts_boots_and_cells() -> None:
     cells = {"alone": 8, "pinned": 4, "crowded": 4}
     boots = {"alone": 1, "pinned": 1, "crowded": 3}
     per_arm = sum(2.0 * n for n in cells.values())
-    # The emulated arm's second of work takes two, beside the second that the clock ends.
+    # The emulated arm's second of work takes two, in addition to the second that the clock ends.
     # Four arms, and a baseline of the emulated arm's shape.
     assert plan.block_s == 5 * sum(boots.values()) + 5.5 * per_arm
     assert plan.least_s == 8 * plan.block_s
@@ -380,7 +380,7 @@ def test_a_neighbour_is_placed_with_its_parameters() -> None:
     assert batch.placement.neighbours[0].parameters == {"block_size": 1 << 20}
 
 
-def test_a_cell_tells_the_executor_what_it_needs() -> None:
+def test_cell_has_what_the_executor_needs() -> None:
     batch = next(v for v in plan_of(small()).block(2) if v.scenario == "alone")
     cell = next(c for c in batch.cells if c.workload == "again" and c.repeat == 2)
     assert cell.kind == "tick"
@@ -425,7 +425,7 @@ def test_a_scenario_says_how_many_vcpus_the_subject_has() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["0", "4097", "some", "1.5", "true", "[1, 2]"])
-def test_a_number_of_vcpus_that_is_none_is_told(wrong: str) -> None:
+def test_invalid_number_of_vcpus_is_reported(wrong: str) -> None:
     with pytest.raises(InputError, match="must be a whole number from 1 to 4096, `all` or `spare`"):
         small(MANY.replace("vcpus: all", f"vcpus: {wrong}"))
 

@@ -1,4 +1,4 @@
-"""Arms of several releases of Debian: what is refused, skipped and told, and what they are of."""
+"""Arms of several releases of Debian: what is refused, skipped and noted, and their release."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_each_arm_is_of_its_own_release_or_of_its_labs() -> None:
     found = [study.release_of(arm) for arm in study.arms]
     assert found == ["bookworm", "bookworm", "trixie", None]
     assert upgrade("{release: trixie}").release_of("plain") == "trixie"
-    # Elsewhere nothing is made of a lab's release.
+    # Elsewhere a lab's release has no effect.
     assert upgrade("{release: trixie}", host="local").release_of("plain") is None
 
 
@@ -58,7 +58,9 @@ def test_each_arm_is_of_its_own_release_or_of_its_labs() -> None:
         ("{xen: rtds}", "trixie", r"s.yaml:3:\d+: lab.xen: applies to labs of one release"),
     ],
 )
-def test_what_cannot_be_is_told_with_file_line_and_key(lab: str, new: str, says: str) -> None:
+def test_impossible_release_is_reported_with_file_line_and_key(
+    lab: str, new: str, says: str
+) -> None:
     with pytest.raises(InputError, match=says):
         upgrade(lab, new)
 
@@ -70,7 +72,7 @@ def test_a_linux_of_ones_own_serves_one_release(tmp_path: Path) -> None:
     assert upgrade(lab, new="bookworm").lab.kernel
 
 
-def test_a_plan_says_what_releases_do_not_tell_apart() -> None:
+def test_plan_notes_what_differs_along_with_the_release() -> None:
     (note,) = plan_of(upgrade()).notes
     for words in ("old, old-again of Debian 12", "new of Debian 13", "plain of this computer's"):
         assert words in note

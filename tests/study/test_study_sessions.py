@@ -80,9 +80,7 @@ def planned(boots: int, blocks: int, least: int, most: int) -> Agenda:
         ("{least: 4}", "{least: 4}\nspread: split", "spread: sessions use one computer"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place_and_what_to_write(
-    before: str, after: str, says: str
-) -> None:
+def test_fault_is_reported_with_its_place_and_a_remedy(before: str, after: str, says: str) -> None:
     assert says in refused(before, after)
 
 
@@ -189,7 +187,7 @@ def test_whatever_is_up_all_that_must_be_measured_is(
         up = draw.choice([each.boot for each in left])  # type: ignore[attr-defined]
         done.append(next(each for each in left if each.boot == up))
         numbers = [each.number for each in done]
-        # Nothing of rounds of which it is decided only later whether they are measured.
+        # Nothing of later rounds: whether they are measured is not decided yet.
         rounds = found.rounds_done(numbers)
         beyond = [each for each in done if each.round > max(found.least, rounds + THERE_AND_BACK)]
         assert not beyond

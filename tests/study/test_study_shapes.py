@@ -136,7 +136,7 @@ def test_a_run_of_before_keeps_the_shapes_that_it_was_measured_with() -> None:
     )
 
 
-def test_a_baseline_that_the_host_cannot_have_is_said_first() -> None:
+def test_impossible_baseline_is_reported_first() -> None:
     study = parsed(f"  small: {{platform: qemu}}\n  vm: {{platform: qemu, {LARGE}}}")
     plan = plan_of(study, without="bare@4-vcpus-8GiB")
     assert plan.notes[0].startswith("vm has 4 vCPUs and 8 GiB of memory, its baseline bare 1 vCPU")

@@ -47,25 +47,25 @@ def test_a_path_is_left_as_it_is(path: str) -> None:
 
 
 def test_a_name_that_is_none_says_which_there_are() -> None:
-    with pytest.raises(InputError, match=r"quik: no study of this name") as told:
+    with pytest.raises(InputError, match=r"quik: no study of this name") as caught:
         find_study(Path("quik"))
-    assert "did you mean quick?" in told.value.hint and "realtime-short" in told.value.hint
+    assert "did you mean quick?" in caught.value.hint and "realtime-short" in caught.value.hint
 
 
 def test_the_command_lists_and_prints_them() -> None:
     listed = dict(line.split("\t") for line in tare("studies").stdout.splitlines())
     assert listed == {name: title_of(path) for name, path in shipped_studies().items()}
     assert tare("studies", "knobs").stdout == (FOLDER / "knobs.yaml").read_text()
-    told = tare("studies", "nobs")
-    assert (told.returncode, told.stdout) == (2, "") and "did you mean knobs?" in told.stderr
+    result = tare("studies", "nobs")
+    assert (result.returncode, result.stdout) == (2, "") and "did you mean knobs?" in result.stderr
 
 
 def test_a_plan_takes_a_name_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    told = tare("plan", "quick", "--arm", "bare", "--blocks", "2")
-    assert told.returncode == 0, told.stderr
-    assert "numeric-sort" in told.stdout
+    result = tare("plan", "quick", "--arm", "bare", "--blocks", "2")
+    assert result.returncode == 0, result.stderr
+    assert "numeric-sort" in result.stdout
 
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -81,14 +81,14 @@ SHORT_FORMS = {
 @pytest.mark.parametrize("name", SHORT_FORMS)
 def test_a_short_form_says_what_it_has_less_of(name: str) -> None:
     whole, short = shipped(name), shipped(SHORT_FORMS[name])
-    said = " ".join((short.description or "").lower().split())
+    description = " ".join((short.description or "").lower().split())
     assert short.shape.memory < whole.shape.memory
-    assert format_size(short.shape.memory).lower() in said
+    assert format_size(short.shape.memory).lower() in description
     if short.blocks.least < whole.blocks.least:
-        assert f"{NUMBERS[short.blocks.least]} blocks" in said
+        assert f"{NUMBERS[short.blocks.least]} blocks" in description
     if (fewer := len(short.scenarios)) < (all_of_them := len(whole.scenarios)):
         both = NUMBERS[fewer], NUMBERS[all_of_them]
-        assert re.search(r"\b{} of (?:its|the) {} scenarios\b".format(*both), said)
+        assert re.search(r"\b{} of (?:its|the) {} scenarios\b".format(*both), description)
 
 
 SHAPES = {

@@ -1,4 +1,4 @@
-"""Slips that people make in studies: each is told as what it is, with what to write instead."""
+"""Slips that people make in studies: each is reported as what it is, with what to write instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tare.study.reading.load import load_study, parse_study
 from tare.study.reading.yamltext import StudyError
 
 
-def told(content: bytes) -> str:
+def message_of(content: bytes) -> str:
     with pytest.raises(StudyError) as caught:
         parse_study(content, "s.yaml", CATALOG)
     message: str = caught.value.message
@@ -50,8 +50,8 @@ def told(content: bytes) -> str:
         (b"\x7fELF\x00\xff", "not UTF-8 text but binary; name a YAML file"),
     ],
 )
-def test_what_is_no_yaml_is_told_as_what_was_done(content: bytes, expected: str) -> None:
-    assert expected in told(content)
+def test_broken_yaml_is_reported_by_its_cause(content: bytes, expected: str) -> None:
+    assert expected in message_of(content)
 
 
 @pytest.mark.parametrize(
@@ -88,21 +88,23 @@ def test_what_is_no_yaml_is_told_as_what_was_done(content: bytes, expected: str)
         ("platform: bare", "\u00a0: bare", "4:10: arms.bare: character '\\xa0' only looks like"),
     ],
 )
-def test_a_wrong_word_is_told_with_the_right_one(old: str, new: str, expected: str) -> None:
+def test_wrong_word_is_reported_with_the_right_one(old: str, new: str, expected: str) -> None:
     assert GOOD.count(old) >= 1, old
-    assert expected in told(GOOD.replace(old, new, 1).encode())
+    assert expected in message_of(GOOD.replace(old, new, 1).encode())
 
 
 @pytest.mark.parametrize("name", ["2024", "", "[a]"])
-def test_a_name_that_is_no_text_is_not_told_as_a_title_too(name: str) -> None:
-    message = told(GOOD.replace("study: small", f"study: {name}", 1).encode())
+def test_name_that_is_not_text_is_reported_once(name: str) -> None:
+    message = message_of(GOOD.replace("study: small", f"study: {name}", 1).encode())
     assert "1:8: study: must be text" in message or "1:7: study: must be text" in message
     assert "title" not in message
 
 
 @pytest.mark.parametrize("arms", ["arms: [bare, oci]", "arm: {bare: {platform: bare}}"])
-def test_without_arms_the_baseline_is_not_told_as_wrong_too(arms: str) -> None:
-    message = told(f"study: a\nbaseline: bare\n{arms}\nworkloads: {{switch: {{}}}}\n".encode())
+def test_missing_arms_are_reported_without_the_baseline(arms: str) -> None:
+    message = message_of(
+        f"study: a\nbaseline: bare\n{arms}\nworkloads: {{switch: {{}}}}\n".encode()
+    )
     assert "arms: " in message
     assert "baseline" not in message
 

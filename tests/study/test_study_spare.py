@@ -22,7 +22,7 @@ from tare.study.planning.plan import HostFacts, make_plan
         (1, "cpus: pinned", "", ""),
     ],
 )
-def test_a_machine_that_leaves_no_cpu_to_what_asks_it_is_told_of_with_what_to_write(
+def test_machine_that_leaves_no_cpu_to_others_is_noted_with_a_remedy(
     cpus: int, subject: str, machines: str, write: str | None
 ) -> None:
     study = small(
@@ -32,10 +32,10 @@ def test_a_machine_that_leaves_no_cpu_to_what_asks_it_is_told_of_with_what_to_wr
     kinds = {**KINDS, "switch": FixedKind(Switch, frozenset({"peer"}))}
     hosts = {"": HostFacts(HostCpus(tuple(range(cpus))))}
     notes = make_plan(study, 1, {"b": ABLE}, hosts, kinds).notes
-    said = [note for note in notes if "peer of switch share all CPUs with the subject" in note]
-    assert len(said) == (write is not None)
+    listed = [note for note in notes if "peer of switch share all CPUs with the subject" in note]
+    assert len(listed) == (write is not None)
     assert all(
-        note.endswith(f": write `--set {write}`" if write else "bottleneck") for note in said
+        note.endswith(f": write `--set {write}`" if write else "bottleneck") for note in listed
     )
 
 
@@ -50,6 +50,6 @@ def test_spare_leaves_two_cpus_to_others_and_one_to_the_machine(cpus: int, has: 
     plan = make_plan(study, 1, {"b": able}, hosts, KINDS)
     (batch,) = plan.batches
     assert (batch.vcpus, len(batch.placement.subject)) == (has, has)
-    said = [note for note in plan.notes if f"{has} of its shape's 3 vCPUs" in note]
-    assert len(said) == (has < 3)
-    assert all(f"the host has {cpus} CPUs" in note and "needs 5" in note for note in said)
+    notes = [note for note in plan.notes if f"{has} of its shape's 3 vCPUs" in note]
+    assert len(notes) == (has < 3)
+    assert all(f"the host has {cpus} CPUs" in note and "needs 5" in note for note in notes)

@@ -33,9 +33,9 @@ def test_which_arm_is_first_changes_from_block_to_block() -> None:
     assert first.count("bare") == first.count("kvm") == 4
 
 
-def test_who_has_no_twin_is_told_to_measure_it_in_a_run_of_its_own() -> None:
-    (told,) = [words for words in study_of(TURNS).warnings if "no A/A pair" in words]
-    assert "run it once with `bare-again: {twin-of: bare}` as the other arm" in told
+def test_turns_without_a_twin_warn_to_measure_it_separately() -> None:
+    (warning,) = [words for words in study_of(TURNS).warnings if "no A/A pair" in words]
+    assert "run it once with `bare-again: {twin-of: bare}` as the other arm" in warning
 
 
 def test_the_place_in_the_block_is_no_covariate() -> None:
@@ -51,7 +51,7 @@ def test_servers_of_arms_on_one_network_are_left_out(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (("  kvm:", "  bare-again: {twin-of: bare}\n  kvm:"), r"s\.yaml:3:.*study has 3: remove"),
         (("turns: true", "turns: true, duet: true"), "either `duet` or `turns`"),
@@ -69,6 +69,6 @@ def test_servers_of_arms_on_one_network_are_left_out(monkeypatch: pytest.MonkeyP
         ),
     ],
 )
-def test_studies_that_cannot_be_by_turns_are_refused(change: tuple[str, str], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_studies_that_cannot_be_by_turns_are_refused(change: tuple[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         study_of(TURNS.replace(*change))

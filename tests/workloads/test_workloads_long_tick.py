@@ -14,7 +14,7 @@ FIFTY_MILLION = 50_000_000
 LOG = 1000
 
 
-def carried_out(agent: Path, samples: int) -> tuple[dict[str, Any], str, int]:
+def run_study(agent: Path, samples: int) -> tuple[dict[str, Any], str, int]:
     """Return the result, what was said on the way, and the most memory it took, in KiB."""
     # A threshold below the counter's own scatter: the log of gaps is full at once.
     asked = {
@@ -39,9 +39,9 @@ def carried_out(agent: Path, samples: int) -> tuple[dict[str, Any], str, int]:
 def test_the_seeds_fifty_million_samples_need_no_more_memory_than_a_few(
     agent_program: Path,
 ) -> None:
-    few, said, memory = carried_out(agent_program, 200_000)
+    few, said, memory = run_study(agent_program, 200_000)
     assert said == "", "short runs speak of no progress"
-    many, _, memory_of_many = carried_out(agent_program, FIFTY_MILLION)
+    many, _, memory_of_many = run_study(agent_program, FIFTY_MILLION)
     value = many["value"]
     assert value["samples"] + value["tsc_backwards"] == FIFTY_MILLION
     assert value["gaps"] == value["gaps_not_logged"] + min(value["gaps"], LOG)

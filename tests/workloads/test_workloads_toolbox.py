@@ -72,7 +72,7 @@ async def started(
     return machine
 
 
-async def carried_out(machine: Machine, name: str, toolbox: Toolbox) -> dict[str, float]:
+async def run_study(machine: Machine, name: str, toolbox: Toolbox) -> dict[str, float]:
     """Run an application once, and return its metrics once it is known to be right."""
     workload = WORKLOADS[name]
     parameters = workload.parameters.model_validate({"runs": 1, **QUICK.get(name, {})})
@@ -107,7 +107,7 @@ async def test_every_application_runs_and_is_verified(
     machine = await started(context, platform, toolbox, 512 * MIB)
     try:
         for name in present(toolbox, NAMES):
-            await carried_out(machine, name, toolbox)
+            await run_study(machine, name, toolbox)
     finally:
         await machine.stop()
 
@@ -156,6 +156,6 @@ async def test_applications_run_in_a_guest_and_write_the_same(
     try:
         # The emulated processor's floating point and AES: other last bits would fail the check.
         for name in ("tidy", "openssl-aes", "oggenc"):
-            await carried_out(machine, name, toolbox)
+            await run_study(machine, name, toolbox)
     finally:
         await machine.stop()

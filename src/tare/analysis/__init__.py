@@ -1,6 +1,6 @@
 """Statistics over a run's observations; knows nothing of platforms, only the events.
 
-The parts are loaded when first asked for: deciding whether to go on with a run needs no tables,
+The parts are loaded when first used: deciding whether to continue a run needs no tables,
 and tables take a third of a second to load.
 """
 
@@ -52,7 +52,7 @@ def _load_arithmetic() -> None:
     """Load numpy so that its matrix products take one thread.
 
     They are small here: a second thread mostly waits, which it does by spinning, so that analysis
-    took half as much CPU time again and was done no sooner. Children inherit nothing of it.
+    took half as much CPU time again and was done no sooner. Children do not inherit the setting.
     """
     given = os.environ.get(_THREADS)
     os.environ.setdefault(_THREADS, "1")

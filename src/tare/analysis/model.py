@@ -1,6 +1,6 @@
 """What the analysis hands over, in one place: the report reads these classes and nothing else.
 
-Everything here is frozen and does nothing. All values are in the SI unit named beside them,
+Everything here is frozen and does nothing. All values are in the SI unit named next to them,
 durations in seconds, except where a name says nanoseconds.
 """
 

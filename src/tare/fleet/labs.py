@@ -41,7 +41,7 @@ def lab_names(number: int) -> tuple[str, ...]:
 
 
 def require_labs_of(started: RunStarted, address: str, directory: Path) -> None:
-    """Check that a run is resumed in as many labs as it was started in.
+    """Check that a run is resumed with the number of labs that it started with.
 
     Args:
         started: The run's first event.

@@ -32,9 +32,9 @@ def build_catalog() -> Catalog:
             name: platform.product for name, platform in parts.platforms.items() if platform.product
         },
         known_as={
-            word: ", ".join(filter(None, (name, besides)))
+            word: ", ".join(filter(None, (name, details)))
             for name, platform in parts.platforms.items()
-            for word, besides in platform.known_as.items()
+            for word, details in platform.known_as.items()
         },
         left_out={f"{part.kind}/{part.name}": part.because for part in parts.broken},
     )

@@ -1,4 +1,4 @@
-"""A run that several hosts share: how much of what blocks differ by lies between the hosts.
+"""A run that several hosts share: how much of the blocks' variance is between the hosts.
 
 Hosts are a level above boots. What holds for these hosts is the study's interval over all blocks;
 what holds for hosts like them needs a term for the host, which few hosts leave wide.
@@ -27,7 +27,7 @@ class OverHosts:
         effect: Over all blocks.
         ratios: The geometric mean of each host's blocks, by the host's name.
         together: The mean over hosts as they might have been, in logarithms.
-        share: The part of a block's variance that lies between hosts, 0 to 1.
+        share: The part of a block's variance that is between hosts, 0 to 1.
     """
 
     effect: Effect
@@ -40,7 +40,7 @@ def over_hosts(comparison: Comparison, hosts: Mapping[int, str]) -> tuple[OverHo
     """Return the effects of a shared run that at least two hosts have.
 
     Args:
-        comparison: Of the one run.
+        comparison: The comparison of the one run.
         hosts: The host that measured each block.
     """
     found = []
@@ -72,7 +72,7 @@ def _over(effect: Effect, logs: Mapping[str, Sequence[float]], confidence: float
 
 
 def share_between(samples: Sequence[Sequence[float]]) -> float:
-    """Return the part of the variance that lies between groups, 0 to 1.
+    """Return the part of the variance that is between groups, 0 to 1.
 
     Args:
         samples: The values of each group, two or more, of two or more groups.

@@ -1,4 +1,4 @@
-"""A run in sessions: how much of what blocks differ by lies between rounds of sessions."""
+"""A run in sessions: how much of the blocks' variance is between rounds of sessions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class OverSessions:
         arm_first: The geometric mean of the rounds in which the arm's session came first; None
             where there is none.
         baseline_first: The same of those in which the baseline's did.
-        share: The part of a block's variance that lies between rounds, 0 to 1; None where sessions
-            have one block, so that the two are not told apart.
+        share: The part of a block's variance that is between rounds, 0 to 1; None if sessions
+            have one block each, so that the two cannot be separated.
     """
 
     effect: Effect

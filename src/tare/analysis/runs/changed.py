@@ -1,8 +1,8 @@
-"""Verdicts on how effects changed from one run to another, as a page may tell them all.
+"""Verdicts on how effects changed from one run to another, valid for all of a page together.
 
-Every change of one arm's headline effects is in one family: an arm of which nothing changed is told
-to be worse or better anywhere in at most 5 % of comparisons (Bonferroni over intervals). Who
-chooses another baseline after having seen the results looks at all of them: one family then.
+Every change of one arm's headline effects is in one family: an unchanged arm is declared worse or
+better anywhere in at most 5 % of comparisons (Bonferroni over intervals). Choosing another baseline
+after seeing the results amounts to looking at all of them: they are one family then.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Changed:
     Args:
         change: The change, with an interval by itself.
         baseline: The arm that both effects are against.
-        verdict: As of effects; of the second run against the first.
-        reason: Why it is not told as its interval alone would do; empty where nothing forbids it.
+        verdict: The verdict on the second run against the first, as for effects.
+        reason: Why its interval alone does not decide the verdict; empty if it does.
         family: Changes in its family.
     """
 
@@ -49,7 +49,7 @@ class Changed:
     def difference_not_excluded(self) -> float | None:
         """The same where differences are compared, in the metric's unit; None of ratios.
 
-        Infinite of what was 0 in every boot of both runs, of which that bounds nothing.
+        Infinite if the value was 0 in every boot of both runs, which bounds nothing.
         """
         one = self.change
         if one.ratio:
@@ -114,7 +114,7 @@ def _margin(before: Comparison, change: Change) -> float:
 
 
 def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, str]:
-    """Return the verdict, and what speaks against what the interval alone tells."""
+    """Return the verdict, and the reason against the one of the interval alone."""
     even = 1.0 if change.ratio else 0.0
     low_even, high_even = (1 / (1 + margin), 1 + margin) if change.ratio else (-margin, margin)
     if min(change.before.blocks, change.after.blocks) < least_blocks(LEVEL):

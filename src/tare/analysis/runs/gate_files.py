@@ -1,4 +1,4 @@
-"""Files of gates: a list of them, or gates beside floors by metric."""
+"""Files of gates: a list of them, or gates together with floors by metric."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ def read_gates(path: Path) -> tuple[Gate, ...]:
     """Return the gates of a YAML file.
 
     It holds a list of texts or of ``{gate: TEXT, floor: FLOOR}``, or such a list as ``gates``
-    beside ``floors`` by metric, which gates without one of their own have.
+    together with ``floors`` by metric, which apply to gates without a floor of their own.
 
     Args:
         path: The file.
 
     Raises:
-        InputError: It cannot be read, or an entry is no gate; says which.
+        InputError: It cannot be read, or an entry is not a gate; names the entry.
     """
     try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
-        told = f"{path}{_reason(error)}"
-        raise InputError(told, "name a YAML file with a list of gates") from None
+        raise InputError(
+            f"{path}{_reason(error)}", "name a YAML file with a list of gates"
+        ) from None
     floors: Mapping[str, Floor] = {}
-    if isinstance(told, dict) and set(told) <= {"gates", "floors"}:
-        floors = _floors(path, told.get("floors") or {})
-        told = told.get("gates")
-    if not isinstance(told, list) or not told:
+    if isinstance(given, dict) and set(given) <= {"gates", "floors"}:
+        floors = _floors(path, given.get("floors") or {})
+        given = given.get("gates")
+    if not isinstance(given, list) or not given:
         raise InputError(f"{path}: no list of gates", f"begin each line with `- `; {WRITE}")
-    return tuple(_entry(path, number, entry, floors) for number, entry in enumerate(told, 1))
+    return tuple(_entry(path, number, entry, floors) for number, entry in enumerate(given, 1))
 
 
 def _reason(error: Exception) -> str:
@@ -70,7 +71,7 @@ def with_floors(gates: Sequence[Gate], texts: Sequence[str]) -> tuple[Gate, ...]
     """
     floors: dict[str, Floor] = {}
     for text in texts:
-        metric, sign, told = text.partition("=")
+        metric, sign, given = text.partition("=")
         where = f"--floor {text}"
         if not sign or metric.strip() not in {gate.metric for gate in gates}:
             about = ", ".join(sorted({gate.metric for gate in gates}))
@@ -79,7 +80,7 @@ def with_floors(gates: Sequence[Gate], texts: Sequence[str]) -> tuple[Gate, ...]
                 f"write METRIC=FLOOR, such as `--floor '{about.split(', ')[0]}=1 %'`; the gates "
                 f"are about {about}",
             )
-        found = _floor(where, told.strip())
+        found = _floor(where, given.strip())
         known = floors.get(metric.strip(), Floor())
         floors[metric.strip()] = Floor(found.floor or known.floor, found.share or known.share)
     return tuple(
@@ -90,10 +91,10 @@ def with_floors(gates: Sequence[Gate], texts: Sequence[str]) -> tuple[Gate, ...]
     )
 
 
-def _floors(path: Path, told: Any) -> dict[str, Floor]:
-    if not isinstance(told, dict) or not all(isinstance(name, str) for name in told):
+def _floors(path: Path, given: Any) -> dict[str, Floor]:
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
         raise InputError(f"{path}: floors: no metrics by name", _FLOOR)
-    return {name: _floor(f"{path}: floors: {name}", value) for name, value in told.items()}
+    return {name: _floor(f"{path}: floors: {name}", value) for name, value in given.items()}
 
 
 def _entry(path: Path, number: int, entry: Any, floors: Mapping[str, Floor]) -> Gate:
@@ -101,7 +102,7 @@ def _entry(path: Path, number: int, entry: Any, floors: Mapping[str, Floor]) -> 
     known = isinstance(entry, dict) and set(entry) <= {"gate", "floor"}
     text = entry.get("gate") if known else entry
     if not isinstance(text, str):
-        raise InputError(f"{where} is no gate", f"{WRITE}; or {{gate: TEXT, floor: FLOOR}}")
+        raise InputError(f"{where} is not a gate", f"{WRITE}; or {{gate: TEXT, floor: FLOOR}}")
     own = _floor(where, entry["floor"]) if known and "floor" in entry else None
     try:
         gate = parse_gate(text)
@@ -111,8 +112,8 @@ def _entry(path: Path, number: int, entry: Any, floors: Mapping[str, Floor]) -> 
     return replace(gate, floor=floor.floor, share=floor.share)
 
 
-def _floor(where: str, told: Any) -> Floor:
-    parts = told if isinstance(told, list) else [told]
+def _floor(where: str, given: Any) -> Floor:
+    parts = given if isinstance(given, list) else [given]
     found = Floor()
     for part in parts:
         if isinstance(part, str) and part.endswith("%"):
@@ -122,11 +123,11 @@ def _floor(where: str, told: Any) -> Floor:
     return found
 
 
-def _number(where: str, told: Any) -> float:
+def _number(where: str, given: Any) -> float:
     try:
-        number = math.nan if isinstance(told, bool) else float(told)
+        number = math.nan if isinstance(given, bool) else float(given)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 <= number < math.inf:
-        raise InputError(f"{where}: {told!r} is no floor", _FLOOR)
+        raise InputError(f"{where}: {given!r} is not a floor", _FLOOR)
     return number

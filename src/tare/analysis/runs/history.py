@@ -25,8 +25,8 @@ class Turn:
 
     Args:
         before: Identity of the last run before it.
-        after: Of the first after it.
-        earliest: Of the first after it, if it was as early as the runs allow.
+        after: Identity of the first run after it.
+        earliest: Identity of the first run after it, if it was as early as the runs allow.
         latest: If it was as late: the change is between these as often as ``History.confidence``.
         started_at: When that began, in seconds since the epoch.
         change: Ratio of the costs (geometric mean of runs) after and before, until the next one.
@@ -78,10 +78,10 @@ class History:
         baseline: The arm that all are compared with.
         runs: Identities of all runs, in order of time.
         lines: The headline effects.
-        level: How often an arm of which nothing changed is told to have.
-        confidence: Of the changes' intervals, and of their places.
-        without_ratio: Of headline effects in how many runs a value was 0, so that there is no
-            ratio: these runs are not looked at.
+        level: How often a change is declared for an arm that did not change.
+        confidence: The confidence of the changes' intervals, and of their places.
+        without_ratio: By headline effect, the number of runs in which a value was 0, so that there
+            is no ratio: these runs are skipped.
     """
 
     baseline: str

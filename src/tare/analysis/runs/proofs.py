@@ -58,7 +58,7 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
     ("network.*", "another network device, or other offloads"),
     ("nics.*", "another network device, or other offloads"),
     ("disks.*", "another disk, cache mode or queue"),
-    ("scratch.*", "the files lie on another kind of disk, or under another cache mode"),
+    ("scratch.*", "the files are on another kind of disk, or under another cache mode"),
     ("settings.*", "the agent changed a setting in one arm only"),
     ("placement.*", "other CPUs of the host, or another memory limit"),
 )
@@ -154,7 +154,7 @@ def change_sentences(changes: Sequence[EnvironmentChange], most: int = 4) -> tup
         most: How many to describe; the rest is counted.
     """
     explaining = [each for each in changes if each.explains]
-    told = [
+    sentences = [
         f"The environment changed during the run, at block {each.block}: {each.path} of "
         f"{_listed(each.arms)} was {each.before} before and is {each.after} from then on"
         f"{_again(each)} ({each.why})."
@@ -162,11 +162,11 @@ def change_sentences(changes: Sequence[EnvironmentChange], most: int = 4) -> tup
     ]
     if len(explaining) > most:
         rest = len(explaining) - most
-        told.append(
+        sentences.append(
             f"{rest} more value{'s' if rest > 1 else ''} of the environment changed during the "
             "run; the report's section on the environment lists all."
         )
-    return tuple(told)
+    return tuple(sentences)
 
 
 def _again(change: EnvironmentChange) -> str:
@@ -302,8 +302,8 @@ def _when(apart: Sequence[int], blocks: Sequence[int]) -> str:
 
 
 def _numbers(numbers: Sequence[int], most: int = 8) -> str:
-    told = ", ".join(map(str, numbers[:most]))
-    return told if len(numbers) <= most else f"{told} and {len(numbers) - most} more"
+    listed = ", ".join(map(str, numbers[:most]))
+    return listed if len(numbers) <= most else f"{listed} and {len(numbers) - most} more"
 
 
 def _only_words(before: str, after: str) -> tuple[str, str]:

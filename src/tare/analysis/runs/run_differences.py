@@ -1,4 +1,4 @@
-"""What differs between two runs besides their results: studies, settings, platforms, machines."""
+"""The differences between two runs other than results: studies, settings, platforms, machines."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def study_differences(before: RunData, after: RunData) -> tuple[RunDifference, .
     """
     found = []
     if before.changes != after.changes:
-        told = (" ".join(run.changes) or NONE for run in (before, after))
-        found.append(RunDifference("command line", "options", *told))
+        commands = (" ".join(run.changes) or NONE for run in (before, after))
+        found.append(RunDifference("command line", "options", *commands))
     return (*found, *_between("study", _settings(before.study), _settings(after.study)))
 
 

@@ -13,17 +13,17 @@ from tare.analysis.runs.sessions import (
 
 
 def session_notes(run: RunData) -> list[str]:
-    """Return what is not told apart in a run in sessions, and how it differs from its plan.
+    """Return what cannot be separated in a run in sessions, and how it differs from its plan.
 
     Args:
-        run: Any run; of one without sessions there is nothing to tell.
+        run: Any run; one without sessions has no notes.
     """
     if not run.sessions:
         return []
-    return [*_not_told_apart(run), *_orders(run), *_not_as_planned(run)]
+    return [*_inseparable(run), *_orders(run), *_not_as_planned(run)]
 
 
-def _not_told_apart(run: RunData) -> list[str]:
+def _inseparable(run: RunData) -> list[str]:
     boots = {arm: each.boot for each in run.sessions for arm in each.cells}
     home, own = boots.get(run.baseline), run.own_baselines
     others = [
@@ -39,8 +39,8 @@ def _not_told_apart(run: RunData) -> list[str]:
     blocks = len({block for each in run.sessions if each.round in whole for block in each.blocks})
     notes = [
         f"{_listed(others)} and the baseline {run.baseline} were measured in different boots of "
-        f"{_computer(run)}: within one round of sessions arm and session cannot be told apart. So "
-        f"each round counts once, and what is said of them rests on {_counted(rounds, 'round')}, "
+        f"{_computer(run)}: within one round of sessions arm and session cannot be separated. So "
+        f"each round counts once, and their results rest on {_counted(rounds, 'round')}, "
         f"not on {_counted(blocks, 'block')}."
     ]
     pair = run.study.get("aa")
@@ -63,9 +63,9 @@ def _orders(run: RunData) -> list[str]:
     counts = Counter(first.values())
     if len(boots) != 2 or len({counts[boot] for boot in boots}) == 1:
         return []
-    told = ", ".join(f"{boot} in {counts[boot]}" for boot in boots)
+    firsts = ", ".join(f"{boot} in {counts[boot]}" for boot in boots)
     return [
-        f"Not either boot came first in as many rounds ({told}): what drifts evenly, as "
+        f"The boots came first in different numbers of rounds ({firsts}): what drifts evenly, as "
         "temperature does, does not cancel out of their ratio."
     ]
 
@@ -73,8 +73,10 @@ def _orders(run: RunData) -> list[str]:
 def _not_as_planned(run: RunData) -> list[str]:
     notes = []
     if sooner := sooner_than_planned(run.sessions):
-        told = ", ".join(f"session {number} before session {planned}" for number, planned in sooner)
-        notes.append(f"Sessions were measured as the computer was up, not as planned: {told}.")
+        listed = ", ".join(
+            f"session {number} before session {planned}" for number, planned in sooner
+        )
+        notes.append(f"Sessions were measured as the computer was up, not as planned: {listed}.")
     notes += [
         f"Session {each.number} ({each.boot}) was measured in {len(each.goes)} goes."
         for each in run.sessions
@@ -82,16 +84,16 @@ def _not_as_planned(run: RunData) -> list[str]:
     ]
     one = independent_rounds(run.sessions)
     if merged := sorted(round_ for round_, first in one.items() if first != round_):
-        told = ", ".join(f"{round_} with {one[round_]}" for round_ in merged)
+        listed = ", ".join(f"{round_} with {one[round_]}" for round_ in merged)
         notes.append(
             "The computer was not booted between some sessions of the same boot, so that their "
-            f"rounds count as one: {told}."
+            f"rounds count as one: {listed}."
         )
     return notes
 
 
 def _whole_rounds(run: RunData) -> frozenset[int]:
-    """Return the rounds of which each boot has a session."""
+    """Return the rounds in which each boot has a session."""
     boots = {each.boot for each in run.sessions}
     there: dict[int, set[str]] = {}
     for each in run.sessions:
@@ -100,8 +102,8 @@ def _whole_rounds(run: RunData) -> frozenset[int]:
 
 
 def _computer(run: RunData) -> str:
-    said = run.study.get("sessions")
-    return str(said["computer"]) if isinstance(said, dict) else "the computer"
+    asked = run.study.get("sessions")
+    return str(asked["computer"]) if isinstance(asked, dict) else "the computer"
 
 
 def _listed(names: list[str]) -> str:

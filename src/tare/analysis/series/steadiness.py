@@ -39,7 +39,7 @@ def steadiness(runs: Sequence[RunData]) -> Mapping[SeriesKey, tuple[Flag, ...]]:
                 key = SeriesKey(
                     entry.scenario, entry.workload, entry.parameters, entry.role, entry.arm
                 )
-                for durations in _courses(entry):
+                for durations in _series_of(entry):
                     boot = (entry.run, entry.block)
                     found.setdefault(key, []).append((thinned(durations), boot))
     flagged = ((key, steady_flags(*zip(*of_key, strict=True))) for key, of_key in found.items())
@@ -61,7 +61,7 @@ def steady_flags(series: Sequence[np.ndarray], boots: Sequence[Hashable]) -> tup
     )
 
 
-def _courses(entry: SeriesEntry) -> Iterator[np.ndarray]:
+def _series_of(entry: SeriesEntry) -> Iterator[np.ndarray]:
     """Yield the durations of each thread or kernel of a cell, in order of time."""
     column = next(name for name in ITERATIONS if name in entry.columns)
     label = next((name for name in entry.columns if name not in ITERATIONS), None)

@@ -33,7 +33,7 @@ class Counted:
         host_missing: Why that was not counted; empty if it was, or was not asked for.
         by_host: Misses per second of the machine's own threads, its vCPUs', as its host counted
             them; None if it did not.
-        beside: The same of all other machines of the cell together.
+        others: The same for all other machines of the cell together.
         by_host_missing: Why the host did not count for a machine; empty if it did for all.
     """
 
@@ -51,7 +51,7 @@ class Counted:
     of_host: float | None = None
     host_missing: str = ""
     by_host: float | None = None
-    beside: float | None = None
+    others: float | None = None
     by_host_missing: str = ""
 
 
@@ -86,7 +86,7 @@ def _counted(key: tuple[str, str, str, str], facts: Sequence[CellFacts], emulate
         of_host=_mean(moved, "bytes", "seconds"),
         host_missing=_why(moved),
         by_host=_mean(own, "llc_misses", "seconds"),
-        beside=_together(others),
+        others=_together(others),
         by_host_missing=_why([*own, *chain.from_iterable(others)]),
     )
 

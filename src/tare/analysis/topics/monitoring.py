@@ -105,7 +105,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Monitor:
-    """A cell with its tracks, the machines' and the hosts', each as far as it was recorded.
+    """A cell with its tracks, the machines' and the hosts', those that were recorded.
 
     ``bound`` has, by the role of each host, the CPUs that machines were bound to there; ``own``
     those of each role whose counters are its host's, and so include other CPUs.

@@ -26,7 +26,7 @@ class Loss:
     """The share of the baseline's requests that is lost.
 
     Args:
-        verdict: Of the arm against the baseline.
+        verdict: The verdict on the arm against the baseline.
         estimate: The loss; None: limited cells leave it open.
         interval: The interval by itself; None: an end is open, or there are too few blocks.
         least: The least loss, by an interval that holds for all losses of the arm; None: open.

@@ -81,7 +81,7 @@ class Timeline:
         return self.steps[-1].begin_s + self.interval_s
 
     def within(self, phase: Phase) -> tuple[Step, ...]:
-        """Return the steps that lie in a phase as a whole."""
+        """Return the steps that are completely within a phase."""
         return tuple(
             step
             for step in self.steps
@@ -108,15 +108,16 @@ class PhaseEffect:
     Args:
         phase: The load's name; ``quiet`` for the time between.
         mean_s: Mean response time, geometric mean over blocks.
-        mean_interval: Of that mean, seconds: Student's t over blocks' logarithms; None with one
-            block.
+        mean_interval: The interval of that mean, in seconds: Student's t over blocks' logarithms;
+            None with one block.
         p99_s: The highest 99th percentile of any interval, median over blocks.
         failed_share: Share of requests that came to nothing, over all blocks.
         slowdown: Mean over the quiet time's mean in the same cell, geometric mean over blocks.
-        interval: Of the slowdown, Student's t over blocks' logarithms; None with one block.
+        interval: The interval of the slowdown: Student's t over blocks' logarithms; None with one
+            block.
         blocks: How many blocks.
-        p: That the slowdown is none, over all phases of the arm together (max-T); None of too few
-            blocks.
+        p: That the slowdown is none, over all phases of the arm together (max-T); None with too
+            few blocks.
         decided: Whether that, and the interval, tell it from none.
     """
 

@@ -262,7 +262,7 @@ def own_ticks(gaps: Gaps, open_: NDArray[np.bool_]) -> tuple[int | None, NDArray
         open_: Which of them still lack an explanation.
 
     Returns:
-        The rate in Hz (None when none stands out), and for each gap whether a tick was due in it.
+        The rate in Hz (None if no rate is distinct), and for each gap whether a tick was due in it.
     """
     none = np.zeros(len(open_), dtype=bool)
     begins, ends = gaps.begin_ns[open_], gaps.end_ns[open_]

@@ -58,7 +58,7 @@ class MemoryBus(Section):
 
 
 def _any(one: Counted) -> bool:
-    found = (one.misses_per_s, one.miss_share, one.per_cycle, one.of_host, one.by_host, one.beside)
+    found = (one.misses_per_s, one.miss_share, one.per_cycle, one.of_host, one.by_host, one.others)
     return any(value is not None for value in found)
 
 
@@ -152,9 +152,9 @@ def counted_table(rows: Sequence[Counted]) -> Table[Counted]:
         ),
         Column(
             "neighbours_by_host",
-            lambda c: c.beside,
+            lambda c: c.others,
             "Those of its neighbours",
-            lambda c: quantity(c.beside, "1/s"),
+            lambda c: quantity(c.others, "1/s"),
             numeric=True,
         ),
         Column(

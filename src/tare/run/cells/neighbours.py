@@ -262,15 +262,15 @@ class Loads:
             busy, elapsed_s = _busy(threads, after), max(now - self._began, 1e-3)
             found.setdefault("ran_share", ran / elapsed_s)
             wanted_share = (ran + waited) / elapsed_s
-            stood_s = elapsed_s - (ran + waited) / busy
+            stopped_s = elapsed_s - (ran + waited) / busy
             allowed_s = (1 - LEAST_WANTED_SHARE) * cell_s + SLACK_S
-            if elapsed_s >= LEAST_WATCHED_S and stood_s <= allowed_s:
+            if elapsed_s >= LEAST_WATCHED_S and stopped_s <= allowed_s:
                 return {**found, "wanted_share": wanted_share, "busy": busy}
             if now - looked > PATIENCE_S:
                 raise MachineFault(
                     f"{neighbour.role} stalled: it neither ran nor waited for a CPU for "
-                    f"{stood_s:.2f} s in or after a cell of {cell_s:.2f} s, so the subject was not "
-                    "under its load"
+                    f"{stopped_s:.2f} s in or after a cell of {cell_s:.2f} s, so the subject "
+                    "was not under its load"
                 )
             await asyncio.sleep(LOOK_S)
 

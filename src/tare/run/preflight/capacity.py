@@ -130,7 +130,7 @@ def _require_memory_at(
     if not has or sum(sizes) <= has:
         return
     several = f" in {len(sizes)} machines at once" if len(sizes) > 1 else ""
-    free = "" if carrier.free is None else f", of which {format_size(carrier.free)} are free"
+    free = "" if carrier.free is None else f" ({format_size(carrier.free)} free)"
     raise InputError(
         f"arm {batches[0].arm}, scenario {batches[0].scenario}: {format_size(sum(sizes))} of "
         f"memory are wanted{several}, and {carrier.name} has {format_size(carrier.memory)}{free}",

@@ -108,7 +108,7 @@ def folder_of(info: ValidationInfo) -> Path | None:
     return context.get(FOLDER) if isinstance(context, dict) else None
 
 
-def _beside(value: str, info: ValidationInfo) -> str:
+def _next_to_study(value: str, info: ValidationInfo) -> str:
     folder = folder_of(info)
     if folder is None:
         # The files of a stored study may be gone without harm.
@@ -121,7 +121,7 @@ def _beside(value: str, info: ValidationInfo) -> str:
     return value
 
 
-StudyPath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_beside)]
+StudyPath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_next_to_study)]
 """A file or folder, relative to the study. It must exist when a study file is read.
 
 The path is stored as written, so that equal cells on two computers have equal parameters.

@@ -146,7 +146,7 @@ class _Arranging:
         kept = self._named("housekeeping", self.choice.housekeeping)
         asked = self._named("cpus", self.choice.cpus)
         both = sorted(asked & kept)
-        # Of a whole node or cache some CPUs may well be kept.
+        # A whole node or cache may contain CPUs that are kept.
         if both and ":" not in self.choice.cpus:
             raise InputError(
                 f"`cpus` and `housekeeping` both name {_of(both)}",
@@ -278,7 +278,7 @@ def described(cpus: HostCpus) -> tuple[str, ...]:
     Returns:
         Nothing where machines may use all CPUs, of one kind, none isolated.
     """
-    said: list[str] = []
+    notes: list[str] = []
     designs = {cpus.design(cpu) for cpu in cpus.online}
     if len(designs) > 1:
         kinds = "; ".join(
@@ -288,19 +288,19 @@ def described(cpus: HostCpus) -> tuple[str, ...]:
         )
         used = sorted({cpus.design(cpu) for cpu in cpus.machines})
         which = " and ".join(_name(design) for design in used)
-        said.append(f"its cores are of {len(designs)} kinds ({kinds}); machines get {which} cores")
+        notes.append(f"its cores are of {len(designs)} kinds ({kinds}); machines get {which} cores")
     if cpus.measured:
-        said.append(f"machines run on {_of(cpus.measured)} of {cpu_words(cpus.online)}")
+        notes.append(f"machines run on {_of(cpus.measured)} of {cpu_words(cpus.online)}")
     if cpus.housekeeping:
-        said.append(f"everything else of Tare runs on {_of(cpus.housekeeping)}")
+        notes.append(f"everything else of Tare runs on {_of(cpus.housekeeping)}")
     if cpus.isolated:
         apart = set(cpus.roaming) != set(cpus.machines)
-        said.append(
+        notes.append(
             f"{_of(cpus.isolated)} {'is' if len(cpus.isolated) == 1 else 'are'} isolated: pinned "
             "machines get isolated CPUs first"
             + (f", and others run on {_of(cpus.roaming)}" if apart else "")
         )
-    return tuple(said)
+    return tuple(notes)
 
 
 def _of(cpus: Collection[int]) -> str:

@@ -92,13 +92,13 @@ def paired(
     left: list[Left] = []
     for scenario in dict.fromkeys(batch.scenario for batch in batches):
         two = [batch for batch in batches if batch.scenario == scenario]
-        beside, notes = _cores(two, cpus, kinds)
-        if not beside:
+        core_pairs, notes = _cores(two, cpus, kinds)
+        if not core_pairs:
             left += [(batch.arm, scenario, None, notes) for batch in two]
             continue
         both, lone = in_both(two, "a duet measures only what both of its arms can run")
         left += lone
-        for batch, own in zip(both, beside, strict=False):
+        for batch, own in zip(both, core_pairs, strict=False):
             placement = replace(batch.placement, subject=own, notes=(notes,))
             kept.append(replace(batch, placement=placement))
     return kept, left
@@ -142,8 +142,9 @@ def _cores(
     if first.boot != second.boot:
         return (), "each arm needs a different boot of the host, so they cannot be a duet"
     if first.vcpus != second.vcpus:
-        return (), f"a duet needs machines of equal size, not {first.vcpus} and {second.vcpus} "
-        "vCPUs"
+        return (), (
+            f"a duet needs machines of equal size, not {first.vcpus} and {second.vcpus} vCPUs"
+        )
     used = sorted({cell.kind for cell in first.cells if needed_by(kinds[cell.kind], cell) & SHARED})
     if used:
         return (), (
@@ -184,7 +185,7 @@ def exchanged(batches: Sequence[Batch]) -> tuple[Batch, ...]:
     """Return a block's batches with their CPUs assigned by their order.
 
     The order of two arms is balanced over blocks, so each has each half of the CPUs equally often.
-    The arm's position, which may be a covariate, tells which half it had.
+    The arm's position, which may be a covariate, shows which half it had.
 
     Args:
         batches: Those of one block, in order, the two of a scenario next to each other.

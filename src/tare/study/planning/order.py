@@ -15,7 +15,7 @@ def williams(size: int) -> tuple[tuple[int, ...], ...]:
     """Return the rows of a Williams square of numbers from 0 to ``size`` − 1.
 
     Over all rows, each number is equally often in each position, and equally often right after each
-    other number (Williams 1949). An odd size has twice as many rows, each half of which is a Latin
+    other number (Williams 1949). An odd size has twice as many rows, and each half is a Latin
     square by itself.
 
     Args:

@@ -146,12 +146,12 @@ def place(
         for role, each in scenario.machines.items()
     )
     companions += _slaves(scenario, host, cpus, subject, vcpus, can_pin, notes)
-    told = tuple(notes)
+    described = tuple(notes)
     return Placement(
         subject,
         tuple(neighbours),
         companions,
-        told,
+        described,
         scenario.cluster,
         scenario.link,
         cpus.within,
@@ -230,7 +230,7 @@ def _slaves(
     can_pin: bool,
     notes: list[str],
 ) -> tuple[CompanionPlacement, ...]:
-    """Return where a cluster's machines run beside the subject, which is its master."""
+    """Return where a cluster's machines run next to the subject, which is its master."""
     cluster = scenario.cluster
     if cluster is None:
         return ()
@@ -376,7 +376,7 @@ def _count(wanted: Neighbours, cpus: HostCpus, vcpus: int, notes: list[str]) -> 
     notes.append(
         f"{count} {wanted.load} neighbour{'s' if count > 1 else ''} to fill "
         f"{'a host of ' if whole else ''}{_cpus(pool)}{'' if whole else ' for machines'} "
-        f"beside {vcpus} vCPU{'s' if vcpus > 1 else ''} of the subject"
+        f"next to {vcpus} vCPU{'s' if vcpus > 1 else ''} of the subject"
     )
     return count
 
@@ -409,7 +409,7 @@ def _pool(where: Where, cpus: HostCpus, subject: tuple[int, ...], can_pin: bool)
         # Another core is the purer "other"; its own sibling and the first CPU come last.
         first = cpus.online[0]
         pool = sorted(others, key=lambda cpu: (cpu in shared, cpu == first, -cpu))
-        lacking = f"a CPU beside the subject's; {_has_cpus(cpus)}"
+        lacking = f"a CPU other than the subject's; {_has_cpus(cpus)}"
     if not pool:
         raise Unplaceable(f"needs {lacking}")
     return tuple(pool)

@@ -51,7 +51,7 @@ class ArmFacts:
         min_memory: The least memory of a machine, in bytes.
         pinning: Whether vCPUs can be bound to CPUs.
         devices: Device models on offer; empty where there is no choice.
-        neighbours: Whether machines can run beside the subject.
+        neighbours: Whether machines can run next to the subject.
         emulated: Whether results show behaviour only.
         boot_s: Seconds a machine takes to start and stop, for the estimate.
         slowdown: How many times longer than natively the same work takes, for the estimate.
@@ -248,7 +248,7 @@ class Plan:
             if (host := study.host_of(arm)) != home and own.get(arm) not in run:
                 alone.setdefault(host, []).append(arm)
         return tuple(
-            f"{', '.join(arms)} on {host}: arm and host cannot be told apart, because the baseline "
+            f"{', '.join(arms)} on {host}: arm and host cannot be separated, because the baseline "
             f"cannot run there; the ratios are to {study.baseline} on {home}"
             for host, arms in alone.items()
         )
@@ -298,7 +298,7 @@ class Plan:
         """Return the batches of a block in balanced order, each with its cells in random order.
 
         The order depends on the seed and ``number`` only, not on the process or on what ran
-        before, so that a resumed run goes on in the same order. Of the batches on one host, those
+        before, so that a resumed run continues in the same order. Of the batches on one host, those
         that need it booted alike come one after another; the order of these boots is random too.
 
         Args:
@@ -329,7 +329,7 @@ def make_plan(
         kinds: The workloads by name.
 
     Raises:
-        InputError: The baseline cannot run here at all, so nothing could be compared.
+        InputError: The baseline cannot run here, so nothing could be compared.
     """
     batches: list[Batch] = []
     skipped = [Skip(arm, None, None, reason) for arm, reason in study.left_out.items()]
@@ -407,7 +407,7 @@ def _vcpus(study: Study, arm: str, scenario: str, cpus: HostCpus) -> int:
 
 
 def _arm_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
-    """Return why an arm cannot run here at all, or nothing."""
+    """Return why an arm cannot run here, or nothing."""
     if not facts.usable:
         return facts.reason or "it cannot be used here"
     if reason := shape_lacks(study, arm, facts, cpus):

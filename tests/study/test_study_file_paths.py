@@ -1,4 +1,4 @@
-"""Files that a study names are found beside it, wherever the command is typed."""
+"""Files that a study names are found next to it, wherever the command is typed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_paths_are_relative_to_the_study(tmp_path: Path, monkeypatch: pytest.Mon
     assert restore_study(json.loads(study.model_dump_json()), KNOWN) == study
 
 
-def test_what_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
+def test_missing_file_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(StudyError) as caught:
         load(tmp_path)
     assert f"s.yaml:6:27: workloads.filed.files./opt/my_data: there is no file {tmp_path}/data" in (
@@ -71,7 +71,7 @@ def test_what_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     (tmp_path / "data").chmod(0)
     with pytest.raises(InputError, match="cannot be read"):
@@ -95,7 +95,7 @@ def test_without_a_folder_no_path_is_looked_at() -> None:
     assert study.workloads["filed"].points[0]["files"] == {"/opt/my_data": "./data"}
 
 
-def test_what_is_found_later_is_told_with_its_line_too(tmp_path: Path) -> None:
+def test_fault_found_later_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     load(tmp_path)
     error = wrong_in_study(
@@ -113,6 +113,6 @@ def test_what_is_found_later_is_told_with_its_line_too(tmp_path: Path) -> None:
     assert error.hint == "mend it"
 
 
-def test_what_is_found_later_is_told_where_the_studys_file_is_not_at_hand(tmp_path: Path) -> None:
+def test_fault_found_later_without_the_file_is_reported_by_key(tmp_path: Path) -> None:
     error = wrong_in_study(tmp_path / "s.yaml", [(("workloads", "filed"), "is wrong")], "mend it")
     assert error.message == f"{tmp_path}/s.yaml: workloads.filed: is wrong"
