@@ -1,4 +1,4 @@
-"""An attempt that does not begin, or that nobody can carry out: told, and given up in the end."""
+"""An attempt that does not begin, or that nobody can run: reported, and given up in the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tare.fleet.cluster import RESOURCE, Attempt, Cluster
 from tare.fleet.command import ClusterChoice, run_on_cluster
 from tare.fleet.faults import ClusterGone, HostGone, HostTaken, PartFailed, PartRefused
 from tare.fleet.retrying import Pauses, Retries
-from tare.fleet.wire import Said, StillThere
+from tare.fleet.wire import Notice, StillThere
 from tare.run.catalog import build_catalog
 from tare.run.lifecycle.session import study_source
 from tare.study.reading.load import load_study
@@ -42,8 +42,8 @@ class Scheduler:
 class Mute:
     """A queue that never has anything, or whose scheduler is gone."""
 
-    def __init__(self, said: Any = None, gone: bool = False) -> None:
-        self._said = said
+    def __init__(self, given_value: Any = None, gone: bool = False) -> None:
+        self._said = given_value
         self._gone = gone
 
     async def get(self, *, batch: bool = False) -> Any:
@@ -51,8 +51,8 @@ class Mute:
             return []
         if self._said is None:
             return await asyncio.Event().wait()
-        said, self._said = self._said, None
-        return [said]
+        pending, self._said = self._said, None
+        return [pending]
 
     async def put(self, message: object) -> None:
         if self._gone:
@@ -80,7 +80,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "error", "kind", "said"),
+    ("status", "error", "kind", "text"),
     [
         ("error", ImportError("No module named 'tare'"), PartFailed, "No module named 'tare'"),
         ("error", KilledWorker("t", cast("Any", None), 0), HostGone, "the worker of h1 died"),
@@ -89,9 +89,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_what_dask_says_of_the_work_is_not_waited_for(
-    status: str, error: Exception | None, kind: type[Exception], said: str
+    status: str, error: Exception | None, kind: type[Exception], text: str
 ) -> None:
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=text):
         await asyncio.wait_for(heard(attempt(Mute(), status, error)), 5)
 
 
@@ -101,12 +101,12 @@ async def test_a_worker_that_says_what_nobody_knows_is_refused() -> None:
         await asyncio.wait_for(heard(attempt(Mute(words))), 5)
 
 
-async def test_a_scheduler_that_is_gone_while_something_is_told_ends_the_run_in_order() -> None:
+async def test_scheduler_lost_during_a_report_ends_the_run_in_order() -> None:
     with pytest.raises(ClusterGone):
         await attempt(Mute(gone=True)).send(StillThere())
 
 
-async def test_a_worker_that_does_not_begin_is_told_once_and_waited_for_until_withdrawn(
+async def test_worker_that_does_not_begin_is_reported_once_and_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tare.fleet.cluster.BUSY_S", 0.1)
@@ -115,8 +115,8 @@ async def test_a_worker_that_does_not_begin_is_told_once_and_waited_for_until_wi
     await asyncio.sleep(0.6)
     assert not waiting.done()
     waited.withdraw()
-    (told,) = await asyncio.wait_for(waiting, 5)
-    assert isinstance(told, Said) and "may be busy with another run" in told.sentence
+    (notice,) = await asyncio.wait_for(waiting, 5)
+    assert isinstance(notice, Notice) and "may be busy with another run" in notice.sentence
 
 
 async def test_one_that_has_begun_is_not_withdrawn() -> None:
@@ -152,7 +152,7 @@ async def test_ctrl_c_ends_the_waiting_for_a_worker_that_has_other_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tare.fleet.cluster.BUSY_S", 0.1)
-    told = StringIO()
+    shown = StringIO()
     path, out = study_file(tmp_path, 2), tmp_path / "run"
     async with (
         cluster("h1") as (address, _),
@@ -161,9 +161,9 @@ async def test_ctrl_c_ends_the_waiting_for_a_worker_that_has_other_work(
         busy = other.submit(_wait_for_ever, resources={RESOURCE + "h1": 1}, pure=False)
         while not any((await other.processing()).values()):
             await asyncio.sleep(0.05)
-        running = asyncio.create_task(run(path, address, out, Console(file=told, width=300)))
+        running = asyncio.create_task(run(path, address, out, Console(file=shown, width=300)))
         async with asyncio.timeout(30):
-            while "may be busy with another run" not in told.getvalue():
+            while "may be busy with another run" not in shown.getvalue():
                 await asyncio.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
         assert await asyncio.wait_for(running, 20) is None
@@ -175,16 +175,16 @@ async def test_work_that_no_worker_can_begin_is_given_up_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "PAUSES", Pauses(failed_s=(0.1, 0.1)))
-    told, path = StringIO(), study_file(tmp_path, 2)
+    shown, path = StringIO(), study_file(tmp_path, 2)
     study, source = load_study(path, build_catalog()), study_source(path)
-    console = Console(file=told, width=300)
+    console = Console(file=shown, width=300)
     async with cluster("h1") as (address, _):
         choice = ClusterChoice(address, task=_fails)
         running = run_on_cluster(study, source, tmp_path / "run", 7, decide_on, console, choice)
         with pytest.raises(InputError, match="no host could run the study"):
             await asyncio.wait_for(running, 60)
-    assert told.getvalue().count("its worker could not run its part: No module named 'tare'") == 4
-    assert "started by `tare worker`, with this version of Tare" in told.getvalue()
+    assert shown.getvalue().count("its worker could not run its part: No module named 'tare'") == 4
+    assert "started by `tare worker`, with this version of Tare" in shown.getvalue()
 
 
 @pytest.mark.slow
@@ -195,8 +195,8 @@ async def test_a_host_whose_worker_dies_again_and_again_is_given_up(
     monkeypatch.setenv("TARE_STUB_CELL_S", "60")
     monkeypatch.setattr("tare.fleet.cluster.LOOK_S", 0.2)
     monkeypatch.setattr(command, "PAUSES", Pauses(gone_s=(0.0,)))
-    out, told = tmp_path / "run", StringIO()
-    console = Console(file=told, width=200)
+    out, shown = tmp_path / "run", StringIO()
+    console = Console(file=shown, width=200)
     async with cluster() as (address, _):
         running = None
         for times in (1, 2):
@@ -206,10 +206,10 @@ async def test_a_host_whose_worker_dies_again_and_again_is_given_up(
                 )
                 await at_least(times, lambda: begun_cells(out))
                 worker.kill()
-                await at_least(times, lambda: told.getvalue().count("the worker of h1 is gone"))
+                await at_least(times, lambda: shown.getvalue().count("the worker of h1 is gone"))
         assert running is not None
         finished = await asyncio.wait_for(running, 60)
-    assert finished is not None and finished.status == "failed", told.getvalue()
+    assert finished is not None and finished.status == "failed", shown.getvalue()
     events = [record.event for record in read_events(out / "events.jsonl")]
     (lost,) = [event for event in events if isinstance(event, HostLost)]
     assert lost.reason == "its worker died repeatedly, without a finished cell in between"

@@ -44,7 +44,7 @@ async def test_each_arm_is_measured_on_its_host_and_compared_there(tmp_path: Pat
     assert effects["other"] == pytest.approx(0.9, rel=0.1)
 
 
-async def test_a_bound_run_that_was_interrupted_goes_on_where_it_was(
+async def test_interrupted_bound_run_resumes_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
@@ -66,17 +66,17 @@ async def test_a_bound_run_that_was_interrupted_goes_on_where_it_was(
 async def test_machines_on_other_hosts_and_spread_are_refused(tmp_path: Path) -> None:
     across = BOUND + "scenarios: {{a: {{machines: {{peer: {{on: h1}}}}}}}}\n"
     known = BOUND.replace("h1", "local").replace("h2", "lab").replace("hosts: ", "spread: split #")
-    for study, said in (
+    for study, message in (
         (known, "with `spread` each host runs"),
         (across, "scenario a has machines"),
     ):
         path = study_file(tmp_path, 2, study=study)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             await run(path, "local:1", tmp_path / "run", Console())
 
 
 @pytest.mark.parametrize(
-    ("arm", "strict", "status", "said"),
+    ("arm", "strict", "status", "text"),
     [
         ("other", False, "complete", ""),
         ("other", True, "failed", "every cell of other failed for 2 blocks .* --strict"),
@@ -87,25 +87,25 @@ async def test_an_arm_that_always_fails_ends_as_on_one_host(
     arm: str,
     strict: bool,
     status: str,
-    said: str,
+    text: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TARE_STUB_FAILS", arm)
-    out, told = tmp_path / "run", StringIO()
-    console = Console(file=told, width=200)
+    out, shown = tmp_path / "run", StringIO()
+    console = Console(file=shown, width=200)
     async with cluster("h1", "h2") as (address, _):
         finished = await run(study_file(tmp_path, 6), address, out, console, strict=strict)
     assert finished is not None and finished.status == status, finished
     fold = read_fold(out / "events.jsonl")
     assert [(each.arm, each.reason) for each in fold.arms_ended] == [(arm, "a stub's fault")]
-    assert f"{arm} ends: " in told.getvalue()
+    assert f"{arm} ends: " in shown.getvalue()
     if status == "complete":
         # Blocks that were under way when it ended may have tried it: one on each host.
         assert 4 <= finished.cells["failed"] <= 6
         assert finished.cells["failed"] + finished.cells["skipped"] == finished.cells["ok"] == 12
     else:
-        assert re.search(said, finished.reason), finished.reason
+        assert re.search(text, finished.reason), finished.reason
         assert finished.cells["planned"] < 24
 
 

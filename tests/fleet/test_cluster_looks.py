@@ -1,4 +1,4 @@
-"""How often a scheduler is asked who stands for hosts, and what is made of its answers."""
+"""How often a scheduler is asked for the workers of hosts, and how its answers are used."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_worker_that_is_younger_than_the_answer_is_not_gone(
             await asyncio.wait_for(tasks[0], 5)
 
 
-async def test_a_scheduler_that_is_gone_is_told_to_all_and_asked_again() -> None:
+async def test_lost_scheduler_is_reported_to_all_and_asked_again() -> None:
     scheduler = Scheduler({"h1": "tcp://w1"})
     cluster = cluster_of(scheduler)
     scheduler.gone = True

@@ -1,4 +1,4 @@
-"""What is typed wrong about a cluster is told with what to type instead, and nothing is begun."""
+"""A wrong option about a cluster is reported with what to type instead; nothing is begun."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ ADDRESSES = [
 ]
 
 
-@pytest.mark.parametrize(("address", "said", "hint"), ADDRESSES)
-def test_what_is_no_cluster_is_refused(address: str, said: str, hint: str) -> None:
+@pytest.mark.parametrize(("address", "text", "hint"), ADDRESSES)
+def test_what_is_no_cluster_is_refused(address: str, text: str, hint: str) -> None:
     with pytest.raises(InputError) as refused:
         fleet.choice_of(address, None, None, None, wait=False)
-    assert said in refused.value.message and hint in refused.value.hint
+    assert text in refused.value.message and hint in refused.value.hint
 
 
 @pytest.mark.parametrize("number", ["0", "65", "x", "", "-1", "2.5", "²"])
@@ -58,17 +58,19 @@ def test_a_number_of_labs_is_one(number: str, tmp_path: Path) -> None:
 
 def test_an_empty_cluster_is_not_this_computer(tmp_path: Path) -> None:
     # As of a script whose variable is not set.
-    told = tare("run", study_file(tmp_path, 2, ""), "--cluster", "", "--out", tmp_path / "run")
-    assert told.returncode == 2 and "--cluster '' is not a scheduler's address" in told.stderr, told
+    result = tare("run", study_file(tmp_path, 2, ""), "--cluster", "", "--out", tmp_path / "run")
+    assert (
+        result.returncode == 2 and "--cluster '' is not a scheduler's address" in result.stderr
+    ), result
     assert not (tmp_path / "run").exists()
 
 
 def test_hosts_that_share_a_study_are_not_left_out_without_a_cluster(tmp_path: Path) -> None:
     path = study_file(tmp_path, 2, "spread: split\nhosts: [xen1, xen2]")
-    told = tare("run", path, "--out", tmp_path / "run")
-    assert told.returncode == 2, told
-    assert "hosts of a cluster share this study: xen1, xen2" in told.stderr
-    assert "--cluster ADDRESS" in told.stderr
+    result = tare("run", path, "--out", tmp_path / "run")
+    assert result.returncode == 2, result
+    assert "hosts of a cluster share this study: xen1, xen2" in result.stderr
+    assert "--cluster ADDRESS" in result.stderr
     assert not (tmp_path / "run").exists()
     alone = load_study(path, build_catalog(), Changes(host="local"))
     fleet.require_no_cluster(alone)
@@ -95,7 +97,7 @@ def labs(tmp_path: Path, *names: str) -> Path:
     return folder
 
 
-def test_a_run_goes_on_in_as_many_labs_as_it_was_begun_in(tmp_path: Path) -> None:
+def test_run_resumes_in_as_many_labs_as_it_began_in(tmp_path: Path) -> None:
     folder = labs(tmp_path, "lab-1", "lab-2")
     started = first_event(folder / "events.jsonl")
     assert started is not None
@@ -105,11 +107,11 @@ def test_a_run_goes_on_in_as_many_labs_as_it_was_begun_in(tmp_path: Path) -> Non
         with pytest.raises(InputError, match=f"in 2 labs, not in {number}") as refused:
             require_labs_of(started, f"local:{number}", folder)
         assert refused.value.hint == f"write: tare resume {folder} --cluster local:2"
-    told = tare("resume", folder, "--cluster", "local:3")
-    assert told.returncode == 2 and "was started in 2 labs" in told.stderr, told
+    result = tare("resume", folder, "--cluster", "local:3")
+    assert result.returncode == 2 and "was started in 2 labs" in result.stderr, result
 
 
-def test_a_run_of_other_hosts_does_not_go_on_in_labs(tmp_path: Path) -> None:
+def test_run_of_other_hosts_does_not_resume_in_labs(tmp_path: Path) -> None:
     folder = begun(tmp_path / "run")
     started = first_event(folder / "events.jsonl")
     assert started is not None
@@ -158,7 +160,7 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
     sealed = tmp_path / "sealed.pem"
     call = f"openssl pkey -in {key} -aes256 -passout pass:secret -out {sealed}"
     subprocess.run(call.split(), check=True, capture_output=True)
-    for files, said in (
+    for files, message in (
         ((none, cert, key), f"--tls-ca {none}: there is no such file"),
         ((text, cert, key), f"--tls-ca {text} holds no certificate"),
         ((ca, text, key), f"--tls-cert {text} holds no certificate"),
@@ -170,7 +172,7 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError) as refused:
             require_usable(*files)
-        assert refused.value.message.startswith(said), refused.value
+        assert refused.value.message.startswith(message), refused.value
         assert refused.value.hint
 
 

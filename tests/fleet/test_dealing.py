@@ -56,14 +56,14 @@ def test_a_block_that_was_begun_is_kept_for_its_host_until_that_is_given_up() ->
     assert deal.give_back("a") == (1,)
     assert deal.take("b") == 3
     deal.done(3, "b")
-    # There may be a block for the other yet, so that its session goes on.
+    # There may still be a block for the other, so its session continues.
     assert deal.take("b") is None and deal.awaits("b") and not deal.idle
     assert deal.take("a") == 1 and not deal.awaits("b")
     assert deal.give_back("a") == (1,) and deal.give_up("a") == ()
     assert deal.take("b") == 1
 
 
-def test_a_run_that_goes_on_keeps_the_blocks_for_who_began_them() -> None:
+def test_resumed_run_keeps_blocks_for_their_hosts() -> None:
     begun = {1: "a", 2: "b", 3: "z"}
     deal = Deal("split", ["a", "b"], 4, {1}, begun)
     assert [deal.take("a"), deal.take("b"), deal.take("a")] == [3, 2, 4]
@@ -116,7 +116,7 @@ def test_hosts_with_arms_of_their_own_go_through_the_blocks_together(
     assert done == {(host, block) for host in names for block in range(1, most + 1)}
 
 
-def test_a_host_that_stays_away_lets_the_others_go_on_with_the_block() -> None:
+def test_absent_host_lets_the_others_continue_the_block() -> None:
     deal = Lockstep(["a", "b"], 2)
     assert (deal.take("a"), deal.take("b")) == (1, 1)
     deal.done(1, "a")

@@ -72,17 +72,17 @@ async def test_a_worker_that_is_killed_loses_only_its_unfinished_cell(
 ) -> None:
     monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
     monkeypatch.setattr("tare.fleet.cluster.LOOK_S", 0.2)
-    out, told = tmp_path / "run", StringIO()
-    console = Console(file=told, width=200)
+    out, shown = tmp_path / "run", StringIO()
+    console = Console(file=shown, width=200)
     async with cluster("h1") as (address, _):
         async with worker_process(address, "h2") as worker:
             running = await begun(study_file(tmp_path, 4), address, out, "h2", console)
             worker.kill()
         async with worker_process(address, "h2"):
             finished = await asyncio.wait_for(running, 60)
-    assert finished is not None and finished.status == "complete", told.getvalue()
+    assert finished is not None and finished.status == "complete", shown.getvalue()
     assert finished.cells["ok"] == finished.cells["planned"]
-    assert "measured again" in told.getvalue()
+    assert "measured again" in shown.getvalue()
     ends = Counter(
         record.event.cell
         for record in read_events(out / "events.jsonl")
@@ -93,15 +93,15 @@ async def test_a_worker_that_is_killed_loses_only_its_unfinished_cell(
 
 @pytest.mark.slow
 @pytest.mark.boots
-async def test_a_host_that_stays_away_is_told_and_its_blocks_go_to_others(
+async def test_absent_host_is_reported_and_its_blocks_go_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Long enough that the host is gone before all is measured, on a busy computer too.
     monkeypatch.setenv("TARE_STUB_CELL_S", "0.4")
     monkeypatch.setattr("tare.fleet.cluster.LOOK_S", 0.2)
     monkeypatch.setattr(command, "PATIENCE_S", 0.5)
-    out, told = tmp_path / "run", StringIO()
-    console = Console(file=told, width=200)
+    out, shown = tmp_path / "run", StringIO()
+    console = Console(file=shown, width=200)
     async with cluster("h1") as (address, _):
         async with worker_process(address, "h2") as worker:
             running = await begun(study_file(tmp_path, 4), address, out, "h2", console)
@@ -110,8 +110,8 @@ async def test_a_host_that_stays_away_is_told_and_its_blocks_go_to_others(
     assert finished is not None and finished.status == "complete"
     records = [record.event for record in read_events(out / "events.jsonl")]
     assert [event.host for event in records if isinstance(event, HostLost)] == ["h2"]
-    assert "h2 is left out from here on: h2 had no worker for" in told.getvalue()
-    # The block that it had begun was begun anew: no block is of two hosts.
+    assert "h2 is left out from here on: h2 had no worker for" in shown.getvalue()
+    # The block that it had begun was begun again: no block has two hosts.
     on: dict[str, str] = {}
     cells: dict[str, set[tuple[str, str]]] = {}
     for event in records:
@@ -137,18 +137,18 @@ async def test_a_worker_of_another_version_is_refused_at_once(
 ) -> None:
     theirs = {**fleet_versions(), name: "0.0.1"}
     monkeypatch.setattr("tare.fleet.hosts_part.fleet_versions", lambda: theirs)
-    told = StringIO()
-    console = Console(file=told, width=200)
+    shown = StringIO()
+    console = Console(file=shown, width=200)
     async with cluster("h1") as (address, _):
         with pytest.raises(InputError, match="no host could run the study"):
             await run(study_file(tmp_path, 2), address, tmp_path / "run", console)
     words = f"the worker has {name} 0.0.1, and the controller {fleet_versions()[name]}"
-    # Said where it is refused and where the host is left out, and not tried three times.
-    assert told.getvalue().count(words) == 2
-    assert "install the same version on h1's worker" in told.getvalue()
+    # Reported where it is refused and where the host is left out, and not tried three times.
+    assert shown.getvalue().count(words) == 2
+    assert "install the same version on h1's worker" in shown.getvalue()
 
 
-async def test_an_interrupted_run_goes_on_where_it_was(
+async def test_interrupted_run_resumes_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
@@ -167,11 +167,11 @@ async def test_an_interrupted_run_goes_on_where_it_was(
     assert set(cut.finished) <= set(fold.finished)
 
 
-async def test_a_run_goes_on_with_fewer_and_with_other_workers(
+async def test_run_resumes_with_fewer_and_with_other_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
-    out, told = tmp_path / "run", StringIO()
+    out, shown = tmp_path / "run", StringIO()
     async with cluster("h1", "h2") as (address, _):
         running = await begun(study_file(tmp_path, 4), address, out, "h2")
         os.kill(os.getpid(), signal.SIGINT)
@@ -180,13 +180,13 @@ async def test_a_run_goes_on_with_fewer_and_with_other_workers(
     monkeypatch.setattr(command, "PATIENCE_S", 1.0)
     async with cluster("h1", "h3") as (address, _):
         choice = ClusterChoice(address, program=STUB)
-        console = Console(file=told, width=300)
+        console = Console(file=shown, width=300)
         finished = await asyncio.wait_for(resume_on_cluster(out, decide_on, console, choice), 60)
-    assert finished is not None and finished.status == "complete", told.getvalue()
-    said = told.getvalue()
-    assert "not part of this run: h3; it was started on h1, h2" in said
-    assert "waiting for a worker of h2, for at most 1" in said
-    assert "tare worker --host h2 ADDRESS" in said
+    assert finished is not None and finished.status == "complete", shown.getvalue()
+    text = shown.getvalue()
+    assert "not part of this run: h3; it was started on h1, h2" in text
+    assert "waiting for a worker of h2, for at most 1" in text
+    assert "tare worker --host h2 ADDRESS" in text
     fold = read_fold(out / "events.jsonl")
     assert len(fold.finished) == 16 and 0 < len(cut) < 16
     # What the missing host had measured of whole blocks stays; no block is of two hosts.
@@ -264,7 +264,7 @@ async def test_a_scheduler_that_dies_leaves_a_run_that_resumes(
 
 
 @pytest.mark.parametrize(
-    ("hosts", "more", "said"),
+    ("hosts", "more", "text"),
     [
         ((), "spread: split", "no worker for a host"),
         (("h1",), "spread: split\nhosts: [h1, xen9]", "there is no worker for the host xen9"),
@@ -272,13 +272,13 @@ async def test_a_scheduler_that_dies_leaves_a_run_that_resumes(
     ],
 )
 async def test_what_a_cluster_cannot_carry_out_is_refused_before_anything_starts(
-    hosts: tuple[str, ...], more: str, said: str, tmp_path: Path
+    hosts: tuple[str, ...], more: str, text: str, tmp_path: Path
 ) -> None:
     async with connecting.scheduler("tcp://127.0.0.1:0") as serving, AsyncExitStack() as held:
         for host in hosts:
             standing = connecting.worker(serving.address, host, WorkersHost())
             await held.enter_async_context(standing)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=text):
             await run(study_file(tmp_path, 2, more), serving.address, tmp_path / "run", Console())
     assert not (tmp_path / "run").exists()
 
@@ -322,16 +322,16 @@ async def test_nothing_listens_but_the_scheduler_and_its_workers() -> None:
         assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
 
 
-async def test_a_part_that_always_fails_is_told_and_leaves_nothing(
+async def test_part_that_always_fails_is_reported_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "PAUSES", Pauses(failed_s=(0.1, 0.1)))
-    told = StringIO()
+    shown = StringIO()
     program = (sys.executable, "-c", "import sys; sys.exit('no disk here')")
     async with cluster("h1") as (address, _):
         with pytest.raises(InputError, match="no host could run the study"):
             await run(
-                study_file(tmp_path, 2), address, tmp_path / "run", Console(file=told), program
+                study_file(tmp_path, 2), address, tmp_path / "run", Console(file=shown), program
             )
-    assert "no disk here" in told.getvalue()
+    assert "no disk here" in shown.getvalue()
     assert not (tmp_path / "run").exists()

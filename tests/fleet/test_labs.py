@@ -39,8 +39,9 @@ AT_MOST = {
 }
 """By what share guests' values differ at most, however their labs ran.
 
-Of labs one by one `tare help lab` has ranges of a few parts in 10⁹, 0.07 % and 0.02 %. One question
-that is asked of a lab in mid-cell takes 0.2 % of numeric-sort from a guest of KVM, and so shows."""
+`tare help lab` has, for labs one by one, ranges of a few parts in 10⁹, 0.07 % and 0.02 %. One
+question that is asked of a lab in mid-cell takes 0.2 % of numeric-sort from a guest of KVM, and so
+shows."""
 
 
 @pytest.fixture(autouse=True)
@@ -95,5 +96,5 @@ def test_guests_of_labs_side_by_side_are_as_alike_as_those_of_labs_one_by_one(
     for arm in ("bare", "kvm", "xen-pv"):
         found = [*values(one, arm), *values(two, arm)]
         for metric, most in AT_MOST.items():
-            told = [each[metric] for each in found]
-            assert max(told) / min(told) - 1 <= most, (arm, metric, told)
+            measured = [each[metric] for each in found]
+            assert max(measured) / min(measured) - 1 <= most, (arm, metric, measured)

@@ -1,4 +1,4 @@
-"""A scheduler and its workers listen where they are told to, and nowhere else."""
+"""A scheduler and its workers listen at the given address, and nowhere else."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_dasks_page_needs_what_draws_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "place"),
+    ("text", "place"),
     [
         ("10.0.0.2", Place("10.0.0.2")),
         ("10.0.0.2:9000", Place("10.0.0.2", 9000)),
@@ -66,36 +66,36 @@ def test_dasks_page_needs_what_draws_it(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_where_a_worker_listens_is_an_address_with_or_without_a_port(
-    said: str, place: Place | None
+    text: str, place: Place | None
 ) -> None:
-    assert listening_place(said) == place
+    assert listening_place(text) == place
 
 
 @pytest.mark.parametrize(
-    "said", [":9000", "[]:9000", "fd00::2", "tcp://a:1", "a:b", "a:65536", "a:"]
+    "text", [":9000", "[]:9000", "fd00::2", "tcp://a:1", "a:b", "a:65536", "a:"]
 )
-def test_a_worker_is_told_where_it_cannot_listen(said: str) -> None:
+def test_invalid_address_of_a_worker_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="is not an address to listen at"):
-        fleet.worker("tcp://127.0.0.1:8786", listen=said)
+        fleet.worker("tcp://127.0.0.1:8786", listen=text)
 
 
-async def test_a_worker_listens_where_it_is_told_to() -> None:
+async def test_worker_listens_at_the_given_address() -> None:
     async with connecting.scheduler("tcp://127.0.0.1:0") as serving:
         words = ("worker", "--name", "h1", "--listen", "127.0.0.2", serving.address)
         program = Path(sys.executable).with_name("tare")
         process = await create_subprocess_exec(program, *words, stdout=PIPE)
         assert process.stdout is not None
         try:
-            told = (await process.stdout.readline()).decode()
-            assert "listens at tcp://127.0.0.2:" in told
+            output = (await process.stdout.readline()).decode()
+            assert "listens at tcp://127.0.0.2:" in output
             (worker,) = serving.workers
-            assert worker == told.split()[-1]
+            assert worker == output.split()[-1]
         finally:
             process.terminate()
             await process.wait()
 
 
-async def test_a_place_that_cannot_be_listened_at_is_told_and_not_the_scheduler_blamed() -> None:
+async def test_unusable_address_is_reported_without_blaming_the_scheduler() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with connecting.scheduler("tcp://127.0.0.1:0") as serving:
@@ -117,7 +117,7 @@ async def test_a_scheduler_that_says_nothing_is_not_waited_for_for_ever(
                 pass
 
 
-async def test_a_worker_beside_what_is_measured_hardly_wakes_up_by_itself() -> None:
+async def test_idle_worker_hardly_wakes_up() -> None:
     async with (
         connecting.scheduler("tcp://127.0.0.1:0") as serving,
         connecting.worker(serving.address, "h1", WorkersHost()) as standing,
@@ -126,7 +126,7 @@ async def test_a_worker_beside_what_is_measured_hardly_wakes_up_by_itself() -> N
         assert "heartbeat" in callbacks and "profile" not in callbacks
         assert {name for name, each in callbacks.items() if each.callback_time < 500} == set()
         assert standing.memory_manager.memory_limit is None
-        # Dask begins no lost work anew.
+        # Dask does not restart lost work.
         assert serving.allowed_failures == 0
 
 
@@ -163,7 +163,7 @@ async def test_a_controller_waits_for_more_hosts_than_dask_has_requests_by_itsel
         queues = await asyncio.gather(*(Queue(name, client=known._client) for name in names))
         waiting = [asyncio.ensure_future(queue.get()) for queue in queues]
         await asyncio.sleep(1)
-        # All others that say nothing keep nobody from being asked or told something.
+        # Silent connections keep nobody from being asked or informed.
         assert await asyncio.wait_for(known.hosts(), 30) == {}
         await asyncio.wait_for(queues[-1].put("word"), 30)
         assert await asyncio.wait_for(waiting[-1], 30) == "word"
@@ -178,8 +178,8 @@ def test_a_process_that_hosts_meet_at_may_have_as_many_connections_as_the_system
         "r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1])); allow_many();"
         "print(*r.getrlimit(r.RLIMIT_NOFILE))"
     )
-    said = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True)
-    soft, hard = map(int, said.stdout.split())
+    output = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True)
+    soft, hard = map(int, output.stdout.split())
     assert soft == (hard if hard >= 0 else MOST_DESCRIPTORS)
 
 
@@ -190,13 +190,13 @@ async def test_a_worker_whose_scheduler_is_gone_says_so_and_ends_with_a_fault() 
         process = await create_subprocess_exec(program, *words, stdout=PIPE, stderr=PIPE)
         assert process.stdout is not None
         assert b"offers h1" in await process.stdout.readline()
-    _, told = await asyncio.wait_for(process.communicate(), 60)
+    _, output = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
-    assert f"the scheduler at {serving.address} has ended" in told.decode()
+    assert f"the scheduler at {serving.address} has ended" in output.decode()
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "is_reported"),
     [
         ("tcp://10.0.0.1:8786", True),
         ("tcp://0.0.0.0:8786", True),
@@ -208,10 +208,10 @@ async def test_a_worker_whose_scheduler_is_gone_says_so_and_ends_with_a_fault() 
         ("tls://10.0.0.1:8786", False),
     ],
 )
-def test_what_is_open_to_others_without_certificates_is_said(
-    address: str, told: bool, capsys: pytest.CaptureFixture[str]
+def test_open_address_without_certificates_is_warned_of(
+    address: str, is_reported: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warn_if_open(address)
-    said = capsys.readouterr().err
-    assert (f"anyone who can connect to {address} can run programs here" in said) == told
-    assert ("tls://" in said) == told
+    text = capsys.readouterr().err
+    assert (f"anyone who can connect to {address} can run programs here" in text) == is_reported
+    assert ("tls://" in text) == is_reported

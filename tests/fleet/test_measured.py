@@ -27,7 +27,7 @@ class Untouched(dict[str, FinishedCell]):
     __iter__ = values = items = keys = _refuse
 
 
-class Course:
+class RecordedRun:
     """A run that is written down block by block."""
 
     def __init__(self, log: EventLog) -> None:
@@ -62,43 +62,45 @@ class Course:
 
 def test_the_cells_of_a_block_are_those_that_count(tmp_path: Path) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
-        course = Course(log)
-        course.block(1, host="a")
-        course.block(2, host="a", cells=1)
-        assert [len(list(course.measured.of(block))) for block in (1, 2, 3)] == [4, 2, 0]
-        # On another host the block is begun anew: what the first one measured counts no more.
-        course.block(2, host="b", cells=0)
-        assert list(course.measured.of(2)) == [] and course.measured.settled(2) == ()
-        course.block(2, host="b")
+        scripted = RecordedRun(log)
+        scripted.block(1, host="a")
+        scripted.block(2, host="a", cells=1)
+        assert [len(list(scripted.measured.of(block))) for block in (1, 2, 3)] == [4, 2, 0]
+        # On another host the block is begun again: what the first one measured no longer counts.
+        scripted.block(2, host="b", cells=0)
+        assert list(scripted.measured.of(2)) == [] and scripted.measured.settled(2) == ()
+        scripted.block(2, host="b")
         for block in (1, 2):
-            found = set(course.measured.settled(block))
-            assert found == {cell for cell in course.fold.settled if cell.startswith(f"b00{block}")}
+            found = set(scripted.measured.settled(block))
+            assert found == {
+                cell for cell in scripted.fold.settled if cell.startswith(f"b00{block}")
+            }
             assert len(found) == 4
-        # Whoever goes on with the run finds the same.
-        again = Measured(course.fold)
+        # A resumed run finds the same.
+        again = Measured(scripted.fold)
         for block in (1, 2):
-            assert set(again.settled(block)) == set(course.measured.settled(block))
+            assert set(again.settled(block)) == set(scripted.measured.settled(block))
 
 
-def test_an_arm_ends_by_its_newest_blocks_and_tells_of_all_that_it_tried(tmp_path: Path) -> None:
+def test_arm_ends_by_its_newest_blocks_and_reports_all_attempts(tmp_path: Path) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
-        course = Course(log)
-        course.block(1)
-        course.block(2, fails="other")
-        course.block(3, fails="other")
-        assert course.ended(1) == course.ended(2, 1) == []
+        scripted = RecordedRun(log)
+        scripted.block(1)
+        scripted.block(2, fails="other")
+        scripted.block(3, fails="other")
+        assert scripted.ended(1) == scripted.ended(2, 1) == []
         # Another host's blocks count for themselves.
-        assert course.ended(3, 1) == []
-        assert course.ended(3, 2) == [("other", 4, 4)]
-        assert course.ended(3, 2, 1) == [("other", 6, 4)]
+        assert scripted.ended(3, 1) == []
+        assert scripted.ended(3, 2) == [("other", 4, 4)]
+        assert scripted.ended(3, 2, 1) == [("other", 6, 4)]
 
 
 def test_a_block_that_went_well_costs_the_same_however_many_there_were(tmp_path: Path) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
-        course = Course(log)
+        scripted = RecordedRun(log)
         for block in (1, 2, 3):
-            course.block(block)
+            scripted.block(block)
             log.append(BlockFinished(block=block))
-        course.fold.finished = Untouched(course.fold.finished)
-        assert course.ended(3, 2, 1) == []
-        assert len(course.measured.settled(3)) == 4
+        scripted.fold.finished = Untouched(scripted.fold.finished)
+        assert scripted.ended(3, 2, 1) == []
+        assert len(scripted.measured.settled(3)) == 4

@@ -45,12 +45,12 @@ def test_each_host_is_calibrated_by_itself_and_only_its_newest_counts(tmp_path: 
     }
 
 
-def test_each_host_tells_its_own_condition_once_and_only_its_newest_counts(tmp_path: Path) -> None:
+def test_each_host_reports_its_condition_once_and_the_newest_counts(tmp_path: Path) -> None:
     study, fold = load_study(STUDY, build_catalog()), Fold()
-    told: list[Event] = []
+    notices: list[Event] = []
     with EventLog(tmp_path / "events.jsonl") as log:
         log.subscribe(fold.take)
-        log.subscribe(lambda record: told.append(record.event))
+        log.subscribe(lambda record: notices.append(record.event))
         merger = Merger(log, fold, study, 3, "replicate")
         for host, load in (("h1", "9"), ("h2", "0"), ("h12", "0"), ("h1", "1")):
             checks = (
@@ -58,8 +58,8 @@ def test_each_host_tells_its_own_condition_once_and_only_its_newest_counts(tmp_p
                 Check(name="x", level="ok", found=""),
             )
             merger.part_of(host, "tcp://x").take(Preflight(checks=checks))
-    # What others found is not said once more with each: of a thousand hosts it would fill disks.
-    found = [each for each in told if isinstance(each, Preflight)]
+    # Findings of others are not repeated with each: with a thousand hosts they would fill disks.
+    found = [each for each in notices if isinstance(each, Preflight)]
     assert [(each.host, len(each.checks)) for each in found] == [
         ("h1", 2), ("h2", 2), ("h12", 2), ("h1", 2)
     ]  # fmt: skip
@@ -81,7 +81,7 @@ def joins(merger: Merger, host: str, facts: dict[str, Any], qemu: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["split", "replicate"])
-def test_hosts_that_share_blocks_and_are_not_equal_are_told(how: Way, tmp_path: Path) -> None:
+def test_unequal_hosts_that_share_blocks_are_reported(how: Way, tmp_path: Path) -> None:
     study, fold = load_study(STUDY, build_catalog()), Fold()
     xeon = {"kernel": "6.1", "cpu_model": "Xeon", "memory_bytes": 8 << 30, "computer": "1"}
     with EventLog(tmp_path / "events.jsonl") as log:
@@ -93,10 +93,10 @@ def test_hosts_that_share_blocks_and_are_not_equal_are_told(how: Way, tmp_path: 
         joins(merger, "h3", {**xeon, "cpu_model": "EPYC"}, "7.2")
         # A host that comes back was compared with itself.
         joins(merger, "h3", {**xeon, "cpu_model": "EPYC"}, "7.2")
-    said = (
+    expected = (
         "h3 shares the blocks with h1 but differs from it: the processor is EPYC, and on h1 Xeon; "
         "qemu is 7.2, and on h1 8.2 (arm qemu). Differences between blocks are in part "
         "those of the hosts."
     )
     # Where each host measures all blocks, it is compared within itself.
-    assert fold.notes == (("A plan.", said) if how == "split" else ("A plan.",))
+    assert fold.notes == (("A plan.", expected) if how == "split" else ("A plan.",))

@@ -1,4 +1,4 @@
-"""Files that a study names are not sent to workers: who lacks them is told, and left out."""
+"""Files that a study names are not sent to workers: one without them is reported and left out."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ async def test_a_worker_without_a_file_of_the_study_is_left_out_at_once(
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path / "locks"))
     file, more, work = named(tmp_path)
     file.touch(mode=0o755)
-    path, told = tmp_path / "named.yaml", StringIO()
+    path, shown = tmp_path / "named.yaml", StringIO()
     path.write_text(STUDY.format(more=more, work=work))
     study, source = load_study(path, build_catalog()), study_source(path)
     file.unlink()
-    console = Console(file=told, width=300)
+    console = Console(file=shown, width=300)
     async with cluster("h1") as (address, _):
         choice = ClusterChoice(address)
         with pytest.raises(InputError, match="no host could run the study"):
             await run_on_cluster(study, source, tmp_path / "run", 7, decide_on, console, choice)
     missing = f"the study names files that the worker's computer lacks: {file}"
-    assert f"h1: {missing}; put them at the same paths there; they are not sent" in told.getvalue()
-    assert "next try" not in told.getvalue()
+    assert f"h1: {missing}; put them at the same paths there; they are not sent" in shown.getvalue()
+    assert "next try" not in shown.getvalue()
 
 
 def test_what_a_study_boots_is_found_in_all_its_places(tmp_path: Path) -> None:

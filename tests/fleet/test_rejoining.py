@@ -26,8 +26,8 @@ async def test_a_host_that_comes_back_with_another_kernel_is_refused_with_the_re
     monkeypatch.setattr("tare.fleet.cluster.LOOK_S", 0.2)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path / "locks"))
-    out, told = tmp_path / "run", StringIO()
-    console = Console(file=told, width=200)
+    out, shown = tmp_path / "run", StringIO()
+    console = Console(file=shown, width=200)
     program = (sys.executable, site_of_another_kernel.__file__)
     async with cluster() as (address, _):
         async with worker_process(address, "h1") as worker:
@@ -38,9 +38,9 @@ async def test_a_host_that_comes_back_with_another_kernel_is_refused_with_the_re
             finished = await asyncio.wait_for(running, 240)
     events = [record.event for record in read_events(out / "events.jsonl")]
     (lost,) = [event for event in events if isinstance(event, HostLost)]
-    assert "the kernel is 6.1.0-19, and was 6.1.0-18" in lost.reason, told.getvalue()
+    assert "the kernel is 6.1.0-19, and was 6.1.0-18" in lost.reason, shown.getvalue()
     assert finished is not None and finished.status == "failed"
-    assert "h1 is left out from here on" in told.getvalue()
+    assert "h1 is left out from here on" in shown.getvalue()
     fold = read_fold(out / "events.jsonl")
     assert 0 < len(fold.finished) < 80
     assert fold.joined["h1"].facts["kernel"] == "6.1.0-18"

@@ -1,4 +1,4 @@
-"""What is typed to go on with a run that hosts share, and what is refused."""
+"""The command that resumes a run that hosts share, and what is refused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def begun(folder: Path, *, shared: bool = True) -> Path:
     ("shared", "words"),
     [(True, f" --cluster {CLUSTER}"), (False, "")],
 )
-def test_a_shared_run_goes_on_with_its_cluster(
+def test_shared_run_resumes_with_its_cluster(
     shared: bool, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = begun(tmp_path / "run", shared=shared)
@@ -69,9 +69,7 @@ def test_a_shared_run_goes_on_with_its_cluster(
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_folder_that_holds_a_shared_run_is_told_with_its_cluster(
-    shared: bool, tmp_path: Path
-) -> None:
+def test_folder_of_a_shared_run_is_reported_with_its_cluster(shared: bool, tmp_path: Path) -> None:
     folder = begun(tmp_path / "run", shared=shared)
     with pytest.raises(InputError) as refused:
         create_folder(folder)
@@ -84,19 +82,19 @@ def test_a_folder_that_holds_a_shared_run_is_told_with_its_cluster(
 
 
 @pytest.mark.parametrize("more", [(), ("--accept",), ("--wait",)])
-def test_a_shared_run_does_not_go_on_without_its_cluster(
+def test_shared_run_does_not_resume_without_its_cluster(
     more: tuple[str, ...], tmp_path: Path
 ) -> None:
     folder = begun(tmp_path / "run")
     before = (folder / "events.jsonl").read_bytes()
-    told = tare("resume", folder, *more)
-    assert told.returncode == 2, told
-    assert f"hosts of a cluster share the run in {folder}" in told.stderr
-    assert f"run: tare resume {folder} --cluster ADDRESS, where ADDRESS is" in told.stderr
+    result = tare("resume", folder, *more)
+    assert result.returncode == 2, result
+    assert f"hosts of a cluster share the run in {folder}" in result.stderr
+    assert f"run: tare resume {folder} --cluster ADDRESS, where ADDRESS is" in result.stderr
     assert (folder / "events.jsonl").read_bytes() == before
 
 
-def test_ctrl_c_while_a_cluster_is_asked_for_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_while_waiting_for_a_cluster_names_the_resume_command(tmp_path: Path) -> None:
     folder = begun(tmp_path / "run")
     with socket.create_server(("127.0.0.1", 0)) as mute:
         # It takes connections, and says nothing.
@@ -106,15 +104,15 @@ def test_ctrl_c_while_a_cluster_is_asked_for_says_how_to_go_on(tmp_path: Path) -
             asked, _ = mute.accept()
             with asked:
                 going.process.send_signal(signal.SIGINT)
-                status, said = going.end(60)
-    assert status == 130, said
-    last = said.splitlines()[-1]
+                status, output = going.end(60)
+    assert status == 130, output
+    last = output.splitlines()[-1]
     assert last == f"interrupted; to resume: tare resume {folder} --cluster {address}"
 
 
 @pytest.mark.parametrize("command", ["run", "resume"])
 def test_what_waits_for_boots_is_not_shared(command: str, tmp_path: Path) -> None:
     what = study_file(tmp_path, 2) if command == "run" else begun(tmp_path / "run")
-    told = tare(command, what, "--wait", "--cluster", CLUSTER)
-    assert told.returncode == 2, told
-    assert "--wait is for a study with `sessions`" in told.stderr
+    result = tare(command, what, "--wait", "--cluster", CLUSTER)
+    assert result.returncode == 2, result
+    assert "--wait is for a study with `sessions`" in result.stderr

@@ -63,8 +63,8 @@ async def test_a_host_that_another_run_still_holds_takes_part_once_it_lets_go(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path / "locks"))
     monkeypatch.setattr(command, "PAUSES", Pauses(taken_s=(0.2,) * 100))
-    told = StringIO()
-    console = Console(file=told, width=200)
+    shown = StringIO()
+    console = Console(file=shown, width=200)
     async with cluster("h1") as (address, _):
         with ExitStack() as before:
             before.enter_context(host_lock("before"))
@@ -72,12 +72,12 @@ async def test_a_host_that_another_run_still_holds_takes_part_once_it_lets_go(
             running = asyncio.create_task(begun)
             async with asyncio.timeout(120):
                 # More often than a host may fail otherwise.
-                while told.getvalue().count("next try in") < 4:
+                while shown.getvalue().count("next try in") < 4:
                     await asyncio.sleep(0.1)
         finished = await asyncio.wait_for(running, 120)
-    assert finished is not None and finished.status == "complete", told.getvalue()
-    assert "h1: another run (process" in told.getvalue()
-    assert "left out" not in told.getvalue()
+    assert finished is not None and finished.status == "complete", shown.getvalue()
+    assert "h1: another run (process" in shown.getvalue()
+    assert "left out" not in shown.getvalue()
 
 
 async def test_what_other_hosts_measure_gives_a_failing_one_no_further_tries(
@@ -85,14 +85,14 @@ async def test_what_other_hosts_measure_gives_a_failing_one_no_further_tries(
 ) -> None:
     monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
     monkeypatch.setattr(command, "PAUSES", Pauses(failed_s=(0.1, 0.3)))
-    out, told = tmp_path / "run", StringIO()
+    out, shown = tmp_path / "run", StringIO()
     program = (sys.executable, "-c", FAILS_ON_H1)
     specs = {name: {"kind": "ssh", "ssh": name} for name in ("h1", "h2")}
     async with cluster("h1", "h2", specs=specs) as (address, _):
-        console = Console(file=told, width=200)
+        console = Console(file=shown, width=200)
         running = run(study_file(tmp_path, 6), address, out, console, program)
         finished = await asyncio.wait_for(running, 120)
-    assert finished is not None and finished.status == "complete", told.getvalue()
+    assert finished is not None and finished.status == "complete", shown.getvalue()
     events = [record.event for record in read_events(out / "events.jsonl")]
     assert [event.host for event in events if isinstance(event, HostLost)] == ["h1"]
-    assert told.getvalue().count("next try in") == 2
+    assert shown.getvalue().count("next try in") == 2

@@ -24,7 +24,7 @@ from tare.study.reading.load import load_study
 
 @pytest.mark.slow
 @pytest.mark.boots
-async def test_a_controller_that_is_killed_leaves_nothing_on_its_hosts_and_a_run_that_goes_on(
+async def test_killed_controller_leaves_nothing_and_its_run_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -48,7 +48,7 @@ async def test_a_controller_that_is_killed_leaves_nothing_on_its_hosts_and_a_run
             while of_state(tmp_path):
                 await asyncio.sleep(0.2)
         assert not list((tmp_path / "state").rglob("ledgers/*.jsonl"))
-        # Its host is free again: the run goes on from the beginning of the cell that was lost.
+        # Its host is free again: the run resumes at the beginning of the lost cell.
         choice = ClusterChoice(address)
         finished = await asyncio.wait_for(resume_on_cluster(out, decide_on, Console(), choice), 300)
     assert finished is not None and finished.status == "complete", finished

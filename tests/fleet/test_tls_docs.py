@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "fleet.md"
 
 
 def context(place: Path, name: str, purpose: ssl.Purpose) -> ssl.SSLContext:
-    """Return one side's context as Dask makes it, with the stricter rules besides."""
+    """Return one side's context as Dask makes it, with the stricter rules added."""
     made = ssl.create_default_context(purpose, cafile=place / "ca.pem")
     made.verify_flags |= ssl.VERIFY_X509_STRICT
     made.check_hostname = False

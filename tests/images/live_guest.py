@@ -86,7 +86,7 @@ class LiveMachine:
         smm = "on" if self.firmware == "secure" else "off"
         boot = f"file={self.image},format=raw,read-only=on,if=none,id=image"
         cfg = f"file={configuration},format=raw,read-only=on,if=none,id=told"
-        told = ["-drive", cfg, "-device", "ide-cd,drive=told,bus=ide.1"]
+        words = ["-drive", cfg, "-device", "ide-cd,drive=told,bus=ide.1"]
         card = ["-netdev", "user,id=net", "-device", f"{self.nic},netdev=net"]
         device = "ide-cd,bus=ide.0" if self.medium == "cd" else "virtio-blk-pci"
         more = [
@@ -102,7 +102,7 @@ class LiveMachine:
             *("-machine", f"q35,smm={smm}", "-accel", "tcg", "-cpu", "max"),
             *("-m", f"{self.memory}M", *self._firmware(folder)),
             *("-drive", boot, "-device", f"{device},drive=image,bootindex=1"),
-            *(told if self.told else ()),
+            *(words if self.told else ()),
             *more,
             *(card if self.nic else ()),
         ]

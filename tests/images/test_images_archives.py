@@ -41,8 +41,8 @@ def apt(cache: Path, *, works: bool = True) -> Callable[[Sequence[str]], Complet
         if "indextargets" in argv:
             return Completed(0, TARGETS, b"")
         if "update" in argv and works:
-            (told,) = (word for word in argv if word.startswith("Dir::State::Lists="))
-            (Path(told.partition("=")[2]) / "mirror_Packages").write_bytes(b"")
+            (option,) = (word for word in argv if word.startswith("Dir::State::Lists="))
+            (Path(option.partition("=")[2]) / "mirror_Packages").write_bytes(b"")
             return Completed(0, b"", b"")
         return Completed(100, b"", b"E: it does not answer")
 
@@ -84,9 +84,9 @@ async def test_another_distribution_is_told_which_mirror_to_ask(
 ) -> None:
     host = fakes.FakeHost(apt(tmp_path), UBUNTU)
     monkeypatch.delenv(MIRROR, raising=False)
-    with pytest.raises(InputError, match="knows no mirror of Debian") as told:
+    with pytest.raises(InputError, match="knows no mirror of Debian") as caught:
         await archive_of(host, "bookworm", tmp_path)
-    assert "set TARE_DEBIAN_MIRROR" in told.value.hint
+    assert "set TARE_DEBIAN_MIRROR" in caught.value.hint
     monkeypatch.setenv(MIRROR, "http://near.example/debian/")
     assert (await archive_of(host, "bookworm", tmp_path)).release == "bookworm"
     sources = (tmp_path / "apt" / "bookworm" / "sources.list").read_text()
@@ -96,14 +96,14 @@ async def test_another_distribution_is_told_which_mirror_to_ask(
 
 async def test_without_lists_or_keys_it_is_said_what_to_do(tmp_path: Path, keys: Path) -> None:
     host = fakes.FakeHost(apt(tmp_path, works=False), BOOKWORM)
-    with pytest.raises(InputError, match=r"Debian 13 \(trixie\): E: it does not answer") as told:
+    with pytest.raises(InputError, match=r"Debian 13 \(trixie\): E: it does not answer") as caught:
         await archive_of(host, "trixie", tmp_path)
-    assert "leave `release` out" in told.value.hint
+    assert "leave `release` out" in caught.value.hint
     assert await kept_archive(host, "trixie", tmp_path) is None
     keys.unlink()
-    with pytest.raises(InputError, match="keys by which packages") as told:
+    with pytest.raises(InputError, match="keys by which packages") as caught:
         await archive_of(host, "trixie", tmp_path)
-    assert "apt-get install --no-remove debian-archive-keyring" in told.value.hint
+    assert "apt-get install --no-remove debian-archive-keyring" in caught.value.hint
 
 
 async def test_a_releases_kernel_is_asked_of_its_lists_whatever_runs_here(tmp_path: Path) -> None:

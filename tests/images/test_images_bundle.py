@@ -124,7 +124,7 @@ def image_digest(tmp_path: Path) -> str:
 
 
 def manifest_of(digest: str = "c3" * 32, **more: Any) -> Manifest:
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "format": 1,
         "made_by": "Tare 0",
         "machine": MACHINE,
@@ -136,7 +136,7 @@ def manifest_of(digest: str = "c3" * 32, **more: Any) -> Manifest:
         },
         "entries": [entry(LICENCES, b"all"), *(entry(*each) for each in CONTENTS.items())],
     }
-    return Manifest(**(told | more))
+    return Manifest(**(content | more))
 
 
 def written(folder: Path, manifest: Manifest, contents: Sequence[Content]) -> bytes:
@@ -227,9 +227,9 @@ def with_manifest(bundle: bytes, change: Callable[[dict[str, Any]], None]) -> by
     """Return a bundle whose manifest says something else, and whose other bytes are the same."""
     plain = unpacked(bundle)
     size = int(plain[124:136].rstrip(b"\0 "), 8)
-    told = json.loads(plain[512 : 512 + size])
-    change(told)
-    text = json.dumps(told).encode()
+    manifest = json.loads(plain[512 : 512 + size])
+    change(manifest)
+    text = json.dumps(manifest).encode()
     head = header_of(Entry(path="manifest.json", size=len(text))) + text
     rest = plain[512 + size + (-size % 512) :]
     return packed(head + b"\0" * (-len(text) % 512) + rest)
@@ -238,8 +238,8 @@ def with_manifest(bundle: bytes, change: Callable[[dict[str, Any]], None]) -> by
 def sets(*path: Any) -> Callable[[dict[str, Any]], None]:
     *way, last, value = path
 
-    def change(told: dict[str, Any]) -> None:
-        place: Any = told
+    def change(manifest: dict[str, Any]) -> None:
+        place: Any = manifest
         for step in way:
             place = place[step]
         place[last] = value
@@ -248,7 +248,7 @@ def sets(*path: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def adds(*entries: Entry) -> Callable[[dict[str, Any]], None]:
-    return lambda told: told["entries"].extend(each.model_dump() for each in entries)
+    return lambda manifest: manifest["entries"].extend(each.model_dump() for each in entries)
 
 
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
@@ -306,8 +306,8 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 async def test_what_is_wrong_is_one_clear_error_and_nothing_is_imported(
     bundle: bytes, tmp_path: Path, name: str
 ) -> None:
-    change, told = WRONG[name]
-    with pytest.raises(InputError, match=told):
+    change, message = WRONG[name]
+    with pytest.raises(InputError, match=message):
         await imported(with_manifest(bundle, change), tmp_path)
     assert nothing_imported(tmp_path / "cache")
     assert not (tmp_path / "etc").exists()
@@ -371,9 +371,9 @@ def test_no_damage_is_imported(
         max_leaves=20,
     )
 )
-def test_any_manifest_is_read_or_refused(told: object) -> None:
+def test_any_manifest_is_read_or_refused(given_value: object) -> None:
     with suppress(InputError):
-        parse_manifest(json.dumps(told).encode(), MACHINE, "x")
+        parse_manifest(json.dumps(given_value).encode(), MACHINE, "x")
 
 
 @pytest.mark.fuzz
@@ -476,11 +476,11 @@ async def test_an_installed_package_brings_its_bundle_once(
             return lambda: file
 
     monkeypatch.setattr(importing, "entry_points", lambda group: [Point()])
-    said: list[str] = []
+    messages: list[str] = []
     cache = tmp_path / "cache"
     for _ in range(2):
-        await import_installed(LocalHost(), cache, said.append)
-    assert [each for each in said if "package images" in each] == [said[0]]
+        await import_installed(LocalHost(), cache, messages.append)
+    assert [each for each in messages if "package images" in each] == [messages[0]]
     # What the cache lost is brought again.
     (cache / "kernels" / KEY).rename(cache / "gone")
     await import_installed(LocalHost(), cache)

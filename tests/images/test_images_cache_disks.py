@@ -52,17 +52,17 @@ def tried(folder: Path, options: str, what: str) -> str:
 
 @root_only
 def test_a_cache_that_is_mounted_noexec_is_refused_before_anything_is_built(tmp_path: Path) -> None:
-    said = tried(tmp_path, "noexec,size=8m", "run")
-    assert f"programs cannot run from the cache {tmp_path}/cache" in said
-    assert "XDG_CACHE_HOME" in said and "noexec" in said
+    output = tried(tmp_path, "noexec,size=8m", "run")
+    assert f"programs cannot run from the cache {tmp_path}/cache" in output
+    assert "XDG_CACHE_HOME" in output and "noexec" in output
     assert tried(tmp_path, "size=8m", "run") == ""
 
 
 @root_only
 def test_a_cache_whose_disk_is_full_names_its_disk(tmp_path: Path) -> None:
-    said = tried(tmp_path, "size=1m", "write")
-    assert f"cannot write {tmp_path}/cache: No space left on device" in said
-    assert "df -h" in said and "XDG_CACHE_HOME" in said
+    output = tried(tmp_path, "size=1m", "write")
+    assert f"cannot write {tmp_path}/cache: No space left on device" in output
+    assert "df -h" in output and "XDG_CACHE_HOME" in output
 
 
 async def test_a_trial_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
@@ -88,10 +88,12 @@ def test_what_a_program_reports_of_a_full_disk_or_quota_is_named(
 
 
 async def test_a_full_disk_is_not_blamed_on_the_network(tmp_path: Path) -> None:
-    said = b"E: Failed to fetch http://x/a.deb  Error writing - write (28: No space left on device)"
+    output = (
+        b"E: Failed to fetch http://x/a.deb  Error writing - write (28: No space left on device)"
+    )
 
     def answer(argv: Sequence[str]) -> Completed:
-        return Completed(100, b"", said)
+        return Completed(100, b"", output)
 
     with pytest.raises(InputError, match="No space left on device") as refused:
         await download_all(FakeHost(answer), [Package("a", "1", "", (), 0)], tmp_path)

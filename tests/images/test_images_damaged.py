@@ -70,16 +70,16 @@ def context(agent_program: Path, tmp_path: Path) -> Context:
 async def test_a_damaged_agent_of_containers_is_replaced_and_the_user_told(
     context: Context, damage: Callable[[Path], None]
 ) -> None:
-    told: list[str] = []
-    context = replace(context, say=told.append)
+    notices: list[str] = []
+    context = replace(context, say=notices.append)
     root = await root_file_system(context)
     agent = root / AGENT_INSIDE.lstrip("/")
     whole = agent.read_bytes()
-    assert await root_file_system(context) == root and not told
+    assert await root_file_system(context) == root and not notices
     damage(agent)
     assert await root_file_system(context) == root
     assert agent.read_bytes() == whole and agent.stat().st_mode & 0o111
-    assert len(told) == 1 and str(root) in told[0] and "damaged" in told[0]
+    assert len(notices) == 1 and str(root) in notices[0] and "damaged" in notices[0]
     assert [each.name for each in root.parent.iterdir()] == [root.name]
 
 

@@ -106,8 +106,8 @@ async def test_no_cell_reads_the_toolbox_from_a_cd(
     async with booted(machine, tmp_path) as found:
         hello = await found.client.hello(HELLO_S)
         assert hello.proof["live"]["toolbox"] == {"on": on, "device": device}
-        said = {"steps": [{"argv": ["bzip2", "--help"]}]}
-        done = await found.client.run("program", said, deadline_s=END_S)
+        settings = {"steps": [{"argv": ["bzip2", "--help"]}]}
+        done = await found.client.run("program", settings, deadline_s=END_S)
         assert done.value
 
 
@@ -115,8 +115,8 @@ async def test_no_cell_reads_the_toolbox_from_a_cd(
 async def test_too_little_memory_for_the_toolbox_is_told(equipped: Path, tmp_path: Path) -> None:
     async with booted(LiveMachine(equipped, "bios", "cd"), tmp_path) as machine:
         hello = await machine.client.hello(HELLO_S)
-        told = hello.proof["live"]["toolbox"]
-        assert told["on"] is None and "attach the image to it as a disk" in told["reason"]
+        proof = hello.proof["live"]["toolbox"]
+        assert proof["on"] is None and "attach the image to it as a disk" in proof["reason"]
 
 
 def disk(file: Path, at: int | None = None) -> Path:
@@ -134,16 +134,16 @@ async def refused(machine: LiveMachine, folder: Path) -> str:
     kept = [file.read_bytes() for file in machine.disks]
     async with booted(machine, folder) as found:
         hello = await found.client.hello(HELLO_S)
-        told = hello.proof["live"]["scratch"]
-        assert told["device"] is None and hello.proof["scratch"] is None
+        proof = hello.proof["live"]["scratch"]
+        assert proof["device"] is None and hello.proof["scratch"] is None
         with pytest.raises(WorkloadFault) as fault:
             await found.client.run("filebench", MAIL, deadline_s=END_S)
-        assert told["reason"] in str(fault.value)
+        assert proof["reason"] in str(fault.value)
         await found.client.shutdown()
         assert await asyncio.wait_for(found.process.wait(), END_S) == 0
     # Nothing was written to anything.
     assert [file.read_bytes() for file in machine.disks] == kept
-    return str(told["reason"])
+    return str(proof["reason"])
 
 
 async def test_a_disk_with_anything_on_it_is_not_formatted(image: Path, tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def test_every_file_of_a_library_is_pinned_and_found_in_one_order(
     (tmp_path / "tree/opt").mkdir(parents=True)
     (home,) = asyncio.run(add_libraries(tmp_path / "tree", tmp_path / "analytics", (library,)))
     with zipfile.ZipFile(home.with_suffix(".jar")) as archive:
-        told = archive.read("META-INF/MANIFEST.MF").decode().replace("\n ", "")
-    (line,) = (each for each in told.splitlines() if each.startswith("Class-Path: "))
+        lines = archive.read("META-INF/MANIFEST.MF").decode().replace("\n ", "")
+    (line,) = (each for each in lines.splitlines() if each.startswith("Class-Path: "))
     assert line.split()[1:] == [f"{library.folder}/{name}" for name in sorted(sums)]
 
 

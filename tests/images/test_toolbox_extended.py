@@ -42,10 +42,10 @@ def built() -> Iterator[list[Toolbox]]:
         discard_toolbox(box)
 
 
-async def extended(base: Toolbox, additions: Additions, said: list[str]) -> Toolbox:
+async def extended(base: Toolbox, additions: Additions, messages: list[str]) -> Toolbox:
     agent = agent_path()
     return await extended_toolbox(
-        LocalHost(agent), base, additions, agent=agent, cache=default_cache(), say=said.append
+        LocalHost(agent), base, additions, agent=agent, cache=default_cache(), say=messages.append
     )
 
 
@@ -55,8 +55,8 @@ async def extended(base: Toolbox, additions: Additions, said: list[str]) -> Tool
 async def test_it_holds_both_and_is_built_once(program: Path, built: list[Toolbox]) -> None:
     base = await real_toolbox(agent_path())
     additions = Additions(frozenset({"zstd", "bzip2"}), {"/opt/mine/hello": program})
-    said: list[str] = []
-    box = await extended(base, additions, said)
+    messages: list[str] = []
+    box = await extended(base, additions, messages)
     built.append(box)
     assert not box.cached
     assert box.key != base.key
@@ -76,7 +76,7 @@ async def test_it_holds_both_and_is_built_once(program: Path, built: list[Toolbo
     again = await extended(base, additions, quiet)
     assert (again.cached, again.key, quiet) == (True, box.key, [])
     program.write_text("#!/bin/sh\necho changed\n")
-    changed = await extended(base, additions, said)
+    changed = await extended(base, additions, messages)
     built.append(changed)
     assert changed.key != box.key
     assert verify_toolbox(box) == ()

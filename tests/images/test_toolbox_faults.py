@@ -80,18 +80,18 @@ class Enough(Exception):
 
 async def found(cache: Path, agent: Path) -> tuple[bool, list[str]]:
     """Return whether the toolbox is taken as it is, and what is said."""
-    said: list[str] = []
+    messages: list[str] = []
 
     def say(sentence: str) -> None:
-        said.append(sentence)
+        messages.append(sentence)
         if "resolving" in sentence:
             raise Enough
 
     try:
         await prepare_toolbox(LocalHost(agent), "base", agent=agent, cache=cache, say=say)
     except Enough:
-        return False, said
-    return True, said
+        return False, messages
+    return True, messages
 
 
 async def test_an_intact_toolbox_is_taken_without_a_word(cached: Path, agent_program: Path) -> None:
@@ -103,9 +103,9 @@ async def test_a_damaged_toolbox_is_built_anew_before_it_is_used(
     damage: Any, cached: Path, agent_program: Path
 ) -> None:
     damage(cached / "toolbox" / KEY)
-    taken, said = await found(cached, agent_program)
+    taken, messages = await found(cached, agent_program)
     assert not taken
-    assert said[0] == "the toolbox base in the cache is damaged: building it again"
+    assert messages[0] == "the toolbox base in the cache is damaged: building it again"
 
 
 def tare(cache: Path, *words: str) -> Result:
@@ -153,14 +153,14 @@ def run_program(agent: Path, tree: Path, request: dict[str, Any]) -> str:
 def test_a_program_that_is_missing_is_named_before_anything_starts(
     agent_program: Path, tree: Path
 ) -> None:
-    said = run_program(agent_program, tree, LACKING)
-    assert "the toolbox (base) has no program gnugo of the package gnugo" in said
-    said = run_program(agent_program, tree, {**LACKING, "steps": [{"argv": ["fio"]}]})
+    text = run_program(agent_program, tree, LACKING)
+    assert "the toolbox (base) has no program gnugo of the package gnugo" in text
+    text = run_program(agent_program, tree, {**LACKING, "steps": [{"argv": ["fio"]}]})
     assert (
-        "the toolbox (base) has no program fio: add the package that has it by `toolbox: " in said
+        "the toolbox (base) has no program fio: add the package that has it by `toolbox: " in text
     )
-    said = run_program(agent_program, tree, {**LACKING, "steps": [{"argv": ["awk"]}]})
-    assert "has no program awk: write `mawk` for it in `argv`" in said
+    text = run_program(agent_program, tree, {**LACKING, "steps": [{"argv": ["awk"]}]})
+    assert "has no program awk: write `mawk` for it in `argv`" in text
     # So it does start otherwise.
     assert "9" in run_program(agent_program, tree, {"steps": [STARTS]})
 
@@ -168,11 +168,11 @@ def test_a_program_that_is_missing_is_named_before_anything_starts(
 @needs_root
 def test_a_toolbox_that_says_nothing_of_itself_is_damaged(agent_program: Path, tree: Path) -> None:
     (tree / ABOUT).write_text("{")
-    said = run_program(agent_program, tree, {"steps": [STARTS]})
-    assert f"the toolbox is damaged: {ABOUT}" in said
+    text = run_program(agent_program, tree, {"steps": [STARTS]})
+    assert f"the toolbox is damaged: {ABOUT}" in text
     (tree / ABOUT).unlink()
-    said = run_program(agent_program, tree, {"steps": [STARTS]})
-    assert f"there is no toolbox at {tree}" in said
+    text = run_program(agent_program, tree, {"steps": [STARTS]})
+    assert f"there is no toolbox at {tree}" in text
 
 
 PLACES = [

@@ -87,8 +87,8 @@ def test_classes_come_in_the_order_of_their_archives_names(tmp_path: Path) -> No
     with zipfile.ZipFile(tmp_path / "lib.jar") as archive:
         lines = archive.read("META-INF/MANIFEST.MF").split(b"\n")
     assert max(map(len, lines)) <= 72
-    told = b"\n".join(lines).replace(b"\n ", b"").split(b"\n")
-    value = next(line for line in told if line.startswith(b"Class-Path: "))
+    text = b"\n".join(lines).replace(b"\n ", b"").split(b"\n")
+    value = next(line for line in text if line.startswith(b"Class-Path: "))
     assert value.decode().split()[1:] == [f"lib/{name}" for name in names]
 
 

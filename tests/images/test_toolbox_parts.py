@@ -173,10 +173,10 @@ def test_damage_to_a_tree_is_noticed(tmp_path: Path, thorough: bool) -> None:
     (tree / "usr/bin/data").write_bytes(b"DATA")
     (tree / "usr/bin/alias").unlink()
     (tree / "new").mkdir()
-    told = "\n".join(tree_problems(tree, listing, thorough=thorough))
-    assert "data is not what was built" in told
-    assert "alias is missing" in told
-    assert "new does not belong there" in told
+    problems = "\n".join(tree_problems(tree, listing, thorough=thorough))
+    assert "data is not what was built" in problems
+    assert "alias is missing" in problems
+    assert "new does not belong there" in problems
 
 
 def test_damage_that_keeps_size_and_time_is_found_by_reading_all(tmp_path: Path) -> None:

@@ -240,9 +240,9 @@ class Judged:
         assert abs(self.off_charged) <= WITHIN
 
 
-def judged(beside: Disturbed, pattern: Pattern, culprit: Cause) -> Judged:
+def judged(neighbour: Disturbed, pattern: Pattern, culprit: Cause) -> Judged:
     """Compare what is told as the neighbour's with what its own stamps say."""
-    cell = beside.done.cell
+    cell = neighbour.done.cell
     assert cell.matched is not None
     theirs = [
         sum(taken for cause, taken in spike.parts if cause == culprit) for spike in cell.spikes
@@ -252,20 +252,20 @@ def judged(beside: Disturbed, pattern: Pattern, culprit: Cause) -> Judged:
             spike.begin_ns <= (begin + end) / 2 <= spike.end_ns and taken >= (end - begin) / 2
             for spike, taken in zip(cell.spikes, theirs, strict=True)
         )
-        for begin, end in beside.injected
+        for begin, end in neighbour.injected
     )
     long = [spike for spike in cell.spikes if spike.excess_ns > pattern.length_ns / 2]
-    injected_ns = sum(end - begin for begin, end in beside.injected)
-    charged_ns, found_ns = beside.done.charged_ns, sum(theirs)
+    injected_ns = sum(end - begin for begin, end in neighbour.injected)
+    charged_ns, found_ns = neighbour.done.charged_ns, sum(theirs)
     return Judged(
-        injected=len(beside.injected),
+        injected=len(neighbour.injected),
         right=right,
         long=len(long),
         blamed=sum(spike.cause == culprit for spike in long),
         off=found_ns / injected_ns - 1 if injected_ns else float("nan"),
         off_charged=found_ns / charged_ns - 1 if charged_ns else None,
         error_ns=cell.matched.error_ns,
-        events=beside.done.facts["events"],
-        lost=beside.done.facts["lost"],
-        took=beside.done.took(),
+        events=neighbour.done.facts["events"],
+        lost=neighbour.done.facts["lost"],
+        took=neighbour.done.took(),
     )

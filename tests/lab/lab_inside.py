@@ -34,8 +34,8 @@ OWN = 1
 
 def require_hardware_guests() -> None:
     """Skip where no PVH or HVM guest of Xen comes up, for the QEMU that emulates labs here."""
-    said = subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=False)
-    version = emulator_in(said.stdout).version
+    output = subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=False)
+    version = emulator_in(output.stdout).version
     if version.startswith("10.0."):
         pytest.skip(f"QEMU {version} emulates no computer on which Xen's PVH or HVM guests come up")
 
@@ -101,7 +101,7 @@ def _failed(lab: Lab) -> str:
         return fault.message if failed else ""
     look = f"cat {STAT}; echo ==; sleep {_APART_S}; cat {STAT}"
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             login(lab.places, lab.port, [look]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -114,7 +114,7 @@ def _failed(lab: Lab) -> str:
     except subprocess.CalledProcessError:
         # Its QEMU may just have been killed by the test.
         return ""
-    before, _, after = said.partition("==")
+    before, _, after = output.partition("==")
     still = stopped(cpu_times(before), cpu_times(after))
     return f"CPU {still} of {lab.name} takes no interrupts any more" if still else ""
 

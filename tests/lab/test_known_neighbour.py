@@ -16,7 +16,7 @@ COUNT = 60
 
 
 def found(
-    told: list[tuple[Cause, int]],
+    causes: list[tuple[Cause, int]],
     lost: int = 0,
     shifted_ns: int = 0,
     charged_ns: float = COUNT * 1_000.0,
@@ -31,7 +31,7 @@ def found(
             taken,
             ((cause, taken),),
         )
-        for number, ((begin, _), (cause, taken)) in enumerate(zip(injected, told, strict=True))
+        for number, ((begin, _), (cause, taken)) in enumerate(zip(injected, causes, strict=True))
     )
     cell = SpikeCell("", "", 1, "", "", "", "", True, Matched(spikes, 0, 7, 0, None))
     facts = {"events": 9, "lost": lost}

@@ -95,8 +95,8 @@ def test_versions_are_compared_as_numbers(major: int, minor: int, patch: int) ->
 
 @pytest.mark.fuzz
 @given(st.text(max_size=30))
-def test_whatever_a_program_says_of_itself_is_taken(said: str) -> None:
-    assert set(emulator_in(said).workarounds) <= set(SOUND_FROM)
+def test_whatever_a_program_says_of_itself_is_taken(text: str) -> None:
+    assert set(emulator_in(text).workarounds) <= set(SOUND_FROM)
 
 
 async def test_the_lab_s_own_program_is_asked(tmp_path: Path) -> None:

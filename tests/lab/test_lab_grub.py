@@ -192,7 +192,7 @@ async def test_a_host_is_rebooted_by_grub_into_what_an_arm_needs(
             "patience": PATIENCE_S,
         }
     )
-    told: list[str] = []
+    notices: list[str] = []
     async with computer(context, grub, tmp_path / "tare-grub") as host:
         await furnish(host, grub)
         platforms = installed().platforms
@@ -200,7 +200,7 @@ async def test_a_host_is_rebooted_by_grub_into_what_an_arm_needs(
         now = await running(host, known)
         assert now.below is None
         afar = replace(context, host=host, here=here)
-        run_host = SshRunHost(host, afar, platforms, {}, menu, now, told.append)
+        run_host = SshRunHost(host, afar, platforms, {}, menu, now, notices.append)
         first = host.boot_id()
         await run_host.under("none", 1)
         assert host.boot_id() == first, "what runs already needs no reboot"
@@ -215,5 +215,5 @@ async def test_a_host_is_rebooted_by_grub_into_what_an_arm_needs(
             MachineFault, match="rebooted for xen and came back with a kernel with no"
         ):
             await run_host.under("xen", 2)
-    assert any("rebooting" in sentence for sentence in told)
+    assert any("rebooting" in sentence for sentence in notices)
     assert not ledger.open_entries()

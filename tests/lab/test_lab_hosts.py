@@ -71,13 +71,15 @@ async def test_a_lab_that_falls_silent_is_booted_once_more(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tare.lab.host.FIRST_BOOT_S", 0.2)
-    told: list[str] = []
+    notices: list[str] = []
     options = LabOptions("none", memory=GIB)
-    async with await lab_up(context, options, tmp_path / "tare-lab-none", tell=told.append) as lab:
+    async with await lab_up(
+        context, options, tmp_path / "tare-lab-none", tell=notices.append
+    ) as lab:
         assert await hypervisor_of(lab.host) == "none"
-    assert len(told) == 1
-    assert "not ready within 0.2 s" in told[0]
-    assert "booted once more" in told[0]
+    assert len(notices) == 1
+    assert "not ready within 0.2 s" in notices[0]
+    assert "booted once more" in notices[0]
     assert not context.ledger.open_entries()
 
 

@@ -232,8 +232,8 @@ class Containers(PlatformCases):
     @classmethod
     def server(cls, of_incus: tuple[Inside, str]) -> None:
         cls.lab, callback = of_incus
-        said = {"type": "container", "callback": callback, **cls.chosen}
-        cls.options = IncusOptions.model_validate(said)
+        settings = {"type": "container", "callback": callback, **cls.chosen}
+        cls.options = IncusOptions.model_validate(settings)
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -258,8 +258,8 @@ class Containers(PlatformCases):
 
 class TestIncusContainers(Containers):
     async def test_the_server_is_incus(self, machines: Machines) -> None:
-        told = (await machines.subject()).machine.applied["hypervisor"]
-        assert told["product"] == "Incus"
+        applied = (await machines.subject()).machine.applied["hypervisor"]
+        assert applied["product"] == "Incus"
 
 
 class TestIncusContainersCapped(Containers):

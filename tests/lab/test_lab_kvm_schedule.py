@@ -138,7 +138,7 @@ def test_a_study_in_the_lab_tells_how_long_a_known_neighbour_had_the_cpu(
     study.write_text(STUDY)
     done = tare("run", study, "--out", folder, limit_s=1200)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = [
+    facts = [
         each["end_s"] - each["begin_s"]
         for cell in of_type(folder, "cell_finished")
         for neighbour in cell["facts"].get("neighbours", ())
@@ -152,10 +152,10 @@ def test_a_study_in_the_lab_tells_how_long_a_known_neighbour_had_the_cpu(
     blamed = sum(spike.cause == CULPRIT for spike in long)
     # Between its phases it wakes every 5 ms to look at the time; that is its doing, but no phase.
     took = sum(taken for each in long for cause, taken in each.parts if cause == CULPRIT)
-    off = took * 1e-9 / sum(said) - 1
-    print(f"{len(said)} phases, {blamed} of {len(long)} long gaps blamed, total {off:+.2%}")
-    assert len(said) == PHASES * BLOCKS
-    assert blamed >= RIGHT * len(said)
+    off = took * 1e-9 / sum(facts) - 1
+    print(f"{len(facts)} phases, {blamed} of {len(long)} long gaps blamed, total {off:+.2%}")
+    assert len(facts) == PHASES * BLOCKS
+    assert blamed >= RIGHT * len(facts)
     assert blamed >= RIGHT * len(long)
     assert abs(off) <= WITHIN
     assert_no_ledger_is_left(tmp_path)

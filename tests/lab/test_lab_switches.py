@@ -127,8 +127,8 @@ def pages_by_node(maps: str, at_least: int) -> dict[int, int]:
 async def test_the_lab_has_the_nodes_that_were_asked_for(lab: Inside) -> None:
     assert lab.host.topology().nodes == {0: 0, 1: 1}
     assert (await lab.sh("cat /sys/devices/system/node/online")).strip() == "0-1"
-    told = await lab.sh("cat /sys/devices/system/node/*/meminfo")
-    totals = re.findall(r"MemTotal:\s+(\d+) kB", told)
+    output = await lab.sh("cat /sys/devices/system/node/*/meminfo")
+    totals = re.findall(r"MemTotal:\s+(\d+) kB", output)
     assert len(totals) == 2
     # Of each node's half the kernel keeps some for itself.
     assert all(3 * GIB // 4 < int(kib) << 10 <= GIB for kib in totals)
@@ -228,8 +228,8 @@ async def test_the_volume_of_a_tare_that_was_killed_goes_by_its_ledger(
 ) -> None:
     async with booted(lab, platform, lvm(platform), DISK) as (machine, _):
         thread = await vcpu_of(machine)
-        told = await clean(lab.host, lab.context.ledger, platform.undoers)
-        assert any(line.startswith(f"Removed the logical volume {group}/tare-") for line in told)
+        output = await clean(lab.host, lab.context.ledger, platform.undoers)
+        assert any(line.startswith(f"Removed the logical volume {group}/tare-") for line in output)
         assert await volumes(lab) == []
         assert not await lab.host.exists(f"/proc/{thread}")
     assert not lab.context.ledger.open_entries()

@@ -95,7 +95,7 @@ def arm(vm: Inside, **more: Any) -> dict[str, Any]:
     return {"platform": "ssh", **reached, **more}
 
 
-async def carried_out(
+async def run_study(
     home: Path, arms: dict[str, Any], workloads: dict[str, Any], **shape: str
 ) -> Path:
     """Run a study of the VM's arms beside this computer, its host; return the run's folder."""
@@ -125,9 +125,9 @@ def counts(cell: Event) -> bool:
 
 def placements(folder: Path, arm: str) -> list[dict[str, Any]]:
     """Return what was seen of each machine of an arm when it was ready, in order."""
-    told = events(folder)
-    of_arm = {e["machine"] for e in told if e["type"] == "machine_starting" and e["arm"] == arm}
-    ready = [e for e in told if e["type"] == "machine_ready" and e["machine"] in of_arm]
+    recorded = events(folder)
+    of_arm = {e["machine"] for e in recorded if e["type"] == "machine_starting" and e["arm"] == arm}
+    ready = [e for e in recorded if e["type"] == "machine_ready" and e["machine"] in of_arm]
     return [event["placement"] for event in ready]
 
 
@@ -168,7 +168,7 @@ async def test_a_vm_is_found_on_its_host_which_tells_what_took_its_cpu(
     arms = {"bare": {"platform": "bare"}, "vm": arm(vm, **{"host-trace": True})}
     with hog(online[-1]):
         work = {"tick": {"duration": "2s"}, "numeric-sort": {"duration": "300ms"}}
-        folder = await carried_out(home, arms, work)
+        folder = await run_study(home, arms, work)
 
     found = checked(folder)["vm"]
     assert found["usable"] and found["emulated"]
@@ -216,7 +216,7 @@ async def test_an_ordinary_user_measures_what_needs_no_root_and_all_by_sudo(
         "sudo": arm(vm, user=USER, sudo=True),
     }
     work = {"tick": {"duration": "500ms"}, "numeric-sort": {"duration": "300ms"}, "mail": MAIL}
-    folder = await carried_out(home, arms, work, disk="64MiB")
+    folder = await run_study(home, arms, work, disk="64MiB")
     plain, sudo = (checked(folder)[name] for name in ("plain", "sudo"))
     assert plain["usable"] and sudo["usable"]
     assert (plain["capabilities"]["disk"], sudo["capabilities"]["disk"]) == ([], ["mounted"])
@@ -242,7 +242,7 @@ async def test_a_vm_that_may_be_rebooted_is_a_fresh_boot_in_each_block(
     before = (await vm.sh("cat /proc/sys/kernel/random/boot_id")).strip()
     fresh = arm(vm, user=USER, sudo=True, reboot=True, **{"reboot-patience": "240s"})
     work = {"numeric-sort": {"duration": "300ms"}}
-    folder = await carried_out(home, {"bare": {"platform": "bare"}, "fresh": fresh}, work)
+    folder = await run_study(home, {"bare": {"platform": "bare"}, "fresh": fresh}, work)
     seen = placements(folder, "fresh")
     boots = [each["boot"] for each in seen]
     assert len({before, *boots}) == 3

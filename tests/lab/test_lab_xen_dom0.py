@@ -54,8 +54,8 @@ async def test_dom0_is_given_its_vcpus_and_its_weight_back(xen_lab: Inside) -> N
         assert before == {"weight": "256"}
         assert (await xen_lab.sh("xl sched-credit2 -d 0")).split()[-2] == "512"
         # As a killed run's ledger would have it.
-        told = await clean(host, ledger, all_undoers())
-        assert any("weight of dom0" in sentence for sentence in told), told
+        messages = await clean(host, ledger, all_undoers())
+        assert any("weight of dom0" in sentence for sentence in messages), messages
         assert (await xen_lab.sh("xl sched-credit2 -d 0")).split()[-2] == "256"
     with pytest.raises(MachineFault):
         async with changed(ledger, vcpus, {"vcpus": "3"}):

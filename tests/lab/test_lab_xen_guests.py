@@ -174,10 +174,10 @@ async def test_a_pv_guest_is_pinned_weighed_and_has_a_disk_of_its_own(xen_lab: I
         assert hello.proof["scratch"]["file_system"] == "ext4"
         assert hello.proof["scratch"]["device"] == "xvde"
         assert machine.applied["disk"]["bytes"] == 64 << 20
-        told = machine.applied["scheduling"]
-        assert told["vcpus"] == {"0": str(OWN)}
-        assert (told["weight"], told["cap_percent"]) == (512, 50)
-        assert (told["now"]["tslice"], told["now"]["ratelimit"]) == ("1000", "500")
+        applied = machine.applied["scheduling"]
+        assert applied["vcpus"] == {"0": str(OWN)}
+        assert (applied["weight"], applied["cap_percent"]) == (512, 50)
+        assert (applied["now"]["tslice"], applied["now"]["ratelimit"]) == ("1000", "500")
         shown = await xen_lab.sh(f"xl sched-credit -d {machine.id}")
         assert shown.split()[-2:] == ["512", "50"]
         before = await machine.host_cost()
@@ -205,9 +205,9 @@ async def test_a_guest_in_a_pool_of_its_own_goes_by_the_scheduler_of_that_pool(
         verdict = await Xen().check(xen_lab.context, chosen)
         assert verdict.usable, verdict.reason
         async with booted(xen_lab, chosen) as machine:
-            told = machine.applied["scheduling"]
-            assert (told["scheduler"], told["pool"]) == ("credit2", "own")
-            assert (told["weight"], told["now"]["ratelimit"]) == (512, "2000")
+            applied = machine.applied["scheduling"]
+            assert (applied["scheduler"], applied["pool"]) == ("credit2", "own")
+            assert (applied["weight"], applied["now"]["ratelimit"]) == (512, "2000")
             listed = await xen_lab.sh("xl list -c")
             (own,) = [line for line in listed.splitlines() if machine.name in line]
             assert own.split()[-1] == "own"
@@ -271,8 +271,8 @@ async def test_a_domain_that_survives_its_destruction_stays_on_record(xen_lab: I
         await xen_lab.sh(f"rm {tool}")
     ledger = xen_lab.context.ledger
     assert "domain" in [entry.kind for entry in ledger.open_entries()]
-    told = await clean(xen_lab.host, ledger, all_undoers())
-    assert any(f"Destroyed domain {machine.name}" in sentence for sentence in told), told
+    messages = await clean(xen_lab.host, ledger, all_undoers())
+    assert any(f"Destroyed domain {machine.name}" in sentence for sentence in messages), messages
     assert not ledger.open_entries()
     assert await xen.find_domain(xen_lab.host, machine.name, machine.uuid) is None
 

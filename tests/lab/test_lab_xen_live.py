@@ -40,11 +40,11 @@ async def xen_lab(
         yield found
 
 
-def guest(machine: XenMachine, image: Path, told: Path) -> str:
+def guest(machine: XenMachine, image: Path, configuration: Path) -> str:
     """Return the text that ``xl create`` takes: a PC with two CDs, and nothing else."""
     cds = [
         f"'format=raw,vdev={name},access=ro,devtype=cdrom,target={file}'"
-        for name, file in (("hdc", image), ("hdd", told))
+        for name, file in (("hdc", image), ("hdd", configuration))
     ]
     settings = {
         "name": f"'{machine.name}'",
@@ -74,9 +74,11 @@ async def test_the_live_image_boots_as_an_hvm_guest(
     folder = tmp_path_factory.mktemp("live")
     # What makes it runs a loop of its own.
     image = await asyncio.to_thread(make_disc, agent_program, folder / "tare.iso", None)
-    told = folder / "told.iso"
-    told.write_bytes(configuration_image({"version": 1, "serial": "hvc0", "key": "0f" * 32}))
-    there = [await at_host(xen_lab.host, file) for file in (image, told)]
+    configuration = folder / "told.iso"
+    configuration.write_bytes(
+        configuration_image({"version": 1, "serial": "hvc0", "key": "0f" * 32})
+    )
+    there = [await at_host(xen_lab.host, file) for file in (image, configuration)]
     machine = XenMachine(
         xen_lab.context, XenOptions(type="hvm", scheduler="credit"), xen_lab.spec()
     )

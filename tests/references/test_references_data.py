@@ -215,12 +215,12 @@ def test_what_haproxys_makers_stated_says_what_it_stands_beside() -> None:
     assert (facts["xen-ovs"].value, facts["xen-ovs-netback"].value) == (8000, 0.6)
     assert "not emulated" in reference.reading
     assert not reference.tables
-    told = (fact.setup or fact.none or fact.here for fact in facts.values())
-    assert all(told), "why a run has nothing for it, or where it has"
+    setup = (fact.setup or fact.none or fact.here for fact in facts.values())
+    assert all(setup), "why a run has nothing for it, or where it has"
     # Each stands with the figure or the comment that it is said of.
     assert all(fact.of for fact in facts.values())
-    said = {name for fact in facts.values() if fact.section == "comments" for name in fact.of}
-    assert said == {each.name for each in reference.exhibits if each.view == "time-spent"}
+    stated = {name for fact in facts.values() if fact.section == "comments" for name in fact.of}
+    assert stated == {each.name for each in reference.exhibits if each.view == "time-spent"}
 
 
 def test_haproxys_figures_stand_by_their_names_in_their_order() -> None:
@@ -246,9 +246,9 @@ def test_a_fact_says_on_how_many_machines_where_and_with_how_much_data() -> None
     assert (write.machines, write.placement) == (4, "one host")
     assert (write.data, write.data_to) == (5e9, 25e9)
     assert (runs.machines, runs.data) == (None, None)
-    said = {(facts[name].section, facts[name].value) for name in facts}
+    stated = {(facts[name].section, facts[name].value) for name in facts}
     # What the source says twice and differently stands twice.
-    assert {("I", 0.15), ("III.A", 0.157), ("abstract", 0.46), ("III.B", 0.486)} <= said
+    assert {("I", 0.15), ("III.A", 0.157), ("abstract", 0.46), ("III.B", 0.486)} <= stated
 
 
 def test_the_package_holds_the_references_of_the_checkout() -> None:

@@ -169,13 +169,13 @@ def test_two_arms_that_a_source_compares_are_divided(comparison: Comparison) -> 
         "bare": {"platform": "xen", "options": {"type": "pv", **credit}},
         "vm": {"platform": "xen", "options": {"type": "hvm", "devices": "emulated", **credit}},
     }
-    told = {each.name: each for each in stated(changed(comparison, arms), REFERENCE)}
-    assert own_words(told["xen-pv-factor"]) == (
+    names = {each.name: each for each in stated(changed(comparison, arms), REFERENCE)}
+    assert own_words(names["xen-pv-factor"]) == (
         "tick excess-max in one-to-all: vm ÷ bare 3.00× (of the longest of all) (emulated)"
     )
-    hyperv = own_words(told["hyperv-pv-factor"])
+    hyperv = own_words(names["hyperv-pv-factor"])
     assert hyperv.startswith("nothing: Hyper-V HW-Assisted VM: this run has no arm with platform")
-    assert "xen-hw against xen-pv, one-to-all" in told["xen-pv-factor"].fact.conditions
+    assert "xen-hw against xen-pv, one-to-all" in names["xen-pv-factor"].fact.conditions
 
 
 def test_a_table_of_other_parameters_says_which_are_wanted(comparison: Comparison) -> None:

@@ -254,6 +254,6 @@ def test_the_command_names_the_known_references(
 ) -> None:
     status = run_command(monkeypatch, "report", str(folder), "--reference", "fayyad")
     assert status == EXIT_INPUT
-    said = capsys.readouterr().err
-    assert "there is no reference 'fayyad'" in said
-    assert "fayyad2013, fayyad2013-hyperv" in said
+    text = capsys.readouterr().err
+    assert "there is no reference 'fayyad'" in text
+    assert "fayyad2013, fayyad2013-hyperv" in text

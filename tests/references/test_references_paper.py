@@ -279,7 +279,7 @@ def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exhibit", "told"),
+    ("exhibit", "message"),
     [
         ({"figure": "12", "shows": "nothing"}, "needs one of: its values under `tables`"),
         ({"figure": "12", "view": "phases", "arms": ["bare"]}, "`arms` goes with a view of"),
@@ -292,9 +292,9 @@ def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_an_exhibit_is_told(exhibit: dict[str, str], told: str) -> None:
+def test_what_is_wrong_with_an_exhibit_is_told(exhibit: dict[str, str], message: str) -> None:
     path = references_folder() / "fayyad2013.yaml"
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
     data["exhibits"].append(exhibit)
-    with pytest.raises(InputError, match=told.replace("?", r"\?")):
+    with pytest.raises(InputError, match=message.replace("?", r"\?")):
         parse_reference(yaml.safe_dump(data, sort_keys=False).encode(), "changed.yaml")

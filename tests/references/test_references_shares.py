@@ -146,7 +146,9 @@ def reference() -> Reference:
 
 
 @pytest.fixture(scope="module")
-def told(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stated]:
+def stated_by_name(
+    reference: Reference, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Stated]:
     run = write_run(tmp_path_factory.mktemp("run") / "run", 8)
     return {each.name: each for each in stated(run, reference)}
 
@@ -155,38 +157,45 @@ def told(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> dict
     ("name", "truth"), [("below", 0.2), ("above", 0.25), ("apart", -2 / 9), ("times", 1.25)]
 )
 def test_a_runs_arms_are_compared_as_the_source_compares_its_own(
-    told: dict[str, Stated], name: str, truth: float
+    stated_by_name: dict[str, Stated], name: str, truth: float
 ) -> None:
     """Blocks grow threefold; within each the two arms differ by the truth, and little else."""
-    (one,) = told[name].between
+    (one,) = stated_by_name[name].between
     assert one.value == pytest.approx(truth, abs=2e-3)
     assert one.ends is not None and one.ends[0] < one.value < one.ends[1]
     assert one.ends[0] <= truth <= one.ends[1] and one.ends[1] - one.ends[0] < 0.02
     assert one.blocks == 8
 
 
-def test_what_is_stated_and_what_a_run_has_are_told_alike(told: dict[str, Stated]) -> None:
-    said = statement(told["below"], is_empty=False)
-    assert said.startswith("Stated in section 1: below: 20 % (xen against kvm, one). This run: ")
-    assert "net-stream bandwidth in alone: xen against kvm 20 % (" in said
-    assert "kvm ÷ xen 1.25× (1.25× to 1.25×)" in own_words(told["times"])
-    assert "xen against kvm −22.2 % (−22." in own_words(told["apart"])
+def test_what_is_stated_and_what_a_run_has_are_told_alike(
+    stated_by_name: dict[str, Stated],
+) -> None:
+    text = statement(stated_by_name["below"], is_empty=False)
+    assert text.startswith("Stated in section 1: below: 20 % (xen against kvm, one). This run: ")
+    assert "net-stream bandwidth in alone: xen against kvm 20 % (" in text
+    assert "kvm ÷ xen 1.25× (1.25× to 1.25×)" in own_words(stated_by_name["times"])
+    assert "xen against kvm −22.2 % (−22." in own_words(stated_by_name["apart"])
 
 
-def test_an_arm_that_a_run_lacks_is_the_reason(told: dict[str, Stated]) -> None:
-    assert own_words(told["lost"]) == "nothing: Gone: this run has no arm with platform: vsphere"
-    assert told["other"].why.startswith("this run measured no bonnie seeks in one")
-    assert set(told["above"].own) == {"kvm ÷ xen"}
+def test_an_arm_that_a_run_lacks_is_the_reason(stated_by_name: dict[str, Stated]) -> None:
+    assert (
+        own_words(stated_by_name["lost"])
+        == "nothing: Gone: this run has no arm with platform: vsphere"
+    )
+    assert stated_by_name["other"].why.startswith("this run measured no bonnie seeks in one")
+    assert set(stated_by_name["above"].own) == {"kvm ÷ xen"}
 
 
-def test_of_the_longest_of_all_there_is_no_interval(told: dict[str, Stated]) -> None:
-    (one,) = told["longest"].between
+def test_of_the_longest_of_all_there_is_no_interval(stated_by_name: dict[str, Stated]) -> None:
+    (one,) = stated_by_name["longest"].between
     assert one.value == pytest.approx(1.25, abs=0.01) and one.ends is None
-    assert "xen ÷ kvm 1.25× (of the longest of all)" in own_words(told["longest"])
+    assert "xen ÷ kvm 1.25× (of the longest of all)" in own_words(stated_by_name["longest"])
 
 
-def test_over_a_range_of_data_it_is_the_mean_of_the_sizes_in_it(told: dict[str, Stated]) -> None:
-    (one,) = told["grown"].between
+def test_over_a_range_of_data_it_is_the_mean_of_the_sizes_in_it(
+    stated_by_name: dict[str, Stated],
+) -> None:
+    (one,) = stated_by_name["grown"].between
     assert one.value == pytest.approx((1.0 * 1.5) ** 0.5 - 1, abs=2e-3)
 
 

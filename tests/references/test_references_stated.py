@@ -53,7 +53,7 @@ def comparison(folder: Path) -> Comparison:
 
 
 @pytest.fixture(scope="module")
-def told(comparison: Comparison) -> dict[str, Stated]:
+def stated_by_name(comparison: Comparison) -> dict[str, Stated]:
     return {each.name: each for each in stated(comparison, load_reference("fayyad2013"))}
 
 
@@ -117,37 +117,41 @@ def test_conditions_that_the_texts_state_are_there() -> None:
     assert load_reference("fayyad2013-hyperv").facts["guest-cpu"].value == 0
 
 
-def test_a_longest_value_is_the_longest_of_all_boots(told: dict[str, Stated]) -> None:
-    tick = told["tick"]
+def test_a_longest_value_is_the_longest_of_all_boots(stated_by_name: dict[str, Stated]) -> None:
+    tick = stated_by_name["tick"]
     assert tick.own["bare"] == pytest.approx(value_of(20e-6, "bare", BLOCKS))
     assert "tick excess-max in one-to-all: bare 36.0 µs" in own_words(tick)
-    said = statement(tick, is_empty=False)
-    assert said.startswith("Stated in section 6.2.1: what a clock tick delays any task by: 8")
+    text = statement(tick, is_empty=False)
+    assert text.startswith("Stated in section 6.2.1: what a clock tick delays any task by: 8")
 
 
-def test_scenarios_are_compared_within_the_run(told: dict[str, Stated]) -> None:
-    factor = told["shared-bus-factor"]
+def test_scenarios_are_compared_within_the_run(stated_by_name: dict[str, Stated]) -> None:
+    factor = stated_by_name["shared-bus-factor"]
     assert factor.own == {arm: pytest.approx(2.0) for arm in ("bare", "bare-again", "vm")}
     assert "all-to-all-memory ÷ one-to-all: bare 2.00×" in own_words(factor)
 
 
-def test_what_a_run_did_not_measure_is_said(told: dict[str, Stated]) -> None:
-    assert told["memory-load-adds"].why.startswith("this run measured no tick excess-max in conten")
-    assert told["tick-rate"].why == SETUP
-    assert "nothing: " in own_words(told["hyperv-period"])
+def test_what_a_run_did_not_measure_is_said(stated_by_name: dict[str, Stated]) -> None:
+    assert stated_by_name["memory-load-adds"].why.startswith(
+        "this run measured no tick excess-max in conten"
+    )
+    assert stated_by_name["tick-rate"].why == SETUP
+    assert "nothing: " in own_words(stated_by_name["hyperv-period"])
 
 
 def test_how_it_was_measured_stands_beside_where_the_run_tells_that(
-    told: dict[str, Stated],
+    stated_by_name: dict[str, Stated],
 ) -> None:
-    assert own_words(told["tick-rate"]).startswith("see What ran: the kernels")
-    assert "This run: see What ran: the options" in statement(told["xen-quantum"], is_empty=False)
+    assert own_words(stated_by_name["tick-rate"]).startswith("see What ran: the kernels")
+    assert "This run: see What ran: the options" in statement(
+        stated_by_name["xen-quantum"], is_empty=False
+    )
     response = load_reference("hwang2013").facts["response"]
-    said = own_words(Stated("response", response, {}, "s", ""))
-    assert said == "see Figure 9(e): the quiet times"
+    text = own_words(Stated("response", response, {}, "s", ""))
+    assert text == "see Figure 9(e): the quiet times"
     # What has no counterpart says that alone.
-    assert own_words(told["bios-cpus"]) == f"nothing: {SETUP}"
-    assert statement(told["long-view"], is_empty=False).endswith(
+    assert own_words(stated_by_name["bios-cpus"]) == f"nothing: {SETUP}"
+    assert statement(stated_by_name["long-view"], is_empty=False).endswith(
         "duration of the long view, at least: 1 h."
     )
 
@@ -313,10 +317,10 @@ def findings(run: Comparison) -> RunFindings:
 
 
 def test_at_a_glance_stands_what_is_there_and_what_is_empty(
-    comparison: Comparison, told: dict[str, Stated]
+    comparison: Comparison, stated_by_name: dict[str, Stated]
 ) -> None:
     side = set_beside(comparison, load_reference("fayyad2013"))
-    drafted = paper_drafts(side, findings(comparison), tuple(told.values()))
+    drafted = paper_drafts(side, findings(comparison), tuple(stated_by_name.values()))
     table = glance_table(side, drafted, alike(comparison, side.reference))
     rows = {row.name: row for row in table.rows}
     assert len(rows) == len(side.reference.exhibits)
@@ -331,8 +335,8 @@ def test_at_a_glance_stands_what_is_there_and_what_is_empty(
     assert rows["Figure 9"].here.startswith(
         "empty: Hyper-V Para-virtualized VM: this run has no arm"
     )
-    said = next(d.stated for d in drafted if d.exhibit.name == "Table 12")
-    assert any("scenario 6 against scenario 5" in line for line in said)
+    sentence = next(d.stated for d in drafted if d.exhibit.name == "Table 12")
+    assert any("scenario 6 against scenario 5" in line for line in sentence)
 
 
 def test_the_page_and_its_files_hold_it_all(

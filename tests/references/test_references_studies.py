@@ -54,12 +54,12 @@ def test_all_threads_are_as_many_as_the_machine_has_vcpus() -> None:
     asked = [key.parameters for key in (*one.keys, *four.keys) if key is not None]
     assert len(asked) == 2 and all('"threads":"all"' in each.replace(" ", "") for each in asked)
     # The source left the place to the scheduler, and so does only one of ours.
-    said = "Here the subject is pinned to CPUs of its own; in the source it was not."
-    assert (said in one.notes, said in four.notes) == (True, False)
+    words = "Here the subject is pinned to CPUs of its own; in the source it was not."
+    assert (words in one.notes, words in four.notes) == (True, False)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "settings",
     [
         {},
         {"subject": {"vcpus": 3}},
@@ -72,8 +72,8 @@ def test_all_threads_are_as_many_as_the_machine_has_vcpus() -> None:
         {"cluster": {"external": "/etc/hadoop"}},
     ],
 )
-def test_a_run_had_as_many_vcpus_as_its_plan(said: dict[str, Any]) -> None:
-    scenario = Scenario.model_validate(said)
+def test_a_run_had_as_many_vcpus_as_its_plan(settings: dict[str, Any]) -> None:
+    scenario = Scenario.model_validate(settings)
     stored = {
         "scenarios": {"one": scenario.model_dump(mode="json")},
         "shape": {"vcpus": 4},
@@ -84,8 +84,8 @@ def test_a_run_had_as_many_vcpus_as_its_plan(said: dict[str, Any]) -> None:
     assert vcpus_in([of_five], "one") == scenario.vcpus_of(4, 5)
     # A host of which nobody knows how many CPUs it has.
     words = ({"vcpus": "all"}, {"vcpus": "spare"})
-    told = None if said.get("subject") in words else scenario.vcpus_of(4, 0)
-    assert vcpus_in([replace(run, study=stored, host={})], "one") == told
+    expected = None if settings.get("subject") in words else scenario.vcpus_of(4, 0)
+    assert vcpus_in([replace(run, study=stored, host={})], "one") == expected
 
 
 def test_a_parameter_that_a_study_leaves_out_is_its_default() -> None:

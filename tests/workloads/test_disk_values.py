@@ -1,4 +1,4 @@
-"""What filebench, fio and bonnie ask for, and what is made of fio's and Bonnie++'s own reports."""
+"""The requests of filebench, fio and bonnie, and the values in fio's and Bonnie++'s reports."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ def test_fio_values_are_its_own_in_si_units() -> None:
     }
 
 
-def test_fio_directions_add_up_and_syncs_are_told() -> None:
-    said = report()
-    said["jobs"][0]["write"] = {
+def test_fio_directions_add_up_and_syncs_are_reported() -> None:
+    parsed = report()
+    parsed["jobs"][0]["write"] = {
         "total_ios": 4,
         "bw_bytes": 16384,
         "iops": 4.0,
         "clat_ns": latencies(2),
     }
-    said["jobs"][0]["sync"] = {"total_ios": 2, "lat_ns": {"mean": 3e6, "max": 5e6}}
-    values = fio_values(said)
+    parsed["jobs"][0]["sync"] = {"total_ios": 2, "lat_ns": {"mean": 3e6, "max": 5e6}}
+    values = fio_values(parsed)
     assert values["rate"] == 40960 + 16384
     assert values["operations"] == 14.5
     assert values["write-latency-p99"] == pytest.approx(10e-6)
@@ -91,10 +91,10 @@ def test_fio_directions_add_up_and_syncs_are_told() -> None:
     [({"error": 28}, "error 28"), ({"read": None}, "read"), ({"usr_cpu": "x"}, "usr_cpu")],
 )
 def test_a_report_with_something_wrong_is_refused(change: dict[str, Any], reason: str) -> None:
-    said = report()
-    said["jobs"][0] |= change
+    parsed = report()
+    parsed["jobs"][0] |= change
     with pytest.raises((KeyError, ValueError), match=reason):
-        fio_values(said)
+        fio_values(parsed)
 
 
 def test_fio_is_asked_for_what_the_parameters_say() -> None:
@@ -183,13 +183,13 @@ PLACES = st.sampled_from(
 @pytest.mark.fuzz
 @given(PLACES, JSON)
 def test_no_report_makes_the_reader_of_fio_fail_otherwise(place: tuple[Any, ...], put: Any) -> None:
-    said = report()
-    inner: Any = said
+    parsed = report()
+    inner: Any = parsed
     for key in place[:-1]:
         inner = inner[key]
     inner[place[-1]] = put
     with contextlib.suppress(KeyError, ValueError):
-        assert all(isinstance(value, float) for value in fio_values(said).values())
+        assert all(isinstance(value, float) for value in fio_values(parsed).values())
 
 
 def test_the_disks_counters_are_metrics_where_there_is_a_disk() -> None:
@@ -210,7 +210,7 @@ def test_the_disks_counters_are_metrics_where_there_is_a_disk() -> None:
     assert set(values) == {metric.name for metric in DISK_METRICS}
 
 
-def test_filebench_sends_what_was_said_and_nothing_else() -> None:
+def test_filebench_sends_the_given_parameters_only() -> None:
     workload = WORKLOADS["filebench"]
     plain = workload.request(FilebenchParameters())
     assert plain == {
@@ -228,9 +228,9 @@ def test_filebench_sends_what_was_said_and_nothing_else() -> None:
     assert workload.expected_s(asked) < workload.expected_s(FilebenchParameters())
 
 
-@pytest.mark.parametrize("said", [{"files": 9}, {"file_size": "1MiB"}, {"preallocated": 0.5}])
-def test_what_says_nothing_of_a_microbenchmark_is_refused(said: dict[str, Any]) -> None:
-    name = next(iter(said)).replace("_", "-")
+@pytest.mark.parametrize("settings", [{"files": 9}, {"file_size": "1MiB"}, {"preallocated": 0.5}])
+def test_what_says_nothing_of_a_microbenchmark_is_refused(settings: dict[str, Any]) -> None:
+    name = next(iter(settings)).replace("_", "-")
     with pytest.raises(ValueError, match=f"{name} is for personalities.*write `total`"):
-        FilebenchParameters.model_validate({"work": "sequential-write", **said})
-    assert FilebenchParameters.model_validate({"work": "fileserver", **said})
+        FilebenchParameters.model_validate({"work": "sequential-write", **settings})
+    assert FilebenchParameters.model_validate({"work": "fileserver", **settings})

@@ -36,7 +36,7 @@ listener = socket.create_server(("127.0.0.1", 80), backlog=256)
 threading.Thread(target=serve, daemon=True).start()
 sys.exit(subprocess.run(command).returncode)
 """
-"""A network with ports of its own, in which a command runs beside a server at port 80."""
+"""A network with ports of its own, in which a command runs next to a server at port 80."""
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root"),

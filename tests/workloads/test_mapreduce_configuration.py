@@ -98,7 +98,7 @@ def test_no_more_memory_is_given_than_there_is(memory: int, tasks: int) -> None:
 
 
 @given(st.integers(1, 8))
-def test_a_master_beside_a_slave_leaves_the_slave_what_it_needs(tasks: int) -> None:
+def test_master_next_to_a_slave_leaves_the_slave_what_it_needs(tasks: int) -> None:
     least = needed(tasks, master=True)
     assert sizes_for(least, tasks, master=True).task >= LEAST_TASK_HEAP
     with pytest.raises(InputError):
@@ -110,12 +110,12 @@ def test_a_machine_has_room_for_its_tasks_and_a_master_and_for_no_task_more(
     tasks: int, space: int
 ) -> None:
     sizes = sizes_for(space, tasks)
-    told = yarn(layout(sizes=sizes), "slave-1")
-    cores = int(told["yarn.nodemanager.resource.cpu-vcores"])
+    settings = yarn(layout(sizes=sizes), "slave-1")
+    cores = int(settings["yarn.nodemanager.resource.cpu-vcores"])
     assert cores - MASTER_CORES == tasks * TASK_CORES
     assert cores < (tasks + 1) * TASK_CORES
-    memory = int(told["yarn.nodemanager.resource.memory-mb"])
-    step = int(told["yarn.scheduler.minimum-allocation-mb"])
+    memory = int(settings["yarn.nodemanager.resource.memory-mb"])
+    step = int(settings["yarn.scheduler.minimum-allocation-mb"])
     task, manager = (
         -(-asked // step) * step for asked in (sizes.task_container, sizes.manager_container)
     )
@@ -152,9 +152,9 @@ def test_nothing_that_a_result_depends_on_is_left_at_a_default() -> None:
             assert word in mapred[part], (part, word)
 
 
-def test_a_jvm_is_told_its_heap_its_collector_and_its_cpus() -> None:
-    told = jvm(100, 3, brief=False)
-    assert {"-Xms100m", "-Xmx100m", "-XX:+UseSerialGC", "-XX:ActiveProcessorCount=3"} <= {*told}
+def test_jvm_arguments_have_heap_collector_and_cpus() -> None:
+    settings = jvm(100, 3, brief=False)
+    assert {"-Xms100m", "-Xmx100m", "-XX:+UseSerialGC", "-XX:ActiveProcessorCount=3"} <= {*settings}
 
 
 def test_daemons_start_from_an_archive_of_classes_and_tasks_as_users_have_them() -> None:
@@ -163,7 +163,7 @@ def test_daemons_start_from_an_archive_of_classes_and_tasks_as_users_have_them()
     assert archive in format_command(layout().sizes, 1)
     assert archive not in java(96, 1, "org.apache.hadoop.examples.WordCount")
     assert "SharedArchiveFile" not in str(files_for(layout(), "slave-1"))
-    # Java takes it only where what it was made of comes first.
+    # Java takes it only if the archives that it was built from come first.
     assert CLASSPATH.split(":")[0] == LIBRARIES
 
 

@@ -1,4 +1,4 @@
-"""What the history server tells: phases in order, whatever the tasks' times; counters; delays."""
+"""The history server's answers: phases in order, whatever the tasks' times; counters; delays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tare.workloads.mapreduce.history import (
 
 def attempt(kind: str, number: int, *times: int, state: str = "SUCCEEDED") -> dict[str, Any]:
     letter = kind[0].lower()
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": f"attempt_1_2_{letter}_{number:06d}_0",
         "type": kind,
         "state": state,
@@ -31,8 +31,8 @@ def attempt(kind: str, number: int, *times: int, state: str = "SUCCEEDED") -> di
         "finishTime": times[-1],
     }
     if kind == "REDUCE":
-        told |= {"shuffleFinishTime": times[1], "mergeFinishTime": times[2]}
-    return told
+        fields |= {"shuffleFinishTime": times[1], "mergeFinishTime": times[2]}
+    return fields
 
 
 TIMES = st.integers(0, 10**13)
@@ -42,9 +42,9 @@ REDUCES = st.lists(st.tuples(TIMES, TIMES, TIMES, TIMES).map(sorted), max_size=4
 
 @given(MAPS, REDUCES)
 def test_phases_follow_one_another(maps: list[list[int]], reduces: list[list[int]]) -> None:
-    told = [attempt("MAP", number, *times) for number, times in enumerate(maps)]
-    told += [attempt("REDUCE", number, *times) for number, times in enumerate(reduces)]
-    spans = spans_of(told)
+    tasks = [attempt("MAP", number, *times) for number, times in enumerate(maps)]
+    tasks += [attempt("REDUCE", number, *times) for number, times in enumerate(reduces)]
+    spans = spans_of(tasks)
     names = [*(PHASES[:1] if maps else ()), *(PHASES[1:] if reduces else ())]
     assert [span.name for span in spans] == names
     for before, after in pairwise(spans):
@@ -54,21 +54,21 @@ def test_phases_follow_one_another(maps: list[list[int]], reduces: list[list[int
 
 
 def test_phases_end_with_the_last_task_in_them() -> None:
-    told = [
+    tasks = [
         attempt("MAP", 0, 1000, 2000),
         attempt("MAP", 1, 1500, 4000),
         attempt("MAP", 2, 1500, 9000, state="KILLED"),
         attempt("REDUCE", 0, 4000, 5000, 5500, 7000),
         attempt("REDUCE", 1, 4100, 6000, 6200, 6500),
     ]
-    found = {span.name: (span.begin_ms, span.end_ms) for span in spans_of(told)}
+    found = {span.name: (span.begin_ms, span.end_ms) for span in spans_of(tasks)}
     assert found == {
         "map": (1000, 4000),
         "shuffle": (4000, 6000),
         "sort": (6000, 6200),
         "reduce": (6200, 7000),
     }
-    assert lost_attempts(told)[0].startswith("attempt_1_2_m_000002_0 on ?: KILLED")
+    assert lost_attempts(tasks)[0].startswith("attempt_1_2_m_000002_0 on ?: KILLED")
 
 
 @pytest.mark.parametrize("broken", [{}, {"state": "SUCCEEDED"}, {"state": "SUCCEEDED", "type": 1}])
@@ -80,9 +80,9 @@ def test_what_lacks_its_times_is_an_error_or_nothing(broken: dict[str, Any]) -> 
             spans_of([broken])
 
 
-def test_every_job_that_is_told_of_counts_once() -> None:
-    told = "Running job: job_1_0001\nJob job_1_0001 completed\nRunning job: job_1_0002"
-    assert jobs_of(told) == ("job_1_0001", "job_1_0002")
+def test_every_listed_job_counts_once() -> None:
+    output = "Running job: job_1_0001\nJob job_1_0001 completed\nRunning job: job_1_0002"
+    assert jobs_of(output) == ("job_1_0001", "job_1_0002")
     assert jobs_of("nothing") == ()
 
 
@@ -111,7 +111,7 @@ def one_job(number: int, spilled: int, map_s: float) -> dict[str, Any]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1e6)), min_size=1, max_size=5))
-def test_jobs_one_after_the_other_are_told_of_as_their_sum(given: list[tuple[int, float]]) -> None:
+def test_consecutive_jobs_are_reported_as_their_sum(given: list[tuple[int, float]]) -> None:
     jobs = [one_job(number, *values) for number, values in enumerate(given, start=1)]
     whole = whole_of(jobs)
     assert whole["jobs"] == [job["id"] for job in jobs] and whole["id"] == jobs[-1]["id"]
@@ -126,7 +126,7 @@ def test_jobs_one_after_the_other_are_told_of_as_their_sum(given: list[tuple[int
 
 
 def test_counters_are_added_over_groups() -> None:
-    told = {
+    answer = {
         "jobCounters": {
             "counterGroup": [
                 {"counter": [{"name": "GC_TIME_MILLIS", "totalCounterValue": 7}]},
@@ -136,7 +136,7 @@ def test_counters_are_added_over_groups() -> None:
             ]
         }
     }
-    assert counters_of(told) == {"gc_ms": 12}
+    assert counters_of(answer) == {"gc_ms": 12}
 
 
 def test_the_delay_is_from_submission_to_the_first_task() -> None:
@@ -148,7 +148,7 @@ def test_the_delay_is_from_submission_to_the_first_task() -> None:
         delay_of({"submitTime": 1000}, ())
 
 
-def test_time_that_hadoop_could_not_count_is_not_told_as_none() -> None:
+def test_time_that_hadoop_could_not_count_is_not_zero() -> None:
     counters = [{"name": "CPU_MILLISECONDS", "totalCounterValue": 0}]
     assert counters_of({"jobCounters": {"counterGroup": [{"counter": counters}]}}) == {}
 

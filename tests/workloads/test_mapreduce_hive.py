@@ -1,4 +1,4 @@
-"""Hive answers the same questions as other engines, is checked the same way, and is told all."""
+"""Hive answers the same questions as other engines, is checked alike, and gets all settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_hive_is_asked_what_spark_is_and_checked_by_the_same_programs(name: str)
     assert (
         ours["query"].arguments[-1] == f"INSERT OVERWRITE DIRECTORY '/tare/{name}/out' {question}"
     )
-    # What Hive must be told of its tables first is no part of what is measured.
+    # The declaration of Hive's tables is not a part of what is measured.
     assert ours["query"].measured and ours["query"].cold
     assert not ours["tables"].measured and ours["tables"].alone
     made = ours["tables"].arguments[-1]
@@ -39,16 +39,16 @@ def test_hive_is_asked_what_spark_is_and_checked_by_the_same_programs(name: str)
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_its_history_tells_what_that_of_mapreduce_does(name: str) -> None:
+def test_history_has_what_that_of_mapreduce_has(name: str) -> None:
     workload = WORKLOADS[name]
     given = workload.parameters.model_validate({"engine": "hive"})
-    told = {metric.name for metric in workload.metrics_for(given)}
-    assert {"query-time", "query-map", "query-shuffle", "query-sort", "query-reduce"} <= told
+    names = {metric.name for metric in workload.metrics_for(given)}
+    assert {"query-time", "query-map", "query-shuffle", "query-sort", "query-reduce"} <= names
     assert "toolbox-analytics" in workload.needs_for(given)
     assert workload.memory_for(given) == LEAST_MEMORY
 
 
-def test_reduces_and_copies_are_told_to_it() -> None:
+def test_reduces_and_copies_reach_hive() -> None:
     query = steps_of("join", engine="hive", reduces=7, replication=2)["query"]
     assert "mapreduce.job.reduces=7" in query.arguments
     assert dict(query.properties) == {"dfs.replication": 2}

@@ -28,7 +28,7 @@ def steps_of(**given: Any) -> dict[str, Step]:
     return {step.name: step for step in job.steps}
 
 
-def told(expected: str, made: str, jobs: int) -> dict[str, Any]:
+def clustered(expected: str, made: str, jobs: int) -> dict[str, Any]:
     return {
         "cluster": {"job": {"jobs": [f"job_1_{number}" for number in range(jobs)]}},
         "expected": {"output": f"{expected * 64}  -\n"},
@@ -37,8 +37,8 @@ def told(expected: str, made: str, jobs: int) -> dict[str, Any]:
 
 
 def test_no_iteration_is_spared_unless_a_study_says_when() -> None:
-    for said, least in (({}, "-1.0"), ({"convergence": 0.5}, "0.5")):
-        search = steps_of(iterations=4, **said)["cluster"]
+    for changes, least in (({}, "-1.0"), ({"convergence": 0.5}, "0.5")):
+        search = steps_of(iterations=4, **changes)["cluster"]
         words = list(search.arguments)
         assert words[words.index("-cd") + 1] == least
         assert words[words.index("-x") + 1] == "4"
@@ -48,14 +48,14 @@ def test_no_iteration_is_spared_unless_a_study_says_when() -> None:
 def test_wrong_centres_are_no_result() -> None:
     job = KMEANS.job(KMEANS.parameters.model_validate({"iterations": 2}))
     assert job is not None
-    assert job.check(told("a", "a", 3)) == ""
-    assert "found wrongly" in job.check(told("a", "b", 3))
+    assert job.check(clustered("a", "a", 3)) == ""
+    assert "found wrongly" in job.check(clustered("a", "b", 3))
     # Right centres too, when not all that was to be measured was done.
-    assert "took 2 jobs, and not 3" in job.check(told("a", "a", 2))
+    assert "took 2 jobs, and not 3" in job.check(clustered("a", "a", 2))
     converging = KMEANS.job(KMEANS.parameters.model_validate({"iterations": 2, "convergence": 1}))
     assert converging is not None
-    assert converging.check(told("a", "a", 2)) == ""
-    assert "took 4 jobs" in converging.check(told("a", "a", 4))
+    assert converging.check(clustered("a", "a", 2)) == ""
+    assert "took 4 jobs" in converging.check(clustered("a", "a", 4))
 
 
 def test_tasks_find_mahout_as_the_client_does_and_no_other_job_does() -> None:

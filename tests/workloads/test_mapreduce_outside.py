@@ -47,20 +47,20 @@ def test_a_cluster_is_found_by_its_own_configuration(tmp_path: Path) -> None:
         ({"core": {"hadoop.security.authentication": "kerberos"}}, "asks for kerberos"),
         ({"core": {"fs.defaultFS": "s3a://bucket"}}, "core-site.xml: fs.defaultFS is s3a://bucket"),
         ({"hdfs": {"dfs.nameservices": "a,b"}}, "HDFS is a,b, of several NameNodes"),
-        ({"hdfs": {"dfs.replication": "many"}}, "dfs.replication is no number"),
+        ({"hdfs": {"dfs.replication": "many"}}, "dfs.replication is not a number"),
     ],
 )
-def test_what_cannot_be_used_is_told(
+def test_unusable_configuration_is_reported(
     tmp_path: Path, changes: dict[str, dict[str, str]], words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
         read_outside(written(tmp_path, **changes))
 
 
-def test_a_folder_that_is_no_configuration_is_told(tmp_path: Path) -> None:
+def test_folder_without_configuration_is_reported(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "yarn-site.xml").write_text("<configuration>")
-    with pytest.raises(InputError, match=r"yarn-site\.xml: this is no XML"):
+    with pytest.raises(InputError, match=r"yarn-site\.xml: this is not XML"):
         read_outside(tmp_path)
     (tmp_path / "yarn-site.xml").unlink()
     with pytest.raises(InputError, match=r"has no yarn-site\.xml"):

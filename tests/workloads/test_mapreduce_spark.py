@@ -1,4 +1,4 @@
-"""What Spark is told on a cluster: everything that a result depends on, within its memory."""
+"""Spark's settings on a cluster: everything that a result depends on, within its memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_executor_takes_what_a_slaves_tasks_would(memory: int, tasks: int, sl
         assert "memory" in f"{error.message} {error.hint}"
         return
     assert executors.heap >= LEAST_HEAP
-    # The application master has room beside it, and a second executor has none.
+    # The application master has room next to it, and a second executor has none.
     free = sizes.node - sizes.manager_container
     assert executors.heap + executors.beyond == free
     assert (executors.count, executors.cores) == (slaves, tasks)
@@ -72,26 +72,26 @@ def test_the_least_memory_is_enough_for_slaves_and_for_the_master() -> None:
 
 
 def test_nothing_that_a_result_depends_on_is_left_to_spark() -> None:
-    told = settings(layout())
-    assert told["spark.executor.instances"] == "2"
-    assert told["spark.executor.cores"] == "2"
+    chosen = settings(layout())
+    assert chosen["spark.executor.instances"] == "2"
+    assert chosen["spark.executor.cores"] == "2"
     off = ("spark.speculation", "spark.dynamicAllocation.enabled", "spark.eventLog.compress")
-    assert {told[name] for name in off} == {"false"}
-    assert told["spark.eventLog.enabled"] == "true"
-    assert told["spark.task.maxFailures"] == "1"
+    assert {chosen[name] for name in off} == {"false"}
+    assert chosen["spark.eventLog.enabled"] == "true"
+    assert chosen["spark.task.maxFailures"] == "1"
     # Otherwise no executor starts: Spark compares the two.
     buffers = f"-XX:MaxDirectMemorySize={BUFFERS_MIB}m"
-    assert buffers in told["spark.executor.extraJavaOptions"]
-    block = told["spark.network.maxRemoteBlockSizeFetchToMem"]
+    assert buffers in chosen["spark.executor.extraJavaOptions"]
+    block = chosen["spark.network.maxRemoteBlockSizeFetchToMem"]
     assert int(block.removesuffix("m")) < BUFFERS_MIB
     for name in ("spark.executor.extraJavaOptions", "spark.yarn.am.extraJavaOptions"):
-        assert "-XX:+UseSerialGC" in told[name]
-        assert "-XX:ActiveProcessorCount=1" in told[name]
+        assert "-XX:+UseSerialGC" in chosen[name]
+        assert "-XX:ActiveProcessorCount=1" in chosen[name]
         # Spark refuses to start where it is given the heap among these.
-        assert "-Xmx" not in told[name]
+        assert "-Xmx" not in chosen[name]
 
 
-def test_a_job_is_submitted_with_what_it_is_told() -> None:
+def test_job_is_submitted_with_its_settings() -> None:
     argv = submission(layout(), "tare.spark.WordCount", ["/in", "/out", "2"], {"spark.x": True})
     assert argv[-3:] == ["/in", "/out", "2"]
     assert "spark.x=true" in argv
@@ -115,13 +115,13 @@ def test_the_engine_is_a_parameter_and_the_checks_are_the_same(name: str) -> Non
     assert spark.name == step and spark.measured and spark.cold
     assert "toolbox-analytics" in workload.needs_for(by["spark"])
     assert workload.memory_for(by["spark"]) == LEAST_MEMORY > workload.memory_for(by["mapreduce"])
-    told = {metric.name for metric in workload.metrics_for(by["spark"])}
-    assert f"{step}-map" in told and f"{step}-shuffle" not in told
+    names = {metric.name for metric in workload.metrics_for(by["spark"])}
+    assert f"{step}-map" in names and f"{step}-shuffle" not in names
     with pytest.raises(ValidationError, match="engine"):
         workload.parameters.model_validate({"engine": "tez"})
 
 
-def test_copies_and_sync_of_a_sorted_output_are_told_to_spark_too() -> None:
+def test_copies_and_sync_of_a_sorted_output_reach_spark() -> None:
     given = JOBS["terasort"].parameters.model_validate(
         {"engine": "spark", "output_replication": 2, "final_sync": False, "replication": 3}
     )

@@ -1,4 +1,4 @@
-"""What Spark's event log tells: phases in order, counters, delays, and what was lost."""
+"""Spark's event log: phases in order, counters, delays, and what was lost."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ TIMES = st.tuples(st.integers(0, 10**13), st.integers(0, 10**13)).map(sorted)
 
 @given(st.lists(TIMES, max_size=4), st.lists(TIMES, max_size=4))
 def test_phases_follow_one_another(maps: list[list[int]], reduces: list[list[int]]) -> None:
-    told = [task("map", launch, finish) for launch, finish in maps]
-    told += [task("reduce", launch, finish) for launch, finish in reduces]
-    spans = spans_of(told)
+    tasks = [task("map", launch, finish) for launch, finish in maps]
+    tasks += [task("reduce", launch, finish) for launch, finish in reduces]
+    spans = spans_of(tasks)
     wanted = zip(PHASES, (maps, reduces), strict=True)
     assert [span.name for span in spans] == [name for name, times in wanted if times]
     for before, after in pairwise(spans):
@@ -82,21 +82,21 @@ def test_phases_follow_one_another(maps: list[list[int]], reduces: list[list[int
         assert spans[0].end_ms == max(end for _, end in maps)
 
 
-def test_a_log_tells_what_the_history_of_mapreduce_would() -> None:
-    told = job_of_log(
+def test_log_has_what_the_history_of_mapreduce_has() -> None:
+    job = job_of_log(
         log(
             task("map", 3000, 4000),
             task("map", 3100, 5000),
             task("reduce", 5000, 9000),
         )
     )
-    assert told["id"] == "application_1_0002"
-    assert (told["maps"], told["reduces"], told["stages"], told["state"]) == (2, 1, 2, "SUCCEEDED")
-    assert told["delay_s"] == 2.0
-    assert told["phases"] == {"map": 2.0, "reduce": 4.0}
-    assert told["spans"] == [["map", 3000, 5000], ["reduce", 5000, 9000]]
-    assert told["lost"] == ()
-    assert told["counters"] == {
+    assert job["id"] == "application_1_0002"
+    assert (job["maps"], job["reduces"], job["stages"], job["state"]) == (2, 1, 2, "SUCCEEDED")
+    assert job["delay_s"] == 2.0
+    assert job["phases"] == {"map": 2.0, "reduce": 4.0}
+    assert job["spans"] == [["map", 3000, 5000], ["reduce", 5000, 9000]]
+    assert job["lost"] == ()
+    assert job["counters"] == {
         "gc_ms": 90,
         "cpu_ms": 1200,
         "shuffled_bytes": 33,
@@ -113,11 +113,11 @@ def test_a_task_that_failed_is_named_and_counts_for_nothing() -> None:
         "Class Name": "java.io.IOException",
         "Description": "No space left on device\n at once",
     }
-    told = job_of_log(log(task("map", 3000, 4000), failed))
-    assert told["state"] == "FAILED"
-    assert told["reduces"] == 0
-    said = "task 7 on slave-1: ExceptionFailure: java.io.IOException No space left on device"
-    assert told["lost"] == (said,)
+    job = job_of_log(log(task("map", 3000, 4000), failed))
+    assert job["state"] == "FAILED"
+    assert job["reduces"] == 0
+    reason = "task 7 on slave-1: ExceptionFailure: java.io.IOException No space left on device"
+    assert job["lost"] == (reason,)
     # One that never ran has no more than its reason.
     assert lost_tasks([{"Event": "SparkListenerTaskEnd"}]) == ("task ? on ?: ?",)
 
@@ -131,11 +131,11 @@ def test_the_delay_of_scheduling_is_neither_work_nor_its_result() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["", "{}", "[1]", '{"Event": 5}', "nothing", log(), log(task("map", 1, 2))[1:]]
+    "text", ["", "{}", "[1]", '{"Event": 5}', "nothing", log(), log(task("map", 1, 2))[1:]]
 )
-def test_a_log_without_a_job_is_no_job(said: str) -> None:
+def test_a_log_without_a_job_is_no_job(text: str) -> None:
     with pytest.raises((KeyError, ValueError)):
-        job_of_log(said)
+        job_of_log(text)
 
 
 JSON = st.recursive(
@@ -147,22 +147,22 @@ JSON = st.recursive(
 
 @pytest.mark.fuzz
 @given(st.text() | st.lists(JSON, max_size=4).map(lambda all_: "\n".join(map(json.dumps, all_))))
-def test_any_text_can_be_looked_through(said: str) -> None:
-    assert all("Event" in event for event in events_in(said))
+def test_any_text_can_be_looked_through(text: str) -> None:
+    assert all("Event" in event for event in events_in(text))
 
 
 @pytest.mark.fuzz
 @given(st.data())
 def test_a_log_with_anything_in_any_place_is_a_job_or_an_error(data: st.DataObject) -> None:
-    told = task("map", 3000, 4000)
-    place = data.draw(st.sampled_from([told, *(v for v in told.values() if isinstance(v, dict))]))
+    tasks = task("map", 3000, 4000)
+    place = data.draw(st.sampled_from([tasks, *(v for v in tasks.values() if isinstance(v, dict))]))
     key = data.draw(st.sampled_from(sorted(place)))
     if data.draw(st.booleans()):
         del place[key]
     else:
         place[key] = data.draw(JSON)
     try:
-        found = job_of_log(log(told))
+        found = job_of_log(log(tasks))
     except (LookupError, TypeError, ValueError, OverflowError):
         return
     assert set(found["phases"]) == set(PHASES)
@@ -181,7 +181,7 @@ def test_what_is_packed_is_what_is_unpacked(text: str) -> None:
 
 @pytest.mark.fuzz
 @given(st.binary(max_size=200))
-def test_what_is_damaged_is_told(damaged: bytes) -> None:
+def test_damaged_log_is_reported(damaged: bytes) -> None:
     whole = bz2.compress(b"a log")
     for packed in (damaged, whole[:-4], whole[:5] + damaged + whole[6:]):
         try:

@@ -27,7 +27,7 @@ def listed(**lengths: int) -> str:
     return json.dumps({"FileStatuses": {"FileStatus": files}})
 
 
-def sorted_told(
+def sorted_result(
     report: str = f"checksum\t{CHECKSUM:x}\n", made: int | None = CHECKSUM, size: int = RECORDS
 ) -> dict[str, Any]:
     parts = listed(_SUCCESS=0, part_1=size * RECORD - 700, part_2=700, **{"_partition.lst": 129})
@@ -40,25 +40,25 @@ def sorted_told(
 
 
 def test_records_that_are_in_order_and_all_there_are_right() -> None:
-    assert wrong_order(sorted_told(), RECORDS) == ""
-    assert job_of("terasort", size=RECORDS * RECORD).check(sorted_told()) == ""
+    assert wrong_order(sorted_result(), RECORDS) == ""
+    assert job_of("terasort", size=RECORDS * RECORD).check(sorted_result()) == ""
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("result", "words"),
     [
-        (sorted_told("error\tmisorder in part-00001 between 'b' and 'a'\n"), "out of order"),
-        (sorted_told("misorder\n"), "out of order"),
-        (sorted_told(""), "reported no checksum"),
-        (sorted_told(f"checksums {CHECKSUM:x}\n"), "reported no checksum"),
-        (sorted_told(f"checksum\t{CHECKSUM + 1:x}\n"), f"but {CHECKSUM:x} was made"),
-        (sorted_told(made=None), "but 0 was made"),
-        (sorted_told(size=RECORDS - 1), f"{(RECORDS - 1) * RECORD} bytes, not {RECORDS} records"),
-        (sorted_told(size=RECORDS + 1), f"not {RECORDS} records"),
+        (sorted_result("error\tmisorder in part-00001 between 'b' and 'a'\n"), "out of order"),
+        (sorted_result("misorder\n"), "out of order"),
+        (sorted_result(""), "reported no checksum"),
+        (sorted_result(f"checksums {CHECKSUM:x}\n"), "reported no checksum"),
+        (sorted_result(f"checksum\t{CHECKSUM + 1:x}\n"), f"but {CHECKSUM:x} was made"),
+        (sorted_result(made=None), "but 0 was made"),
+        (sorted_result(size=RECORDS - 1), f"{(RECORDS - 1) * RECORD} bytes, not {RECORDS} records"),
+        (sorted_result(size=RECORDS + 1), f"not {RECORDS} records"),
     ],
 )
-def test_a_wrong_sorted_output_is_no_result(told: dict[str, Any], words: str) -> None:
-    assert words in wrong_order(told, RECORDS)
+def test_a_wrong_sorted_output_is_no_result(result: dict[str, Any], words: str) -> None:
+    assert words in wrong_order(result, RECORDS)
 
 
 @given(st.lists(st.integers(0, 1 << 40), max_size=6), st.integers(0, 1 << 40))
@@ -85,12 +85,12 @@ def moved(
 
     files = "" if length is None else json.dumps({"ContentSummary": {"length": length}})
     # json.dumps writes a blank behind a colon, which HDFS does not.
-    told = files.replace(": ", ":")
-    return {"write": client(write), "read": client(read), "files": {"output": told}}
+    numbers = files.replace(": ", ":")
+    return {"write": client(write), "read": client(read), "files": {"output": numbers}}
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("result", "words"),
     [
         (moved(), ""),
         (moved(write="15.0"), ""),
@@ -101,9 +101,9 @@ def moved(
         (moved(length=None), "HDFS holds nothing"),
     ],
 )
-def test_bytes_that_testdfsio_or_hdfs_lack_are_told(told: dict[str, Any], words: str) -> None:
-    said = job_of("dfsio", size=FILES * EACH * MIB, files=FILES).check(told)
-    assert words in said and bool(said) == bool(words)
+def test_bytes_that_testdfsio_or_hdfs_lack_are_reported(result: dict[str, Any], words: str) -> None:
+    job = job_of("dfsio", size=FILES * EACH * MIB, files=FILES).check(result)
+    assert words in job and bool(job) == bool(words)
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -112,7 +112,7 @@ def test_caches_stay_warm_for_reading_alone_and_where_a_study_says_so(warm: bool
     assert cold == {"write": True, "read": not warm}
 
 
-def test_sync_and_copies_of_a_sorted_output_are_told_to_mapreduce() -> None:
+def test_sync_and_copies_of_a_sorted_output_reach_mapreduce() -> None:
     job = job_of("terasort", output_replication=2, final_sync=False, replication=3)
     by_name = {step.name: list(step.arguments) for step in job.steps}
     assert "-Dmapreduce.terasort.output.replication=2" in by_name["sort"]

@@ -51,7 +51,7 @@ def test_packets_go_the_way_that_is_asked_for() -> None:
     assert reverse["argv"][reverse["argv"].index("--parallel") + 1] == "4"
 
 
-def test_nginx_is_told_to_serve_the_file_at_the_machines_address() -> None:
+def test_nginx_serves_the_file_at_the_machines_address() -> None:
     served = ends("http-load", size=4096, workers=3).server.at("192.0.2.1", 8080)
     (text,) = served["files"].values()
     assert "listen 192.0.2.1:8080" in text
@@ -60,7 +60,7 @@ def test_nginx_is_told_to_serve_the_file_at_the_machines_address() -> None:
     assert list(served["filled"].values()) == [4096]
 
 
-def told(bits: float = 8e9) -> str:
+def iperf3_output(bits: float = 8e9) -> str:
     end = {
         "sum_sent": {"bits_per_second": 9e9, "retransmits": 3},
         "sum_received": {"bits_per_second": bits},
@@ -69,9 +69,9 @@ def told(bits: float = 8e9) -> str:
     return json.dumps({"start": {}, "intervals": [], "end": end})
 
 
-def test_what_iperf3_says_is_what_is_told() -> None:
+def test_values_are_those_of_iperf3() -> None:
     workload = WORKLOADS["net-stream"]
-    observed = workload.observe(workload.parameters(), {"output": told()})
+    observed = workload.observe(workload.parameters(), {"output": iperf3_output()})
     assert observed == {"bandwidth": 1e9, "retransmits": 3.0, "machine-cpu": 0.55}
 
 
@@ -83,7 +83,7 @@ def test_what_iperf3_says_is_what_is_told() -> None:
         ("[1]", "no JSON object"),
     ],
 )
-def test_what_iperf3_could_not_do_is_told(text: str, words: str) -> None:
+def test_failure_of_iperf3_is_reported(text: str, words: str) -> None:
     workload = WORKLOADS["net-stream"]
     with pytest.raises(ValueError, match=words):
         workload.observe(workload.parameters(), {"output": text})
@@ -98,12 +98,15 @@ def test_any_answer_of_iperf3_is_read_or_refused(text: str) -> None:
 
 
 @given(
-    cut=st.integers(0, len(told())),
+    cut=st.integers(0, len(iperf3_output())),
     value=st.none() | st.booleans() | st.text(max_size=5) | st.lists(st.integers(), max_size=2),
 )
 def test_a_damaged_answer_is_refused(cut: int, value: object) -> None:
     workload = WORKLOADS["net-stream"]
-    damaged = [told()[:cut] if cut < len(told()) else "", json.dumps({"end": value})]
+    damaged = [
+        iperf3_output()[:cut] if cut < len(iperf3_output()) else "",
+        json.dumps({"end": value}),
+    ]
     for text in damaged:
         with pytest.raises((ValueError, KeyError)):
             workload.observe(workload.parameters(), {"output": text})

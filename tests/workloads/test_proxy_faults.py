@@ -53,12 +53,12 @@ def test_ports_that_have_run_out_are_told_with_how_many_wait() -> None:
     sockets = "TCP: inuse 6 orphan 0 tw {} alloc 9 mem 2\nUDP: inuse 1\n"
     texts = {kernel.SOCKETS: sockets.format(27_000), kernel.PORTS: "32768\t60999"}
     haproxy = {"haproxy econ": 5, "haproxy eresp": 2, "haproxy hrsp_5xx": 7}
-    said = {"show stat": STATISTICS}
-    assert seen(after=texts, said=said) == {"machine ports": 27_000, **haproxy}
+    settings = {"show stat": STATISTICS}
+    assert seen(after=texts, said=settings) == {"machine ports": 27_000, **haproxy}
     # Those on a listener's port wait too, and take none: nothing has gone wrong.
     assert seen(after=texts) == {}
     texts[kernel.SOCKETS] = sockets.format(900)
-    assert seen(after=texts, said=said) == haproxy
+    assert seen(after=texts, said=settings) == haproxy
 
 
 def test_each_address_of_the_origin_has_all_ports_and_counts_of_its_own() -> None:
@@ -96,8 +96,8 @@ def test_a_listener_whose_queue_was_full_is_named() -> None:
 @given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=100))
 def test_no_text_of_kernel_or_haproxy_breaks_the_readers(one: str, other: str, ports: str) -> None:
     texts = {kernel.TRACKED: one, kernel.SOCKETS: f"TCP: {other}", kernel.PORTS: ports}
-    for said in ({"show stat": one}, {"show stat": f"# svname,econ\n{other}"}):
-        for fault in faults_of({"full": stage(1.0)}, {"after": texts, "said": said}, {}):
+    for answers in ({"show stat": one}, {"show stat": f"# svname,econ\n{other}"}):
+        for fault in faults_of({"full": stage(1.0)}, {"after": texts, "said": answers}, {}):
             assert fault["count"] > 0
 
 

@@ -17,15 +17,15 @@ from workloads.workload_kinds import PROXIED
 WORKLOAD = PROXIED["proxy"]
 
 
-def words(told: dict[str, Any]) -> list[str]:
+def words(account: dict[str, Any]) -> list[str]:
     """Return the limits of a cell whose direct path is fast enough."""
-    return limits([told], account_of(told), 1000.0, 100.0)
+    return limits([account], account_of(account), 1000.0, 100.0)
 
 
 def test_under_xen_the_clients_cpus_are_the_computers() -> None:
-    told = under_xen(host=1.9)
-    told["accounts"]["host"]["tasks"] += [task(20, "tare-agent", 6.5, tid=22)]
-    (why,) = limits([told], account_of(told), 1000.0, 100.0)
+    account = under_xen(host=1.9)
+    account["accounts"]["host"]["tasks"] += [task(20, "tare-agent", 6.5, tid=22)]
+    (why,) = limits([account], account_of(account), 1000.0, 100.0)
     assert why == "client and origin used 95 % of their CPU time"
 
 
@@ -49,27 +49,27 @@ def test_a_limit_is_named_and_no_loss_is_computed_from_it() -> None:
 
 
 def test_ends_that_are_the_limit_even_with_nothing_between_them_are_told_so() -> None:
-    told = result()
-    told["stages"]["straight-4"]["requests_per_s"] = 130.0
-    values = WORKLOAD.observe(WORKLOAD.parameters(), summed(told))
+    account = result()
+    account["stages"]["straight-4"]["requests_per_s"] = 130.0
+    values = WORKLOAD.observe(WORKLOAD.parameters(), summed(account))
     assert values["straight"] == 130.0
     assert "requests" not in values
-    (why,) = summed(told)["limits"]
+    (why,) = summed(account)["limits"]
     assert "with nothing between them, 1.30 times" in why
     # A switch that is slower than both ends is no fault of theirs, but hides the proxy as well.
-    told["stages"]["straight-4"]["requests_per_s"] = 1000.0
-    told["stages"]["direct-4"]["requests_per_s"] = 120.0
-    (why,) = summed(told)["limits"]
+    account["stages"]["straight-4"]["requests_per_s"] = 1000.0
+    account["stages"]["direct-4"]["requests_per_s"] = 120.0
+    (why,) = summed(account)["limits"]
     assert why.startswith("the direct path makes 120")
 
 
 def test_a_client_and_an_origin_that_share_a_cpu_are_a_limit_together() -> None:
-    told = result()
-    told["accounts"]["host"]["tasks"] += [task(20, "tare-agent", 6.5, tid=22)]
-    (why,) = limits([told], account_of(told), 1000.0, 100.0)
+    account = result()
+    account["accounts"]["host"]["tasks"] += [task(20, "tare-agent", 6.5, tid=22)]
+    (why,) = limits([account], account_of(account), 1000.0, 100.0)
     assert why == "client and origin used 95 % of their CPU time"
-    told["outside"] = {"client": [0, 2], "origin": [3]}
-    assert limits([told], account_of(told), 1000.0, 100.0) == []
+    account["outside"] = {"client": [0, 2], "origin": [3]}
+    assert limits([account], account_of(account), 1000.0, 100.0) == []
 
 
 def test_a_client_whose_cpus_others_filled_is_a_limit_too() -> None:
@@ -136,9 +136,9 @@ def test_those_on_another_host_take_no_cpu_of_the_machines_and_are_told_by_their
 def test_under_xen_client_and_origin_have_to_be_apart_from_what_dom0_does_for_the_machine(
     host_on: list[int], host: float, outside: dict[str, list[int]], why: str
 ) -> None:
-    told = under_xen(host_on=host_on, host=host)
-    told["outside"] = outside
-    found = words(told)
+    account = under_xen(host_on=host_on, host=host)
+    account["outside"] = outside
+    found = words(account)
     assert len(found) == bool(why)
     assert not why or why in found[0]
 
@@ -148,16 +148,16 @@ def test_a_rate_that_still_rose_at_the_most_that_was_allowed_is_at_least_so_much
     assert unended({4: 100.0, 8: 102.0}, 8) == []
     (why,) = unended({4: 100.0, 8: 150.0}, 8)
     assert "at 8 requests at once: raise `most-connections`" in why
-    told = result()
-    told["stages"] |= {"proxied-8": stage(150.0), "direct-8": stage(2000.0)}
+    account = result()
+    account["stages"] |= {"proxied-8": stage(150.0), "direct-8": stage(2000.0)}
     asked = ProxyParameters(most_connections=8)
-    found = summed(told, asked)
+    found = summed(account, asked)
     assert found["limits"] == [why]
     assert found["warnings"] == [f"direct: {why}"]
     values = WORKLOAD.observe(asked, found)
     assert "requests-at-least" in values
     assert "requests" not in values
-    more = summed(told, ProxyParameters(most_connections=64))
+    more = summed(account, ProxyParameters(most_connections=64))
     assert (more["limits"], more["warnings"]) == ([], [])
 
 
@@ -171,6 +171,6 @@ def test_the_ends_workload_says_where_its_search_ended() -> None:
 def test_more_than_a_proxy_carries_is_said_to_be_overload(offered: float, overloaded: bool) -> None:
     found = summed(result(), ProxyParameters(offered=offered))
     assert found["offered"] == {"per_s": offered, "overloaded": overloaded}
-    said = [each for each in found["warnings"] if "requests/s were offered" in each]
-    assert bool(said) == overloaded
+    warnings = [each for each in found["warnings"] if "requests/s were offered" in each]
+    assert bool(warnings) == overloaded
     assert summed(result(), ProxyParameters())["offered"] == {}

@@ -39,9 +39,9 @@ def account(lost: int, **more: str) -> dict[str, Any]:
 
 def test_the_record_says_what_was_lost_and_where_interrupts_went() -> None:
     card = {"driver": "veth", "offloads": {"tso": True}}
-    told = preparation.prepared({"machine": account(3), "origin": account(0)}, {"origin": card})
-    assert told["offloads"] == {"origin": card}
-    machine, origin = told["machine"], told["origin"]
+    record = preparation.prepared({"machine": account(3), "origin": account(0)}, {"origin": card})
+    assert record["offloads"] == {"origin": card}
+    machine, origin = record["machine"], record["origin"]
     assert machine["lost"] == {"TcpExt:ListenOverflows": 3, "TcpExt:ListenDrops": 3}
     assert machine["interrupts"] == {"24 virtio0-input.0": {"0": 850, "1": 40}}
     assert machine["time_wait"] == 321
@@ -51,29 +51,29 @@ def test_the_record_says_what_was_lost_and_where_interrupts_went() -> None:
 
 
 def test_where_the_host_chooses_its_frequency_the_record_says_how() -> None:
-    told = preparation.prepared({"host": account(0, **{kernel.GOVERNOR: "powersave\n"})}, {})
-    assert told["host"]["governor"] == "powersave"
+    record = preparation.prepared({"host": account(0, **{kernel.GOVERNOR: "powersave\n"})}, {})
+    assert record["host"]["governor"] == "powersave"
 
 
 def test_the_queues_of_the_machines_own_interface_are_recorded_whatever_its_name() -> None:
-    told = proxied(interface="tare-1")
+    record = proxied(interface="tare-1")
     queues = "/sys/class/net/tare-1/queues/rx-0/rps_cpus"
-    told["accounts"]["machine"]["after"][queues] = "3\n"
+    record["accounts"]["machine"]["after"][queues] = "3\n"
     for when in ("before", "after"):
-        texts = told["accounts"]["machine"][when]
+        texts = record["accounts"]["machine"][when]
         texts[kernel.DEVICES] = texts[kernel.DEVICES].replace("eth0", "tare-1")
-    assert summed(told)["settings"][queues] == "3\n"
+    assert summed(record)["settings"][queues] == "3\n"
     assert queues.replace("tare-1", kernel.OWN) in kernel.FILES
 
 
 def test_a_kernel_that_tells_nothing_has_nothing_in_the_record() -> None:
-    told = preparation.prepared({"client": {"before": {}, "after": {}}}, {})
-    assert told["client"] == {"ports": {}, "time_wait": None, "lost": {}}
+    record = preparation.prepared({"client": {"before": {}, "after": {}}}, {})
+    assert record["client"] == {"ports": {}, "time_wait": None, "lost": {}}
 
 
 def test_what_ports_last_for_is_told_beside_what_is_needed() -> None:
-    told = preparation.prepared({"machine": account(0)}, {})
-    assert preparation.budget(told, 4, 9000.0) == {
+    record = preparation.prepared({"machine": account(0)}, {})
+    assert preparation.budget(record, 4, 9000.0) == {
         "lasting_per_s": pytest.approx(4 * 64_512 / 60),
         "needed_per_s": 9000.0,
     }
@@ -92,8 +92,8 @@ def test_what_ports_last_for_is_told_beside_what_is_needed() -> None:
 def test_where_the_machines_ports_ran_out_it_says_what_to_write(
     addresses: int, made: float, instead: str
 ) -> None:
-    told = preparation.prepared({"machine": account(0)}, {})
-    lasting = preparation.budget(told, addresses, made)
+    record = preparation.prepared({"machine": account(0)}, {})
+    lasting = preparation.budget(record, addresses, made)
     (words,) = preparation.spent([{"what": preparation.PORTS}], lasting, addresses)
     assert words.endswith(instead) or f"{instead}, or" in words
     # That more was made than ports last for says nothing by itself: who closes first keeps them.
@@ -113,8 +113,8 @@ def test_a_client_that_has_few_ports_left_is_told_of_before_any_request_fails(
     role: str, waits: int, warned: bool
 ) -> None:
     sockets = SOCKSTAT.replace("tw 321", f"tw {waits}")
-    told = preparation.prepared({role: account(0, **{kernel.SOCKETS: sockets})}, {})
-    words = preparation.scarce(told)
+    record = preparation.prepared({role: account(0, **{kernel.SOCKETS: sockets})}, {})
+    words = preparation.scarce(record)
     assert bool(words) == warned
     if warned:
         assert "58100 of the client's 64512 ports" in words[0]

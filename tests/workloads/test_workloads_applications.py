@@ -84,10 +84,10 @@ def test_a_rate_is_work_by_time() -> None:
 )
 def test_what_nobody_verified_does_not_count(name: str, checks: Any) -> None:
     workload = WORKLOADS[name]
-    told = {**RESULT, "output": SCIMARK + "AES-128-CBC  1k\n"}
-    assert workload.observe(workload.parameters(), told)
+    result = {**RESULT, "output": SCIMARK + "AES-128-CBC  1k\n"}
+    assert workload.observe(workload.parameters(), result)
     with pytest.raises(ValueError, match="verified"):
-        workload.observe(workload.parameters(), {**told, "checks": checks})
+        workload.observe(workload.parameters(), {**result, "checks": checks})
 
 
 def test_scimark_is_read_whole_or_refused() -> None:
@@ -109,7 +109,7 @@ def test_openssl_is_read_in_bytes() -> None:
         workload.observe(workload.parameters(), RESULT)
 
 
-def test_a_kernel_is_compiled_in_memory_by_all_cpus_unless_told() -> None:
+def test_kernel_is_compiled_in_memory_by_all_cpus_by_default() -> None:
     whole = request("kernel-compile")
     assert "$(nproc)" in whole["steps"][0]["argv"][2]
     assert whole["checks"] == [{"path": "/tmp/tare-linux/vmlinux"}]

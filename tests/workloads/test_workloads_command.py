@@ -36,7 +36,7 @@ def figure(output: str, **metric: Any) -> float:
     return observed(output, metrics={"x": {"unit": "s", "better": "lower", **metric}})["x"]
 
 
-def test_times_are_told_without_any_metric_of_ones_own() -> None:
+def test_times_are_reported_without_own_metrics() -> None:
     assert observed("") == {
         "wall-time": 2.0,
         "cpu-time": 1.5,
@@ -59,13 +59,13 @@ def test_own_metrics_come_first_and_take_the_headline() -> None:
 
 
 def test_the_last_line_that_matches_counts() -> None:
-    said = "speed: 1 MB/s\rspeed: 2 MB/s\nspeed: 12.5 MB/s\nthat was its speed\n"
-    assert observed(said, metrics={"speed": SPEED})["speed"] == 12.5e6
+    output = "speed: 1 MB/s\rspeed: 2 MB/s\nspeed: 12.5 MB/s\nthat was its speed\n"
+    assert observed(output, metrics={"speed": SPEED})["speed"] == 12.5e6
 
 
 def test_fields_are_found_in_json_as_a_whole_or_in_the_last_line() -> None:
-    said = '{"runs": [{"latency": {"p99": 81}}, {"latency": {"p99": 82.5}}]}'
-    for output in (said, said.replace(",", ",\n"), f"it begins\n{said}\n\n"):
+    content = '{"runs": [{"latency": {"p99": 81}}, {"latency": {"p99": 82.5}}]}'
+    for output in (content, content.replace(",", ",\n"), f"it begins\n{content}\n\n"):
         assert figure(output, field="runs[1].latency.p99", scale=1e-6) == pytest.approx(82.5e-6)
     assert figure("[[1, 2], [3]]", field="[0][1]") == 2.0
 
@@ -96,7 +96,7 @@ def test_a_metric_that_is_not_there_fails_the_cell_with_the_last_words(
     assert caught.value.message.endswith(end)
 
 
-def test_only_the_last_lines_are_told() -> None:
+def test_only_the_last_lines_are_reported() -> None:
     with pytest.raises(WorkloadFault, match=r"output: line 5 / line 6 / line 7 / line 8 / line 9$"):
         observed("\n".join(f"line {n}" for n in range(10)), check={"contains": "none"})
 
@@ -187,7 +187,7 @@ def test_no_place_leads_out_of_its_room(parts: list[str]) -> None:
     assert any(f"/{resolved}".startswith(f"{room}/") for room in ROOMS)
 
 
-def test_files_are_found_beside_the_study_and_must_be_executable_to_run(tmp_path: Path) -> None:
+def test_files_are_found_next_to_the_study_and_must_be_executable(tmp_path: Path) -> None:
     here = {FOLDER: tmp_path}
     given_study = {"argv": ["/opt/x"], "toolbox": {"files": {"/opt/x": "./x"}}}
     with pytest.raises(ValidationError, match=f"there is no file {tmp_path}/x"):
@@ -236,11 +236,9 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
 
 @given(NUMBERS, st.text(), st.text(alphabet=st.characters(exclude_characters="0123456789")))
-def test_a_number_that_was_printed_is_found_whatever_stands_around_it(
-    number: float, before: str, behind: str
-) -> None:
-    said = f"{before}\nspeed=<{number!r}>\n{behind}"
-    assert figure(said, regex="^speed=<(.*)>$") == number
+def test_printed_number_is_found_in_any_text(number: float, before: str, behind: str) -> None:
+    output = f"{before}\nspeed=<{number!r}>\n{behind}"
+    assert figure(output, regex="^speed=<(.*)>$") == number
 
 
 @given(st.data(), NUMBERS)

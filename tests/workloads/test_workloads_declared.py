@@ -21,7 +21,7 @@ from workloads.workloads_results import SAMPLES, parameters_of, result_of
 ALL = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 UNITS = {"s", "B", "B/s", "1/s", "1"}
 NEIGHBOURS_ONLY = {name for name, kind in WORKLOADS.items() if kind.neighbour_only}
-"""They end when a subject does, so nothing of theirs is on the report's first screen."""
+"""They end when a subject does, so the report's first screen has none of their figures."""
 
 
 def test_the_registry_names_each_workload_as_it_names_itself() -> None:
@@ -102,10 +102,13 @@ def test_observe_gives_each_metric_its_number(workload: Workload[Any], data: st.
 @pytest.mark.parametrize("load", ["cpu-load", "memory-load", "disk-load"])
 def test_a_load_that_is_measured_itself_ends(load: str) -> None:
     workload = WORKLOADS[load]
-    alone, told = workload.parameters(), workload.parameters.model_validate({"duration": "2 s"})
+    alone, parameters = (
+        workload.parameters(),
+        workload.parameters.model_validate({"duration": "2 s"}),
+    )
     assert "seconds" not in workload.request(alone)
     assert workload.request(workload.ending(alone))["seconds"] == workload.expected_s(alone)
-    assert workload.request(workload.ending(told))["seconds"] == 2.0
+    assert workload.request(workload.ending(parameters))["seconds"] == 2.0
     assert WORKLOADS["tick"].ending(TickParameters()) == TickParameters()
 
 
@@ -165,7 +168,7 @@ def test_tick_refuses_what_cannot_be(parameters: dict[str, Any], says: str) -> N
         TickParameters.model_validate(parameters)
 
 
-def test_tick_tells_no_slowdown_where_the_machines_speed_changed() -> None:
+def test_tick_has_no_slowdown_if_the_machines_speed_changed() -> None:
     tick = WORKLOADS["tick"]
     result = result_of("tick", 2.0)
     sped_up = {"slowdown": None, "duration_mean_s": 1.8}
@@ -238,8 +241,8 @@ def test_memory_latency_has_metrics_for_the_sizes_that_were_measured() -> None:
     request = latency.request(asked)
     assert request["sizes_bytes"] == [16 << 10, 48 << 10, 1 << 30]
     assert request["pages"] == "2M"
-    told = {"latency": {str(size): {"median_s": 1e-9} for size in (16 << 10, 48 << 10)}}
-    assert latency.observe(asked, told) == {"latency-16KiB": 1e-9}
+    result = {"latency": {str(size): {"median_s": 1e-9} for size in (16 << 10, 48 << 10)}}
+    assert latency.observe(asked, result) == {"latency-16KiB": 1e-9}
     assert latency.request(MemoryLatencyParameters())["sizes_bytes"] == list(LADDER)
 
 

@@ -96,7 +96,7 @@ def test_a_wrong_unit_is_a_clear_error(unit: str, text: str, words: str) -> None
     assert words.replace("'", '"') in str(refused.value).replace("'", '"')
 
 
-def test_a_scale_beside_a_unit_is_refused() -> None:
+def test_scale_along_with_a_unit_is_refused() -> None:
     assert observed("12", unit="B/s", regex="(.*)", scale=1e6) == 12e6
     with pytest.raises(WorkloadFault, match="remove `scale`"):
         observed("12 MB/s", unit="B/s", regex="(.*)", scale=1e6)

@@ -15,7 +15,7 @@ LOG = 1000
 
 
 def run_study(agent: Path, samples: int) -> tuple[dict[str, Any], str, int]:
-    """Return the result, what was said on the way, and the most memory it took, in KiB."""
+    """Return the result, the messages on the way, and the most memory it took, in KiB."""
     # A threshold below the counter's own scatter: the log of gaps is full at once.
     asked = {
         "samples": samples,
@@ -28,19 +28,19 @@ def run_study(agent: Path, samples: int) -> tuple[dict[str, Any], str, int]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        out, said = process.stdout.read(), process.stderr.read().decode()
+        out, output = process.stdout.read(), process.stderr.read().decode()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = status
-    assert status == 0, said
-    return json.loads(out), said, usage.ru_maxrss
+    assert status == 0, output
+    return json.loads(out), output, usage.ru_maxrss
 
 
 @pytest.mark.slow
 def test_the_seeds_fifty_million_samples_need_no_more_memory_than_a_few(
     agent_program: Path,
 ) -> None:
-    few, said, memory = run_study(agent_program, 200_000)
-    assert said == "", "short runs speak of no progress"
+    few, output, memory = run_study(agent_program, 200_000)
+    assert output == "", "short runs speak of no progress"
     many, _, memory_of_many = run_study(agent_program, FIFTY_MILLION)
     value = many["value"]
     assert value["samples"] + value["tsc_backwards"] == FIFTY_MILLION

@@ -1,4 +1,4 @@
-"""Whatever an agent or a program tells: it is read, or refused by name, and never anything else."""
+"""Any output of an agent or a program: it is read, or refused by name, and never anything else."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def read(workload: Workload[Any], result: Any) -> dict[str, float] | None:
     return values
 
 
-def leaves(told: Any) -> list[tuple[Any, ...]]:
+def leaves(changed_value: Any) -> list[tuple[Any, ...]]:
     def at(place: tuple[Any, ...]) -> Any:
-        inner = told
+        inner = changed_value
         for key in place:
             inner = inner[key]
         return inner
 
-    return [place for place in places(told) if not isinstance(at(place), dict | list)]
+    return [place for place in places(changed_value) if not isinstance(at(place), dict | list)]
 
 
 def key_of(place: tuple[Any, ...]) -> str:
@@ -74,13 +74,13 @@ def key_of(place: tuple[Any, ...]) -> str:
 @ALL
 @pytest.mark.parametrize("bad", NO_NUMBERS, ids=shortened)
 def test_what_is_no_finite_number_is_refused_by_its_name(workload: Workload[Any], bad: Any) -> None:
-    told = good(workload.name)
+    result = good(workload.name)
     parameters = parameters_of(workload.name)
-    usual = workload.observe(parameters, told)
+    usual = workload.observe(parameters, result)
     refused = 0
-    for place in leaves(told):
+    for place in leaves(result):
         try:
-            values = workload.observe(parameters, changed(told, place, bad))
+            values = workload.observe(parameters, changed(result, place, bad))
         except (KeyError, ValueError) as refusal:
             assert key_of(place) in str(refusal), (place, refusal)
             refused += 1
@@ -92,12 +92,12 @@ def test_what_is_no_finite_number_is_refused_by_its_name(workload: Workload[Any]
 
 @ALL
 def test_what_is_missing_is_named_or_left_out(workload: Workload[Any]) -> None:
-    told = good(workload.name)
+    result = good(workload.name)
     parameters = parameters_of(workload.name)
-    usual = workload.observe(parameters, told)
-    for place in places(told):
+    usual = workload.observe(parameters, result)
+    for place in places(result):
         try:
-            values = workload.observe(parameters, without(told, place))
+            values = workload.observe(parameters, without(result, place))
         except KeyError as refusal:
             assert key_of(place) in str(refusal), (place, refusal)
         except ValueError as refusal:
@@ -114,9 +114,9 @@ def test_what_is_missing_is_named_or_left_out(workload: Workload[Any]) -> None:
 @ALL
 @pytest.mark.parametrize("bad", [None, 5, "x", [], {}], ids=shortened)
 def test_what_has_no_parts_is_read_or_refused(workload: Workload[Any], bad: Any) -> None:
-    told = good(workload.name)
-    for place in set(places(told)) - set(leaves(told)):
-        read(workload, changed(told, place, bad))
+    result = good(workload.name)
+    for place in set(places(result)) - set(leaves(result)):
+        read(workload, changed(result, place, bad))
 
 
 ANY = st.sampled_from(list(WORKLOADS))
@@ -125,23 +125,23 @@ ANY = st.sampled_from(list(WORKLOADS))
 @pytest.mark.fuzz
 @given(name=ANY, data=st.data())
 def test_a_result_with_anything_in_it_is_read_or_refused(name: str, data: st.DataObject) -> None:
-    told: Any = good(name)
+    result: Any = good(name)
     for _ in range(data.draw(st.integers(1, 3))):
-        told = changed(told, data.draw(st.sampled_from(places(told))), data.draw(JSON))
-    read(WORKLOADS[name], told)
+        result = changed(result, data.draw(st.sampled_from(places(result))), data.draw(JSON))
+    read(WORKLOADS[name], result)
 
 
 @pytest.mark.fuzz
-@given(name=ANY, told=st.dictionaries(st.text(max_size=5), JSON, max_size=3))
-def test_any_result_at_all_is_read_or_refused(name: str, told: dict[str, Any]) -> None:
-    read(WORKLOADS[name], told)
+@given(name=ANY, result=st.dictionaries(st.text(max_size=5), JSON, max_size=3))
+def test_any_result_at_all_is_read_or_refused(name: str, result: dict[str, Any]) -> None:
+    read(WORKLOADS[name], result)
 
 
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.fuzz
-@given(said=st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "replace")))
-def test_any_text_of_a_program_is_read_or_refused(name: str, said: str) -> None:
-    assert read(WORKLOADS[name], {**good(name), "output": said}) is None
+@given(text=st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "replace")))
+def test_any_text_of_a_program_is_read_or_refused(name: str, text: str) -> None:
+    assert read(WORKLOADS[name], {**good(name), "output": text}) is None
 
 
 PIECES = st.sampled_from(
@@ -156,12 +156,12 @@ PIECES = st.sampled_from(
 @pytest.mark.fuzz
 @given(data=st.data())
 def test_a_damaged_text_of_a_program_is_read_or_refused(name: str, data: st.DataObject) -> None:
-    said: str = good(name)["output"]
+    result: str = good(name)["output"]
     for _ in range(data.draw(st.integers(1, 3))):
-        begin = data.draw(st.integers(0, len(said)))
-        end = data.draw(st.integers(begin, min(len(said), begin + 40)))
-        said = said[:begin] + data.draw(PIECES) + said[end:]
-    values = read(WORKLOADS[name], {**good(name), "output": said})
+        begin = data.draw(st.integers(0, len(result)))
+        end = data.draw(st.integers(begin, min(len(result), begin + 40)))
+        result = result[:begin] + data.draw(PIECES) + result[end:]
+    values = read(WORKLOADS[name], {**good(name), "output": result})
     assert values is None or name == "net-stream" or min(values.values()) >= 0
 
 
@@ -169,9 +169,9 @@ def test_a_damaged_text_of_a_program_is_read_or_refused(name: str, data: st.Data
 @pytest.mark.parametrize("digits", ["9" * 400, "1e999", "NaN", "inf", "1.2.3"])
 def test_numbers_beyond_all_bounds_are_not_read_from_texts(name: str, digits: str) -> None:
     plain = "2.5" if name == "net-stream" else "2.500000000"
-    said = good(name)["output"]
-    assert plain in said
-    assert read(WORKLOADS[name], {**good(name), "output": said.replace(plain, digits)}) is None
+    result = good(name)["output"]
+    assert plain in result
+    assert read(WORKLOADS[name], {**good(name), "output": result.replace(plain, digits)}) is None
 
 
 def test_json_that_is_nested_without_end_is_refused() -> None:
@@ -195,11 +195,11 @@ def test_number_never_fails_otherwise(result: Any) -> None:
 
 
 def test_a_key_may_hold_a_dot() -> None:
-    told = {"p": {"99.9": 4, "99": {"9": 5}}}
-    assert number(told, ("p", "99.9")) == 4.0
-    assert number(told, "p.99.9") == 5.0
+    result = {"p": {"99.9": 4, "99": {"9": 5}}}
+    assert number(result, ("p", "99.9")) == 4.0
+    assert number(result, "p.99.9") == 5.0
     with pytest.raises(KeyError, match=r"p\.50\.0"):
-        number(told, ("p", "50.0"))
+        number(result, ("p", "50.0"))
 
 
 def test_numbers_from_texts_are_bounded() -> None:

@@ -34,9 +34,9 @@ class Agent:
         command += ["--cpus", str(cpu)] if cpu is not None else []
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        series = {entry["name"]: self._columns(entry) for entry in told["series"]}
-        return Outcome(told["value"], workload.observe(given, told["value"]), series)
+        output = json.loads(done.stdout)
+        series = {entry["name"]: self._columns(entry) for entry in output["series"]}
+        return Outcome(output["value"], workload.observe(given, output["value"]), series)
 
     def _columns(self, entry: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         data = (self.folder / f"{entry['name']}.bin").read_bytes()
@@ -149,12 +149,12 @@ def test_switch_between_any_number_of_threads(agent: Agent, threads: int) -> Non
     assert observed["latency-median"] <= observed["latency-p99"] <= observed["latency-p99.9"]
     assert observed["latency-p99.9"] <= observed["latency-max"] * 1.01 + 1e-8
     assert outcome.series["histogram"]["count"].sum() == value["samples"]
-    course, raw = outcome.series["scatter"], outcome.series["raw"]["duration_ns"]
-    assert course["samples"].sum() == value["samples"] == len(raw)
-    assert (course["first"] == np.cumsum(course["samples"]) - course["samples"]).all()
+    scatter, raw = outcome.series["scatter"], outcome.series["raw"]["duration_ns"]
+    assert scatter["samples"].sum() == value["samples"] == len(raw)
+    assert (scatter["first"] == np.cumsum(scatter["samples"]) - scatter["samples"]).all()
     assert raw.max() * 1e-9 == pytest.approx(observed["latency-max"], abs=2e-9)
-    assert course["max_ns"].max() * 1e-9 == pytest.approx(observed["latency-max"], abs=2e-9)
-    assert (np.diff(course["time_ns"].astype(np.int64)) > 0).all()
+    assert scatter["max_ns"].max() * 1e-9 == pytest.approx(observed["latency-max"], abs=2e-9)
+    assert (np.diff(scatter["time_ns"].astype(np.int64)) > 0).all()
 
 
 @pytest.mark.parametrize("by", ["nanosleep", "timerfd", "futex"])

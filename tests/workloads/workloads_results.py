@@ -183,8 +183,8 @@ def _decimal(number: float) -> str:
 
 
 def _openssl(number: float) -> Result:
-    said = f"type         16384 bytes\nAES-128-CBC     {_decimal(number)}k\n"
-    return {"output": said, **_times(number)}
+    output = f"type         16384 bytes\nAES-128-CBC     {_decimal(number)}k\n"
+    return {"output": output, **_times(number)}
 
 
 SCIMARK_NAMES = {
@@ -196,8 +196,8 @@ SCIMARK_NAMES = {
 
 def _scimark(number: float) -> Result:
     lines = [f"{name}: {_decimal(number)}" for name in SCIMARK_NAMES.values()]
-    said = "\nSciMark 2.0a\n\n" + "\n".join(lines) + "\n\njava.vendor: Debian\n"
-    return {"output": said, **_times(number)}
+    output = "\nSciMark 2.0a\n\n" + "\n".join(lines) + "\n\njava.vendor: Debian\n"
+    return {"output": output, **_times(number)}
 
 
 def _iperf(number: float) -> Result:
@@ -263,11 +263,11 @@ UNKNOWN_TO_SPARK = ("hdfs_read_bytes", "local_read_bytes", "hdfs_written_bytes")
 
 def _job(number: float) -> Result:
     counters = ("gc_ms", "cpu_ms", "spilled", "local_written_bytes", "shuffled_bytes")
-    told: Result = {"delay_s": number, "jobs": ["job_1_1"]}
-    told["counters"] = dict.fromkeys(counters, number) | dict.fromkeys(UNKNOWN_TO_SPARK, 0.0)
-    told["counters"] |= {"hdfs_read_bytes": number}
-    told["phases"] = dict.fromkeys(("map", "shuffle", "sort", "reduce"), number)
-    return {"took_s": number, "job": told, "output": ""}
+    fields: Result = {"delay_s": number, "jobs": ["job_1_1"]}
+    fields["counters"] = dict.fromkeys(counters, number) | dict.fromkeys(UNKNOWN_TO_SPARK, 0.0)
+    fields["counters"] |= {"hdfs_read_bytes": number}
+    fields["phases"] = dict.fromkeys(("map", "shuffle", "sort", "reduce"), number)
+    return {"took_s": number, "job": fields, "output": ""}
 
 
 def _cluster(*steps: str) -> Callable[[float], Result]:
@@ -289,8 +289,8 @@ def _spark(step: str) -> Callable[[float], Result]:
 
 
 def _dfsio(number: float) -> Result:
-    said = f"Throughput mb/sec: {number!r}\nAverage IO rate mb/sec: {number!r}\n"
-    step = {**_job(number), "output": f"{said}IO rate std deviation: {number!r}\n"}
+    output = f"Throughput mb/sec: {number!r}\nAverage IO rate mb/sec: {number!r}\n"
+    step = {**_job(number), "output": f"{output}IO rate std deviation: {number!r}\n"}
     return {**_cluster()(number), "steps": {"write": step, "read": step}}
 
 
@@ -375,31 +375,31 @@ SAMPLES: Mapping[str, Sample] = {
 """What the agent tells of each workload there is."""
 
 
-def places(told: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the way to everything within ``told``, keys and positions, outer ones first."""
+def places(given_value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the way to everything within ``given_value``, keys and positions, outer ones first."""
     items: list[tuple[Any, Any]] = []
-    if isinstance(told, dict):
-        items = list(told.items())
-    elif isinstance(told, list):
-        items = list(enumerate(told))
+    if isinstance(given_value, dict):
+        items = list(given_value.items())
+    elif isinstance(given_value, list):
+        items = list(enumerate(given_value))
     found: list[tuple[Any, ...]] = []
     for key, inner in items:
         found += [(*before, key), *places(inner, (*before, key))]
     return found
 
 
-def changed(told: Any, place: tuple[Any, ...], put: Any) -> Any:
-    """Return a copy of ``told`` with something else at ``place``."""
-    return _with(told, place, lambda holder, key: holder.__setitem__(key, put))
+def changed(given_value: Any, place: tuple[Any, ...], put: Any) -> Any:
+    """Return a copy of ``given_value`` with something else at ``place``."""
+    return _with(given_value, place, lambda holder, key: holder.__setitem__(key, put))
 
 
-def without(told: Any, place: tuple[Any, ...]) -> Any:
-    """Return a copy of ``told`` that lacks what is at ``place``."""
-    return _with(told, place, lambda holder, key: holder.__delitem__(key))
+def without(given_value: Any, place: tuple[Any, ...]) -> Any:
+    """Return a copy of ``given_value`` that lacks what is at ``place``."""
+    return _with(given_value, place, lambda holder, key: holder.__delitem__(key))
 
 
-def _with(told: Any, place: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
-    copy = _copied(told)
+def _with(given_value: Any, place: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
+    copy = _copied(given_value)
     holder = copy
     for key in place[:-1]:
         holder = holder[key]
@@ -407,7 +407,9 @@ def _with(told: Any, place: tuple[Any, ...], change: Callable[[Any, Any], None])
     return copy
 
 
-def _copied(told: Any) -> Any:
-    if isinstance(told, dict):
-        return {key: _copied(inner) for key, inner in told.items()}
-    return [_copied(inner) for inner in told] if isinstance(told, list) else told
+def _copied(given_value: Any) -> Any:
+    if isinstance(given_value, dict):
+        return {key: _copied(inner) for key, inner in given_value.items()}
+    return (
+        [_copied(inner) for inner in given_value] if isinstance(given_value, list) else given_value
+    )

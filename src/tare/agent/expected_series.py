@@ -25,7 +25,7 @@ USUAL_BYTES = 256 << 20
 MORE_BYTES = {"tick": (1 << 30) + USUAL_BYTES}
 """By workload: the largest log of ``tick``, and its other series."""
 MOST_BYTES = 4 << 30
-"""Of all series of a run together, if every single sample is requested."""
+"""The limit of all series of a run together, if every single sample is requested."""
 GREATEST = 1 << 62
 """The largest value that the analysis can represent; 146 years in nanoseconds."""
 _TIME = "time_ns"

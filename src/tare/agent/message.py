@@ -18,7 +18,7 @@ from typing import Any
 from tare.plaintext import plain_line
 
 MOST_DEPTH = 24
-"""Of nested objects and lists; an environment proof has four."""
+"""The limit of nested objects and lists; an environment proof has four levels."""
 MOST_VALUES = 50_000
 """In one message: a result of fio has some hundreds, and the proof of 1024 CPUs some thousands."""
 LONGEST_KEY = 256
@@ -26,7 +26,7 @@ LONGEST_WORD = 256
 GREATEST_WHOLE = 1 << 64
 """The agent counts in 64 bits."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,127}")
-"""Of workloads and series, which become file names."""
+"""The names of workloads and series, which become file names."""
 BURST_BYTES = 32 << 20
 BYTES_PER_S = 1 << 20
 BURST_MESSAGES = 20_000
@@ -88,7 +88,7 @@ def read_json(data: bytes, most_values: int = MOST_VALUES) -> Any:
         raise InvalidMessage(f"a message more than {MOST_DEPTH} levels deep") from None
     except ValueError:
         # Raised for syntax errors, and for numbers with more digits than Python reads.
-        raise InvalidMessage("a message that is no JSON") from None
+        raise InvalidMessage("a message that is not JSON") from None
     _require_bounded(value, most_values)
     return value
 

@@ -47,7 +47,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chunk:
-    """One series frame: which part of which series, and its bytes."""
+    """One series frame: a part of a series, with its place and its bytes."""
 
     id: int
     name: str
@@ -69,7 +69,7 @@ def read_chunk(payload: bytes) -> Chunk:
         raise ValueError("a series frame without a header line")
     header = read_json(line, _MOST_HEADER_VALUES)
     if not isinstance(header, dict):
-        raise ValueError("a series frame whose header is no object")
+        raise ValueError("a series frame whose header is not an object")
     chunk = Chunk(
         id=whole(header.get("id"), "series: id"),
         name=name(header.get("name"), "series: name"),
@@ -86,15 +86,15 @@ def read_chunk(payload: bytes) -> Chunk:
     if chunk.total != chunk.rows * width or chunk.total > MOST_BYTES:
         raise ValueError(f"series {chunk.name}: {chunk.total} bytes are not {chunk.rows} rows")
     if not 0 <= chunk.offset <= chunk.total - len(chunk.data):
-        raise ValueError(f"series {chunk.name}: a chunk lies outside of it")
+        raise ValueError(f"series {chunk.name}: a chunk is outside of it")
     return chunk
 
 
 def _columns(pairs: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(pairs, list) or not all(isinstance(pair, list) for pair in pairs):
-        raise ValueError("a series frame whose columns are no list of pairs")
+        raise ValueError("a series frame whose columns are not a list of pairs")
     if any(len(pair) != 2 or not isinstance(pair[1], str) for pair in pairs):
-        raise ValueError("a series frame whose columns are no pairs of a name and a type")
+        raise ValueError("a series frame whose columns are not pairs of a name and a type")
     columns = tuple((column(pair[0], "series: columns"), pair[1]) for pair in pairs)
     if not columns or len(dict(columns)) != len(columns):
         raise ValueError("a series frame without columns, or with two of one name")
@@ -224,7 +224,7 @@ def kind_of(place: Path, mounts: Path = _MOUNTS) -> str:
         if len(words) < 3:
             continue
         at = Path(_unescape(words[1]))
-        # Of two mounts at one path, the later one hides the other.
+        # The later of two mounts at one path hides the other.
         if place.resolve().is_relative_to(at) and len(at.parts) >= deepest:
             found, deepest = words[2], len(at.parts)
     return found

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tare.fleet.faults import ClusterGone, HostGone, PartFailed, PartRefused
 from tare.fleet.hosts_part import run_part
-from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Inbox, Message, Said, StillThere
+from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Inbox, Message, Notice, StillThere
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Queue
@@ -108,7 +108,7 @@ class Attempt:
                 yield message
             if not late and not self.begun and time.monotonic() - self._asked > BUSY_S:
                 late = True
-                yield Said(
+                yield Notice(
                     sentence="its worker has not begun yet, and may be busy with another run; "
                     "Tare waits until it is free, or until Ctrl-C"
                 )

@@ -45,8 +45,8 @@ from tare.fleet.wire import (
     FromHost,
     Happened,
     Hello,
+    Notice,
     Progress,
-    Said,
 )
 from tare.run.lifecycle.account import Status, require_worth, run_finished
 from tare.run.lifecycle.folder import RunFolder, resume_command
@@ -269,7 +269,7 @@ class Controller:
                     if message.reason and not self._asked:
                         raise fault_of(message)
                     return
-                elif isinstance(message, Said):
+                elif isinstance(message, Notice):
                     self._setup.say(f"{host}: {message.sentence}")
                 elif part is not None:
                     await self._take(part, attempt, message)

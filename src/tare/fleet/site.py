@@ -26,8 +26,8 @@ from tare.fleet.wire import (
     Ended,
     Happened,
     Message,
+    Notice,
     Progress,
-    Said,
     StillThere,
 )
 from tare.hosts.lock import HostHeld
@@ -135,7 +135,7 @@ class Site:
             decide=_never,
             subscribers=(self._happened,),
             on_progress=self._progress,
-            say=lambda sentence: self._say(Said(sentence=sentence)),
+            say=lambda sentence: self._say(Notice(sentence=sentence)),
         ) as setup:
             for _, added in study_additions(setup, study):
                 require_here(added.files.values())

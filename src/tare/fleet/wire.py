@@ -101,7 +101,7 @@ class Progress(Message):
     fields: dict[str, Any]
 
 
-class Said(Message):
+class Notice(Message):
     """A sentence for the user."""
 
     kind: Literal["said"] = "said"
@@ -122,7 +122,7 @@ class Ended(Message):
 
 
 FromHost = Annotated[
-    Hello | Happened | FilePiece | Progress | Said | Ended, Field(discriminator="kind")
+    Hello | Happened | FilePiece | Progress | Notice | Ended, Field(discriminator="kind")
 ]
 ToHost = Annotated[Block | End | StillThere, Field(discriminator="kind")]
 FROM_HOST: TypeAdapter[FromHost] = TypeAdapter(FromHost)

@@ -73,7 +73,7 @@ async def archive_of(host: Host, release: Release | None, cache: Path) -> Archiv
     if (kept := await kept_archive(host, release, cache)) is not None:
         return kept
     assert release is not None
-    archive = _beside(release, cache)
+    archive = _separate(release, cache)
     async with store.exclusive(cache):
         # Another process may have been first.
         if not _young(archive):
@@ -85,11 +85,11 @@ async def kept_archive(host: Host, release: Release | None, cache: Path) -> Arch
     """Return a release's archive if its lists are here; None if they must be fetched."""
     if release is None or release == await _codename(host):
         return OWN
-    archive = _beside(release, cache)
+    archive = _separate(release, cache)
     return archive if _young(archive) else None
 
 
-def _beside(release: Release, cache: Path) -> Archive:
+def _separate(release: Release, cache: Path) -> Archive:
     folder = cache / "apt" / release
     return Archive(release, _options(folder), folder / "lists")
 

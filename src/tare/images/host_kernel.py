@@ -249,8 +249,8 @@ def _noted(kernel: Kernel, image: HostImage, root: str) -> Kernel:
 async def _state(host: Host, image: HostImage, root: str) -> str:
     """Return what changes when the host's files may have changed: sizes and times."""
     paths = [image.path, *([root, f"{root}/kernel", f"{root}/modules.builtin"] if root else [])]
-    told = await host.run(["stat", "-L", "-c", "%n %s %Y %i", "--", *paths], timeout_s=_ASK_S)
-    return f"{image}\n{told.stdout.decode(errors='replace')}"
+    stat = await host.run(["stat", "-L", "-c", "%n %s %Y %i", "--", *paths], timeout_s=_ASK_S)
+    return f"{image}\n{stat.stdout.decode(errors='replace')}"
 
 
 def _recall(remembered: Path, seen: str) -> str | None:

@@ -88,7 +88,7 @@ def _from_file(file: Path) -> Kernel:
     version = version_of(content)
     if version is None:
         raise InputError(f"{file} is not a Linux kernel", "name a vmlinuz (bzImage) or vmlinux")
-    modules = _modules_beside(file, version)
+    modules = _modules_near(file, version)
     notes = () if modules else (f"No modules of {version} were found: all must be built in.",)
     digest = store.key_of({"file": store.file_digest(file), "modules": str(modules)})
     return Kernel(file.absolute(), modules, version, digest, notes)
@@ -109,7 +109,7 @@ def version_of(content: bytes) -> str | None:
     return None
 
 
-def _modules_beside(file: Path, version: str) -> Path | None:
+def _modules_near(file: Path, version: str) -> Path | None:
     """Look next to the file (an unpacked package, a build tree's install) and in /lib/modules."""
     folder = file.absolute().parent
     roots = (folder.parent, folder, Path("/"))

@@ -302,9 +302,9 @@ async def download(host: Host, package: Package, folder: Path, archive: Archive 
     files = sorted(folder.glob(f"{package.name}_*.deb"))
     if not got.ok or not files:
         require_disk(got.words(), folder)
-        said = got.words().splitlines()
+        output = got.words().splitlines()
         raise NotAvailable(
-            f"the package {wanted} could not be downloaded: {said[-1] if said else 'no file'}",
+            f"the package {wanted} could not be downloaded: {output[-1] if output else 'no file'}",
             f"check the network, and {renewed(archive)}",
         )
     return files[0]

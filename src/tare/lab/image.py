@@ -125,7 +125,7 @@ async def build_lab_image(
         kernel: ``generic``, ``rt``, a package's name, or a file with its modules next to it.
         cache: The cache; see :func:`tare.images.cache.default_cache`.
         release: The release of its packages; None for this computer's own.
-        packages: Further packages, all of whose files are kept.
+        packages: Further packages; all of their files are kept.
 
     Raises:
         InputError: apt cannot find or fetch the packages, mkfs.ext4 is missing, or the cache

@@ -13,7 +13,7 @@ def why_it_did_not_run(runs: Iterable[RunData], arm: str, *, to_do: bool = False
     """Return why nothing of an arm was measured, in words; empty where something was tried.
 
     Args:
-        runs: The runs; the first that tells goes before the others.
+        runs: The runs; the first one with a reason counts.
         arm: An arm of theirs.
         to_do: Whether to say as well what to do about it, where that is known.
     """

@@ -46,10 +46,11 @@ def measured_keys(
         and key.metric == metric
         and kinds.get(key.workload, key.workload) == workload
         and all(
-            _fits(asked_of(key, workload, name), told, vcpus) for name, told in parameters.items()
+            _fits(asked_of(key, workload, name), wanted_value, vcpus)
+            for name, wanted_value in parameters.items()
         )
     )
-    # They come as they were drawn, which is another order in each run.
+    # They are in the order that was drawn, which differs between runs.
     return sorted(found, key=lambda key: (places.get(key.workload, len(places)), _natural(key)))
 
 
@@ -94,7 +95,11 @@ def longest_views(keys: Iterable[Key]) -> list[Key]:
     """Return of cells that differ in nothing but how long they look the one that looks longest."""
     found: dict[str, Key] = {}
     for key in keys:
-        rest = {name: told for name, told in parameters_in(key).items() if name not in _LOOKING}
+        rest = {
+            name: wanted_value
+            for name, wanted_value in parameters_in(key).items()
+            if name not in _LOOKING
+        }
         asked = json.dumps(rest, sort_keys=True)
         if asked not in found or samples_of(key) > samples_of(found[asked]):
             found[asked] = key

@@ -1,4 +1,4 @@
-"""Set published values beside a run's own: pair them up, and give each its own ratios.
+"""Pair published values with a run's own, and give each its own ratios.
 
 Every ratio divides values of one source: a published value by the published bare machine's, a
 run's value by the run's baseline. Nothing here divides one source by the other.
@@ -32,7 +32,7 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Value:
-    """One value beside others.
+    """One value of a row.
 
     Args:
         value: In the table's SI unit; of a run's maximum the worst over all its blocks.
@@ -93,13 +93,13 @@ class PairedTable:
 
     @property
     def has_own(self) -> bool:
-        """Whether the run has any value to set beside the published ones."""
+        """Whether the run has any value to compare with the published ones."""
         return any(not row.published for row in self.rows)
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """All tables of one reference beside one comparison.
+    """All tables of one reference next to those of one comparison.
 
     Args:
         reference: The source.
@@ -180,7 +180,7 @@ def _own_rows(
     bare: str | None,
     alone: str | None,
 ) -> tuple[list[Row], list[str]]:
-    """Return the run's rows, and what must be said of the bare machine that they divide by."""
+    """Return the run's rows, and notes on the bare machine that they divide by."""
     bare_keys, rows, words = keys, [], []
     if bare is None:
         words.append(

@@ -43,13 +43,13 @@ def unlike(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> str
         name: The source's name for the scenario.
         wanted: The scenario.
     """
-    said = f"no scenario of this run is like {name}"
+    none_fits = f"no scenario of this run is like {name}"
     if wanted.vcpus is None:
-        return said
+        return none_fits
     labels = {str(label) for run in runs for label in mapping(run.study.get("scenarios"))}
     had = {count for label in labels if (count := vcpus_in(runs, label)) is not None}
     counts = " or ".join(str(count) for count in sorted(had))
-    return f"{said}, of {wanted.vcpus} vCPUs; this run's have {counts}" if had else said
+    return f"{none_fits}, of {wanted.vcpus} vCPUs; this run's have {counts}" if had else none_fits
 
 
 def skipped_in(runs: Iterable[RunData], scenario: str) -> str:
@@ -97,7 +97,7 @@ def subject_of(scenario: Mapping[str, Any]) -> str:
 
 
 def vcpus_in(runs: Iterable[RunData], scenario: str) -> int | None:
-    """Return how many vCPUs subjects had in a scenario; None where arms differ or none tells."""
+    """Return how many vCPUs subjects had in a scenario; None if arms differ or none has it."""
     found = {count for run in runs for count in _vcpus(run, scenario)}
     return found.pop() if len(found) == 1 else None
 

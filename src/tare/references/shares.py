@@ -34,7 +34,7 @@ class Compared:
         first: The arm.
         second: The arm that it is compared with.
         value: Their quotient, or the share as the source states it.
-        ends: Of its interval, at the run's confidence; None where there is none.
+        ends: The ends of its interval, at the run's confidence; None: it has none.
         blocks: In how many blocks both have a value.
         emulated: Whether either is emulated.
         longest: Whether it is of the longest of all, which has no interval.

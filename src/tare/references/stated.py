@@ -1,4 +1,4 @@
-"""What a source's text states beside its tables, each with what a run has for it, or why not."""
+"""Values in a source's text, outside its tables, each with the run's own value or why not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tare.references.published import Reference
 from tare.references.scenarios import describe_scenario, matching
 from tare.references.shares import Compared, compared
 
-SETUP = "it tells how the source measured"
+SETUP = "it says how the source measured"
 UNNAMED = "no metric of a study is named for it"
 
 

@@ -75,7 +75,7 @@ class OwnersCases(PlatformCases):
     async def kill(self, running: Running) -> None:
         """End a machine from outside, where it is a process of this computer."""
         if not await running.machine.threads():
-            pytest.skip("it is no process of this computer: it was not killed from outside")
+            pytest.skip("it is not a process of this computer: it was not killed from outside")
         await super().kill(running)
 
 
@@ -112,9 +112,11 @@ class CaseNotes:
 def _words(report: pytest.TestReport) -> str:
     if report.outcome == "passed":
         return ""
-    told = report.longrepr
-    # Of a skipped case pytest gives the file, the line and the reason.
-    text = told[2].removeprefix("Skipped: ") if isinstance(told, tuple) else report.longreprtext
+    details = report.longrepr
+    # For a skipped case pytest gives the file, the line and the reason.
+    text = (
+        details[2].removeprefix("Skipped: ") if isinstance(details, tuple) else report.longreprtext
+    )
     lines = [line[2:] for line in text.splitlines() if line.startswith("E ")]
     return plain_line("; ".join(line.strip() for line in lines) or text, _WORDS)
 

@@ -48,7 +48,7 @@ MIB = 1 << 20
 DISK = 48 * MIB
 LONG_S = 300.0
 MAIL = {"work": "varmail", "seconds": 0.3, "files": 40, "mean_bytes": 4096, "threads": 4}
-TOLD_S = 60.0
+NOTICED_S = 60.0
 """Seconds within which a machine that was killed is known to be dead."""
 
 
@@ -98,12 +98,12 @@ class PlatformCases:
         return (able.max_vcpus - 1,) if elsewhere else context.host.topology().online[-1:]
 
     async def kill(self, running: Running) -> None:
-        """End a machine from outside: SIGKILL to the threads of the host that it tells of.
+        """End a machine from outside: SIGKILL to the host's threads that it lists.
 
-        A machine that is no process of the host needs another way, such as ``xl destroy``.
+        A machine that is not a process of the host needs another way, such as ``xl destroy``.
         """
         threads = await running.machine.threads()
-        assert threads, "it tells of no threads on its host: override `kill`"
+        assert threads, "it lists no threads on its host: override `kill`"
         await kill_and_wait(running.context.host, tuple(threads))
 
     # What the cases share.
@@ -216,11 +216,11 @@ class PlatformCases:
         assert running.machine.name == running.spec.name
         assert not running.machine.died.done()
         noted = {entry.number for entry in running.context.ledger.open_entries()}
-        assert noted & set(running.entries), "the ledger knows nothing of it"
+        assert noted & set(running.entries), "the ledger does not list it"
         assert await running.context.host.exists(running.spec.workdir)
 
     async def test_ready(self, machines: Machines) -> None:
-        """Its agent says hello, proves where it is, and tells its clock."""
+        """Its agent says hello, proves where it is, and reports its clock."""
         running = await machines.subject()
         assert running.hello.role in ("init", "process")
         assert running.hello.proof["kernel"]
@@ -238,7 +238,7 @@ class PlatformCases:
         assert await seen_cpus(running) == set(wanted)
 
     async def test_measures(self, machines: Machines) -> None:
-        """It carries out a workload, and tells what that cost the host."""
+        """It runs a workload, and reports what that cost the host."""
         running = await machines.subject()
         before = await running.machine.host_cost()
         outcome = await running.measure()
@@ -277,9 +277,9 @@ class PlatformCases:
         assert await running.machine.forget_disk()
 
     async def test_neighbour(self, machines: Machines, verdict: Verdict) -> None:
-        """Another machine loads the CPUs beside it, and both go on."""
+        """Another machine loads the CPUs next to it, and both keep running."""
         if not verdict.capabilities.neighbours:
-            pytest.skip("it does not state that machines can run beside each other")
+            pytest.skip("it does not state that machines can run next to each other")
         subject, second = await machines.subject(), await machines.second()
         load = await second.machine.agent.start_load("cpu-load", {"threads": 1})
         outcome = await subject.measure()
@@ -290,7 +290,7 @@ class PlatformCases:
     async def test_two_machines(self, machines: Machines, verdict: Verdict) -> None:
         """Two machines of one cell have their roles, and reach each other on one network."""
         if not verdict.capabilities.neighbours:
-            pytest.skip("it does not state that machines can run beside each other")
+            pytest.skip("it does not state that machines can run next to each other")
         subject, second = await machines.subject(), await machines.second()
         assert (subject.spec.role, second.spec.role) == ("subject", SECOND)
         assert subject.machine.name != second.machine.name
@@ -314,12 +314,12 @@ class PlatformCases:
         assert await running.remains() == []
 
     async def test_dies(self, machines: Machines, verdict: Verdict) -> None:
-        """It is killed from outside: the reason is told, its cell fails, and nothing is left."""
+        """It is killed from outside: the reason is known, its cell fails, and nothing is left."""
         running = machines.take(await machines.second())
         work = asyncio.ensure_future(running.measure(LONG_S))
         await asyncio.sleep(0.2)
         await self.kill(running)
-        fault = await asyncio.wait_for(running.machine.died, TOLD_S)
+        fault = await asyncio.wait_for(running.machine.died, NOTICED_S)
         assert running.spec.name in fault.message
         assert self.killed_words in fault.message
         with pytest.raises(MachineFault):
@@ -344,8 +344,8 @@ class PlatformCases:
         """The ledger alone suffices to remove it, as after a Tare that was killed as it began."""
         running = await machines.begin()
         host, ledger = running.context.host, running.context.ledger
-        told = await clean(host, ledger, self.platform.undoers, since=running.entries.start)
-        assert await running.remains() == [], told
+        messages = await clean(host, ledger, self.platform.undoers, since=running.entries.start)
+        assert await running.remains() == [], messages
         await running.machine.stop()
         assert await running.remains() == []
 
@@ -386,8 +386,8 @@ class PlatformCases:
 async def seen_cpus(running: Running) -> set[int]:
     """Return the host CPUs that a machine's vCPUs may run on, as the host says.
 
-    Of a machine whose vCPUs are threads of the host, these are asked; of one that is a process,
-    all its threads. Any other tells them itself once it is ready: in ``applied["scheduling"]``,
+    For a machine whose vCPUs are threads of the host, these are asked; for one that is a process,
+    all its threads. Any other reports them itself once it is ready: in ``applied["scheduling"]``,
     ``vcpus`` has the list of its CPUs in words for each vCPU.
     """
     machine = running.machine
@@ -395,5 +395,5 @@ async def seen_cpus(running: Running) -> set[int]:
     if threads:
         allowed = [await allowed_cpus(running.context.host, thread) for thread in threads]
         return {cpu for cpus in allowed for cpu in cpus}
-    told = machine.applied.get("scheduling", {}).get("vcpus", {})
-    return {int(cpu) for words in told.values() for cpu in words.split(",")}
+    listed = machine.applied.get("scheduling", {}).get("vcpus", {})
+    return {int(cpu) for words in listed.values() for cpu in words.split(",")}

@@ -18,7 +18,7 @@ from tare.platforms.vendors.configuration import read_configuration
 
 
 class LocalGuest:
-    """A process of this computer that stands in for a guest.
+    """A process of this computer in place of a guest.
 
     Args:
         agent: The agent's program.

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from tare.run.topologies.peers import Connection
 
 WORK = "numeric-sort"
-"""A workload that every agent carries out, anywhere."""
+"""A workload that every agent runs, anywhere."""
 SECOND = "neighbour-1"
-"""The role of the machine beside the subject."""
+"""The role of the machine next to the subject."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """A machine that was started, and may not have said hello yet.
+    """A machine that was started; its hello may not have arrived yet.
 
     Args:
         machine: The machine.
@@ -52,10 +52,10 @@ class Started:
 
 @dataclass(frozen=True)
 class Running(Started):
-    """A machine that has said hello.
+    """A machine whose agent has sent its hello.
 
     Args:
-        hello: What its agent said.
+        hello: The agent's hello.
         patience_s: Seconds within which it has to answer.
     """
 
@@ -63,7 +63,7 @@ class Running(Started):
     patience_s: float
 
     async def measure(self, seconds: float = 0.2) -> Outcome:
-        """Carry out a workload for some seconds."""
+        """Run a workload for some seconds."""
         return await self.machine.agent.run(WORK, {"seconds": seconds}, deadline_s=self.patience_s)
 
 
@@ -108,7 +108,7 @@ class Machines:
         return await self._share(SUBJECT)
 
     async def second(self) -> Running:
-        """Return the machine that cases share beside the subject, on the same network."""
+        """Return the machine that cases share along with the subject, on the same network."""
         return await self._share(SECOND)
 
     async def _share(self, role: str) -> Running:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FITS, CROWDED = "fits", "crowded"
 """The arms: one that the platform can have, and one with more vCPUs than it can."""
-ALONE, PINNED, BESIDE = "alone", "pinned", "beside"
+ALONE, PINNED, CROWD = "alone", "pinned", "beside"
 """The scenarios: without wishes, pinned to CPUs, and with a neighbour."""
 WORK = {"disk": "filebench", "network": "request-response", "toolbox": "program"}
 """What a machine may lack, to a workload that needs it."""
@@ -56,7 +56,7 @@ def demanding_plan(
             "scenarios": {
                 ALONE: {},
                 PINNED: {"subject": {"cpus": "pinned"}},
-                BESIDE: {"neighbours": [{"load": "cpu-load"}]},
+                CROWD: {"neighbours": [{"load": "cpu-load"}]},
             },
             "workloads": {
                 "numeric-sort": {"workload": "numeric-sort"},
@@ -87,7 +87,7 @@ def lacking(capabilities: Capabilities) -> set[tuple[str | None, str | None]]:
     if not capabilities.pinning:
         refused.add((PINNED, None))
     if not capabilities.neighbours:
-        refused.add((BESIDE, None))
+        refused.add((CROWD, None))
     offers = {
         "disk": capabilities.disk,
         "network": capabilities.network,

@@ -91,7 +91,7 @@ async def spanned(kinds: Sequence[Kind]) -> AsyncIterator[list[Connection] | Non
 async def two_apart(
     kinds: Sequence[Kind], shape: Shape, patience_s: float
 ) -> AsyncIterator[list[Running]]:
-    """Hold two machines of one cell, the subject and one beside it, each on a host of its own.
+    """Hold two machines of one cell, the subject and one next to it, each on a host of its own.
 
     Args:
         kinds: The two hosts, and what is started there.

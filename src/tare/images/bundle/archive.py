@@ -295,9 +295,9 @@ def parse_manifest(text: bytes, machine: str, name: str) -> Manifest:
         InputError: It is not a manifest, of another format or architecture, or unsafe to unpack.
     """
     try:
-        told = json.loads(text)
-        made_by = str(told["made_by"])[:200]
-        number = int(told["format"])
+        content = json.loads(text)
+        made_by = str(content["made_by"])[:200]
+        number = int(content["format"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"the manifest of the bundle {name} is damaged") from error
     if number != FORMAT:
@@ -343,7 +343,7 @@ def _unsafe(manifest: Manifest) -> str:
         if not {"", ".", ".."}.isdisjoint(parts) or "\0" in path or not path.isprintable():
             return f"the path {path!r} leads out of it"
         if entry.kind != "file" and (entry.size or entry.sha256 or entry.executable):
-            return f"{path!r} is no file, and yet has content"
+            return f"{path!r} is not a file, and yet has content"
         linked = entry.kind in ("link", "hardlink")
         if (entry.kind == "file") != bool(entry.sha256) or linked != bool(entry.target):
             return f"{path!r} lacks its digest or target"
@@ -355,7 +355,7 @@ def _unsafe(manifest: Manifest) -> str:
         if path != top and "/".join(parts[:-1]) not in folders:
             return f"the folder of {path!r} is not listed before it"
         if path == top and entry.kind != "folder":
-            return f"{path!r} is no folder"
+            return f"{path!r} is not a folder"
         if entry.kind == "folder":
             folders.add(path)
         if entry.kind == "file":
@@ -375,7 +375,7 @@ def _leads_out(inside: Sequence[str], target: str) -> bool:
     """Return whether a relative link of a tree leads above the tree's top, ``inside[0]``."""
     if "\0" in target:
         return True
-    # An absolute link means the tree's own root, which the tree is for who uses it.
+    # An absolute link means the tree's own root: that is the tree for its users.
     if target.startswith("/"):
         return False
     depth = len(inside) - 2

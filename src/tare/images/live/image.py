@@ -71,7 +71,7 @@ async def make_live_image(
     for word in words:
         if not word.isprintable() or any(each in word for each in " \t\"'\\${};"):
             raise InputError(
-                f"{word!r} is no word for a kernel's command line",
+                f"{word!r} is not a word for a kernel's command line",
                 "name words without blanks and quotes, each by an `--append` of its own",
             )
     say("finding the packages of kernel and boot loaders")

@@ -51,10 +51,10 @@ def whole_metrics() -> tuple[Metric, ...]:
 
 
 def step_metrics(step: str, phases: tuple[str, ...] = PHASES) -> tuple[Metric, ...]:
-    """Return what the history tells of a step, by the step's name."""
+    """Return the metrics of a step in the job history, by the step's name."""
     return (
         *(
-            Metric(f"{step}-{phase}", "s", "lower", f"Of that: until the last {phase} had ended.")
+            Metric(f"{step}-{phase}", "s", "lower", f"Its part until the last {phase} ended.")
             for phase in phases
         ),
         Metric(f"{step}-wait", "s", "lower", "From the job's submission to the start of its "
@@ -71,7 +71,7 @@ def whole_values(result: Mapping[str, Any]) -> dict[str, float]:
 
     Raises:
         KeyError: One is missing.
-        ValueError: One is no number.
+        ValueError: One is not a number.
     """
     return {"written": number(result, "written_bytes"), "copies": number(result, "replication")}
 
@@ -83,7 +83,7 @@ def step_values(
 
     Raises:
         KeyError: One is missing.
-        ValueError: One is no number.
+        ValueError: One is not a number.
     """
     job = mapping(mapping(mapping(result, "steps"), step), "job")
     counters = mapping(job, "counters")
@@ -97,11 +97,11 @@ def step_values(
 
 
 def engine_values(result: Mapping[str, Any], step: str, engine: Engine) -> dict[str, float]:
-    """Return the values of :func:`step_metrics` that the step's engine tells of.
+    """Return the values of :func:`step_metrics` that the step's engine reports.
 
     Raises:
         KeyError: One is missing.
-        ValueError: One is no number.
+        ValueError: One is not a number.
     """
     return step_values(result, step, spark_history.PHASES if engine == "spark" else PHASES)
 

@@ -16,9 +16,9 @@ from tare.errors import InputError
 from tare.workloads.mapreduce.configuration import HISTORY_WEB, NAMENODE_WEB
 
 SITES = ("core-site.xml", "hdfs-site.xml", "mapred-site.xml", "yarn-site.xml")
-"""What a configuration must have; whatever else Hadoop reads may lie beside it."""
+"""What a configuration must have; other files that Hadoop reads may be next to it."""
 DEFAULT_COPIES = 3
-"""``dfs.replication`` where nothing else is said (hdfs-default.xml)."""
+"""The default of ``dfs.replication`` (hdfs-default.xml)."""
 _MOST_BYTES = 1 << 20
 _KINDS = (".xml", ".properties")
 _EVERYWHERE = ("0.0.0.0", "")
@@ -63,8 +63,8 @@ def read_outside(folder: Path) -> Outside:
     """Read the configuration of a cluster that exists.
 
     Raises:
-        InputError: A file is missing or is no configuration, something that is needed is not in
-            it, or the cluster asks for Kerberos.
+        InputError: A file is missing or is not a configuration, something that is needed is not
+            in it, or the cluster asks for Kerberos.
     """
     files = {
         path.name: _text(path)
@@ -74,7 +74,7 @@ def read_outside(folder: Path) -> Outside:
     for name in SITES:
         if name not in files:
             raise InputError(
-                f"{folder} has no {name}, and so is no configuration of a cluster",
+                f"{folder} has no {name}, and so is not a configuration of a cluster",
                 "name the folder that the cluster's own clients have as HADOOP_CONF_DIR",
             )
     reported: dict[str, str] = {}
@@ -101,7 +101,7 @@ def read_outside(folder: Path) -> Outside:
     try:
         copies = int(reported.get("dfs.replication", DEFAULT_COPIES))
     except ValueError:
-        raise InputError(f"{folder / 'hdfs-site.xml'}: dfs.replication is no number") from None
+        raise InputError(f"{folder / 'hdfs-site.xml'}: dfs.replication is not a number") from None
     mentioned = {_host(value) for name, value in reported.items() if name.endswith(_PLACES)} | {
         first
     }
@@ -118,12 +118,12 @@ def properties_of(text: str, path: Path) -> dict[str, str]:
     """Return the properties of one of Hadoop's files.
 
     Raises:
-        InputError: It is no XML as Hadoop reads it.
+        InputError: It is not XML as Hadoop reads it.
     """
     try:
         found = ET.fromstring(text).iter("property")
     except ET.ParseError as error:
-        raise InputError(f"{path}: this is no XML: {error}") from error
+        raise InputError(f"{path}: this is not XML: {error}") from error
     return {
         one.findtext("name", "").strip(): one.findtext("value", "").strip()
         for one in found
