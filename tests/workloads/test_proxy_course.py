@@ -209,7 +209,7 @@ def test_an_origin_that_is_a_machine_is_asked_at_several_ports_of_its_only_addre
     # It listens there, and the client asks it directly at the first one.
     (listening,) = served.through.origin.at(address, 8081)["files"].values()
     assert re.findall(r"listen (\S+) backlog", listening) == origins
-    direct = carried_out(ProxyParameters(), 9.0)["direct-4"].client.at("192.0.2.1", 8080, origins)
+    direct = run_search(ProxyParameters(), 9.0)["direct-4"].client.at("192.0.2.1", 8080, origins)
     assert (direct["address"], direct["port"]) == (address, 8081)
 
 

@@ -256,7 +256,7 @@ class MachineStarting(Base):
 
 
 class MachineReady(Base):
-    """The machine's agent said hello; ``proof`` is its environment proof."""
+    """The machine's agent sent its hello; ``proof`` is its environment proof."""
 
     type: Literal["machine_ready"] = "machine_ready"
     machine: str

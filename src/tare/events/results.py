@@ -120,7 +120,7 @@ class MachineResult:
         scenario: Its scenario.
         role: ``subject`` or a neighbour's role.
         boot_s: Seconds from its start to the agent's hello; None if it never got there.
-        proof: Its environment proof, nested; empty if it never said hello.
+        proof: Its environment proof, nested; empty if no hello arrived.
         placement: On which CPUs it was put, as recorded.
         expected: Whether its end was requested; None if its end was not recorded.
         reason: Why it ended, if unexpectedly.
