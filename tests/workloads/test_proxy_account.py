@@ -69,10 +69,10 @@ def test_all_cpu_time_has_an_owner_and_user_and_kernel_are_told_apart() -> None:
 
 
 def test_a_machine_on_another_computer_has_its_own_account_and_none_of_this_host() -> None:
-    found_result = result(outside={"client": [3], "origin": [2]}, own_kernel=["client", "origin"])
-    machine = found_result["accounts"]["machine"]
-    far = {"machine": machine, "client": found_result["accounts"]["host"], "origin": machine}
-    found = summed({**found_result, "accounts": far, "owners": {"machine": []}, "shared": False})
+    reported = result(outside={"client": [3], "origin": [2]}, own_kernel=["client", "origin"])
+    machine = reported["accounts"]["machine"]
+    far = {"machine": machine, "client": reported["accounts"]["host"], "origin": machine}
+    found = summed({**reported, "accounts": far, "owners": {"machine": []}, "shared": False})
     assert {each["where"] for each in found["account"]["spent"]} == {INSIDE}
     assert not {"owned", "softirq", "hardirq"} & found["account"].keys()
     assert "another computer" in found["account"]["no_cycles"]

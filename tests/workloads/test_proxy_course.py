@@ -32,7 +32,7 @@ from workloads.workloads_results import result_of
 WORKLOAD = PROXIED["proxy"]
 
 
-def run_search(
+def carried_out(
     parameters: ProxyParameters, capacity: float, straight: bool = False
 ) -> dict[str, Stage]:
     """Return all stages, with a proxy and an origin that make 10/s a connection up to a limit."""
@@ -58,7 +58,7 @@ def test_every_course_ends_with_the_loads_that_count(
     capacity: float, most: int, offered: float | None, straight: bool, rounds: int
 ) -> None:
     parameters = ProxyParameters(most_connections=most, offered=offered, rounds=rounds)
-    names = list(stages := run_search(parameters, capacity, straight))
+    names = list(stages := carried_out(parameters, capacity, straight))
     assert names[0] == ("straight-4" if straight else "direct-4")
     fulls = [in_round(FULL, nth) for nth in range(1, rounds + 1)]
     assert names[-1] == fulls[-1]
@@ -82,7 +82,7 @@ def test_every_course_ends_with_the_loads_that_count(
 
 def test_response_times_at_shares_may_be_left_out() -> None:
     parameters = ProxyParameters(at_shares=False, offered=7.0)
-    names = list(run_search(parameters, 100.0))
+    names = list(carried_out(parameters, 100.0))
     assert [name for name in names if name.startswith("at-")] == []
     told = {each.name for each in WORKLOAD.metrics_for(parameters)}
     assert not {name for name in told if name.startswith(("response-50", "response-70"))}
@@ -103,7 +103,7 @@ def test_response_times_at_shares_may_be_left_out() -> None:
 def test_no_probe_waits_for_a_connection_of_its_own(
     capacity: float, least: float, room: int
 ) -> None:
-    full = run_search(ProxyParameters(most_connections=1024), capacity)[FULL]
+    full = carried_out(ProxyParameters(most_connections=1024), capacity)[FULL]
     assert full.probe is not None
     assert full.probe.params["rate"] == pytest.approx(least, rel=0.03)
     assert full.probe.params["connections"] == room
@@ -139,7 +139,7 @@ def test_a_single_step_without_a_rise_does_not_end_it() -> None:
 
 
 def test_the_courses_of_open_loops_are_kept_and_those_of_the_search_are_not() -> None:
-    stages = run_search(ProxyParameters(offered=7.0), 100.0)
+    stages = carried_out(ProxyParameters(offered=7.0), 100.0)
     assert [name for name in stages if stages[name].kept] == ["at-50", "at-70", "at-90", "offered"]
 
 
@@ -161,7 +161,7 @@ def test_steps_are_told_apart_by_their_path() -> None:
 
 def test_the_plan_knows_about_how_long_it_takes() -> None:
     parameters = ProxyParameters(step=1.0, duration=5.0, warmup=0.5)
-    stages = run_search(parameters, 100.0).values()
+    stages = carried_out(parameters, 100.0).values()
     took = sum(s.client.params["seconds"] + s.client.params["warmup_s"] for s in stages)
     assert took / 2 < expected_s(parameters) < took * 2
 
@@ -170,14 +170,14 @@ def test_haproxy_is_told_of_both_its_sides() -> None:
     parameters = ProxyParameters(haproxy_threads=3, timeout=2.0)
     served = WORKLOAD.ends(parameters)
     assert served is not None
-    end = served.server.at("192.0.2.1", 8080, ["192.0.2.9"])
-    (text,) = end["files"].values()
+    told = served.server.at("192.0.2.1", 8080, ["192.0.2.9"])
+    (text,) = told["files"].values()
     assert "bind 192.0.2.1:8080" in text
     assert "server origin 192.0.2.9:8081" in text
     assert "nbthread 3" in text
     assert "option httpclose" in text
     assert "{" not in text
-    assert end["port"] == 8080
+    assert told["port"] == 8080
     kept = WORKLOAD.ends(ProxyParameters(requests="keep-alive"))
     assert kept is not None
     assert "http-reuse always" in kept.server.params["files"]["/tmp/tare-haproxy/haproxy.cfg"]
@@ -188,8 +188,8 @@ def test_an_origin_of_several_addresses_is_asked_at_each_in_turn() -> None:
     assert served is not None
     assert served.through is not None
     assert served.through.origin_addresses == 3
-    end = served.server.at("192.0.2.1", 8080, ["192.0.2.9", "192.0.2.10", "192.0.2.11"])
-    (text,) = end["files"].values()
+    told = served.server.at("192.0.2.1", 8080, ["192.0.2.9", "192.0.2.10", "192.0.2.11"])
+    (text,) = told["files"].values()
     assert re.findall(r"server (\S+) (\S+):8081", text) == [
         ("origin", "192.0.2.9"),
         ("origin-2", "192.0.2.10"),
@@ -203,18 +203,18 @@ def test_an_origin_that_is_a_machine_is_asked_at_several_ports_of_its_only_addre
     assert served is not None and served.through is not None
     address = "192.0.2.9"
     origins = [f"{address}:{port}" for port in (8081, 8082, 8083)]
-    configured = served.server.at("192.0.2.1", 8080, origins)
-    (text,) = configured["files"].values()
+    settings = served.server.at("192.0.2.1", 8080, origins)
+    (text,) = settings["files"].values()
     assert re.findall(r"server \S+ (\S+) maxconn", text) == origins
     # It listens there, and the client asks it directly at the first one.
     (listening,) = served.through.origin.at(address, 8081)["files"].values()
     assert re.findall(r"listen (\S+) backlog", listening) == origins
-    direct = run_search(ProxyParameters(), 9.0)["direct-4"].client.at("192.0.2.1", 8080, origins)
+    direct = carried_out(ProxyParameters(), 9.0)["direct-4"].client.at("192.0.2.1", 8080, origins)
     assert (direct["address"], direct["port"]) == (address, 8081)
 
 
 def test_the_direct_path_leads_to_the_origin_and_the_other_to_the_proxy() -> None:
-    stages = run_search(ProxyParameters(size=0), 100.0)
+    stages = carried_out(ProxyParameters(size=0), 100.0)
     direct = stages["direct-4"].client.at("192.0.2.1", 8080, ["192.0.2.9"])
     proxied = stages["proxied-4"].client.at("192.0.2.1", 8080, ["192.0.2.9"])
     assert (direct["address"], direct["port"]) == ("192.0.2.9", 8081)
@@ -224,10 +224,10 @@ def test_the_direct_path_leads_to_the_origin_and_the_other_to_the_proxy() -> Non
 
 
 def test_the_straight_path_leads_to_the_origin_past_all_switching() -> None:
-    stages = run_search(ProxyParameters(size=0), 100.0, straight=True)
+    stages = carried_out(ProxyParameters(size=0), 100.0, straight=True)
     straight = stages["straight-4"].client.at("192.0.2.1", 8080, ["192.0.2.9"], "169.254.1.2")
     assert (straight["address"], straight["port"]) == ("169.254.1.2", 8081)
-    assert not any(stage.to == "straight" for stage in run_search(ProxyParameters(), 9.0).values())
+    assert not any(stage.to == "straight" for stage in carried_out(ProxyParameters(), 9.0).values())
 
 
 def test_tls_is_ended_at_the_proxy_and_its_client_knows_the_certificate() -> None:
@@ -265,7 +265,7 @@ def test_tls_is_ended_at_the_proxy_and_its_client_knows_the_certificate() -> Non
 
 def test_http_2_is_spoken_to_the_proxy_alone() -> None:
     parameters = ProxyParameters(http="2", requests="keep-alive")
-    stages = run_search(parameters, 100.0, straight=True)
+    stages = carried_out(parameters, 100.0, straight=True)
     spoken = {stage.to: stage.client.params["version"] for stage in stages.values()}
     assert spoken == {"machine": "2", "origin": "1.1", "straight": "1.1"}
     (text,) = haproxy(parameters).params["files"].values()
@@ -288,18 +288,16 @@ def test_what_does_not_go_together_is_refused(asked: dict[str, Any], why: str) -
         ProxyParameters.model_validate(asked)
 
 
-@pytest.mark.parametrize(
-    ("given_value", "version"), [(1.0, "1.0"), (1.1, "1.1"), (2, "2"), ("2", "2")]
-)
-def test_a_version_of_http_may_be_written_without_quotes(given_value: object, version: str) -> None:
-    asked = {"http": given_value, "requests": "keep-alive"}
+@pytest.mark.parametrize(("said", "version"), [(1.0, "1.0"), (1.1, "1.1"), (2, "2"), ("2", "2")])
+def test_a_version_of_http_may_be_written_without_quotes(said: object, version: str) -> None:
+    asked = {"http": said, "requests": "keep-alive"}
     assert ProxyParameters.model_validate(asked).http == version
 
 
-@pytest.mark.parametrize("given_value", [3, 1.5, True, "1", float("nan")])
-def test_another_version_of_http_is_refused(given_value: object) -> None:
+@pytest.mark.parametrize("said", [3, 1.5, True, "1", float("nan")])
+def test_another_version_of_http_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match="http"):
-        ProxyParameters.model_validate({"http": given_value})
+        ProxyParameters.model_validate({"http": said})
 
 
 def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None:
@@ -307,8 +305,8 @@ def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None
     assert {"network", "bridged", "toolbox"} <= WORKLOAD.needs_for(parameters)
     assert WORKLOAD.adds(parameters).packages == {"haproxy"}
     assert WORKLOAD.roles == {"peer", "origin"}
-    names = {metric.name for metric in WORKLOAD.metrics_for(parameters)}
-    assert "response-offered-median" not in names
+    told = {metric.name for metric in WORKLOAD.metrics_for(parameters)}
+    assert "response-offered-median" not in told
     asked = {metric.name for metric in WORKLOAD.metrics_for(ProxyParameters(offered=5.0))}
     assert "response-offered-median" in asked
 
@@ -318,8 +316,8 @@ def test_empty_objects_have_no_bandwidth_rather_than_one_of_nothing(name: str) -
     workload = WORKLOADS[name]
     for size in (0, 1):
         parameters = workload.parameters.model_validate({"size": size})
-        names = {metric.name for metric in workload.metrics_for(parameters)}
+        told = {metric.name for metric in workload.metrics_for(parameters)}
         values = workload.observe(parameters, result_of(name, 2.5))
-        assert ("bandwidth" in names) == ("bandwidth" in values) == (size > 0)
+        assert ("bandwidth" in told) == ("bandwidth" in values) == (size > 0)
         metrics = {metric.name: metric for metric in workload.metrics}
         assert not any(metrics[each].impossible(values[each]) for each in values)

@@ -502,7 +502,7 @@ def _limit(small: Through) -> str:
     rest = percent(inside.get(IDLE, 0.0))
     rested = f"the machine’s own CPUs rested for {rest} of the time ({shares})"
     if not any(each.where == HOST for each in small.spent):
-        return f"Who used the hypervisor’s other CPUs is not known: {rested}."
+        return f"The users of the hypervisor’s other CPUs are not known: {rested}."
     known_free = alone is None or (alone.ends is not None and alone.ends[1] * scale < FULL)
     if (
         ends is not None

@@ -54,7 +54,7 @@ class ProxiedMachines:
             thread ids have no meaning on this one.
         neighbours: The machines that load the subject's host.
         carried: Whether the subject runs on another computer than the arm's host, such as a
-            vendor's hypervisor. Who uses that computer's CPUs is not known.
+            vendor's hypervisor. The users of that computer's CPUs are not known.
         unpinned: Whether the scenario binds the subject to CPUs, which its platform cannot do.
     """
 

@@ -61,7 +61,7 @@ async def set_up_proxied(
     placement = placing.batch.placement
     arm = placing.arm
     carried = arm.platform.stated(arm.options).elsewhere
-    # Of machines on another computer all CPU numbers are that one's.
+    # All machines on another computer have that computer's CPU numbers.
     subjects = placement.subject if carried and not own else placement.subject_on_host
     cpus = {"subject": subjects, **own}
     names = {PEER: "client", ORIGIN: "origin"}
