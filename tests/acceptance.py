@@ -106,6 +106,7 @@ def script(name: str, *words: str) -> Outcome:
 ENGINES = ROOT / "tests/run/test_run_engines.py"
 INSTANCES = sorted(ROOT.glob("tests/platforms/test_incus_*.py"))
 CLUSTERS = [ENGINES, *sorted(ROOT.glob("tests/run/test_run_cluster*.py"))]
+ISOLATED = ROOT / "tests/platforms/test_isolated_loads.py"
 LABS = [ROOT / "tests/lab", ROOT / "tests/fleet", *sorted(ROOT.glob("tests/run/test_run_lab*.py"))]
 SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile")
 """Of what boots and judges no figure, two files at a time."""
@@ -125,7 +126,12 @@ PARTS = (
     Part(
         "platforms",
         "each platform in full, images, faults",
-        lambda: long_tests(*all_but(*LABS, *CLUSTERS, *INSTANCES)),
+        lambda: long_tests(*all_but(*LABS, *CLUSTERS, *INSTANCES, ISOLATED)),
+    ),
+    Part(
+        "isolated",
+        "loads over isolated networks at simulated hypervisors",
+        lambda: long_tests(ISOLATED),
     ),
     Part(
         "instances",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from platforms.guest_networks import Card, GuestNetworks
 from tare.platforms.vendors.configuration import read_configuration
 from tare.testing.dialling import LocalGuest
 
@@ -20,11 +21,22 @@ class Guests:
     Args:
         agent: The agent's program.
         ended: Called with the VM of a guest that ended by itself.
+        networks: Gives each guest the network cards that its VM has; None: guests have this
+            computer's own network.
+        cards: Returns the cards of a VM; called from the server's threads.
     """
 
-    def __init__(self, agent: Path, ended: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        agent: Path,
+        ended: Callable[[Any], None],
+        networks: GuestNetworks | None = None,
+        cards: Callable[[Any], Sequence[Card]] = lambda _: (),
+    ) -> None:
         self._agent = agent
         self._ended = ended
+        self._networks = networks
+        self._cards = cards
         self._loop = asyncio.get_running_loop()
         self._guests: dict[Any, LocalGuest] = {}
         self.keys: list[str] = []
@@ -35,7 +47,7 @@ class Guests:
 
     def plug(self, vm: Any, images: list[bytes]) -> None:
         """Start a guest; called from the server's threads."""
-        self._do(self._plug(vm, images))
+        self._do(self._plug(vm, images, self._cards(vm)))
 
     def unplug(self, vm: Any) -> None:
         """End it at once."""
@@ -44,7 +56,12 @@ class Guests:
     async def end(self, vm: Any) -> None:
         """End it, from the loop."""
         if (guest := self._guests.pop(vm, None)) is not None:
-            await guest.end()
+            await self._end(vm, guest)
+
+    async def _end(self, vm: Any, guest: LocalGuest) -> None:
+        await guest.end()
+        if self._networks is not None:
+            await self._networks.remove(vm)
 
     async def close(self) -> None:
         """End them all."""
@@ -55,11 +72,16 @@ class Guests:
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
 
-    async def _plug(self, vm: Any, images: list[bytes]) -> None:
+    async def _plug(self, vm: Any, images: list[bytes], cards: Sequence[Card]) -> None:
         for each in filter(None, map(read_configuration, images)):
             self.keys.append(str(each["key"]))
             self.configurations[str(each["name"])] = each
-        guest = self._guests[vm] = LocalGuest(self._agent)
+        around: list[str] = []
+        environment = None
+        if self._networks is not None:
+            around = await self._networks.create(vm, cards)
+            environment = self._networks.environment
+        guest = self._guests[vm] = LocalGuest(self._agent, around, environment)
         # Without its configuration a guest boots all the same, and does nothing.
         with contextlib.suppress(LookupError):
             await guest.boot(images)
@@ -69,7 +91,7 @@ class Guests:
 
     async def _watch(self, vm: Any, guest: LocalGuest) -> None:
         await guest.wait()
-        await guest.end()
         if self._guests.get(vm) is guest:
             del self._guests[vm]
+            await self._end(vm, guest)
         self._ended(vm)

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from platforms.guest_networks import Card, GuestNetworks
 from tare.images.cache import default_cache
 from tare.platforms.vendors.configuration import read_configuration
 from tare.platforms.vsphere.inventory import all_of
@@ -182,11 +183,16 @@ class Firmware:
     Args:
         simulated: The simulator.
         agent: The agent's program.
+        networks: Gives each guest the network cards that its VM has; None: guests have this
+            computer's own network.
     """
 
-    def __init__(self, simulated: Simulator, agent: Path) -> None:
+    def __init__(
+        self, simulated: Simulator, agent: Path, networks: GuestNetworks | None = None
+    ) -> None:
         self._simulated = simulated
         self._agent = agent
+        self._networks = networks
         self._guests: dict[str, LocalGuest] = {}
         self.keys: set[str] = set()
         """The secret keys of all machines that were booted."""
@@ -201,19 +207,45 @@ class Firmware:
                         self.keys |= {
                             known["key"] for each in images if (known := read_configuration(each))
                         }
-                        self._guests[name] = LocalGuest(self._agent)
+                        self._guests[name] = await self._made(client, name)
                         await self._guests[name].boot(images)
                     elif not self._guests[name].runs:
                         # As a guest that has powered itself off.
                         await asyncio.to_thread(self._off, client, name)
                 for name in set(self._guests) - set(on):
-                    await self._guests.pop(name).end()
+                    await self._end(name, self._guests.pop(name))
                 await asyncio.sleep(0.1)
 
     async def end(self) -> None:
         """End all guests."""
-        for guest in self._guests.values():
-            await guest.end()
+        for name, guest in self._guests.items():
+            await self._end(name, guest)
+
+    async def _made(self, client: Any, name: str) -> LocalGuest:
+        if self._networks is None:
+            return LocalGuest(self._agent)
+        cards = await asyncio.to_thread(self._cards, client, name)
+        around = await self._networks.create(name, cards)
+        return LocalGuest(self._agent, around, self._networks.environment)
+
+    async def _end(self, name: str, guest: LocalGuest) -> None:
+        await guest.end()
+        if self._networks is not None:
+            await self._networks.remove(name)
+
+    def _cards(self, client: Any, name: str) -> list[Card]:
+        """Return a VM's network cards, in the order of its devices."""
+        (vm,) = (each for each in self._simulated.machines(client) if each.name == name)
+        own = PLACES[self._simulated.esx]["network"]
+        return [
+            Card(
+                "" if each.backing.deviceName == own else each.backing.deviceName,
+                type(each).__name__.rpartition(".")[2],
+                each.macAddress if each.addressType.lower() == "manual" else "",
+            )
+            for each in vm.config.hardware.device
+            if isinstance(each, types().vim.vm.device.VirtualEthernetCard)
+        ]
 
     def _powered(self, client: Any) -> dict[str, list[bytes]]:
         vim, vmodl = types().vim, types().vmodl
@@ -247,9 +279,11 @@ def _file(stores: dict[str, str], named: str) -> Path:
 
 
 @asynccontextmanager
-async def booting(simulated: Simulator, agent: Path) -> AsyncIterator[Firmware]:
+async def booting(
+    simulated: Simulator, agent: Path, networks: GuestNetworks | None = None
+) -> AsyncIterator[Firmware]:
     """Play firmware in a simulator."""
-    firmware = Firmware(simulated, agent)
+    firmware = Firmware(simulated, agent, networks)
     task = asyncio.create_task(firmware.follow())
     try:
         yield firmware

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tare.platforms.vendors.configuration import read_configuration
@@ -22,10 +22,19 @@ class LocalGuest:
 
     Args:
         agent: The agent's program.
+        around: The words in front of its command, such as those that enter a network namespace.
+        environment: Variables in addition to this process's own.
     """
 
-    def __init__(self, agent: Path) -> None:
+    def __init__(
+        self,
+        agent: Path,
+        around: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._agent = agent
+        self._around = around
+        self._environment = {**os.environ, **(environment or {})}
         self._process: asyncio.subprocess.Process | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -49,7 +58,12 @@ class LocalGuest:
         file.touch(0o600)
         file.write_text(json.dumps(found[0]))
         self._process = await asyncio.create_subprocess_exec(
-            str(self._agent), "dial", str(file), stdin=asyncio.subprocess.DEVNULL
+            *self._around,
+            str(self._agent),
+            "dial",
+            str(file),
+            stdin=asyncio.subprocess.DEVNULL,
+            env=self._environment,
         )
 
     async def wait(self) -> None:
