@@ -2,6 +2,8 @@
 
 Few blocks have few sign patterns, so the least p is coarse: of 6 blocks only the observed pattern
 may be as extreme as it is. A t-test at the same level therefore promises more power than max-T has.
+From three metrics on, moderated variances give max-T more power; how much depends on how far the
+metrics' deviations differ.
 """
 
 from __future__ import annotations
@@ -12,20 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from tare.analysis.statistics.detectable import DISPERSIONS
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import _signs
+from tare.analysis.statistics.moderation import LEAST_METRICS, prior_variance
 from tare.analysis.statistics.serial import held, open_correlation
 
 Floats = NDArray[np.float64]
 BLOCKS = (6, 7, 8, 9, 10, 12, 16, 20, 40)
 TESTS = (1, 2, 3, 5, 8, 11, 16, 30, 60, 120)
-
-
-def shares(values: Floats, signs: Floats) -> Floats:
-    """Return r² of each row under each pattern, which orders like t²."""
-    whole = values.shape[-1] * (values**2).sum(axis=-1)
-    found: Floats = (values @ signs.T) ** 2 / whole[..., None]
-    return found
+PATTERNS = 1024
+LEVEL = 0.05
+_HIGHEST = 40.0
+"""No study asks for a greater difference, in standard errors."""
 
 
 def lag_of(values: Floats) -> Floats:
@@ -35,70 +36,76 @@ def lag_of(values: Floats) -> Floats:
     return found
 
 
-def critical(
-    blocks: int, tests: tuple[int, ...], studies: int, level: float, wanted: float
-) -> list[float]:
-    """Return by number of tests the t that a t-test of equal power would ask for.
+def least_shift(values: Floats, signs: Floats, *, moderated: bool, needed_t: float) -> float:
+    """Return the difference of the first metric from which on it is declared, in standard errors.
+
+    Args:
+        values: Differences of one study without any true one, shape ``(metrics, blocks)``.
+        signs: Sign patterns, the observed one first.
+        moderated: Whether variances are moderated.
+        needed_t: The t that the interval asks for.
+    """
+    metrics, blocks = values.shape
+    others = (values[1:] @ signs.T) ** 2
+    energy = (values**2).sum(axis=1)
+
+    def declared(shift: float) -> bool:
+        own = values[0] + shift / np.sqrt(blocks)
+        if own.mean() < needed_t * own.std(ddof=1) / np.sqrt(blocks):
+            return False
+        energy[0], added = (own**2).sum(), np.zeros(metrics)
+        if moderated:
+            added = prior_variance(energy, np.full(metrics, blocks), np.full(metrics, True)).squares
+        highest = (own @ signs.T) ** 2 / (energy[0] + added[0])
+        bar = highest[0] * (1 - 1e-9)
+        if metrics > 1:
+            each = others / (energy[1:] + added[1:])[:, None]
+            highest = np.maximum(highest, each.max(axis=0))
+        return bool((highest >= bar).mean() < LEVEL)
+
+    low, high = 0.0, _HIGHEST
+    while high - low > 0.02:
+        middle = (low + high) / 2
+        low, high = (low, middle) if declared(middle) else (middle, high)
+    return high
+
+
+def critical(blocks: int, tests: int, dispersion: float | None, studies: int) -> float:
+    """Return the t that a t-test of equal power would ask for.
 
     Args:
         blocks: Blocks.
-        tests: Numbers of metrics, ascending; one of them truly differs.
+        tests: Metrics; one of them truly differs, and has the typical deviation.
+        dispersion: Standard deviation of the others' log deviations; None: no moderation.
         studies: Simulated studies.
-        level: Familywise error.
-        wanted: The power at which both tests are equal.
     """
-    rng = np.random.default_rng(blocks)
-    lags, spread = np.zeros(studies), float(lag_of(rng.standard_normal((20_000, blocks))).std())
-    signs = _signs(blocks, 1)[: 1 << 12]
-    own = rng.standard_normal((studies, blocks))
-    greatest = np.zeros((studies, len(signs)))
-    found, done = [], 1
-    for number in tests:
-        for study in range(studies):
-            others = rng.standard_normal((number - done, blocks))
-            if len(others):
-                lags[study] += lag_of(others).sum()
-                highest = shares(others, signs).max(axis=0)
-                greatest[study] = np.maximum(greatest[study], highest)
-        done = number
+    rng = np.random.default_rng((blocks, tests))
+    spread = float(lag_of(rng.standard_normal((20_000, blocks))).std())
+    signs = _signs(blocks, 1)[:PATTERNS]
+    if len(signs) == PATTERNS and blocks <= 13:
+        drawn = rng.choice((-1.0, 1.0), size=(PATTERNS - 1, blocks))
+        signs = np.concatenate([np.ones((1, blocks)), drawn])
+    moderated = dispersion is not None and tests >= LEAST_METRICS
+    found = []
+    for _ in range(studies):
+        values = rng.standard_normal((tests, blocks))
         # What `serial.held` asks for in addition, where a correlation of blocks is not excluded.
-        mean_lags = (lags + lag_of(own)) / number
-        wider = np.array([
-            held(open_correlation(lag, spread / number**0.5, blocks), blocks, 1 - level, number)
-            for lag in mean_lags.tolist()
-        ])  # fmt: skip
-        ends = (
-            t_quantile(1 - level, blocks - 1)
-            * wider
-            * (
-                np.array(
-                    [open_correlation(lag, spread / number**0.5, blocks) > 0 for lag in mean_lags]
-                )
-            )
-        )
-        low, high = 0.0, 60.0
-        for _ in range(14):
-            shift = (low + high) / 2
-            declared = 0
-            for start in range(0, studies, 500):
-                part = slice(start, start + 500)
-                flipped = shares(own[part] + shift / np.sqrt(blocks), signs)
-                bar = flipped[:, :1] * (1 - 1e-9)
-                beyond = (np.maximum(flipped, greatest[part]) >= bar).mean(axis=1)
-                shifted = own[part] + shift / np.sqrt(blocks)
-                t = shifted.mean(axis=1) / (shifted.std(axis=1, ddof=1) / np.sqrt(blocks))
-                declared += int(((beyond < level) & (t > ends[part])).sum())
-            low, high = (low, shift) if declared / studies >= wanted else (shift, high)
-        found.append(float(stats.nct.ppf(1 - wanted, blocks - 1, high)))
-    return found
+        open_ = open_correlation(float(lag_of(values).mean()), spread / tests**0.5, blocks)
+        wider = held(open_, blocks, 1 - LEVEL, tests) if open_ > 0 else 1.0
+        needed = t_quantile(1 - LEVEL, blocks - 1) * wider
+        values[1:] *= np.exp((dispersion or 0.0) * rng.standard_normal((tests - 1, 1)))
+        found.append(least_shift(values, signs, moderated=moderated, needed_t=needed))
+    return float(stats.nct.ppf(0.2, blocks - 1, np.quantile(found, 0.8)))
 
 
 def main() -> None:
-    """Print the table of `tare.analysis.statistics.detectable`."""
-    studies = int(sys.argv[1]) if len(sys.argv) > 1 else 4000
-    for blocks in BLOCKS:
-        row = critical(blocks, TESTS, studies, 0.05, 0.8)
-        print(f"    {blocks}: ({', '.join(f'{t:.3f}' for t in row)}),", flush=True)
+    """Print the tables of `tare.analysis.statistics.detectable`."""
+    studies = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    for dispersion in (None, *DISPERSIONS):
+        print(f"dispersion {dispersion}")
+        for blocks in BLOCKS:
+            row = [critical(blocks, tests, dispersion, studies) for tests in TESTS]
+            print(f"    {blocks}: ({', '.join(f'{t:.3f}' for t in row)}),", flush=True)
 
 
 if __name__ == "__main__":

@@ -148,15 +148,16 @@ def _ordered(evidence: list[Evidence], differences: Floats) -> list[Evidence]:
 
 def _tested(setting: Setting, study: Drawn, arm: int) -> Adjusted:
     differences = study.logs[arm] - study.baseline
+    moderated = [True] * len(differences)
     if study.boots is None:
         along = np.broadcast_to(study.later[arm], differences.shape) if setting.position else None
-        return family_p(differences, along)
+        return family_p(differences, along, moderated=moderated)
     boots = np.concatenate([study.logs[arm][None], study.boots])
     places = None
     if setting.position:
         own = np.concatenate([study.places[[arm]], study.places[-2:]])
         places = np.broadcast_to(own[:, None, :], boots.shape)
-    return exchanged_p(boots, places)
+    return exchanged_p(boots, places, moderated=moderated)
 
 
 def intervals(differences: Floats, later: Floats | None) -> list[tuple[float, float, float]]:

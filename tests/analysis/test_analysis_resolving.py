@@ -56,7 +56,7 @@ def test_a_pilot_tells_how_far_boots_differ(tmp_path: Path) -> None:
 def test_the_plan_says_what_it_goes_by_and_what_it_cannot_resolve() -> None:
     text = describe_detectable(assumed_basis(), plans(8, 20, typical=28, maximum=2))
     assert "assumed variation of 3 %" in text[0]
-    assert text[1].startswith("8 blocks: 10 % in the typical headline metric (80 % power over 30")
+    assert text[1].startswith("8 blocks: 7.2 % in the typical headline metric (80 % power over 30")
     assert any("cannot resolve the margin of 2 %" in line for line in text)
     assert any("maxima" in line for line in text)
     few = replace(plans(8, 60, typical=5), margin=0.05)
@@ -124,8 +124,36 @@ def test_this_hosts_newest_run_of_the_study_is_found_and_nothing_else(tmp_path: 
     assert earlier_run(folders, "other", here) is None
 
 
+def test_a_pilot_shows_how_far_the_deviations_of_metrics_differ(tmp_path: Path) -> None:
+    """Moderated variances give less power where they differ; fewer than three have none."""
+    alike = some(basis_of(load_run(folder_of(tmp_path / "a", 0.05, metrics=8)), "the pilot"))
+    of = [
+        SimulatedMetric(f"m{i}", TRUTH, spreads=(0.01 * 2**i, 0.0), parameters={"n": i})
+        for i in range(5)
+    ]
+    arms = {arm: "qemu" if arm == "qemu-pv" else "bare" for arm in TRUTH}
+    folder = write_run(tmp_path / "b", events_of(SimulatedRun(of, arms=arms, blocks=40)))
+    apart = some(basis_of(load_run(folder), "the pilot"))
+    assert alike.dispersion < 0.1
+    assert apart.dispersion == pytest.approx(1.1, rel=0.15)
+    found = [detectable(0.04, 8, 11, 0.05, dispersion=each) for each in (0.0, 0.5, 1.1, math.inf)]
+    assert found == sorted(set(found))
+    few = describe_detectable(assumed_basis(), plans(8, 8, typical=2, tail=9))
+    many = describe_detectable(assumed_basis(), plans(8, 8, typical=11))
+    assert few[1] != many[1]
+
+
 @pytest.mark.parametrize(
-    ("blocks", "metrics", "studies"), [(6, 1, 300), (6, 11, 200), (8, 11, 200), (20, 1, 200)]
+    ("blocks", "metrics", "studies"),
+    [
+        (6, 1, 300),
+        (6, 11, 200),
+        (6, 30, 200),
+        (8, 11, 200),
+        (8, 30, 200),
+        (12, 5, 200),
+        (20, 1, 200),
+    ],
 )
 def test_what_a_plan_promises_is_declared(blocks: int, metrics: int, studies: int) -> None:
     """Few sign patterns, the margin and correlated blocks all count: 54 to 74 % were declared."""

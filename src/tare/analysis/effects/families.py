@@ -84,7 +84,8 @@ def _flipped(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least:
             later[row, columns] = pair.later_by
     if ranked.any():
         values[ranked] = signed_ranks(values[ranked])
-    return family_p(values, later if later.any() else None, seed=seed, least=least)
+    along = later if later.any() else None
+    return family_p(values, along, seed=seed, least=least, moderated=_moderated(pairs))
 
 
 def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int) -> Adjusted:
@@ -112,7 +113,13 @@ def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, leas
                 places[side, row, columns] = stood
     ranked = [not pair.typical for pair in pairs]
     known = None if np.isnan(places).all() else places
-    return exchanged_p(boots, known, ranked=ranked, seed=seed, least=least)
+    moderated = _moderated(pairs)
+    return exchanged_p(boots, known, ranked=ranked, seed=seed, least=least, moderated=moderated)
+
+
+def _moderated(pairs: Sequence[Pair]) -> list[bool]:
+    """Return whose variances are moderated: log-ratios, which have one unit, and no ranks."""
+    return [pair.typical and pair.scale == "ratio" for pair in pairs]
 
 
 def _known(p: float) -> float | None:

@@ -21,6 +21,7 @@ from tare.analysis.effects.verdict import LEVEL, percent
 from tare.analysis.runs.sessions import in_sessions
 from tare.analysis.statistics.detectable import POWER, detectable
 from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.moderation import LEAST_METRICS, trigamma
 from tare.events.metric import Kind
 
 ASSUMED_CV = 0.03
@@ -39,11 +40,14 @@ class Basis:
         spread: Standard deviation of log-ratios between blocks: of the typical headline metric.
         worst: The same of the noisiest one.
         source: Where it is from, in words.
+        dispersion: How far the metrics' deviations differ: the standard deviation of their
+            logarithms, without what is due to few blocks.
     """
 
     spread: float
     worst: float
     source: str
+    dispersion: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ def basis_of(run: RunData, source: str, each: Each = "block") -> Basis | None:
     pooled = {"+".join(both): both for both in settings.twins.items()}
     sessions = in_sessions([run], pooled)
     every: list[float] = []
+    noise: list[float] = []
     for key, measured in group([run]).items():
         if not measured.headline or measured.kind != "typical":
             continue
@@ -117,7 +122,13 @@ def basis_of(run: RunData, source: str, each: Each = "block") -> Basis | None:
             if pair is None or pair.scale != "ratio" or len(pair.blocks) < BLOCKS_OF_SPREAD:
                 continue
             every.append(statistics.stdev(pair.differences))
-    return Basis(statistics.median(every), max(every), source) if every else None
+            noise.append(trigamma((len(pair.blocks) - 1) / 2) / 4)
+    if not every:
+        return None
+    logs = [math.log(spread) for spread in every if spread > 0]
+    differs = statistics.variance(logs) - statistics.fmean(noise) if len(logs) > 1 else 0.0
+    dispersion = math.sqrt(max(0.0, differs))
+    return Basis(statistics.median(every), max(every), source, dispersion)
 
 
 SAME_HOST = ("name", "machine", "cpu_model", "cpus", "memory_bytes")
@@ -158,11 +169,21 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
         level: Familywise error of verdicts.
     """
     tests = max(1, sum(plans.headlines.values()))
+    moderated = plans.headlines.get("typical", 0) >= LEAST_METRICS
+    dispersion = basis.dispersion if moderated else math.inf
     lines = [f"the detectable differences are estimated from {basis.source}"]
     for count in dict.fromkeys(plans.blocks):
         margin = math.log1p(plans.margin)
         typical, worst = (
-            detectable(spread, count, tests, level, margin=margin, anytime=plans.anytime)
+            detectable(
+                spread,
+                count,
+                tests,
+                level,
+                margin=margin,
+                anytime=plans.anytime,
+                dispersion=dispersion,
+            )
             for spread in (basis.spread, basis.worst)
         )
         if math.isinf(typical):
@@ -178,7 +199,9 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
             text += f", {percent(math.expm1(worst))} in the noisiest"
         family = "one metric" if tests == 1 else f"{tests} metrics"
         lines.append(f"{text} ({100 * POWER:.0f} % power over {family})")
-        resolved = detectable(basis.spread, count, tests, level, anytime=plans.anytime)
+        resolved = detectable(
+            basis.spread, count, tests, level, anytime=plans.anytime, dispersion=dispersion
+        )
         if count == plans.blocks[-1] and resolved > margin:
             lines.append(
                 f"this set-up cannot resolve the margin of {percent(plans.margin)}: quieten the "

@@ -12,6 +12,7 @@ from tare.analysis.statistics.anytime import t_that_tells
 from tare.analysis.statistics.distributions import noncentral_t_cdf, student_quantile
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import least_p
+from tare.analysis.statistics.moderation import prior_degrees
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +25,7 @@ _MANY = 1000
 _LEVEL = 0.05
 _TESTS = (1, 2, 3, 5, 8, 11, 16, 30, 60, 120)
 # fmt: off
-_CRITICAL = {
+_PLAIN = {
     6: (6.781, 7.903, 8.100, 8.248, 7.927, 8.125, 8.269, 8.848, 9.824, 11.092),
     7: (6.253, 6.196, 6.171, 5.555, 5.552, 5.669, 5.814, 6.215, 6.674, 7.420),
     8: (5.722, 5.078, 4.852, 4.636, 4.775, 4.923, 5.065, 5.258, 5.680, 6.321),
@@ -35,32 +36,73 @@ _CRITICAL = {
     20: (2.865, 2.942, 2.967, 3.089, 3.204, 3.302, 3.452, 3.699, 4.017, 4.331),
     40: (2.316, 2.464, 2.550, 2.697, 2.855, 2.973, 3.109, 3.344, 3.580, 3.800),
 }
+_ALIKE = {
+    6: (6.781, 7.903, 7.639, 7.392, 6.883, 6.798, 6.616, 6.288, 4.837, 4.006),
+    7: (6.253, 6.196, 5.874, 5.482, 5.381, 5.296, 5.161, 4.137, 3.567, 3.532),
+    8: (5.722, 5.078, 5.058, 4.813, 4.522, 4.296, 3.990, 3.622, 3.446, 3.445),
+    9: (5.261, 4.438, 4.269, 4.035, 3.964, 3.997, 3.778, 3.443, 3.342, 3.459),
+    10: (4.770, 4.041, 3.848, 3.722, 3.618, 3.591, 3.503, 3.347, 3.340, 3.489),
+    12: (3.780, 3.564, 3.399, 3.364, 3.309, 3.241, 3.165, 3.168, 3.285, 3.439),
+    16: (3.004, 2.997, 3.077, 3.065, 3.031, 2.995, 3.010, 3.135, 3.320, 3.427),
+    20: (2.865, 2.942, 2.749, 2.824, 2.866, 2.898, 3.004, 3.158, 3.312, 3.476),
+    40: (2.316, 2.464, 2.482, 2.613, 2.757, 2.868, 3.003, 3.161, 3.321, 3.478),
+}
+_APART = {
+    6: (6.781, 7.903, 7.691, 7.560, 6.824, 6.900, 6.682, 6.831, 6.487, 6.338),
+    7: (6.253, 6.196, 5.820, 5.597, 5.398, 5.465, 5.516, 5.130, 4.858, 5.330),
+    8: (5.722, 5.078, 5.096, 4.872, 4.655, 4.566, 4.510, 4.449, 4.612, 5.093),
+    9: (5.261, 4.438, 4.339, 4.163, 4.139, 4.201, 4.161, 4.158, 4.384, 4.774),
+    10: (4.770, 4.041, 3.905, 3.823, 3.803, 3.868, 3.935, 4.034, 4.290, 4.663),
+    12: (3.780, 3.564, 3.475, 3.479, 3.513, 3.559, 3.625, 3.786, 4.102, 4.493),
+    16: (3.004, 2.997, 3.151, 3.208, 3.244, 3.276, 3.367, 3.592, 3.877, 4.082),
+    20: (2.865, 2.942, 2.805, 2.923, 3.031, 3.132, 3.287, 3.523, 3.797, 4.068),
+    40: (2.316, 2.464, 2.550, 2.697, 2.855, 2.973, 3.109, 3.344, 3.580, 3.800),
+}
 # fmt: on
 """By blocks, and by metrics as in ``_TESTS``: the t that a t-test of the same power would ask for.
 
 Found by ``python -m benchmarks._power_simulations``. Few blocks have few sign patterns, so that the
 p of max-T is coarse, and verdicts of few metrics allow for correlated blocks (`serial.held`). A
-t-test at 5 % ÷ metrics would promise too much.
+t-test at 5 % ÷ metrics would promise too much. ``_PLAIN`` is without moderated variances; the other
+tables are with them, for metrics whose log deviations differ as in `DISPERSIONS`.
 """
+DISPERSIONS = (0.0, 0.5)
+"""Standard deviations of the metrics' log deviations."""
 _SPREADS = 400
 
 
-def _critical(blocks: int, tests: int, level: float, anytime: bool) -> float:
+def _critical(
+    blocks: int, tests: int, level: float, anytime: bool, dispersion: float = 0.0
+) -> float:
     """Return the t from which on a difference is declared."""
     if anytime:
         return t_that_tells(blocks, level / tests)
     students = student_quantile(1 - level / tests, blocks - 1)
-    known = [n for n in _CRITICAL if n <= blocks]
+    known = [n for n in _PLAIN if n <= blocks]
     if level != _LEVEL or not known:
         return students
     nearest = max(known)
     # Of more blocks than the table has, max-T is nearly a t-test.
-    row = [math.log(t) for t in _CRITICAL[nearest]]
+    weights = [0.0, *(prior_share(each, nearest) for each in reversed(DISPERSIONS))]
+    rows = np.log([_PLAIN[nearest], _APART[nearest], _ALIKE[nearest]])
+    share = prior_share(dispersion, nearest)
+    row = [float(np.interp(share, weights, column)) for column in rows.T]
     found = math.exp(float(np.interp(math.log(tests), [math.log(n) for n in _TESTS], row)))
     if tests > _TESTS[-1] or nearest < blocks:
         at = min(tests, _TESTS[-1])
         found *= students / student_quantile(1 - level / at, nearest - 1)
     return found
+
+
+def prior_share(dispersion: float, blocks: int) -> float:
+    """Return the share that a moderated variance has from the other metrics.
+
+    Args:
+        dispersion: Standard deviation of the metrics' log deviations; infinite: no moderation.
+        blocks: Blocks.
+    """
+    degrees = prior_degrees(4 * dispersion**2)
+    return degrees / (degrees + blocks - 1)
 
 
 def power(
@@ -72,6 +114,7 @@ def power(
     *,
     margin: float = 0.0,
     anytime: bool = False,
+    dispersion: float = 0.0,
 ) -> float:
     """Return how likely a true difference is declared among so many metrics.
 
@@ -85,12 +128,15 @@ def power(
         level: Familywise error.
         margin: What the estimate has to be beyond too, on the scale of ``difference``.
         anytime: Whether the test holds at every look, which asks for more.
+        dispersion: How far the metrics' deviations differ, as the standard deviation of their
+            logarithms. Moderated variances give the more power, the less they do. Infinite where
+            no variances are moderated.
     """
     if blocks < 2 or least_p(blocks) >= level:
         return 0.0
     if spread <= 0:
         return 1.0 if abs(difference) > margin else 0.0
-    critical = _critical(blocks, tests, level, anytime)
+    critical = _critical(blocks, tests, level, anytime, dispersion)
     if math.isinf(critical):
         return 0.0
     shift = abs(difference) * math.sqrt(blocks) / spread
@@ -122,6 +168,7 @@ def detectable(
     *,
     margin: float = 0.0,
     anytime: bool = False,
+    dispersion: float = 0.0,
 ) -> float:
     """Return the least difference that is declared with the wanted power; infinite if none is.
 
@@ -133,6 +180,7 @@ def detectable(
         wanted: How likely it is to be declared.
         margin: What the estimate has to be beyond too.
         anytime: Whether the test holds at every look.
+        dispersion: How far the metrics' deviations differ; see `power`.
     """
     if blocks < 2 or least_p(blocks) >= level:
         return math.inf
@@ -142,7 +190,10 @@ def detectable(
         return margin
 
     def reached(difference: float) -> bool:
-        found = power(difference, spread, blocks, tests, level, margin=margin, anytime=anytime)
+        found = power(
+            difference, spread, blocks, tests, level,
+            margin=margin, anytime=anytime, dispersion=dispersion,
+        )  # fmt: skip
         return found >= wanted
 
     low, high = 0.0, max(spread, margin)

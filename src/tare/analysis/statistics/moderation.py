@@ -12,12 +12,14 @@ unchanged, so each sign pattern has the same prior, and a permutation test remai
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+Number = TypeVar("Number", float, Floats)
 
 LEAST_BLOCKS = 6
 """Fewest blocks of a metric that is moderated, and whose variance enters the prior."""
@@ -57,34 +59,45 @@ def prior_variance(squares: ArrayLike, degrees: ArrayLike, comparable: ArrayLike
     half = df[used] / 2
     logs = np.log(sums[used] / df[used]) - digamma(half) + np.log(half)
     own = float(logs.var(ddof=1) - trigamma(half).mean())
-    prior = min(2 * _inverse_trigamma(own), MOST_DEGREES) if own > 0 else MOST_DEGREES
-    at = np.array([prior / 2])
-    variance = float(np.exp(logs.mean() + digamma(at) - np.log(at))[0])
+    prior = prior_degrees(own)
+    variance = math.exp(float(logs.mean()) + digamma(prior / 2) - math.log(prior / 2))
     return Prior(np.where(used, prior * variance, 0.0), np.where(used, prior, 0.0))
 
 
-def digamma(x: Floats) -> Floats:
+def prior_degrees(variance: float) -> float:
+    """Return the degrees of freedom of a prior, by how far log variances truly differ.
+
+    Args:
+        variance: Variance of the true log variances of the metrics, infinity or 0 included.
+    """
+    if variance <= 0:
+        return MOST_DEGREES
+    if math.isinf(variance):
+        return 0.0
+    return min(2 * _inverse_trigamma(variance), MOST_DEGREES)
+
+
+def digamma(x: Number) -> Number:
     """Return the derivative of the gamma function's logarithm, for x above 0."""
-    found, x = np.zeros_like(x), x.copy()
+    found = 0.0 * x
     for _ in range(_ASYMPTOTIC):
-        found -= 1 / x
-        x += 1
+        found = found - 1 / x
+        x = x + 1.0
     inverse = 1 / x**2
     series = inverse * (1 / 12 - inverse * (1 / 120 - inverse / 252))
-    result: Floats = found + np.log(x) - 0.5 / x - series
-    return result
+    logarithm = math.log(x) if isinstance(x, float) else np.log(x)
+    return found + logarithm - 0.5 / x - series
 
 
-def trigamma(x: Floats) -> Floats:
+def trigamma(x: Number) -> Number:
     """Return the second derivative of the gamma function's logarithm, for x above 0."""
-    found, x = np.zeros_like(x), x.copy()
+    found = 0.0 * x
     for _ in range(_ASYMPTOTIC):
-        found += 1 / x**2
-        x += 1
+        found = found + 1 / x**2
+        x = x + 1.0
     inverse = 1 / x**2
     series = (1 + inverse * (1 / 6 - inverse * (1 / 30 - inverse / 42))) / x
-    result: Floats = found + series + inverse / 2
-    return result
+    return found + series + inverse / 2
 
 
 def _inverse_trigamma(value: float) -> float:
@@ -92,8 +105,8 @@ def _inverse_trigamma(value: float) -> float:
     low, high = -20.0, 20.0
     for _ in range(60):
         middle = (low + high) / 2
-        if float(trigamma(np.array([np.exp(middle)]))[0]) > value:
+        if trigamma(math.exp(middle)) > value:
             low = middle
         else:
             high = middle
-    return float(np.exp(low))
+    return math.exp(low)
