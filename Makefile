@@ -22,9 +22,10 @@ test:  ## set up what is missing and run all tests
 	@scripts/setup test
 	nice cargo test --locked --quiet --manifest-path agent/Cargo.toml
 	@# What measures needs the computer for itself; the rest runs side by side, a file's labs in one place.
+	@# More processes than CPUs: many tests wait most of their time. Neighbours share their fixtures.
 	@# A commit passes or fails every time: examples are drawn from one seed. `make fuzz` draws others.
-	@$(PYTEST) $(SEEDED) -n 3 -m "not slow and not acceptance"; quick=$$?; \
-	$(PYTEST) $(SEEDED) -n 2 --dist loadfile -m "slow and boots and not acceptance"; boots=$$?; \
+	@$(PYTEST) $(SEEDED) -n 5 --dist worksteal -m "not slow and not acceptance"; quick=$$?; \
+	$(PYTEST) $(SEEDED) -n 2 --dist loadfile --no-loadscope-reorder -m "slow and boots and not acceptance"; boots=$$?; \
 	$(PYTEST) $(SEEDED) -m "slow and not boots and not acceptance" && exit $$((quick + boots))
 
 PARTS :=

@@ -90,11 +90,14 @@ def collected() -> Iterator[None]:
             gc.collect()
             time.sleep(0.0005)
 
+    # What there is already is left out, so that the collections follow each other closely.
+    gc.freeze()
     thread = threading.Thread(target=collect)
     thread.start()
     yield
     over.set()
     thread.join()
+    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("collected")

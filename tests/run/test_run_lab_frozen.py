@@ -159,7 +159,7 @@ shape: {vcpus: 1, memory: 192MiB}
 arms:
   kvm: {platform: qemu, accelerator: kvm}
 workloads:
-  tick: {duration: 6s}
+  tick: {duration: 3s}
 """
 
 

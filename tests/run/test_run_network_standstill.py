@@ -25,7 +25,7 @@ workloads:
   packet-rate: {duration: 4s}
   http-load: {rate: 50, size: 4KiB, connections: 4, duration: 4s, timeout: 1s}
   net-stream: {duration: 4s}
-  proxy: {size: 1KiB}
+  proxy: {size: 1KiB, most-connections: 8, step: 500ms, duration: 3s, warmup: 100ms}
 """
 STOPPED_S = 2.5
 """Longer than the partner's time limit, and than two looks at the machine."""
