@@ -20,7 +20,9 @@ quick:  ## set up, run the quick study, name the report; NO_INSTALL=1 uses what 
 
 test:  ## set up what is missing and run all tests
 	@scripts/setup test
-	nice cargo test --locked --quiet --manifest-path agent/Cargo.toml
+	@# Five processes would compile all tests five times: meanwhile, one does it.
+	@$(PYTEST) --collect-only --quiet > /dev/null & \
+	nice cargo test --locked --quiet --manifest-path agent/Cargo.toml; status=$$?; wait; exit $$status
 	@# What measures needs the computer for itself; the rest runs side by side, a file's labs in one place.
 	@# More processes than CPUs: many tests wait most of their time. Neighbours share their fixtures.
 	@# A commit passes or fails every time: examples are drawn from one seed. `make fuzz` draws others.
