@@ -17,6 +17,7 @@ pub mod net;
 pub mod phased_load;
 pub mod program;
 pub mod run_command;
+pub mod stacks;
 pub mod switch;
 #[cfg(test)]
 pub mod testing;
@@ -59,6 +60,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("packet-rate", net::run_packets),
     ("request-response", net::run_kept),
     ("serve-program", net::run_program),
+    ("stacks", stacks::run),
     ("string-sort", bytemark::STRING_SORT),
     ("switch", switch::run),
     ("tick", tick::run),

@@ -77,6 +77,7 @@ SERIES_OF_WORKLOAD: Mapping[str, Mapping[str, tuple[Columns, ...]]] = {
     "program": {
         "repetitions": ((("duration_ns", "f64"), ("user_ns", "f64"), ("system_ns", "f64")),),
     },
+    "stacks": {"text": ((("byte", "u8"),),)},
     "switch": {
         "histogram": (_HISTOGRAM,),
         "scatter": (
