@@ -55,7 +55,7 @@ def test_lines_of_hwlat_give_the_longest_gap_and_a_lower_bound_of_time() -> None
     first, second, idle = parse_hwlat(HWLAT, {0: 1.0, 1: 1.0, 5: 1.0})
     assert first.taken_s == first.longest_s == pytest.approx(16e-6)
     assert (first.watched_s, first.hardware, first.nmis) == (1.0, 1, 1)
-    # Six gaps of 5 us and more, of which the longest took 12; and one of 16.
+    # Six gaps of 5 us and more, the longest took 12; and one of 16.
     assert second.taken_s == pytest.approx(12e-6 + 5 * 5e-6 + 16e-6)
     assert second.hardware == 7 and second.longest_s == pytest.approx(16e-6)
     assert idle == CpuNoise(cpu=5, watched_s=1.0)
@@ -153,7 +153,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
     monkeypatch.setattr(noise, "tracing_root", root_of)
     monkeypatch.setattr(noise, "instance_in", instance_of)
-    monkeypatch.setattr(noise.asyncio, "sleep", sleep)
+    monkeypatch.setattr("tare.hosts.trace.noise.asyncio.sleep", sleep)
     return found
 
 

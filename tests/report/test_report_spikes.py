@@ -9,8 +9,18 @@ from typing import Any
 from tare.analysis.topics.host_track import Cause, Episode, Track
 from tare.analysis.topics.spike_cells import SpikeCell, causes, explained, summed
 from tare.analysis.topics.spikes import UNEXPLAINED, Matched, Spike
+from tare.analysis.topics.stacks import CellStacks, Holder
+from tare.events.stacks import SAME_KERNEL
 from tare.report.figures.spikes import timeline_figure, worst_spikes
-from tare.report.sections.spikes import _groups, _lead, _notes, causes_table, explained_table
+from tare.report.sections.spikes import (
+    _first_of_each,
+    _groups,
+    _lead,
+    _notes,
+    causes_table,
+    explained_table,
+    stacks_table,
+)
 
 NEIGHBOUR = Cause("preempted", "neighbour-1 (cpu-load)")
 TIMER = Cause("timer interrupt")
@@ -108,3 +118,30 @@ def test_the_longest_gap_of_each_arm_is_drawn_the_longest_first() -> None:
     assert "guest" in words
     assert "host" in words
     assert len(worst_spikes([QEMU], most=0)) == 0
+
+
+def holder(side: str, what: str, longest_ns: int, *frames: str, seen: int = 1) -> Holder:
+    return Holder(side, what, "cp", frames, 1, seen, longest_ns, NEIGHBOUR)  # type: ignore[arg-type]
+
+
+def test_stacks_are_shown_by_arm_those_of_the_longest_gap_first() -> None:
+    many = [holder("host", f"softirq S{number:02}", 20_000 + number) for number in range(12)]
+    worst = holder("guest", "interrupt ahci", 3_100_000, *(f"f{place}" for place in range(6)))
+    qemu = replace(QEMU, stacks=CellStacks((*many, worst), {"host": "no root"}, 3, 0.012))
+    timer = holder("host", "timer interrupt", 12_000)
+    bare = replace(BARE, stacks=CellStacks((timer,), {"guest": SAME_KERNEL}))
+    table = stacks_table(_groups([qemu, bare]))
+    assert len(table.rows) == 14
+    assert "f0 < f1 < f2 < f3 < f4 < f5" in table.csv()
+    shown = [
+        [cell.text for cell in row] for row in table.shown(rows=_first_of_each(table.rows)).rows
+    ]
+    assert len(shown) == 8 + 1
+    of_qemu = [row for row in shown if "qemu (emulated)" in row]
+    assert "f0 < f1 < f2 < f3" in of_qemu[0] and "3.1 ms" in of_qemu[0] and "guest" in of_qemu[0]
+    assert "not in the kernel" in of_qemu[1]
+    notes = " ".join(_notes([qemu, bare]))
+    assert "No kernel stacks of the host: no root." in notes
+    assert "kernel of its own" not in notes
+    assert "3 kernel stacks found no room" in notes
+    assert "took at most 1.2 % of the watched CPUs’ time" in notes

@@ -132,8 +132,9 @@ def test_a_host_whose_time_counts_instructions_or_that_arms_replace_is_left_alon
         (
             measured(by=""),
             "ok",
-            "this kernel cannot measure firmware alone (hwlat, or osnoise of Linux 6.2 and later); "
-            "everything but the measuring thread took 1 % of CPU 0, at most 1 ms at once (CPU 0)",
+            "this kernel cannot measure firmware alone (hwlat, or osnoise with "
+            "OSNOISE_IRQ_DISABLE); everything but the measuring thread took 1 % of CPU 0, at most "
+            "1 ms at once (CPU 0)",
         ),
     ],
 )

@@ -38,7 +38,7 @@ from tare.analysis.series.series_data import (
     SeriesKey,
     SeriesSummary,
 )
-from tare.events import Calibrated, Calibration
+from tare.events import Calibrated, Calibration, CpuNoise, NoiseMeasured
 from tare.events.metric import Better, Kind, Metric
 from tare.events.results import (
     CellResult,
@@ -65,6 +65,7 @@ __all__ = [
     "CheckResult",
     "Comparison",
     "Correction",
+    "CpuNoise",
     "Effect",
     "EnvironmentChange",
     "FailureRate",
@@ -80,6 +81,7 @@ __all__ = [
     "Kind",
     "MachineResult",
     "Metric",
+    "NoiseMeasured",
     "PlatformResult",
     "ProofDifference",
     "Quantile",

@@ -63,8 +63,9 @@ class Calibration(Base):
 class CpuNoise(Base):
     """Time that one CPU lost to anything but the program that reads its clock.
 
-    It was ``watched_s``, of which ``taken_s`` were lost, ``longest_s`` at once. ``hardware`` counts
-    the gaps that nothing known to the kernel explains; the others count what the kernel did.
+    It was watched for ``watched_s`` and lost ``taken_s``, at most ``longest_s`` at once.
+    ``hardware`` counts the gaps that nothing known to the kernel explains; the others count what
+    the kernel did.
     """
 
     cpu: int

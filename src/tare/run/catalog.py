@@ -49,13 +49,14 @@ def _own_probes(study: Study) -> dict[str, ProbeKind]:
     """Return Tare's own probes that a study can name."""
     from tare.run.probes.energy import EnergyKind
     from tare.run.probes.exits import ExitsKind
+    from tare.run.probes.stacks import StacksKind
 
     meters = {arm: study.computers[study.host_of(arm)].bmc for arm in study.arms}
     energy = EnergyKind(
         {arm: meter for arm, meter in meters.items() if meter is not None},
         elsewhere=[name for name, arm in study.arms.items() if _is_elsewhere(arm)],
     )
-    return {kind.name: kind for kind in (energy, ExitsKind())}
+    return {kind.name: kind for kind in (energy, ExitsKind(), StacksKind())}
 
 
 def _is_elsewhere(arm: Arm) -> bool:

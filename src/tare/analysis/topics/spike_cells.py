@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,12 +14,23 @@ from tare.analysis.data.series_file import read_series
 from tare.analysis.topics.host_track import Cause, Episode, Names, Track, follow
 from tare.analysis.topics.quota import THROTTLED, Quota, blame_quota
 from tare.analysis.topics.spikes import Gaps, Matched, Spike, match
+from tare.analysis.topics.stacks import (
+    CellStacks,
+    HeldGap,
+    Holder,
+    Side,
+    cpus_of,
+    holders_in,
+    sights_of,
+)
 from tare.analysis.topics.standstill import blame_steal, settle_idle
 from tare.events.cell_facts import TraceFacts
 from tare.events.host_schedule import SERIES
 from tare.events.results import CellResult, SeriesEntry
+from tare.events.stacks import GUEST_SERIES, HOST_SERIES, PROBE
 
 GAPS = "gaps"
+SIDES: tuple[tuple[Side, str], ...] = (("host", HOST_SERIES), ("guest", GUEST_SERIES))
 LONG_NS = 10_000
 """From here on a gap is an interruption: what is shorter is mostly caches and memory at work, which
 no event of the host shows. The sources' clock tick takes 8 to 10 us."""
@@ -103,6 +114,7 @@ class SpikeCell:
         throttled_s: For how long a quota stopped the subject's control group.
         sums: What all its gaps add up to, and what each cause took of them, where only the longest
             gap is kept.
+        stacks: The kernel stacks in its gaps from `LONG_NS` on; None where none were wanted.
     """
 
     run: str
@@ -123,6 +135,7 @@ class SpikeCell:
     steal_s: float | None = None
     throttled_s: float = 0.0
     sums: tuple[Explained, tuple[CauseRow, ...]] | None = None
+    stacks: CellStacks | None = None
 
     @property
     def spikes(self) -> tuple[Spike, ...]:
@@ -192,12 +205,69 @@ def _read(
         host = read_series(series[cell.cell, SERIES])
         gaps = series.get((cell.cell, GAPS))
         logged = None if gaps is None else read_series(gaps)
-        return match_cell(whose, facts, host, logged)
+        found = match_cell(whose, facts, host, logged)
+        return replace(found, stacks=_stacks(found, cell, facts, host, logged, series))
     except UnreadableSeries as error:
         why = str(error)
     except STRANGE as error:
         why = repr(error)
     return SpikeCell(**whose, matched=None, reason=f"the recording cannot be read: {why}")
+
+
+def _stacks(
+    found: SpikeCell,
+    cell: CellResult,
+    facts: TraceFacts,
+    host: Mapping[str, Any],
+    logged: Mapping[str, Any] | None,
+    series: Mapping[tuple[str, str], SeriesEntry],
+) -> CellStacks | None:
+    """Return what the probe `stacks` shows in the gaps of a cell; None where it was not wanted."""
+    recorded: Mapping[str, Any] = cell.facts.get("probes", {}).get(PROBE, {})
+    if not recorded or found.matched is None:
+        return None
+    if "missing" in recorded:
+        return CellStacks(missing={"host": str(recorded["missing"])})
+    gaps = held_gaps(found, facts, host, logged, recorded)
+    holders: list[Holder] = []
+    missing: dict[str, str] = {}
+    lost = 0
+    for side, name in SIDES:
+        its = recorded[side]
+        entry = series.get((cell.cell, name))
+        if entry is None or "missing" in its:
+            missing[side] = str(its.get("missing", "it is not in the run's folder"))
+            continue
+        lost += int(its["lost"])
+        holders += holders_in(side, gaps[side], read_series(entry), sights_of(its))
+    cost = recorded["host"].get("trace_cost")
+    return CellStacks(tuple(holders), missing, lost, None if cost is None else float(cost))
+
+
+def held_gaps(
+    found: SpikeCell,
+    facts: TraceFacts,
+    host: Mapping[str, Any],
+    logged: Mapping[str, Any] | None,
+    recorded: Mapping[str, Any],
+) -> Mapping[Side, Sequence[HeldGap]]:
+    """Return the gaps from `LONG_NS` on, on the clocks of the host's and of the guest's kernel."""
+    # The guest's anchors are those of its own CLOCK_MONOTONIC_RAW.
+    own = {**facts, "clock": {"shared": True}}
+    inner, _ = placed_gaps(cast(TraceFacts, own), logged)
+    cpu = recorded["guest"].get("cpu")
+    in_guest = frozenset() if cpu is None else frozenset({int(cpu)})
+    thread = found.track.thread if found.track else 0
+    gaps: dict[Side, list[HeldGap]] = {"host": [], "guest": []}
+    for spike in found.spikes:
+        if spike.excess_ns < LONG_NS:
+            continue
+        cpus = cpus_of(thread, host, spike.begin_ns, spike.end_ns)
+        rest = (spike.excess_ns, spike.cause)
+        gaps["host"].append(HeldGap(spike.begin_ns, spike.end_ns, *rest, cpus))
+        begin, end = int(inner.begin_ns[spike.number]), int(inner.end_ns[spike.number])
+        gaps["guest"].append(HeldGap(begin, end, *rest, in_guest))
+    return gaps
 
 
 def match_cell(

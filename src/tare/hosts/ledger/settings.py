@@ -238,7 +238,7 @@ class FileSetting(Setting[str]):
 
 
 class ChoiceSetting(FileSetting):
-    """A setting whose file lists several words, one of which is chosen.
+    """A setting whose file lists several words and marks the chosen one.
 
     Either the chosen word is in brackets, as in sysfs, or the file lists only words that hold, as
     the options of a tracer do.

@@ -135,7 +135,7 @@ async def measure_noise(host: Host, ledger: Ledger, cpus: Sequence[int], seconds
                 "(CONFIG_OSNOISE_TRACER, CONFIG_HWLAT_TRACER)"
             )
         await _require_unused(host, root)
-        measuring = _Measuring(host, ledger, root, tuple(sorted(cpus)), seconds)
+        measuring = NoiseMeasurement(host, ledger, root, tuple(sorted(cpus)), seconds)
         system = await measuring.osnoise() if OSNOISE in available else ()
         if OSNOISE in available and await measuring.can_disable_irqs():
             return Noise(OSNOISE, await measuring.osnoise(irqs_off=True), system)
@@ -157,7 +157,9 @@ async def _require_unused(host: Host, root: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Measuring:
+class NoiseMeasurement:
+    """Both tracers on some CPUs of a host, for some seconds each; see :func:`measure_noise`."""
+
     host: Host
     ledger: Ledger
     root: Path
@@ -165,7 +167,7 @@ class _Measuring:
     seconds: float
 
     async def can_disable_irqs(self) -> bool:
-        """Return whether ``osnoise`` can look with interrupts off (Linux 6.2 and later)."""
+        """Return whether this kernel's ``osnoise`` can look with interrupts off."""
         options = self.root / OSNOISE / "options"
         if not await self.host.exists(options):
             return False

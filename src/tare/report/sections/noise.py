@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tare.events import CpuNoise, NoiseMeasured
+from tare.analysis.model import CpuNoise, NoiseMeasured
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Table
 from tare.report.page.words import marked

@@ -16,6 +16,7 @@ from tare.analysis.topics.spike_cells import (
     spike_cells,
     summed,
 )
+from tare.analysis.topics.stacks import SAME_KERNEL, Holder, merged
 from tare.report.figures.spikes import timeline_figure, worst_spikes
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
@@ -33,6 +34,9 @@ from tare.report.sections.contract import Section, SectionData
 from tare.units import format_duration, format_quantity
 
 FIGURE = "spikes-timeline"
+MOST_STACKS, FRAMES_SHOWN = 8, 4
+"""Rows of stacks on the page for each arm, scenario and workload, and functions of each; the
+table's files have all."""
 LEAST_SHOWN = 0.01
 """Causes of less of the lost time are only in the table's files."""
 NOTE = (
@@ -66,6 +70,14 @@ class CauseLine:
 
 
 @dataclass(frozen=True)
+class HolderLine:
+    """What was seen on the CPU in the gaps of one group."""
+
+    group: Group
+    holder: Holder
+
+
+@dataclass(frozen=True)
 class SpikesData(SectionData):
     """What the page shows of causes.
 
@@ -75,6 +87,7 @@ class SpikesData(SectionData):
         causes: What each cause took.
         notes: What a reader must know: what was not recorded or lost, and why.
         cost: What recording cost the subject; None if the run does not show it.
+        stacks: What kernel stacks show in the gaps; None if none were recorded.
     """
 
     lead: str
@@ -82,6 +95,7 @@ class SpikesData(SectionData):
     causes: Shown | None
     notes: tuple[str, ...]
     cost: Shown | None
+    stacks: Shown | None
 
 
 class Spikes(Section):
@@ -100,6 +114,7 @@ class Spikes(Section):
         worst = worst_spikes([cell for group in groups for cell in group.cells])
         shown = [row for row in parts.rows if _counts(row)]
         cost = recording_cost_table(costs)
+        held = stacks_table(groups)
         figures = [timeline_figure(worst, name=FIGURE, links=report.links)] if worst else []
         return SpikesData(
             lead=_lead(cells),
@@ -107,8 +122,13 @@ class Spikes(Section):
             causes=parts.shown(rows=shown) if shown else None,
             notes=(*_notes(cells), *([] if costs or not groups else [UNKNOWN])),
             cost=cost.shown() if costs else None,
+            stacks=held.shown(rows=_first_of_each(held.rows)) if held.rows else None,
             figures=tuple((figure, NOTE) for figure in figures),
-            tables=(*((whole, parts) if groups else ()), *((cost,) if costs else ())),
+            tables=(
+                *((whole, parts) if groups else ()),
+                *((cost,) if costs else ()),
+                *((held,) if held.rows else ()),
+            ),
         )
 
 
@@ -181,7 +201,27 @@ def _notes(cells: Sequence[SpikeCell]) -> tuple[str, ...]:
             "meanwhile. When, the host cannot see: the longest of what it shows nothing for is "
             "called the host’s own steal, up to as much as was counted in that cell."
         )
-    return tuple(sentences)
+    return (*sentences, *_notes_of_stacks(cells))
+
+
+def _notes_of_stacks(cells: Sequence[SpikeCell]) -> list[str]:
+    recorded = [cell.stacks for cell in cells if cell.stacks is not None]
+    reasons = {
+        f"No kernel stacks of the {side}: {why}."
+        for stacks in recorded
+        for side, why in (stacks.missing or {}).items()
+        if why != SAME_KERNEL
+    }
+    sentences = sorted(reasons)
+    if lost := sum(stacks.lost for stacks in recorded):
+        sentences.append(f"{counted(lost, 'kernel stack')} found no room in the tracers’ buffers.")
+    costs = [stacks.trace_cost for stacks in recorded if stacks.trace_cost is not None]
+    if costs:
+        sentences.append(
+            f"Recording kernel stacks took at most {percent(max(costs))} of the watched CPUs’ time "
+            "on the host: their number times the cost of one, which was measured there."
+        )
+    return sentences
 
 
 def explained_table(groups: Sequence[Group]) -> Table[Group]:
@@ -292,6 +332,59 @@ def _error(cell: SpikeCell) -> int:
 
 def _share(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def _first_of_each(lines: Sequence[HolderLine]) -> list[HolderLine]:
+    shown: dict[int, int] = {}
+    chosen = []
+    for line in lines:
+        shown[id(line.group)] = shown.get(id(line.group), 0) + 1
+        if shown[id(line.group)] <= MOST_STACKS:
+            chosen.append(line)
+    return chosen
+
+
+def stacks_table(groups: Sequence[Group]) -> Table[HolderLine]:
+    """Return what kernel stacks show in the gaps, that of the longest gap first."""
+    lines = [
+        HolderLine(group, holder)
+        for group in groups
+        for holder in merged(cell.stacks for cell in group.cells if cell.stacks is not None)
+    ]
+    columns: tuple[Column[HolderLine], ...] = (
+        Column("scenario", lambda h: h.group.scenario, "Scenario"),
+        Column(
+            "arm", lambda h: h.group.arm, "Arm", lambda h: marked(h.group.arm, h.group.emulated)
+        ),
+        Column("emulated", lambda h: h.group.emulated),
+        Column("workload", lambda h: h.group.workload),
+        Column("parameters", lambda h: h.group.parameters),
+        Column("side", lambda h: h.holder.side, "Kernel"),
+        Column("comm", lambda h: h.holder.comm, "Thread"),
+        Column("what", lambda h: h.holder.what, "Event"),
+        Column(
+            "stack",
+            lambda h: " < ".join(h.holder.frames),
+            "In the kernel",
+            lambda h: " < ".join(h.holder.frames[:FRAMES_SHOWN]) or "not in the kernel",
+        ),
+        Column("gaps", lambda h: h.holder.gaps, "Gaps", numeric=True),
+        Column("seen", lambda h: h.holder.seen, "Seen", numeric=True),
+        Column(
+            "longest_s",
+            lambda h: h.holder.longest_ns / 1e9,
+            "Longest gap",
+            lambda h: format_duration(h.holder.longest_ns / 1e9),
+            True,
+        ),
+        Column("cause", lambda h: str(h.holder.cause), "Cause of that gap"),
+    )
+    caption = (
+        f"What was on the CPU in gaps of {format_duration(LONG_NS / 1e9)} and more, by kernel "
+        "stacks, the innermost function first"
+    )
+    tone = lambda h: "emulated" if h.group.emulated else ""  # noqa: E731
+    return Table("spikes-stacks", caption, columns, tuple(lines), tone=tone)
 
 
 UNKNOWN = (

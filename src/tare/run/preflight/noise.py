@@ -96,7 +96,7 @@ def noise_check(event: NoiseMeasured) -> Check:
         parts.append(f"{who} took {least}{_words(event.firmware)}")
     else:
         parts.append(
-            "this kernel cannot measure firmware alone (hwlat, or osnoise of Linux 6.2 and later)"
+            "this kernel cannot measure firmware alone (hwlat, or osnoise with OSNOISE_IRQ_DISABLE)"
         )
     if event.system:
         parts.append(f"everything but the measuring thread took {_words(event.system)}")
