@@ -285,8 +285,8 @@ class StudyFrame(Spreadable, CpuKeys):
         (),
         description="Probes that observe each cell and cost a little time: `exits` counts the "
         "exits of machines by reason; `energy` records the energy of the host's processors (RAPL) "
-        "and of the whole host (its `bmc`), where these can be read; `stacks` records kernel stacks "
-        "of what holds the CPUs during gaps, on the host and in the guest.",
+        "and of the whole host (its `bmc`), where these can be read; `stacks` records kernel "
+        "stacks of what holds the CPUs during gaps, on the host and in the guest.",
     )
     matrix: dict[Slug, Matrix] = Field(
         default_factory=dict,
